@@ -11,7 +11,7 @@ import json
 import time
 from pathlib import Path
 
-from efftam_ros.ros.common.signals import StopFlag
+from efftam_ros.ros.common.process import StopFlag
 from simulation.autopilots.command import COMPANION, FLAVOURS
 
 

@@ -24,8 +24,8 @@ IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage", *DEFI
 SELECTION_TYPE = f"{PACKAGE}/msg/TargetSelection"
 CAMERA_INFO_TYPE = "sensor_msgs/msg/CameraInfo"
 STORAGES = ("mcap", "sqlite3")
+BAG_SUFFIXES = (".mcap", ".db3")
 _BAG_STARTS = (b"\x89MCAP", b"SQLite format 3")
-_VIDEO_STARTS = (b"\x1aE\xdf\xa3", b"\0\0\0\1", b"\0\0\1")
 _OTHERS = (
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -d {path}, then take {stem}"),
     (b"#ROSBAG V", "a ROS 1 bag", "rosbags-convert --src {path} --dst {stem}, then take {stem}"),
@@ -66,11 +66,17 @@ def is_bag(path: Path) -> bool:
 
 
 def is_video(path: Path) -> bool:
-    """Whether a file begins as videos do (MP4, Matroska, AVI, raw H.264), or a folder holds images."""
+    """Whether FFmpeg takes a file for a video, or a folder holds images."""
     if path.is_dir():
         return any(file.suffix.lower() in (".jpg", ".jpeg", ".png") for file in path.iterdir())
-    first = _first_bytes(path)
-    return first[4:8] == b"ftyp" or first.startswith(_VIDEO_STARTS) or first[8:12] == b"AVI "
+    import av
+
+    try:
+        with av.open(str(path)) as container:
+            # Any text is ANSI art for it.
+            return bool(container.streams.video) and container.format.name != "tty"
+    except (av.error.FFmpegError, OSError):
+        return False
 
 
 def command_for(path: Path) -> str:
@@ -99,15 +105,18 @@ def reading(path: Path) -> Iterator[Reader]:
 
     if not path.exists():
         raise InputError(f"{path} does not exist; give a bag (a folder with metadata.yaml, .mcap or .db3)")
-    if not is_bag(path) and is_video(path):
-        what = "a folder of images" if path.is_dir() else "a video"
-        raise InputError(f"{path} is {what}, not a bag; to track in it, run: efftam track {path}")
     if other := command_for(path):
         raise InputError(other)
-    if path.is_dir() and not is_bag(path):
-        raise InputError(
-            f"{path} is not a bag: it has no metadata.yaml; give the bag's own folder or ros2 bag reindex it"
-        )
+    if not is_bag(path) and path.suffix not in BAG_SUFFIXES:
+        if is_video(path):
+            what = "a folder of images" if path.is_dir() else "a video"
+            raise InputError(f"{path} is {what}, not a bag; to track in it, run: efftam track {path}")
+        if path.is_dir():
+            raise InputError(
+                f"{path} is not a bag: it has no metadata.yaml; give the bag's own folder, or run: ros2 bag"
+                f" reindex {path}"
+            )
+        raise InputError(f"{path} is not a bag; give a folder with metadata.yaml, .mcap or .db3")
     try:
         reader = Reader(path)
         reader.open()

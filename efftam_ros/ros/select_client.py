@@ -15,8 +15,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from efftam_ros.ros.common.process import why_ros_does_not_start
-from efftam_ros.ros.common.signals import SIGNALS, StopFlag
+from efftam_ros.core.errors import InputError
+from efftam_ros.ros.common.process import SIGNALS, StopFlag, start_ros
 
 SELECT, KIND = "select_target", "efftam_ros/srv/SelectTarget"
 # How long the loop may take to begin, s: it waits for the frame in work.
@@ -47,16 +47,15 @@ class _StoppedError(Exception):
 def _run(stop: StopFlag, request: dict[str, Any]) -> int:
     try:
         import rclpy
-        from rclpy.signals import SignalHandlerOptions
 
         importlib.import_module("efftam_ros.srv")  # the messages are built
     except ImportError as error:
         print(NO_ROS.format(error=error), file=sys.stderr)
         return 2
     try:
-        rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    except RuntimeError as error:
-        print(f"efftam select: {why_ros_does_not_start(error)}", file=sys.stderr)
+        start_ros()
+    except InputError as error:
+        print(f"efftam select: {error}", file=sys.stderr)
         return 2
     node = rclpy.create_node("efftam_select", namespace=request["namespace"])
     try:

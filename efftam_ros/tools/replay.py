@@ -148,6 +148,7 @@ def read_images(
     """Yield the images in recorded order, each with the latest camera_info before it."""
     info = bags.camera_info_topic(reader, images.topic)
     camera: CameraModel | None = None
+    refused = ""
     held: tuple[int, bytes, CameraModel | None] | None = None
     known: dict[str, Callable[[Any], Image]] = {
         bags.IMAGE_TYPES[0]: partial(image_from_message, levels=levels),
@@ -166,8 +167,9 @@ def read_images(
             try:
                 camera = camera_model(bags.deserialized(store, raw, info), rectified)
             except InputError as error:
-                _warn(f"{info.topic}: {error}")
-                camera = None
+                if str(error) != refused:  # it comes with every image
+                    _warn(f"{info.topic}: {error}")
+                camera, refused = None, str(error)
             continue
         if held is not None:
             yield made(held, recorded)

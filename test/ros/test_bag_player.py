@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -244,6 +246,15 @@ def test_what_can_not_be_played_is_refused_in_one_line(processes, bag, arguments
     assert player.wait() == 2
     assert words in player.output
     assert "Traceback" not in player.output
+
+
+def test_without_a_home_the_remedy_is_named(bag):
+    """As in a systemd service."""
+    without = {k: v for k, v in os.environ.items() if k not in ("HOME", "ROS_LOG_DIR", "ROS_HOME")}
+    done = subprocess.run([*PLAYER, bag], capture_output=True, text=True, timeout=60, env=without)
+    assert done.returncode == 2
+    assert "set ROS_LOG_DIR" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
 
 
 def test_the_stamp_is_read_from_the_first_bytes_of_either_order():

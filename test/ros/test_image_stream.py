@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.ros.common.image_stream import (
+from efftam_ros.ros.tracker.diagnostics import (
     FEWEST_GAPS,
     FEWEST_PERIODS,
     JITTER,

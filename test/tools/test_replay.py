@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import shutil
 from pathlib import Path
 
+import av
 import bag_helpers
 import numpy as np
 import pytest
@@ -216,6 +216,16 @@ def test_camera_info_of_another_size_gives_none_and_says_so(tmp_path: Path, caps
     assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == 1
 
 
+def test_camera_info_that_can_not_be_is_told_once(tmp_path: Path, capsys):
+    """It comes with every image."""
+    wrong = [("/camera_info", recorded(i - 0.5), camera_info(160, 120, 0.5)) for i in range(4)]
+    bag = write_bag(tmp_path / "in", [*wrong, *camera(4)])
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    assert not any(v.has_bearing for v in read_messages(tmp_path / "out", "/velocity"))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "focal length 0.5 px" in line
+
+
 class TestRecordedSelections:
     """Selections in the bag apply where the person who drew them saw the image."""
 
@@ -414,13 +424,45 @@ def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
     assert not (tmp_path / "o").exists()
 
 
-def test_a_video_is_sent_to_track_and_a_bag_to_replay(efftam_here, tmp_path: Path, square_video: Path):
-    """By their first bytes: names may be anything."""
-    shutil.copy(square_video, tmp_path / "flight.dat")
+def video(path: Path, format_name: str, codec: str) -> None:
+    with av.open(str(path), "w", format=format_name) as container:
+        stream = container.add_stream(codec, rate=10, width=160, height=120)
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        for picture in pictures(3):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="bgr24")))
+        container.mux(stream.encode(None))
+
+
+@pytest.mark.parametrize(
+    ("format_name", "codec"),
+    [
+        ("mp4", "libx264"),
+        ("matroska", "libx264"),
+        ("avi", "mpeg4"),
+        ("mpegts", "libx264"),
+        ("flv", "libx264"),
+        ("h264", "libx264"),
+        ("mjpeg", "mjpeg"),
+    ],
+)
+def test_a_video_is_sent_to_track(efftam_here, tmp_path: Path, format_name: str, codec: str):
+    """By what is in the file: names may be anything."""
+    video(tmp_path / "flight.dat", format_name, codec)
     assert_refused(
         efftam_here("replay", "flight.dat", "--box", "1,1,9,9", "--out", "o"),
         "flight.dat is a video, not a bag; to track in it, run: efftam track flight.dat",
     )
+
+
+def test_a_file_that_is_neither_is_told_what_a_bag_is(efftam_here, tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("flight of Monday\n" * 100)
+    assert_refused(
+        efftam_here("replay", "notes.txt", "--box", "1,1,9,9", "--out", "o"),
+        "notes.txt is not a bag; give a folder with metadata.yaml, .mcap or .db3",
+    )
+
+
+def test_a_bag_is_sent_to_replay(efftam_here, tmp_path: Path):
     bag = write_bag(tmp_path / "in", [*camera(2)])
     (mcap,) = bag.glob("*.mcap")
     for given in (bag, mcap):

@@ -6,26 +6,83 @@ import threading
 import time
 import traceback
 from collections import deque
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import yaml
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, Image
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.config import CheckedSettings, setting
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.camera import Camera, CameraOptions, is_live
-from efftam_ros.interop.messages import fill_image
+from efftam_ros.interop.messages import camera_model, fill_image
 from efftam_ros.interop.video import NS, VideoFrame
-from efftam_ros.ros.camera.calibration import read_calibration
-from efftam_ros.ros.camera.parameters import PARAMETERS, CameraConfig
-from efftam_ros.ros.common.image_stream import rate_hz
-from efftam_ros.ros.common.parameters import check_qos_overrides, read_parameters
+from efftam_ros.ros.common.parameters import ParameterSet, check_qos_overrides, read_parameters
 from efftam_ros.ros.common.qos import reliable
 from efftam_ros.ros.common.reporting import ThrottledLog, diagnostics
+from efftam_ros.ros.tracker.diagnostics import rate_hz
 from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
+
+
+@dataclass(frozen=True)
+class CameraConfig(CheckedSettings):
+    """Everything is read when the node starts."""
+
+    stream: str = setting("", "what is read: rtsp://..., udp://@:PORT (MPEG-TS), /dev/video0 or a video file")
+    calibration: str = setting("", "calibration file as camera_calibration writes it (YAML); empty: none")
+    frame_id: str = setting("camera_optical_frame", "frame_id of image and camera_info")
+    latency: float = setting(
+        0.0, "time from exposure to arrival, which is taken off the stamps, s", within=(0.0, 5.0)
+    )
+    diagnostics_period: float = setting(1.0, "time between two diagnostics, s", within=(0.1, 60.0))
+
+
+SECTIONS = (("The node", CameraConfig), ("The stream", CameraOptions))
+PARAMETERS = ParameterSet(SECTIONS, tuple(f.name for _, kind in SECTIONS for f in fields(kind)))
+
+
+# Field of the message, key of the file, number of values.
+MATRICES = (("k", "camera_matrix", 9), ("r", "rectification_matrix", 9), ("p", "projection_matrix", 12))
+
+
+def read_calibration(file: str) -> CameraInfo:
+    """Read a file, named by its path or ``file://``. Raises InputError where it is not a calibration."""
+    path = Path(file.removeprefix("file://")).expanduser()
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"calibration {path} can't be read ({error.strerror}); correct its path") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"calibration {path} is no YAML: {shown(error)}; calibrate again") from None
+    try:
+        message = CameraInfo(
+            width=int(found["image_width"]),
+            height=int(found["image_height"]),
+            distortion_model=str(found["distortion_model"]),
+            d=[float(v) for v in found["distortion_coefficients"]["data"]],
+        )
+        for field, key, count in MATRICES:
+            setattr(message, field, _numbers(found[key]["data"], key, count))
+        camera_model(message)
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        fault = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"calibration {path} is not in camera_calibration's format: {shown(fault)[1:-1]}; calibrate again"
+        ) from None
+    return message
+
+
+def _numbers(values: Any, key: str, count: int) -> list[float]:
+    numbers = [float(v) for v in values]
+    if len(numbers) != count:
+        raise ValueError(f"{key} has {len(numbers)} values, {count} are needed")
+    return numbers
+
 
 NODE_NAME = "efftam_camera"
 # Silence after which diagnostics warn, s, and of how many images the rate is the mean.

@@ -7,12 +7,41 @@ an incomplete answer.
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from efftam_ros.ros.common.signals import StopFlag
+from efftam_ros.core.errors import InputError, one_line
+
+# SIGHUP: the terminal went, mostly a broken connection to the vehicle's computer.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class StopFlag:
+    """Context manager in which these signals only set ``asked``. A SIGHUP that is ignored (nohup) stays so.
+
+    They are ignored after the context: with the default handlers restored, a signal during interpreter
+    shutdown would kill the process.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> StopFlag:
+        for number in SIGNALS:
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        self.asked = True
+
 
 # Longest time until a signal is noticed while no message arrives, s.
 PATIENCE_S = 0.1
@@ -41,7 +70,7 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
     ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
     reported in one line.
     """
-    own = _without_ros_arguments((sys.argv if args is None else args)[1:])
+    own = without_ros_arguments((sys.argv if args is None else args)[1:])
     if help_text and {"-h", "--help"} & set(own):
         print(help_text)
         return 0
@@ -56,7 +85,7 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
         return _run(stop, name, make, args)
 
 
-def _without_ros_arguments(arguments: list[str]) -> list[str]:
+def without_ros_arguments(arguments: list[str]) -> list[str]:
     """What is not between ``--ros-args`` and ``--`` or the end, as rcl reads them; without importing ROS."""
     own = []
     is_of_ros = False
@@ -88,30 +117,30 @@ def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
             time.sleep(idle_s)
 
 
-def why_ros_does_not_start(error: RuntimeError) -> str:
-    """One line for an error of ``rclpy.init``, with the remedy where it is known."""
-    text = " ".join(str(error).split())
-    # Can't be made, or, without HOME (systemd), is not known.
-    if "log directory" in text or "logging directory" in text:
-        text += "; set ROS_LOG_DIR to a folder that can be written"
-    return text
+def start_ros(args: list[str] | None = None) -> None:
+    """``rclpy.init`` without its handlers of signals. Raises InputError: a parameter file or an argument that
+    rcl can't read, no folder for logs."""
+    import rclpy
+    from rclpy.signals import SignalHandlerOptions
+
+    try:
+        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    except RuntimeError as error:
+        text = one_line(error)
+        # Can't be made, or, without HOME (systemd), is not known.
+        if "log directory" in text or "logging directory" in text:
+            text += "; set ROS_LOG_DIR to a folder that can be written"
+        raise InputError(text) from None
 
 
 def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | None) -> int:
     import rclpy
     from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
-    from rclpy.signals import SignalHandlerOptions
 
-    from efftam_ros.core.errors import InputError
-
+    node = executor = None
     try:
-        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
-    except RuntimeError as error:  # a parameter file or an argument that rcl can't read
-        print(f"{name}: {why_ros_does_not_start(error)}", file=sys.stderr)
-        return 2
-    node = None
-    executor = SingleThreadedExecutor()
-    try:
+        start_ros(args)
+        executor = SingleThreadedExecutor()
         node = make()
         executor.add_node(node)
         if not stop.asked:
@@ -135,6 +164,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
     finally:
         if node is not None:
             node.close()
-        executor.shutdown()
+        if executor is not None:
+            executor.shutdown()
         rclpy.try_shutdown()
     return 0

@@ -19,6 +19,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.interop.messages import fill_image, stamp_ns
 from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
+from efftam_ros.ros.common.process import start_ros
 from efftam_ros.ros.playback.discovery import wait_until_heard
 from efftam_ros.srv import SelectTarget
 
@@ -134,7 +135,7 @@ class Player:
 
 def play(frames: Iterable[NDArray[np.uint8]], fps: float, box: Box) -> Iterator[Answer]:
     """Play the frames as `Player.play` does, from a node that lives as long."""
-    rclpy.init(signal_handler_options=rclpy.SignalHandlerOptions.NO)
+    start_ros()
     node = rclpy.create_node("efftam_demo")
     executor = SingleThreadedExecutor()
     executor.add_node(node)

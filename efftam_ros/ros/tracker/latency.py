@@ -21,8 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.interop.moving_target import PERIOD_NS, endless
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
+from efftam_ros.ros.common.process import start_ros
 
 SIZE = (1280, 720)
 SMALL = (64, 36)  # arrives always: shows that the node answers
@@ -42,7 +44,7 @@ def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: boo
         image callback to box published (its last ten seconds), and ``lost``, its estimate of images lost.
 
     Raises:
-        RuntimeError: The node does not answer, or does not follow the target.
+        InputError: ROS does not start, the node does not answer, or does not follow the target.
     """
     import rclpy
     from diagnostic_msgs.msg import DiagnosticArray
@@ -53,7 +55,7 @@ def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: boo
     from efftam_ros.interop.messages import fill_image, stamp_like, stamp_ns
     from efftam_ros.msg import BoundingBox, TargetSelection
 
-    rclpy.init()
+    start_ros()
     node = rclpy.create_node("efftam_latency")
     executor = SingleThreadedExecutor()
     executor.add_node(node)
@@ -105,9 +107,9 @@ def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: boo
         pictures = endless(size)
         next(pictures)  # drawn before the first is sent
         if not publish(endless(SMALL), lambda: len(ages) >= 10, PATIENCE_S, False):
-            raise RuntimeError(f"the node answered no image within {PATIENCE_S:g} s")
+            raise InputError(f"the node answered no image within {PATIENCE_S:g} s")
         if select and not publish(pictures, lambda: bool(measured), PATIENCE_S, True):
-            raise RuntimeError(f"the node did not follow the target; its diagnostics: {values or 'none'}")
+            raise InputError(f"the node did not follow the target; its diagnostics: {values or 'none'}")
         if select:
             publish(pictures, lambda: False, SETTLE_S, False)
         spin_until(time.monotonic() + 1.0)
@@ -158,7 +160,7 @@ def main() -> int:
     try:
         with running(args.node or [sys.executable, "-c", TRACKER, "--ros-args", "--log-level", "error"]):
             print(json.dumps(feed(tuple(args.size), args.seconds, args.camera, select=not args.idle)))
-    except RuntimeError as error:
+    except InputError as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -140,7 +140,8 @@ def measure_node(args: argparse.Namespace) -> dict[str, Any]:
     command += [*map(str, args.image), "--", sys.executable, "-c", TRACKER, "--ros-args", *parameters]
     done = subprocess.run([*command, "--log-level", "error"], capture_output=True, text=True)
     if done.returncode:
-        raise InputError(f"the node could not be measured: {done.stderr.strip() or done.stdout.strip()}")
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise InputError(f"the node could not be measured: {''.join(said) or 'it said nothing'}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
