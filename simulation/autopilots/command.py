@@ -11,7 +11,7 @@ import math
 import signal
 import time
 
-from efftam_ros.flight.mavlink.connection import connect
+from efftam_ros.flight.mavlink.connection import Connection, Piece, TcpIn, connect
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.autopilot import Autopilot, CrashError, Port
 from simulation.autopilots.gimbal import GimbalDevice, Mount
@@ -23,6 +23,19 @@ COMPANION = {"ardupilot": "tcpin:127.0.0.1:5762", "px4": "udpout:127.0.0.1:14540
 STEP_S = 0.002
 # What a process ends with that a floating point exception killed.
 CRASHED = 136
+
+
+class Hasty(TcpIn):
+    """ArduPilot's TCP port: what it has not read when a peer closes is lost."""
+
+    def receive(self) -> list[Piece]:
+        return [piece for piece in super().receive() if piece[0] in self._streams]
+
+
+def companion_link(address: str) -> Connection:
+    """Opens the link to the bridge."""
+    kind, host, port = (address.split(":") + [""] * 2)[:3]
+    return Hasty(address, (host, int(port))) if kind == "tcpin" else connect(address)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run until interrupted; 136 when a message crashed the autopilot."""
     companion = options.companion or COMPANION[options.flavour]
-    ports = {"station": Port(connect(options.station)), "companion": Port(connect(companion))}
+    ports = {"station": Port(connect(options.station)), "companion": Port(companion_link(companion))}
     mount = Mount(lag_s=0.0 if options.servo else 0.05)
     device = None
     if not options.servo:

@@ -206,7 +206,7 @@ class Rig:
 
     def end_bridge(self) -> None:
         """The bridge ends in order, while the time goes on."""
-        self.bridge.poll = lambda timeout_s=0.02: self.run(timeout_s)
+        self.bridge.poll = lambda timeout_s=0.02: self.run(STEP_S)
         self.bridge.close()
 
     def run(self, seconds: float, step_s: float = STEP_S) -> Rig:

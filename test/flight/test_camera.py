@@ -194,6 +194,7 @@ def test_a_stop_is_accepted_also_when_nothing_is_tracked():
         (1.2, 0.2, 1.4, 0.4),
         (0.5, 0.5, 0.5, 0.5),
         (200.0, 200.0, 400.0, 400.0),
+        (0.0, 0.0, 640.0, 480.0),  # clipped it would be the whole picture
         (-0.4, 0.2, -0.1, 0.4),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -79,6 +80,25 @@ def test_mavsdk_finds_the_camera_and_tracks(start: Start, route: str):
         camera.track_stop(100)
     finally:
         client.destroy()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_bridge_that_ends_over_tcp_leaves_a_gimbal_that_stands(start: Start, number: int):
+    """The autopilot drops what it has not read when the connection is closed, and keeps the last rate."""
+    autopilot, address = links("ardupilot", 0)
+    station = f"udpout:127.0.0.1:{free_port(socket.SOCK_DGRAM)}"
+    mount = start(*AUTOPILOT, *autopilot, "--station", station, "--print")
+    bridge = start(*BRIDGE, address, "--yaw-rate", "0.2")
+
+    def yaw() -> float:
+        return float(mount.stdout.readline().split()[3])
+
+    while yaw() < 5.0:
+        pass
+    bridge.send_signal(number)
+    assert bridge.wait(20) == 0
+    yaw()  # perhaps printed before
+    assert [yaw() for _ in range(3)] == [yaw()] * 3
 
 
 def test_the_stand_in_ends_as_the_real_one_does_on_a_nan():

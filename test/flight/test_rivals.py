@@ -70,12 +70,31 @@ def test_steering_that_is_enabled_again_takes_the_gimbal_back():
     assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
 
 
-@pytest.mark.parametrize("number", [mav.MAV_CMD_DO_SET_ROI_LOCATION, mav.MAV_CMD_DO_MOUNT_CONTROL])
-def test_a_region_of_interest_or_a_retraction_ends_steering(number):
+def test_a_command_for_the_mount_or_a_region_of_interest_ends_steering():
+    numbers = (195, 196, 197, 198, 201, 204, 205)  # ROI of each kind, mount configure and control
+    for number in numbers:
+        rig = steered()
+        rig.station.command(number, target=(1, 0))
+        rig.run(0.5)
+        assert rig.said(f"taken by 255/190 (command {number})") == 1
+
+
+RETRACT = mav.GIMBAL_MANAGER_FLAGS_RETRACT
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        mav.MAVLink_gimbal_manager_set_attitude_message(1, 0, RETRACT, 0, (NAN,) * 4, NAN, NAN, NAN),
+        mav.MAVLink_gimbal_manager_set_manual_control_message(1, 0, 12, 0, NAN, NAN, 0.0, 0.5),
+    ],
+    ids=["retract", "manual"],
+)
+def test_a_retraction_and_a_station_s_stick_end_steering(message):
     rig = steered()
-    rig.station.command(number, target=(1, 0))
+    rig.station.send(message)
     rig.run(0.5)
-    assert rig.said(f"taken by 255/190 (command {number})") == 1
+    assert rig.said(f"taken by 255/190 (message {message.get_msgId()})") == 1
 
 
 def test_the_pilots_stick_has_the_gimbal():
@@ -87,6 +106,14 @@ def test_the_pilots_stick_has_the_gimbal():
     rig.autopilot.stick(-0.6)
     assert rig.yaw_rate() == pytest.approx(-0.3, rel=0.05)
     assert rig.said("taken by RC channel 7") == 1
+
+
+def test_the_pilots_retract_switch_has_the_gimbal():
+    rig = steered(rc_channels=(8,))
+    rig.autopilot.channels[7] = 1900
+    rig.run(0.5)
+    assert rig.said("taken by RC channel 8") == 1
+    assert rig.autopilot.primary == (0, 0)
 
 
 def test_a_channel_within_its_dead_band_and_one_that_is_not_named_end_nothing():

@@ -57,6 +57,7 @@ def unheard(rig: Rig, seconds: float) -> Iterator[None]:
 @pytest.mark.parametrize("away_s", [0.5, 1.0, 2.0])
 def test_an_autopilot_that_is_back_soon_is_stopped_and_steering_ends(flavour, device, away_s):
     rig = Rig(flavour, device).steer()
+    rig.control.set_enabled(True)
     rig.rates = lambda t: Rates(0.0, 0.2 + 0.1 * math.sin(5 * t))
     rig.run(4)
     rig.autopilot_runs = False
@@ -68,6 +69,36 @@ def test_an_autopilot_that_is_back_soon_is_stopped_and_steering_ends(flavour, de
     assert sum(yaw != 0.0 for _, yaw in wishes(rig)[before:]) <= 1
     assert rig.control.enabled is False
     assert rig.log.controls[-1] is Control.NOBODY
+    assert_stands(rig)
+
+
+@both
+def test_a_boot_time_that_goes_back_stops_the_gimbal_at_once_and_ends_steering(flavour):
+    """Also where the manager of the restarted autopilot says nothing."""
+    rig = Rig(flavour).steer(yaw=0.2)
+    rig.control.set_enabled(True)
+    rig.run(3)
+    rig.autopilot.default_intervals = dict
+    rig.autopilot.set_interval = lambda *_: mav.MAV_RESULT_DENIED
+    rig.autopilot.restart()
+    rig.run(0.1)
+    assert wishes(rig)[-1] == (0.0, 0.0)
+    assert rig.log.controls[-1] is Control.NOBODY
+    assert rig.control.enabled is False
+
+
+def test_after_a_pause_nothing_moves_until_the_manager_has_said_who_holds_the_gimbal():
+    rig = Rig("ardupilot").steer()
+    rig.rates = lambda t: Rates(0.0, 0.2 + 0.1 * math.sin(5 * t))
+    rig.run(3)
+    rig.autopilot.set_interval = lambda *_: mav.MAV_RESULT_DENIED  # what is asked again is lost
+    cut(rig, True, True)
+    station_takes(rig)
+    rig.run(2.1)
+    before = len(wishes(rig))
+    cut(rig, False, False)
+    rig.run(2)
+    assert sum(yaw != 0.0 for _, yaw in wishes(rig)[before:]) <= 2
     assert_stands(rig)
 
 
@@ -182,6 +213,18 @@ def test_the_bridge_ends_when_the_gimbal_stands_and_the_last_bytes_were_read(fla
     assert rig.autopilot.primary == (0, 0)
 
 
+def test_the_release_is_the_last_word_also_where_the_manager_never_said_who_is_in_control():
+    rig = Rig("ardupilot")
+    rig.autopilot.set_interval = lambda *_: mav.MAV_RESULT_DENIED
+    rig.steer(yaw=0.2).run(3)
+    assert rig.autopilot.primary == (1, 100)
+    rig.rates = lambda t: None
+    rig.end_bridge()
+    rig.bridge.step = lambda: None
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+    assert rig.autopilot.primary == (0, 0)
+
+
 def test_a_bridge_that_can_not_stop_the_gimbal_ends_nevertheless_and_says_so():
     rig = Rig("ardupilot").steer(yaw=0.1).run(3)
     cut(rig, True, False)
@@ -228,15 +271,26 @@ def device_intervals(rig: Rig) -> list[tuple[int, float]]:
     return [(m.target_component, m.param2) for m in asked]
 
 
+def copies_of(rig: Rig) -> dict[int, float]:
+    """What the autopilot sends the bridge by itself, with its intervals, s."""
+    return rig.autopilot.ports["companion"].intervals
+
+
 @both
 def test_an_obedient_gimbal_keeps_its_rate_and_the_autopilots_copy_is_cancelled(flavour):
     rig = Rig(flavour).run(4)
     before = len(rig.log.samples)
     rig.run(2)
     assert len(rig.log.samples) - before == pytest.approx(100, abs=2)
+    copy = mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
+    assert copy not in copies_of(rig)
     rig.autopilot.restart()
-    rig.run(5)
-    assert mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS not in rig.autopilot.ports["companion"].intervals
+    rig.device.powered = False
+    rig.run(2)
+    assert copies_of(rig)[copy] == pytest.approx(0.02)
+    rig.device.powered = True
+    rig.run(3)
+    assert copy not in copies_of(rig)
     before = len(rig.log.samples)
     rig.run(2)
     assert len(rig.log.samples) - before == pytest.approx(100, abs=2)

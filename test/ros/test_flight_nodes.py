@@ -198,6 +198,7 @@ def test_the_shipped_parameter_file_reaches_its_nodes(processes, tmp_path, progr
         ("efftam_mavlink", "links:=udpot:127.0.0.1:14550", "is no MAVLink address"),
         ("efftam_mavlink", "links:=udpin:127.0.0.1:{taken}", "is another program listening there?"),
         ("efftam_mavlink", "system_id:=0", "parameter system_id"),
+        ("efftam_mavlink", f"signing_key:={ROOT / 'README.md'}", "chmod 600"),
         ("efftam_gimbal", "kp:=-1.0", "parameter kp"),
     ],
 )

@@ -1,20 +1,84 @@
-"""The autopilot on one of our links: whether it is heard, its clock, commands to it."""
+"""The autopilot on one of our links: whether it is heard, its clock, commands to it, what it shall send."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.camera import Outbox
 from efftam_ros.flight.mavlink.clock_map import ClockMap
 from efftam_ros.flight.mavlink.dialect import Message, mav
-from efftam_ros.flight.mavlink.subscriptions import Subscriptions
 
 SILENT_S = 3.0
 # A pause in which it may have been restarted: it sends heartbeats alone each second.
 PAUSE_S = 1.4
-# How far its clock goes back at least when it was restarted, s.
-BACK_S = 1.0
+CHECK_S = 2.0
+# Asked so often without reaching half the rate: say so.
+PATIENCE = 3
+CANCEL = -1  # as an interval
+
+
+@dataclass
+class _Wanted:
+    rate_hz: float
+    count: int = 0
+    since_s: float | None = None  # None: not asked yet
+    asked: int = 0
+
+
+class Subscriptions:
+    """Message intervals wanted of one system. A fresh link gets hardly anything, a restarted autopilot
+    forgets what it was asked, and a slow link gives less than was asked: so the arrivals are counted, and
+    what comes too rarely is asked for again."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[tuple[int, int], _Wanted] = {}
+        self._cancelled: list[tuple[int, int, int]] = []
+
+    def want(self, component: int, message_id: int, rate_hz: float) -> None:
+        """From now on; another rate than before is asked for at once."""
+        known = self._wanted.get((component, message_id))
+        if known is None or known.rate_hz != rate_hz:
+            self._wanted[component, message_id] = _Wanted(rate_hz)
+
+    def drop(self, component: int, message_id: int) -> None:
+        """Not wanted any more: cancelled, also where the autopilot may have forgotten it meanwhile."""
+        if self._wanted.pop((component, message_id), None) is not None:
+            self._cancelled.append((component, message_id, CANCEL))
+
+    def restart(self) -> None:
+        """The autopilot has forgotten all: ask again at once."""
+        for wanted in self._wanted.values():
+            wanted.since_s, wanted.asked = None, 0
+
+    def heard(self, component: int, message_id: int) -> None:
+        wanted = self._wanted.get((component, message_id))
+        if wanted is not None:
+            wanted.count += 1
+
+    def due(self, now_s: float) -> tuple[list[tuple[int, int, int]], list[str]]:
+        """What to ask now, as (component, message id, interval in us), and complaints."""
+        asks, self._cancelled = self._cancelled, []
+        complaints = []
+        for (component, message_id), wanted in self._wanted.items():
+            if wanted.since_s is not None:
+                if now_s - wanted.since_s < CHECK_S:
+                    continue
+                rate_hz = wanted.count / (now_s - wanted.since_s)
+                wanted.since_s, wanted.count = now_s, 0
+                if rate_hz >= wanted.rate_hz / 2:
+                    wanted.asked = 0
+                    continue
+                if wanted.asked == PATIENCE:
+                    complaints.append(
+                        f"message {message_id} of component {component} comes at {rate_hz:.1f} Hz instead of"
+                        f" {wanted.rate_hz:g}; is the link too slow?"
+                    )
+            wanted.since_s, wanted.count = now_s, 0
+            wanted.asked += 1
+            asks.append((component, message_id, round(1e6 / wanted.rate_hz)))
+        return asks, complaints
 
 
 class AutopilotLink:
@@ -59,8 +123,6 @@ class AutopilotLink:
         if last_s is not None and boot_s == last_s and self.clock.is_known:
             return min(self.clock.when(boot_s, now.steady_s), now.steady_s), False
         restarts = self.clock.restarts
-        if last_s is not None and boot_s < last_s - BACK_S:
-            self.clock.restart()
         made_s = self.clock.to_ours(boot_s, now.steady_s)
         restarted = self.clock.restarts != restarts
         if restarted:

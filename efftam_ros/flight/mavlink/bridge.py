@@ -17,6 +17,7 @@ from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
 from efftam_ros.flight.mavlink.gimbal_client import GimbalClient, GimbalConfig, GimbalPort
 from efftam_ros.flight.mavlink.selection import SelectionOutcome, Severity, TrackerPort
+from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import TrackStatus, landing_message
 from efftam_ros.flight.values import NS, CameraIntrinsics, Rates, TargetEstimate
 
@@ -43,9 +44,11 @@ class BridgeConfig:
 class _Link:
     """A connection with its frames."""
 
-    def __init__(self, connection: Connection, ids: tuple[int, int]) -> None:
-        self.connection = connection
-        self.encoder = Encoder(*ids)
+    def __init__(
+        self, connection: Connection, ids: tuple[int, int], signer: Signer | None, link_id: int
+    ) -> None:
+        self.connection, self._signer = connection, signer
+        self.encoder = Encoder(*ids, signer, link_id)
         self._decoders: dict[str, Decoder] = {}
         self.told_fault = ""
 
@@ -55,7 +58,7 @@ class _Link:
             if peer not in self._decoders:
                 if len(self._decoders) >= MOST_DECODERS:
                     del self._decoders[next(iter(self._decoders))]
-                self._decoders[peer] = Decoder(self.connection.datagrams)
+                self._decoders[peer] = Decoder(self.connection.datagrams, self._signer)
             messages += self._decoders[peer].feed(data)
         return messages
 
@@ -69,6 +72,7 @@ class Bridge:
         gimbal: is told of attitude and control.
         clock: the moment on both clocks.
         report: takes one line for the log; repeats of a line within 5 s are left out.
+        signer: signs all that is sent, and what it refuses is not heard.
     """
 
     def __init__(
@@ -79,10 +83,15 @@ class Bridge:
         gimbal: GimbalPort,
         clock: Callable[[], Instant],
         report: Callable[[Severity, str], None],
+        signer: Signer | None = None,
     ) -> None:
         self.config = config
         ids = (config.camera.system_id, config.camera.component_id)
-        self._links = {connection.address: _Link(connection, ids) for connection in connections}
+        self._links = {
+            connection.address: _Link(connection, ids, signer, number)
+            for number, connection in enumerate(connections)
+        }
+        self._signer = signer
         self._clock = clock
         self._log = report
         self._lock = threading.RLock()
@@ -175,6 +184,10 @@ class Bridge:
                 self.poll()
             for link in self._links.values():
                 link.connection.close()
+            if self._signer is not None:
+                self._store_time(self._signer.close)
+                counts = ", ".join(f"{count} {kind}" for kind, count in self._signer.refused.items())
+                self._say(Severity.INFO, f"messages refused: {counts or 'none'}")
 
     def _handle(self, message: Message, link: str, now: Instant) -> None:
         self._notice_stranger(message)
@@ -214,8 +227,18 @@ class Bridge:
             if self._say(severity, fault or f"{name} is open"):
                 link.told_fault = fault
 
+    def _store_time(self, store: Callable[[], None]) -> None:
+        try:
+            store()
+        except OSError as error:
+            self._report(Severity.ERROR, f"signing_key: the time of signatures can't be stored: {error}")
+
     def _tick(self, now: Instant) -> None:
         self._tell_faults()
+        if self._signer is not None:
+            self._store_time(self._signer.keep)
+            while self._signer.news:
+                self._report(Severity.WARNING, self._signer.news.pop())
         self.camera.tick(now)
         self.gimbal.tick(now)
         if self._started_s is None:

@@ -77,7 +77,7 @@ def connect(address: str, clock: Callable[[], float] = time.monotonic) -> Connec
     if kind == "udpout":
         return _UdpOut(address, place)
     if kind == "tcpin":
-        return _TcpIn(address, place)
+        return TcpIn(address, place)
     return _Tcp(address, place, clock)
 
 
@@ -275,7 +275,7 @@ class _Tcp(Connection):
             self._calling.close()
 
 
-class _TcpIn(Connection):
+class TcpIn(Connection):
     """Listens on a TCP port for any number of peers."""
 
     def __init__(self, address: str, place: tuple[str, int]) -> None:

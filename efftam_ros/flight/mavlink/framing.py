@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.signing import Signer, Verifier
 
-V1, V2 = 0xFE, 0xFD
-SIGNED = 0x01
-SIGNATURE_LENGTH = 13
+V1, V2 = mav.PROTOCOL_MARKER_V1, mav.PROTOCOL_MARKER_V2
+SIGNED = mav.MAVLINK_IFLAG_SIGNED
 UNKNOWN_PREFIX = "UNKNOWN"
 
 
@@ -16,19 +16,23 @@ class Decoder:
     After a broken frame the search goes on one byte further, so that a damaged length cannot swallow the
     whole frames behind it; until the next frame whose checksum is right, a message outside the dialect, whose
     checksum nobody can tell, is not believed either. ``datagrams``: every piece holds whole frames; what is
-    left of it is dropped.
+    left of it is dropped. ``signer``: whole messages without a right signature are left out; it counts them.
     """
 
-    def __init__(self, datagrams: bool) -> None:
-        self._datagrams = datagrams
+    def __init__(self, datagrams: bool, signer: Signer | None = None) -> None:
+        self._datagrams, self._signer = datagrams, signer
         self._bytes = bytearray()
-        self._decoder = mav.MAVLink(None)
+        self._decoder = Verifier(None)
+        if signer is not None:
+            self._decoder.signing = signer.state
         self._in_step = datagrams
         self.broken = 0
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages that these bytes complete. Messages outside the dialect are left out."""
         self._bytes += data
+        if self._signer is not None:
+            self._signer.set_time()
         messages: list[Message] = []
         position = 0
         while position < len(self._bytes):
@@ -52,7 +56,8 @@ class Decoder:
             position += length
             if not unknown:
                 self._in_step = True
-                messages.append(message)
+                if self._signer is None or self._signer.accepts(message):
+                    messages.append(message)
         if self._datagrams:
             self._bytes.clear()
             self._in_step = True
@@ -78,16 +83,25 @@ def _frame_length(data: bytearray, position: int) -> int | None:
     flags = data[position + 2]
     if flags & ~SIGNED:
         return None
-    return data[position + 1] + 12 + (SIGNATURE_LENGTH if flags & SIGNED else 0)
+    return data[position + 1] + 12 + (mav.MAVLINK_SIGNATURE_BLOCK_LEN if flags & SIGNED else 0)
 
 
 class Encoder:
-    """Makes frames of one component for one link: each link counts its own sequence."""
+    """Makes frames of one component for one link: each link counts its own sequence, and has its own id in
+    signatures."""
 
-    def __init__(self, system_id: int, component_id: int) -> None:
+    def __init__(
+        self, system_id: int, component_id: int, signer: Signer | None = None, link_id: int = 0
+    ) -> None:
         self._mav = mav.MAVLink(None, srcSystem=system_id, srcComponent=component_id)
+        self._signer, self._link_id = signer, link_id
+        if signer is not None:
+            self._mav.signing = signer.state
 
     def encode(self, message: Message) -> bytes:
+        if self._signer is not None:
+            self._signer.set_time()
+            self._signer.state.link_id = self._link_id
         frame: bytes = message.pack(self._mav)
         self._mav.seq = (self._mav.seq + 1) % 256
         return frame

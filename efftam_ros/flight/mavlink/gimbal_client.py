@@ -152,7 +152,6 @@ class GimbalClient:
     def tick(self, now: Instant) -> None:
         """Ask for what is missing, repeat what holds, stop what nobody wants any more; call at 50 Hz."""
         if self._autopilot.falls_silent(now.steady_s):
-            self._rates.unheard()
             self._holder.silent()
             self._report(Severity.ERROR, f"the autopilot is silent for {SILENT_S:g} s")
         if self._autopilot.link is None:
@@ -293,7 +292,6 @@ class GimbalClient:
     def _begin_anew(self, now: Instant) -> None:
         """The autopilot may have forgotten what it was asked, and may have other parameters."""
         self._information_tries, self._next_information_s = 0, -math.inf
-        self._rates.unheard()
         self._holder.ask(now.steady_s)
 
     def _time(self, kind: str, boot_s: float, now: Instant) -> float:

@@ -55,10 +55,6 @@ class GimbalRates:
         by our last motion, which may have arrived after theirs."""
         self._zeros_s, self._yielded, self._sent = now_s, True, STOPPED
 
-    def unheard(self) -> None:
-        """What was sent lately may not have arrived: zeros count anew."""
-        self._zeros_s = math.inf
-
     def starved(self, now_s: float) -> bool:
         """Whether the controller fell silent in motion; its last wish then holds no longer."""
         starved = not (self._wished.is_zero and self._sent.is_zero) and now_s - self._wished_s > WATCHDOG_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from geometry_msgs.msg import TwistStamped
@@ -19,6 +20,7 @@ from efftam_ros.flight.mavlink.camera import CameraConfig
 from efftam_ros.flight.mavlink.connection import Connection, connect
 from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
 from efftam_ros.flight.mavlink.selection import Severity
+from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import Rates
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
@@ -111,9 +113,13 @@ class MavlinkNode(Node):
         self._knows_steering = False
 
     def start(self) -> None:
-        """Open the links and listen. Raises InputError when a link can't be opened."""
+        """Open the links and listen. Raises InputError when a link can't be opened or the key is refused."""
+        key = self._settings.signing_key
+        signer = Signer(Path(key).expanduser()) if key else None
         links = open_links(self._settings.addresses())
-        bridge = Bridge(self._config, links, TrackerTopics(self), self._gimbal, self._now, self._report)
+        bridge = Bridge(
+            self._config, links, TrackerTopics(self), self._gimbal, self._now, self._report, signer
+        )
         self._bridge = bridge
         # Best effort where the next message replaces one that was lost.
         self._subscribe(0.0, TwistStamped, "rates", self._on_rates, sampled())

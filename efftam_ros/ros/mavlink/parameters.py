@@ -80,6 +80,11 @@ class BridgeParameters(CheckedSettings):
         within=(1, 1000),
     )
     landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
+    signing_key: str = setting(
+        "",
+        "file of mode 600 with the key of MAVLink 2 signing, 64 hexadecimal digits: all is signed, and what"
+        " is not is refused; empty: no signing",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,7 +93,6 @@ class BridgeParameters(CheckedSettings):
                 f"links names {len(self.addresses())} addresses; give 1 to {MOST_LINKS}, such as"
                 " udpout:127.0.0.1:14550"
             )
-
         self.channels()
 
     def channels(self) -> tuple[int, ...]:
