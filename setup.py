@@ -25,6 +25,7 @@ OPERATOR = ["aiohttp>=3.8.4,<4"]
 # The viewer of --rerun, and what writes its files.
 VIEW = ['rerun-sdk>=0.41; python_version >= "3.11"']
 CHECKS = [
+    "axe-playwright-python>=0.1.4",
     "check-jsonschema>=0.29",
     "coverage>=7.10",
     "hypothesis>=6.100",

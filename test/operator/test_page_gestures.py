@@ -62,23 +62,33 @@ def test_after_two_far_taps_the_box_or_the_last_point_is_a_button_away(serve, fe
 # Short drags
 
 
-@pytest.mark.parametrize("moves", [1, 0], ids=["with a move", "with the end alone"])
-def test_a_thumb_s_short_drag_is_a_box(serve, open_page, moves):
-    """30 x 20 px of a 1280 px picture are 10 px of the thumb on a phone."""
+@pytest.mark.parametrize("types", [("move", "up"), ("up",)], ids=["with a move", "with the end alone"])
+def test_a_thumb_s_short_drag_is_a_box(serve, open_page, types):
+    """30 x 20 px of a 1280 px picture are 10 px of the thumb on a phone; systems keep such moves back."""
     feed = BarcodeFeed(size=(1280, 720))
     try:
         hands = open_page(serve(feed).url, phone=True, size=(1280, 720))
         drawn = Box(600, 300, 30, 20)
-        hands.touch("touchStart", (drawn.x, drawn.y))
+        point(hands, "down", drawn.x, drawn.y)
         hands.wait_mode("dragging")
         time.sleep(0.4)
-        for _ in range(moves):
-            hands.touch("touchMove", (drawn.x1, drawn.y1))
-        hands.touch("touchMove", (drawn.x1, drawn.y1))
-        hands.touch("touchEnd")
+        for kind in types:
+            point(hands, kind, drawn.x1, drawn.y1)
         assert iou(one_selection(feed).box, drawn) > 0.8
     finally:
         feed.close()
+
+
+def point(hands, kind, x, y):
+    """A finger's pointer event at an image px."""
+    hands.page.evaluate(
+        """([kind, clientX, clientY]) => {
+            const finger = { pointerId: 7, pointerType: "touch", button: 0, buttons: 1, bubbles: true };
+            const event = new PointerEvent(`pointer${kind}`, { ...finger, clientX, clientY });
+            document.querySelector("#view").dispatchEvent(event);
+        }""",
+        [kind, *hands.at(x, y)],
+    )
 
 
 def test_ten_drags_by_thumb_are_sent_as_drawn(serve, feed, open_page):
@@ -102,22 +112,23 @@ def test_ten_drags_by_thumb_are_sent_as_drawn(serve, feed, open_page):
 
 def test_who_draws_by_keys_has_no_limit_of_time(serve, feed, open_page):
     """The held picture is exchanged for a newer one; what is drawn stays."""
-    feed.buffer_s = 1.5
+    feed.buffer_s = 3.0
     hands = open_page(serve(feed).url)
     hands.page.focus("#view")
     hands.keys("ArrowLeft", "Enter")
     hands.wait_mode("corner")
     first = int(hands.page.get_attribute("#view", "data-stamp"))
-    for _ in range(40):
+    count = 0
+    while (last := int(hands.page.get_attribute("#view", "data-stamp"))) == first:
         hands.keys("ArrowRight", "ArrowDown")
+        count += 1
         time.sleep(0.1)
     assert hands.mode == "corner"
     hands.wait_text("#spoken", "see whether the box still fits")
-    last = int(hands.page.get_attribute("#view", "data-stamp"))
     assert last > first + 1_500_000_000
     hands.keys("Enter")
     selection = one_selection(feed)
-    assert selection.box.xywh() == (319, 180, 40, 40)
+    assert selection.box.xywh() == (319, 180, count, count)
     assert selection.stamp_ns >= last
     assert selection.stamp_ns in feed.held
 

@@ -115,12 +115,30 @@ export class Viewport {
 /** How much the lens enlarges the view: 4 times, up to 8 where the picture is shown smaller than it is. */
 export const lensZoom = (scale) => clamp(4 / Math.min(scale, 1), 4, 8);
 
-/** The middle of the lens: above the finger where there is room, else beside it, never under it. */
-export function lensPlace(point, view, radius = LENS_RADIUS_PX) {
-  const far = radius + 48;
-  const x = clamp(point.x, radius, Math.max(radius, view.width - radius));
-  if (point.y - far >= radius) return { x, y: point.y - far };
-  const side = point.x > view.width / 2 ? -1 : 1;
-  const y = clamp(point.y, radius, Math.max(radius, view.height - radius));
-  return { x: clamp(point.x + side * far, radius, Math.max(radius, view.width - radius)), y };
+/** How much of a circle reaches into a box, px; negative: their distance. */
+function reach({ x, y }, radius, box) {
+  const dx = Math.max(box.x - x, 0, x - box.x - box.width), dy = Math.max(box.y - y, 0, y - box.y - box.height);
+  return radius - Math.hypot(dx, dy);
+}
+
+/**
+ * The middle of the lens over `point`, in the view: above the finger, beside it or below, wherever it covers neither the
+ * finger nor the drawn `box` (null: none); if there is no such place, that which covers least.
+ */
+export function lensPlace(point, view, box = null, radius = LENS_RADIUS_PX) {
+  const finger = { x: point.x - 24, y: point.y - 24, width: 48, height: 48 };
+  const drawn = box ?? finger;
+  const left = Math.min(finger.x, drawn.x), top = Math.min(finger.y, drawn.y);
+  const right = Math.max(finger.x + 48, drawn.x + drawn.width), bottom = Math.max(finger.y + 48, drawn.y + drawn.height);
+  const around = ([x0, y0, x1, y1]) => {
+    const far = radius + 24;
+    const sides = [[x1 + far, point.y], [x0 - far, point.y]];
+    return [[point.x, y0 - far], ...(point.x > view.width / 2 ? sides.reverse() : sides), [point.x, y1 + far]];
+  };
+  const places = [[finger.x, finger.y, finger.x + 48, finger.y + 48], [left, top, right, bottom]].flatMap(around).map(([x, y]) => ({
+    x: clamp(x, radius, Math.max(radius, view.width - radius)),
+    y: clamp(y, radius, Math.max(radius, view.height - radius)),
+  }));
+  const covered = (place) => 4 * Math.max(0, reach(place, radius, finger)) + Math.max(0, reach(place, radius, drawn));
+  return places.reduce((best, place) => (covered(place) < covered(best) ? place : best));
 }

@@ -299,8 +299,17 @@ function toggleLens() {
   lensOn = toggle($("lens"), !lensOn);
 }
 
+// A phone that is turned keeps what was chosen for each way.
+const plotsShown = { tall: true, short: false };
+const height = () => (window.innerHeight < 600 ? "short" : "tall");
+
 function togglePlots() {
-  $("plots").hidden = !toggle($("plots-button"), $("plots").hidden);
+  plotsShown[height()] = !plotsShown[height()];
+  showPlots();
+}
+
+function showPlots() {
+  $("plots").hidden = !toggle($("plots-button"), plotsShown[height()]);
   paintPlots();
 }
 
@@ -408,6 +417,8 @@ function showChoice() {
   };
   $("choice").hidden = !(mode in texts);
   if (!(mode in texts)) return;
+  const drawn = drawing.shownBox ?? { ...drawing.mark, height: 0 };
+  $("choice").classList.toggle("high", viewport.toView({ x: 0, y: drawn.y + drawn.height / 2 }).y > viewport.view.height / 2);
   if ($("choice-text").textContent !== texts[mode]) say($("choice-text").textContent = texts[mode]);
   $("choice-point").hidden = mode !== "corner" && !drawing.isBetweenTaps;
   $("choice-send").hidden = mode === "corner";
@@ -484,6 +495,11 @@ function paintSlowly() {
   showChoice();
   stale ||= drawing.isFrozen; // the countdown
   toggle($("freeze"), drawing.isFrozen);
+  // The banners make room for what is drawn and for the lens.
+  const banners = $("banners");
+  const y = drawing.mode === "dragging" ? viewport.toView(drawing.cursor).y : Infinity;
+  const room = banners.offsetHeight + 24;
+  banners.classList.toggle("low", y < room || (lensAt() !== null && y < viewport.view.height - room));
   const isAsked = nowMs - clearMs < CLEAR_MS;
   $("clear").textContent = isAsked ? "Clear?" : "Clear";
   $("clear").classList.toggle("armed", isAsked);
@@ -502,7 +518,8 @@ function paintPlots() {
 }
 
 document.addEventListener("keydown", () => { keyedMs = performance.now(); }, true);
-if (window.innerHeight <= 560) togglePlots();
+window.addEventListener("resize", showPlots);
+showPlots();
 // A phone's battery: nothing is painted twice.
 const repaint = () => { stale = true; };
 link.addEventListener("message", repaint);

@@ -6,6 +6,7 @@ const SPAN_S = 60;
 const MOST_POINTS = 3600;
 const LEFT_PX = 110, RIGHT_PX = 8;
 const RIBBON_PX = 18, GAP_PX = 6;
+const LEAST_ROW_PX = 34;
 const DASHES = [[], [4, 3]];
 const TEXTURES = { IDLE: null, ACQUIRING: "up", TRACKING: null, COASTING: "cross", LOST: "down" };
 
@@ -67,8 +68,10 @@ export class Plots {
     this.to = points.at(-1).t;
     this.from = this.to - SPAN_S;
     const ribbon = RIBBON_PX + 2 + GAP_PX;
-    const height = (this.height - ribbon) / ROWS.length - GAP_PX;
-    ROWS.forEach((row, i) => this.#row(points, row, i * (height + GAP_PX) + 2, height));
+    // On a low page the last rows are left out.
+    const rows = ROWS.slice(0, Math.max(1, Math.floor((this.height - ribbon) / (LEAST_ROW_PX + GAP_PX))));
+    const height = (this.height - ribbon) / rows.length - GAP_PX;
+    rows.forEach((row, i) => this.#row(points, row, i * (height + GAP_PX) + 2, height));
     this.#ribbon(points, this.height - ribbon + GAP_PX);
   }
 
@@ -77,7 +80,6 @@ export class Plots {
   }
 
   #row(points, row, top, height) {
-    if (height < 12) return;
     const { context } = this;
     const largest = row.range[1] ?? niceCeiling(Math.max(1, ...points.map((p) => p[row.keys[0]] ?? 0)));
     context.strokeStyle = this.faint;

@@ -122,7 +122,7 @@ export class SteeringPanel {
     let word = `GIMBAL ${(runs ? phase : controller).toUpperCase()}`, text = runs ? reason : FAULTS[controller];
     if (!this.#hasLink) [word, text] = ["GIMBAL UNKNOWN", "no link"];
     if (this.#stopId !== null) text = "STOP was sent";
-    this.text.textContent = text ? `${word}: ${text}` : word;
+    this.text.textContent = this.text.title = text ? `${word}: ${text}` : word;
     this.enable.disabled = !runs || enabled;
     if (this.enable.disabled) this.disarm();
   }

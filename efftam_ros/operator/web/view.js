@@ -52,7 +52,7 @@ export class View {
     this.#scene(frame, track, drawing);
     if (cursor) this.#cross(this.viewport.toView(cursor));
     if (lensAt) this.#lens(lensAt, frame, track, drawing);
-    if (left) this.#countdown(left);
+    if (left) this.#countdown(left, drawing.cursor && this.toView(drawing.cursor));
   }
 
   #scene(frame, track, drawing) {
@@ -89,9 +89,13 @@ export class View {
 
   toView = ({ x, y }) => this.viewport.toView({ x, y });
 
+  #inView(box) {
+    const { scale } = this.viewport;
+    return { ...this.toView(box), width: box.width * scale, height: box.height * scale };
+  }
+
   #box(box, colour, line) {
-    const { x, y } = this.toView(box);
-    const width = box.width * this.viewport.scale, height = box.height * this.viewport.scale;
+    const { x, y, width, height } = this.#inView(box);
     // Around a small target a wide line would hide it.
     const thin = Math.min(width, height) < 24 ? 0.6 : 1;
     this.#stroke(colour, line, (context) => {
@@ -173,7 +177,8 @@ export class View {
   #lens(point, frame, track, drawing) {
     const { context, viewport } = this;
     const at = this.toView(point);
-    const place = lensPlace(at, { width: this.width, height: this.height });
+    const box = drawing?.shownBox;
+    const place = lensPlace(at, { width: this.width, height: this.height }, box ? this.#inView(box) : null);
     const zoom = lensZoom(viewport.scale);
     context.save();
     context.beginPath();
@@ -187,7 +192,6 @@ export class View {
     const line = this.line;
     this.line = line / zoom + 0.2;
     this.#picture(frame);
-    const box = drawing?.shownBox;
     if (box) this.#box(box, DRAWN, "solid");
     this.line = line;
     context.restore();
@@ -195,9 +199,11 @@ export class View {
     this.#cross(place);
   }
 
-  #countdown({ share, seconds }) {
+  /** Top right, or left where `cursor` (in the view) is at work there. */
+  #countdown({ share, seconds }, cursor) {
     const { context } = this;
-    const radius = 20, x = this.width - radius - 12, y = radius + 12;
+    const radius = 20, edge = radius + 12, y = edge;
+    const x = cursor && cursor.x > this.width - 3 * edge && cursor.y < 3 * edge ? edge : this.width - edge;
     context.fillStyle = "rgba(0,0,0,0.7)";
     context.beginPath();
     context.arc(x, y, radius + 5, 0, 2 * Math.PI);

@@ -113,6 +113,25 @@ test("the lens is never under the finger nor outside the view", () => {
   }
 });
 
+test("the lens covers no corner of what is drawn where there is room beside it", () => {
+  const radius = LENS_RADIUS_PX;
+  for (const view of [{ width: 360, height: 400 }, { width: 520, height: 310 }]) {
+    for (let x = 0; x <= view.width; x += 10) {
+      for (let y = 0; y <= view.height; y += 10) {
+        for (const [width, height] of [[12, 8], [40, 30], [90, 60]]) {
+          for (const [dx, dy] of [[0, 0], [1, 0], [0, 1], [1, 1]]) {
+            const box = { x: x - dx * width, y: y - dy * height, width, height };
+            const place = lensPlace({ x, y }, view, box);
+            for (const [cx, cy] of [[x, y], [box.x + (1 - dx) * width, box.y + (1 - dy) * height]]) {
+              assert.ok(Math.hypot(place.x - cx, place.y - cy) >= radius - 1e-9, `${x}, ${y}, ${width}, ${dx}, ${dy}: ${place.x}, ${place.y}`);
+            }
+          }
+        }
+      }
+    }
+  }
+});
+
 test("the lens enlarges 4 to 8 times", () => {
   assert.equal(lensZoom(2), 4);
   assert.equal(lensZoom(1), 4);

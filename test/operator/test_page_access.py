@@ -1,0 +1,63 @@
+"""The page under the rules of axe-core, in each state that a person works in."""
+
+from __future__ import annotations
+
+import pytest
+from barcode_feed import RecordedSteering
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
+
+Axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="axe-core: pip install axe-playwright-python"
+).Axe
+
+
+def live(hands, feed):
+    """Nothing is followed."""
+
+
+def followed(hands, feed):
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
+    hands.wait_text("#state", "TRACKING")
+
+
+def lost_in_sunlight(hands, feed):
+    feed.state, feed.selection = TrackState.LOST, 1
+    hands.wait_text("#banners", "LOST")
+    hands.page.click("#sun")
+
+
+def drawn(hands, feed):
+    hands.page.focus("#view")
+    hands.keys("r")
+    hands.wait_mode("placed")
+    hands.page.locator("#choice-send").wait_for()
+
+
+def refused(hands, feed):
+    feed.refuse = "the image is too old"
+    hands.drag(200, 100, 260, 150)
+    hands.wait_text("#notices .refusal", feed.refuse)
+
+
+def help_read(hands, feed):
+    hands.page.click("#help-button")
+    hands.page.locator("#help").wait_for()
+
+
+def without_tracker(hands, feed):
+    feed.mute = True
+    hands.wait_text("#banners", "TRACKER SILENT")
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    "bring", [live, followed, lost_in_sunlight, drawn, refused, help_read, without_tracker]
+)
+def test_axe_core_finds_nothing(serve, feed, open_page, bring, phone):
+    hands = open_page(serve(feed, steering=RecordedSteering()).url, phone=phone)
+    hands.wait_text("#steering-text", "GIMBAL OFF")
+    bring(hands, feed)
+    violations = Axe().run(hands.page).response["violations"]
+    assert [(v["id"], v["help"], [node["html"] for node in v["nodes"]]) for v in violations] == []
