@@ -67,6 +67,7 @@ class Result:
         presence: Probability that the target is in view, 0..1.
         quality: The network's estimate of the mask's IoU with the target, 0..1.
         likeness: To the selected target, -1..1; NaN where it is not known.
+        confidence: Probability that a measured box is the target's, 0..1; NaN where it is not known.
         age: Time since the last measured box, s.
         reason: Why the target is not tracked; "" if it is.
     """
@@ -81,6 +82,7 @@ class Result:
         self.presence: float = track.presence
         self.quality: float = track.quality
         self.likeness: float = track.likeness
+        self.confidence: float = track.confidence
         self.age: float = track.age_s
         self.reason: str = track.reason
         self._owner = owner

@@ -478,13 +478,15 @@ class Tracker:
         motion, state = None, self._target.state
         if self._motion.filter is not None and state is not TrackState.LOST:
             motion = self._motion.filter.at(frame.stamp_ns)
-        box, presence, quality, likeness = None, 0.0, 0.0, math.nan
+        box, presence, quality, likeness, confidence = None, 0.0, 0.0, math.nan, math.nan
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
             likeness = self.templates.likeness(candidates, choice.index, frame.stamp_ns)
             if choice.box is not None and motion is not None:
                 self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
-        measured = box is not None
+        measured, calibration = box is not None, self._pipeline.spec.calibration
+        if measured and calibration is not None:
+            confidence = calibration.confidence(likeness, presence, quality)
         if motion is not None:
             motion = self._extent.grown_motion(motion)
             box = box or motion.box
@@ -496,6 +498,7 @@ class Tracker:
             presence=presence,
             quality=quality,
             likeness=likeness,
+            confidence=confidence,
             age_s=0.0 if measured else self._target.age_s(frame.stamp_ns),
             motion=motion,
             view=view,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.identity import Calibration
 
 
 class TrackState(IntEnum):
@@ -199,6 +200,7 @@ class PipelineSpec:
         default_view: "auto", "full" or "window".
         window_factor: Side of the window in target sizes.
         templates: Templates that `Pipeline.take_template` keeps; 0: there is no likeness.
+        calibration: Of measured boxes (`Track.confidence`); None: not calibrated.
     """
 
     name: str
@@ -212,6 +214,7 @@ class PipelineSpec:
     window_factor: float = 5.0
     max_prompts: int | None = None
     templates: int = 0
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True)
@@ -289,6 +292,7 @@ class Track:
         hypotheses: Possible positions of a missed target.
         camera: The camera's motion; None if it was not requested.
         likeness: To the selected target, -1..1; NaN where it is not known.
+        confidence: Probability that a measured ``box`` is the target's, 0..1; NaN where it is not known.
     """
 
     stamp_ns: int
@@ -308,3 +312,4 @@ class Track:
     hypotheses: tuple[ScoredBox, ...] = ()
     camera: CameraMotion | None = None
     likeness: float = float("nan")
+    confidence: float = float("nan")

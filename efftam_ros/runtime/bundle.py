@@ -8,11 +8,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.identity import Calibration
 from efftam_ros.core.types import PipelineSpec
 from efftam_ros.runtime.likeness import TEMPLATES
 from efftam_ros.runtime.onnx_files import external_files
@@ -20,6 +21,8 @@ from efftam_ros.runtime.signatures import Shape, Tensor, check_signatures
 
 FORMAT = 1
 MANIFEST = "bundle.json"
+CALIBRATION = "calibration"
+"""Entry of the manifest that `efftam calibrate` writes."""
 DEFAULT_BUNDLE = "compact_192"
 RING_SLOTS = 24
 MOST_MANIFEST_BYTES = 2**20
@@ -67,14 +70,16 @@ class Bundle:
     exporter: Mapping[str, Any]
 
     @classmethod
-    def load(cls, folder: str | Path) -> Bundle:
-        """Read a bundle and check its files and tensor table.
+    def load(cls, folder: str | Path, *, calibrated: bool = True) -> Bundle:
+        """Read a bundle and check its files and tensor table. ``calibrated`` False: without its calibration.
 
         The hashes detect damage, not forgery: the author of the manifest chose them. Raises InputError: not a
         bundle, newer format, entry missing or wrong, file missing or of another size or hash, a graph that
         reads a file that is not listed, tensors that don't fit together."""
         folder = Path(folder)
         manifest = _read_manifest(folder)
+        if not calibrated:
+            manifest.pop(CALIBRATION, None)
         bundle = _Manifest(folder, manifest).bundle()
         for graph in bundle.graphs.values():
             if graph.path.name not in manifest["files"]:
@@ -171,6 +176,14 @@ class _Manifest:
         name = self._get("name", str)
         if not PLAIN_NAME.fullmatch(name):
             self._refuse("name", shown(name), "letters, digits, dots, dashes and underscores")
+        files = self._get("files", dict)
+        for file in files:
+            if not PLAIN_NAME.fullmatch(file):
+                self._refuse("files", shown(file), "names of files in the bundle's own folder")
+            if not SHA256.fullmatch(self._get(f"files/{file}/sha256", str, separator="/")):
+                self._refuse(f"files/{file}/sha256", shown(files[file]["sha256"]), "64 hexadecimal digits")
+            if self._get(f"files/{file}/bytes", int, separator="/") < 0:
+                self._refuse(f"files/{file}/bytes", shown(files[file]["bytes"]), "0 or more")
         spec = PipelineSpec(
             name=name,
             image_side=side,
@@ -182,15 +195,8 @@ class _Manifest:
             default_view=self._one_of("protocol.default_view", ("auto", "full", "window")),
             window_factor=self._number("protocol.window_factor", 1.0, 100.0),
             templates=TEMPLATES,
+            calibration=self._calibration(),
         )
-        files = self._get("files", dict)
-        for file in files:
-            if not PLAIN_NAME.fullmatch(file):
-                self._refuse("files", shown(file), "names of files in the bundle's own folder")
-            if not SHA256.fullmatch(self._get(f"files/{file}/sha256", str, separator="/")):
-                self._refuse(f"files/{file}/sha256", shown(files[file]["sha256"]), "64 hexadecimal digits")
-            if self._get(f"files/{file}/bytes", int, separator="/") < 0:
-                self._refuse(f"files/{file}/bytes", shown(files[file]["bytes"]), "0 or more")
         return Bundle(
             folder=self._folder,
             spec=spec,
@@ -203,6 +209,19 @@ class _Manifest:
             source=self._get("source", dict),
             exporter=self._get("exporter", dict),
         )
+
+    def _calibration(self) -> Calibration | None:
+        """The model that `efftam calibrate` wrote, of this very network; None: there is none."""
+        if CALIBRATION not in self._manifest:
+            return None
+        network, made_for = network_sha256(self._manifest), self._get(f"{CALIBRATION}.network", str)
+        if made_for != network:
+            raise InputError(
+                f"{self._folder / MANIFEST}: its calibration is of another network ({shown(made_for[:12])},"
+                f" this one is {network[:12]}); run efftam calibrate, or remove the entry {CALIBRATION}"
+            )
+        names = (field.name for field in fields(Calibration))
+        return Calibration(*(self._number(f"{CALIBRATION}.{name}", -1e3, 1e3) for name in names))
 
     def _graph(self, name: str) -> BundleGraph:
         file = self._get(f"graphs.{name}.file", str)
@@ -263,6 +282,13 @@ class _Manifest:
 
     def _refuse(self, where: str, value: Any, expected: str) -> None:
         raise InputError(f"{self._folder / MANIFEST}: {where} is {value}; it must be {expected}; {_AGAIN}")
+
+
+def network_sha256(manifest: Mapping[str, Any]) -> str:
+    """Hexadecimal sha256 of what determines a network's answers: the manifest's files, image and protocol."""
+    files = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+    text = json.dumps([files, manifest["image"], manifest["protocol"]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file_sha256(path: Path) -> str:

@@ -32,6 +32,7 @@ COMMANDS = {
     "replay": "replay",
     "bag": "bag",
     "eval": "eval.command",
+    "calibrate": "calibrate",
     "bench": "bench.command",
     "export": "export",
     "build": "build",

@@ -264,6 +264,7 @@ def _track_record(track: Track) -> dict[str, Any]:
         "presence": track.presence,
         "iou": track.quality,
         "likeness": None if math.isnan(track.likeness) else track.likeness,
+        "confidence": None if math.isnan(track.confidence) else track.confidence,
         "velocity": None if track.motion is None else _finite(track.motion.velocity),
         "windows": len(track.windows),
         "camera_motion": None if track.camera is None else track.camera.reason or "known",

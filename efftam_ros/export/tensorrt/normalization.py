@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 from onnx import TensorProto, helper
 
@@ -28,7 +30,7 @@ def _written_out(node: onnx.NodeProto, kind: int) -> list[onnx.NodeProto]:
     """The nodes that make the first output of ``node``, whose data have the type ``kind``."""
     made: list[onnx.NodeProto] = []
 
-    def add(operator: str, *inputs: str, output: str = "", **attributes: object) -> str:
+    def add(operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         name = f"{node.name}/{operator}_{len(made)}"
         made.append(helper.make_node(operator, inputs, [output or name], name, **attributes))
         return output or name

@@ -24,7 +24,7 @@ LIMIT = 1 << 48
 AHEAD = 20 * UNITS_PER_S
 
 
-class Verifier(mav.MAVLink):  # type: ignore[misc]
+class Verifier(mav.MAVLink):
     """pymavlink's codec, which also remembers the times of signatures that are wrong: by one such frame from
     far ahead, anybody could have all that a component really sends refused."""
 
