@@ -14,10 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.types import Candidates
+
+if TYPE_CHECKING:
+    from efftam_ros.core.types import Candidates
 
 RENEWAL_NS = 500_000_000
 """Time between renewals, and the age from which a renewed template counts."""
