@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
@@ -141,7 +141,7 @@ class TargetSet:
         prompts: Prompts = NO_PROMPTS,
         limit: int | None = None,
         only: Collection[int] | None = None,
-    ) -> Iterator[Step]:
+    ) -> Generator[Step]:
         """Process one image: yields each target's answer right after its computation, the steered one's
         first, then in order of id; without a target one of id 0 that is IDLE.
 

@@ -320,8 +320,7 @@ class Lane:
 
     def _turn(self) -> FramePipeline:
         """The pipeline, for this lane from now on: another's frame can't be continued."""
-        if self._whole._lane != self._index:
-            self._whole._lane, self._whole._view = self._index, None
+        self._whole._lane = self._index
         return self._whole
 
     @property
