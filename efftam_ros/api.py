@@ -354,7 +354,8 @@ class Tracker:
         if self._rest is not None:
             self._rest.close()
         steps = self._rest = self._targets.step(Frame(image, stamp_ns), prompts, only=only)
-        count, results = len(self._targets.ids if only is None else only), []
+        count = len(self._targets.ids if only is None else only)
+        results: list[Result] = []
         while len(results) < count:
             results.append(Result(self, next(steps), count > 1))
         self._time_ns, self._newest = stamp_ns, results[-1]
