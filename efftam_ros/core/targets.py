@@ -206,7 +206,7 @@ class TargetSet:
             motion = None if other == target_id else tracker.predict(stamp_ns)
             if motion is not None:
                 rivals.append(Rival(other, motion.box, self._lanes[tracker], tracker.templates))
-        return Others(rivals, search_windows)
+        return Others(rivals, search_windows, [rival.box for rival in rivals])
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
         """The windows that each missed target may search in this image: those that the followed ones leave,

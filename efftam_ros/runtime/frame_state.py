@@ -158,7 +158,7 @@ class FramePipeline(ABC):
             raise self._misuse()
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if plan.slots:
-            self._attend(placed(plan, self._lane * self.spec.slots))
+            self._attend(placed(plan, self._lane * self.spec.slots) if self._lane else plan)
         else:
             self._condition(None)
         self.prompt, self._is_attended = None, True
