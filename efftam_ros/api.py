@@ -1,10 +1,10 @@
-"""The Python interface: tracks one target through a video, a folder, a camera or images of the caller's."""
+"""The Python interface: tracks targets through a video, a folder, a camera or images of the caller's."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, shown
 from efftam_ros.core.geometry import Box as CoreBox
-from efftam_ros.core.types import Frame, Image, Prompt, Track
+from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step
+from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
 from efftam_ros.interop.camera import Camera, is_live
 from efftam_ros.interop.video import NS, open_video
 from efftam_ros.runtime.image.encodings import check_image
 from efftam_ros.runtime.image.limits import check_size
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline, open_tracker
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline, open_targets
 
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
 
@@ -56,9 +57,10 @@ class Velocity(NamedTuple):
 
 
 class Result:
-    """What is known about the target in one image.
+    """What is known about a target in one image.
 
     Attributes:
+        target_id: Which target, among several; else 0.
         time: Of the image, s.
         state: ACQUIRING, TRACKING, COASTING (not seen, position predicted) or LOST.
         box: Measured in this image or predicted; None while the target is LOST.
@@ -72,8 +74,10 @@ class Result:
         reason: Why the target is not tracked; "" if it is.
     """
 
-    def __init__(self, owner: Tracker, track: Track) -> None:
+    def __init__(self, owner: Tracker, step: Step, masked: bool) -> None:
+        track = step.track
         motion = track.motion
+        self.target_id: int = step.target_id
         self.time: float = track.stamp_ns / NS
         self.state: State = track.state
         self.box: Box | None = None if track.box is None else _finite(Box(*track.box.xywh()))
@@ -86,7 +90,7 @@ class Result:
         self.age: float = track.age_s
         self.reason: str = track.reason
         self._owner = owner
-        self._mask: NDArray[np.uint8] | None = None
+        self._mask: NDArray[np.uint8] | None = step.tracker.mask() if masked else None
 
     @property
     def mask(self) -> NDArray[np.uint8] | None:
@@ -107,7 +111,7 @@ class Result:
 
 
 class Tracker:
-    """Tracks one target. Not thread-safe. A context manager; `close` frees the network."""
+    """Tracks one target, or several. Not thread-safe. A context manager; `close` frees the network."""
 
     def __init__(
         self,
@@ -119,6 +123,7 @@ class Tracker:
         *,
         channels: str = "bgr",
         fps: float = 30.0,
+        max_targets: int = 1,
         **settings: Any,
     ) -> None:
         """Load the network.
@@ -131,6 +136,7 @@ class Tracker:
             threads: CPU threads; 0: one per core, up to 4.
             channels: Order of the channels of [H, W, 3] images: "bgr" (as OpenCV reads them) or "rgb".
             fps: Rate of images that are given without a time, 1/s.
+            max_targets: Most targets at once, 1 to 8; see `add`.
             settings: Other fields of `core.config.TrackerConfig`, such as ``lost_after=2.0``.
 
         Raises:
@@ -148,8 +154,9 @@ class Tracker:
             names = ", ".join(name for name in TrackerConfig.__dataclass_fields__ if name != "policy")
             raise InputError(f"a setting is not known or no number ({error}); settings: {names}") from None
         folder = None if bundle is None else Path(bundle)
-        self._pipeline = open_pipeline(folder, backend, threads, precision=precision)
-        self._tracker = open_tracker(self._pipeline, config)
+        self._pipeline = open_pipeline(folder, backend, threads, precision=precision, max_targets=max_targets)
+        self._targets = open_targets(self._pipeline, config)
+        self._rest: Generator[Step] | None = None  # what is left to compute of the last image
         self._time_ns: int | None = None  # of the last image
         self._starts = 0
         self._newest: Result | None = None
@@ -194,7 +201,7 @@ class Tracker:
         for image, stamp_ns in frames:
             if self._starts != start or self._is_closed:
                 raise InputError("the tracker was closed or given another target while this loop ran; end it")
-            yield self._step(image, stamp_ns)
+            yield self._step(image, stamp_ns)[0]
 
     def start(
         self,
@@ -207,7 +214,7 @@ class Tracker:
         mask: NDArray[Any] | None = None,
         time: float | None = None,
     ) -> Result:
-        """Select a target in an image, which replaces the one before. Give one of box, point, points, mask.
+        """Select a target in an image, which replaces those before. Give one of box, point, points, mask.
 
         Args:
             image: uint8 [H, W, 3] in the order of the tracker's ``channels``, grey [H, W], or an Image. An
@@ -220,7 +227,7 @@ class Tracker:
             time: Of the image, s; None: 1/fps after the last image.
 
         Raises:
-            InputError: The image or the target can't be used; the target before stays.
+            InputError: The image or the target can't be used; the target before, or the steered one, stays.
         """
         self._require_open()
         _require_one_prompt(box=box, point=point, points=points, mask=mask)
@@ -228,11 +235,19 @@ class Tracker:
         return self._begin(image, self._stamp_ns(time), _prompt(image, box, point, points, labels, mask))
 
     def update(self, image: ImageLike, time: float | None = None) -> Result:
-        """Find the target in the next image. For ``image`` and ``time`` see `start`.
+        """Find the target in the next image, of several the one of `steer`. For ``image`` and ``time`` see
+        `start`.
 
         Raises:
             InputError: There is no target, the image can't be used, or ``time`` is not after the last one.
         """
+        return self._update(image, time)[0]
+
+    def update_all(self, image: ImageLike, time: float | None = None) -> list[Result]:
+        """As `update`, for every target, in order of id. Their masks are computed at once."""
+        return sorted(self._update(image, time), key=lambda result: result.target_id)
+
+    def _update(self, image: ImageLike, time: float | None) -> list[Result]:
         self._require_open()
         if self.state is State.IDLE:
             raise InputError("no target yet; select one with start(image, box=(x, y, width, height))")
@@ -240,20 +255,71 @@ class Tracker:
         self._require_later(stamp_ns)
         return self._step(image, stamp_ns)
 
+    def add(
+        self,
+        image: ImageLike,
+        box: Sequence[float] | None = None,
+        *,
+        point: Sequence[float] | None = None,
+        points: Sequence[Sequence[float]] | None = None,
+        labels: Sequence[int] | None = None,
+        mask: NDArray[Any] | None = None,
+        time: float | None = None,
+        target_id: int | None = None,
+    ) -> Result:
+        """Select a further target; for the arguments see `start`. The others have their turn in the next
+        `update_all`.
+
+        Args:
+            time: None: that of the last image.
+            target_id: 0 to 254; one that there is, is replaced; None: the next free one.
+
+        Raises:
+            InputError: As `start`; there are ``max_targets``, or the object is a target already.
+        """
+        self._require_open()
+        _require_one_prompt(box=box, point=point, points=points, mask=mask)
+        image = self._image(image)
+        stamp_ns = self._time_ns if time is None and self._time_ns is not None else self._stamp_ns(time)
+        chosen = self._targets.id_for(NEXT_FREE) if target_id is None else target_id
+        prompt = _prompt(image, box, point, points, labels, mask)
+        return self._step(image, stamp_ns, {chosen: (prompt, False)}, [chosen])[0]
+
+    def remove(self, target_id: int) -> None:
+        """Forget one target. Raises InputError where it is not there."""
+        self._require_open()
+        self._targets.remove(target_id)
+
+    def steer(self, target_id: int) -> None:
+        """Have `update`, `track` and `state` tell about this target. Raises InputError where it is not
+        there."""
+        self._targets.steer(target_id)
+
+    @property
+    def ids(self) -> list[int]:
+        """Of the targets, in order."""
+        return self._targets.ids
+
     @property
     def state(self) -> State:
-        """State of the target; IDLE: there is none."""
-        return self._tracker.state
+        """State of the target, of several that of `steer`; IDLE: there is none."""
+        ids = self._targets.ids
+        if not ids:
+            return State.IDLE
+        steered = self._targets.steered
+        return self._targets.tracker(ids[0] if steered is None else steered).state
 
     def reset(self) -> None:
-        """Forget the target and the time."""
+        """Forget all targets and the time."""
         self._require_open()
-        self._tracker.clear()
+        self._targets.clear()
         self._time_ns = self._newest = None
         self._starts += 1
 
     def close(self) -> None:
         """Free the network; no other call is possible afterwards."""
+        if self._rest is not None:
+            self._rest.close()
         self._is_closed, self._newest = True, None
         self._pipeline.close()
 
@@ -266,22 +332,41 @@ class Tracker:
         self.close()
 
     def _begin(self, image: Image, stamp_ns: int, prompt: Prompt) -> Result:
-        result = self._step(image, stamp_ns, prompt)
+        if self._targets.steered is None and self._targets.ids:
+            self._targets.steer(self._targets.ids[0])
+        chosen = self._targets.id_for(STEERED)
+        for other in self._targets.ids:
+            if other != chosen:
+                self._targets.remove(other)
+        (result,) = self._step(image, stamp_ns, {chosen: (prompt, False)}, [chosen])
         self._starts += 1
         return result
 
-    def _step(self, image: Image, stamp_ns: int, prompt: Prompt | None = None) -> Result:
-        track = self._tracker.step(Frame(image, stamp_ns), prompt)
-        self._time_ns = stamp_ns
-        self._newest = Result(self, track)
-        return self._newest
+    def _step(
+        self,
+        image: Image,
+        stamp_ns: int,
+        prompts: Prompts = NO_PROMPTS,
+        only: Collection[int] | None = None,
+    ) -> list[Result]:
+        """The results, that of the steered target first. What only later images need of the last target's is
+        computed with the next image."""
+        if self._rest is not None:
+            self._rest.close()
+        steps = self._rest = self._targets.step(Frame(image, stamp_ns), prompts, only=only)
+        count = len(self._targets.ids if only is None else only)
+        results: list[Result] = []
+        while len(results) < count:
+            results.append(Result(self, next(steps), count > 1))
+        self._time_ns, self._newest = stamp_ns, results[-1]
+        return results
 
     def _mask_of(self, result: Result) -> NDArray[np.uint8] | None:
         if result is not self._newest:
             raise InputError(
                 f"the mask of time {result.time:.3f} s is gone; read result.mask before the next image"
             )
-        return self._tracker.mask()
+        return self._targets.tracker(result.target_id).mask()
 
     def _require_open(self) -> None:
         if self._is_closed:

@@ -437,3 +437,71 @@ def test_a_wheel_tracks_a_video_by_five_lines(tmp_path: Path):
     *lines, file = done.stdout.splitlines()
     assert len(lines) == 10
     assert file == str(tmp_path / "site" / "efftam_ros" / "__init__.py")
+
+
+# ---- several targets ---------------------------------------------------------------------------------------
+
+
+def two_squares(index: int) -> np.ndarray:
+    """The second one is at rest."""
+    image = picture(index)
+    image[80:104, 110:134] = (60, 200, 250)
+    return image
+
+
+SECOND = (110, 80, 24, 24)
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[et.Tracker]:
+    with et.Tracker(max_targets=3) as tracker:
+        yield tracker
+
+
+@pytest.fixture
+def several(opened: et.Tracker) -> et.Tracker:
+    opened.reset()
+    return opened
+
+
+def test_several_targets_have_a_result_each_with_its_mask(several: et.Tracker):
+    several.start(two_squares(0), BOX, time=0.0)
+    added = several.add(two_squares(0), SECOND)
+    assert (added.time, added.target_id, several.ids) == (0.0, 1, [0, 1])
+    for index in (1, 2):
+        results = several.update_all(two_squares(index))
+    assert [result.target_id for result in results] == [0, 1]
+    for result, near in zip(results, ((46, 34), (110, 80)), strict=True):
+        assert result.box[:2] == pytest.approx(near, abs=8)
+        ys, xs = np.nonzero(result.mask)
+        assert (xs.min(), ys.min()) == (pytest.approx(near[0], abs=8), pytest.approx(near[1], abs=8))
+
+
+def test_the_steered_target_is_the_one_that_update_tells_of(several: et.Tracker):
+    several.start(two_squares(0), BOX, time=0.0)
+    several.add(two_squares(0), SECOND, target_id=7)
+    assert several.update(two_squares(1)).target_id == 0
+    several.steer(7)
+    assert several.update(two_squares(2)).target_id == 7
+    several.remove(0)
+    assert (several.ids, several.update(two_squares(3)).target_id) == ([7], 7)
+
+
+def test_a_start_replaces_all_targets(several: et.Tracker):
+    several.start(two_squares(0), BOX, time=0.0)
+    several.add(two_squares(0), SECOND)
+    several.start(two_squares(0), SECOND, time=0.0)
+    assert len(several.ids) == 1
+    assert several.update(two_squares(1)).box[:2] == pytest.approx(SECOND[:2], abs=8)
+
+
+def test_what_can_t_be_added_or_removed_is_refused_with_the_ids(several: et.Tracker):
+    several.start(two_squares(0), BOX, time=0.0)
+    several.add(two_squares(0), SECOND)
+    with pytest.raises(et.InputError, match="target 1 already"):
+        several.add(two_squares(0), SECOND)
+    with pytest.raises(et.InputError, match=r"no target 5; targets: 0, 1"):
+        several.remove(5)
+    with pytest.raises(et.InputError, match="max_targets is 9; give 1 to 8"):
+        et.Tracker(max_targets=9)
+    assert several.ids == [0, 1]

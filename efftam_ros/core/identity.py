@@ -112,14 +112,11 @@ class Rival:
 @dataclass(frozen=True)
 class Others:
     """What one target's tracker knows of the others. ``search_windows``: its share of the windows that are
-    searched in this image; None: all."""
+    searched in this image; None: all; ``boxes``: of the rivals."""
 
     rivals: Sequence[Rival] = ()
     search_windows: int | None = None
-
-    @property
-    def boxes(self) -> list[Box]:
-        return [rival.box for rival in self.rivals]
+    boxes: Sequence[Box] = ()
 
     def require_free(self, drawn: Box | None, candidates: Candidates) -> None:
         """Raises InputError when what was selected is another target's object."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
@@ -141,7 +141,7 @@ class TargetSet:
         prompts: Prompts = NO_PROMPTS,
         limit: int | None = None,
         only: Collection[int] | None = None,
-    ) -> Iterator[Step]:
+    ) -> Generator[Step]:
         """Process one image: yields each target's answer right after its computation, the steered one's
         first, then in order of id; without a target one of id 0 that is IDLE.
 
@@ -206,7 +206,7 @@ class TargetSet:
             motion = None if other == target_id else tracker.predict(stamp_ns)
             if motion is not None:
                 rivals.append(Rival(other, motion.box, self._lanes[tracker], tracker.templates))
-        return Others(rivals, search_windows)
+        return Others(rivals, search_windows, [rival.box for rival in rivals])
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
         """The windows that each missed target may search in this image: those that the followed ones leave,

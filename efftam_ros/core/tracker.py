@@ -325,7 +325,9 @@ class Tracker:
             points = self._points.follow(frame.image, expected.box)
         candidates = self._pipeline.decode(None)
         predicted = None if expected is None or state is TrackState.LOST else expected.box
-        candidates, holder = self.others.withheld(candidates, self.templates, predicted, stamp)
+        holder = None
+        if self.others.rivals:
+            candidates, holder = self.others.withheld(candidates, self.templates, predicted, stamp)
         if not candidates.is_finite:
             self.memory.skip()
             self._target.miss(stamp)
@@ -374,7 +376,7 @@ class Tracker:
     def _follow_camera(self, source: CameraMotionSource, frame: Frame, dt_s: float) -> CameraMotion:
         """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
         motion, state = self._motion, self._target.state
-        moving = self.others.boxes
+        moving = [*self.others.boxes]
         if motion.filter is not None and state is not TrackState.LOST:
             moving.append(motion.filter.box)
         camera = source.estimate(frame.image, frame.stamp_ns, moving)

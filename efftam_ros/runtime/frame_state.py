@@ -158,7 +158,7 @@ class FramePipeline(ABC):
             raise self._misuse()
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if plan.slots:
-            self._attend(placed(plan, self._lane * self.spec.slots))
+            self._attend(placed(plan, self._lane * self.spec.slots) if self._lane else plan)
         else:
             self._condition(None)
         self.prompt, self._is_attended = None, True
@@ -320,8 +320,7 @@ class Lane:
 
     def _turn(self) -> FramePipeline:
         """The pipeline, for this lane from now on: another's frame can't be continued."""
-        if self._whole._lane != self._index:
-            self._whole._lane, self._whole._view = self._index, None
+        self._whole._lane = self._index
         return self._whole
 
     @property

@@ -108,9 +108,10 @@ def test_a_search_for_one_target_changes_nothing_for_another(
     side = lanes[0].spec.image_side
     for index in (1, 2):
         visited(lanes[0], 0, index)
-        (found,) = lanes[1].search(IMAGES[index], [view_of(1, index, side)], ONE_MAP)
+        views = [view_of(lane, index, side) for lane in (1, 3)]
+        found, _ = lanes[1].search(IMAGES[index], views, ONE_MAP)
         assert same(found, opened[1][1][index])
-        visited(lanes[1], 1, index)
+        assert same(visited(lanes[1], 1, index)[0], opened[1][1][index])
 
 
 def test_a_frame_ends_where_another_target_s_begins(lanes: list[Pipeline]) -> None:

@@ -155,7 +155,7 @@ class DevicePipeline(FramePipeline):
 
     def _reuse(self) -> None:
         self._begin()
-        self._clock.is_on = self._planned = False
+        self._in_flight, self._planned, self._clock.is_on = True, False, False
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
         if not self._has_features:
