@@ -315,8 +315,7 @@ def test_the_page_on_track_json_names_every_field():
     from efftam_ros.tools.track import frame_record
 
     _, frames = PAGES["docs/track_json.md"].split("A record of `frames`:")
-    cells = re.findall(r"^\| (`[^|]*) \|", frames, flags=re.M)
-    named = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    named = [name for row in re.findall(r"^\| (`[^|]+)", frames, re.M) for name in re.findall(r"\w+", row)]
     assert named == list(frame_record(0, {0: Track(0, TrackState.IDLE)}))
 
 

@@ -237,7 +237,7 @@ def test_an_image_that_is_not_answered_is_told(ros, monkeypatch, capfd):
         (["{bag}", "--box", "1,2,3"], "'1,2,3' is not X,Y,W,H in pixels"),
         (["{bag}", "--rate", "-1"], "--rate is -1; give 0 or more"),
         (["{bag}", "--rate", "nan"], "--rate is nan; give 0 or more"),
-        (["{bag}", "--ros-args", "-p", "x"], "efftam_bag_player: Failed to parse ROS arguments"),
+        (["{bag}", "--ros-args", "-p", "x"], "efftam_bag_player: failed to initialize rcl"),
         (["{bag}", "--out", "{bag}"], "exists already"),
     ],
 )

@@ -498,4 +498,5 @@ def test_a_selection_of_another_version_of_the_message_is_refused(tmp_path: Path
 def test_the_message_definitions_are_found():
     names = {file.stem for file in message_folder().glob("*.msg")}
     flight = {"GimbalManager", "GimbalStatus", "VehicleHeading"}
-    assert names == {"BoundingBox", "SelectionResult", "TargetSelection", "TargetVelocity"} | flight
+    tracking = {"BoundingBox", "SelectionResult", "TargetSelection", "TargetVelocity", "Tracks"}
+    assert names == tracking | flight
