@@ -50,6 +50,7 @@ def report(t, stamp_ns, state, reason=""):
         presence=0.95 + 0.03 * np.sin(3 * t) if measured else 0.12,
         quality=0.84 + 0.05 * np.sin(2 * t) if measured else float("nan"),
         age_s=0.0 if measured else 2.1 if state is TrackState.LOST else 0.8,
+        likeness=0.81 + 0.04 * np.sin(t) if measured else float("nan"),
     )
 
 
