@@ -282,6 +282,10 @@ def frozen_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
     with Chain(network=False) as chain:
         page = browser.open(chain.port)
         hands = Hands(page, SIZE)
+
+        def came(before: int) -> bool:
+            return len(chain.results) > before
+
         for held_s in HELD_S:
             page.focus("#view")
             hands.keys("Space")
@@ -289,7 +293,7 @@ def frozen_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
             stamp_ns, before = int(page.get_attribute("#view", "data-stamp")), len(chain.results)
             page.wait_for_timeout(1e3 * held_s)
             hands.drag(400, 300, 460, 340)
-            wait(lambda before=before: len(chain.results) > before, "what became of the selection", 10.0)
+            wait(partial(came, before), "what became of the selection", 10.0)
             named_ns, outcome, note = chain.results[before]
             elsewhere += (named_ns, outcome, note) != (stamp_ns, Outcome.ACCEPTED, "")
             hands.wait_mode("live")
