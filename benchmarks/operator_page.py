@@ -1,4 +1,4 @@
-"""Figures of the operator's page over the whole chain, each beside its goal: about seven minutes.
+"""Figures of the operator's page over the whole chain, each beside its goal: about nine minutes.
 
 Camera, tracker, page's node and a headless Chromium are processes of their own. Times from stamp to shown are
 from the camera's stamp to the drawing on the canvas, in a Chromium on the same machine: its share of the
@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,17 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test" / "operator"))
+from barcode_feed import BarcodeFeed
 from browser import CHROMIUM, FLAGS, Hands
 from page_client import page as client_page
 from thin_link import thin_link
 
 from benchmarks.operator_chain import Chain, prepare_environment, wait
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import TrackState
+from efftam_ros.interop.messages import Outcome
+from efftam_ros.operator.server import OperatorServer, serving
+from efftam_ros.operator.settings import Settings
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.terminal import print_table
 
@@ -42,6 +47,8 @@ LINK_SETTLE_S = 6.0
 MISMATCH_FRAMES = 1000
 DRAGS = 20
 TURNS = 8
+# How long a picture is held before something is drawn on it, s; the tracker keeps it for 8 s.
+HELD_S = (0.3, 1.0, 1.8, 2.5, 3.3, 4.0, 4.8, 5.5, 6.3, 7.0)
 PROBE = """
 window.shown = []; window.widths = []; window.answers = [];
 const make = window.createImageBitmap;
@@ -256,6 +263,44 @@ def cpu_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
     yield Figure("page's node, nobody watches", "% of a core", 1, none)
 
 
+def lost_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
+    """A tracker that searches: of 30 images in a second it answers one, a second late."""
+    with closing(BarcodeFeed(rate_hz=30.0, size=SIZE)) as feed:
+        feed.state, feed.answer_every, feed.answer_late = TrackState.LOST, 30, 30
+        with serving(OperatorServer(Settings(port=0), feed)) as server:
+            ages, _ = browser.watch(server.port, seconds)
+            browser.leave()
+    yield Figure("LOST at 30 Hz: pictures shown", "Hz", 10, len(ages) / seconds, at_least=True)
+    for name, percent in (("median", 50), ("p95", 95)):
+        age_ms = float(np.percentile(ages, percent))
+        yield Figure(f"an answer a second: age of the picture shown, {name}", "ms", 300, age_ms)
+
+
+def frozen_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
+    """Pictures held for up to 7 s, then drawn on: the tracker must start on that very image."""
+    elsewhere = 0
+    with Chain(network=False) as chain:
+        page = browser.open(chain.port)
+        hands = Hands(page, SIZE)
+
+        def came(before: int) -> bool:
+            return len(chain.results) > before
+
+        for held_s in HELD_S:
+            page.focus("#view")
+            hands.keys("Space")
+            hands.wait_mode("frozen")
+            stamp_ns, before = int(page.get_attribute("#view", "data-stamp")), len(chain.results)
+            page.wait_for_timeout(1e3 * held_s)
+            hands.drag(400, 300, 460, 340)
+            wait(partial(came, before), "what became of the selection", 10.0)
+            named_ns, outcome, note = chain.results[before]
+            elsewhere += (named_ns, outcome, note) != (stamp_ns, Outcome.ACCEPTED, "")
+            hands.wait_mode("live")
+        browser.leave()
+    yield Figure(f"selections on a held picture that start on another, of {len(HELD_S)}", "", 0, elsewhere)
+
+
 def load_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
     with Chain(network=False) as chain:
         sizes: list[int] = []
@@ -269,6 +314,8 @@ MEASURE = {
     "network": network_figures,
     "links": link_figures,
     "cpu": cpu_figures,
+    "lost": lost_figures,
+    "frozen": frozen_figures,
     "load": load_figures,
 }
 

@@ -61,6 +61,7 @@ class DrawnPrompt:
                 presence=track.presence if selection else float("nan"),
                 quality=track.quality if selection else float("nan"),
                 age_s=track.age_s,
+                likeness=track.likeness,
             )
         )
         if track.motion is None:

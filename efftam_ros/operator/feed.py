@@ -54,8 +54,9 @@ class Lifecycle(Enum):
 @dataclass(frozen=True)
 class BoxReport:
     """What BoundingBox says of one target in one image. ``box`` in image px, None when there is none to use;
-    ``presence``, ``quality`` 0..1, NaN when unknown; ``age_s`` since the last measured box, NaN before the
-    first; ``selection`` the count of accepted selections that this box answers."""
+    ``presence``, ``quality`` 0..1, ``likeness`` to the selected target -1..1, NaN when unknown; ``age_s``
+    since the last measured box, NaN before the first; ``selection`` the count of accepted selections that
+    this box answers."""
 
     stamp_ns: int
     image_size: tuple[int, int]
@@ -68,6 +69,7 @@ class BoxReport:
     presence: float = float("nan")
     quality: float = float("nan")
     age_s: float = float("nan")
+    likeness: float = float("nan")
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,7 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None) -> dic
         "last": _corners(last) if box.box is None else None,
         "presence": _rounded(box.presence, 4),
         "quality": _rounded(box.quality, 4),
+        "likeness": _rounded(box.likeness, 4),
         "age_s": _rounded(box.age_s, 3),
     }
     if motion is not None:

@@ -51,6 +51,7 @@ class BarcodeFeed:
         self.box: Box | None = None
         self.reason = ""
         self.velocity = (0.0, 0.0)
+        self.likeness = float("nan")
         self.selection = 0
         self.refuse = ""
         self.mute = False  # the tracker answers nothing and publishes nothing
@@ -134,6 +135,7 @@ class BarcodeFeed:
                 presence=0.97 if measured else 0.1,
                 quality=0.85 if measured else float("nan"),
                 age_s=0.0 if measured else 1.5,
+                likeness=self.likeness,
             )
         )
         self.sink(MotionReport(stamp_ns, valid=shown, velocity=self.velocity))

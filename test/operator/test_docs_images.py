@@ -18,7 +18,7 @@ from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
 
 DOCS = Path(__file__).parents[2] / "docs" / "images"
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
-DESKTOP = {"viewport": {"width": 1100, "height": 720}}
+DESKTOP = {"viewport": {"width": 1200, "height": 720}}
 SCENE = GroundScene()
 
 
@@ -28,9 +28,10 @@ class SceneFeed(BarcodeFeed):
     def __init__(self) -> None:
         super().__init__(rate_hz=15.0, size=(WIDTH, HEIGHT))
         self._began = time.monotonic()
+        self.times: dict[int, float] = {}  # of the pictures, in the scene
 
     def emit(self, stamp_ns: int) -> None:
-        t = (time.monotonic() - self._began) % 12
+        self.times[stamp_ns] = t = (time.monotonic() - self._began) % 12
         picture = SCENE.picture(t)
         self.sink(Picture(stamp_ns, bgr=lambda: picture))
         self.sink(report(t, stamp_ns, self.state if self.selection else TrackState.IDLE, self.reason))
@@ -50,6 +51,7 @@ def report(t, stamp_ns, state, reason=""):
         presence=0.95 + 0.03 * np.sin(3 * t) if measured else 0.12,
         quality=0.84 + 0.05 * np.sin(2 * t) if measured else float("nan"),
         age_s=0.0 if measured else 2.1 if state is TrackState.LOST else 0.8,
+        likeness=0.81 + 0.04 * np.sin(t) if measured else float("nan"),
     )
 
 
@@ -65,20 +67,13 @@ def linger(seconds):
 def save(page, name, folder):
     """Keep a screenshot without what is said for a moment; it must show something."""
     page.evaluate("document.querySelector('#notices').replaceChildren()")
-    path = folder / name
+    path = folder / "page.png"
     page.screenshot(path=path)
     image = cv2.imread(str(path))
     assert image.std() > 20
     if os.environ.get("EFFTAM_UPDATE_IMAGES"):
-        from PIL import Image
-
-        picture = (
-            Image.open(path)
-            .convert("RGB")
-            .quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        )
-        picture.save(DOCS / name, optimize=True)
-    assert (DOCS / name).stat().st_size < 200_000
+        cv2.imwrite(str(DOCS / name), image, [cv2.IMWRITE_WEBP_QUALITY, 80])
+    assert (DOCS / name).stat().st_size < 60_000
 
 
 @pytest.fixture
@@ -115,32 +110,34 @@ def test_live_on_a_desktop(opened, scene, tmp_path):
     linger(1)
     feed.state = T
     linger(2.0)
-    save(page, "operator-live.png", tmp_path)
+    save(page, "operator-live.webp", tmp_path)
 
 
 def test_drawing_on_a_phone(opened, scene, tmp_path):
     feed, _, url = scene
     page, hands = opened(url, PHONE)
     linger(1)
-    car = SCENE.car(time.monotonic() - feed._began)
+    page.tap("#freeze")
+    hands.wait_mode("frozen")
+    car = SCENE.car(feed.times[int(page.get_attribute("#view", "data-stamp"))])
     hands.touch("touchStart", (car.x - 6, car.y - 8))
     hands.touch("touchMove", (car.cx, car.cy))
     hands.touch("touchMove", (car.x1 + 8, car.y1 + 8))
     hands.wait_text("#banners", "FROZEN")
     linger(0.5)
-    save(page, "operator-phone.png", tmp_path)
+    save(page, "operator-phone.webp", tmp_path)
     hands.touch("touchEnd")
 
 
 def test_the_gimbal_follows(opened, scene, tmp_path):
     _, steering, url = scene
-    page, hands = opened(url, {"viewport": {"width": 1100, "height": 560}})
+    page, hands = opened(url, {"viewport": {"width": 1200, "height": 560}})
     hands.drag(400, 440, 560, 540)
     hands.wait_text("#state", "TRACKING")
     steering.say(enabled=True, phase="following")
     hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
     linger(0.5)
-    save(page, "operator-steering.png", tmp_path)
+    save(page, "operator-steering.webp", tmp_path)
 
 
 def test_lost_in_sunlight_on_a_phone(opened, scene, tmp_path):
@@ -157,4 +154,4 @@ def test_lost_in_sunlight_on_a_phone(opened, scene, tmp_path):
     page.click("#sun")  # the buttons stand where they will stay
     page.wait_for_selector("body.sun")
     linger(2.0)
-    save(page, "operator-phone-sun.png", tmp_path)
+    save(page, "operator-phone-sun.webp", tmp_path)

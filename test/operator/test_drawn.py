@@ -28,7 +28,7 @@ def command():
             for stamp in (6, 7, 8):
                 box = Box(stamp, 2, 30, 40)
                 motion = Motion(stamp, box, (12.0, -7.0), np.eye(4))
-                track = Track(stamp, TrackState.TRACKING, box, True, 0.9, 0.75, motion=motion)
+                track = Track(stamp, TrackState.TRACKING, box, True, 0.9, 0.75, motion=motion, likeness=0.6)
                 drawn.show(PICTURE, track)
 
         thread = threading.Thread(target=work, daemon=True)
@@ -69,7 +69,7 @@ def test_the_box_drawn_on_the_first_picture_is_the_prompt(command):
             await client.until(lambda: client.messages("track")[-1]["stamp"] == "8")
             (told,) = client.messages("track")[-1]["targets"]
             assert (told["box"], told["velocity"]) == ([8, 2, 30, 40], [12, -7])
-            assert (told["presence"], told["quality"]) == (0.9, 0.75)
+            assert (told["presence"], told["quality"], told["likeness"]) == (0.9, 0.75, 0.6)
 
     asyncio.run(draw())
     thread.join()

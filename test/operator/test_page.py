@@ -273,6 +273,16 @@ def test_each_state_has_its_word_and_its_colour(serve, feed, open_page):
             assert nearest_colour(hands.pixels(*[(1.4, 100 + i / 4) for i in range(40)]), rgb) < 60
 
 
+def test_likeness_is_shown_beside_presence_where_it_is_known(serve, feed, open_page):
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
+    hands = open_page(serve(feed).url)
+    hands.wait_text("#detail", "presence 0.97 · quality 0.85")
+    feed.likeness = 0.6789
+    hands.wait_text("#detail", "presence 0.97 · likeness 0.68 · quality 0.85")
+    title = hands.page.get_attribute("#detail", "title")
+    assert "Likeness: how much it looks like what was selected" in title
+
+
 def nearest_colour(seen, rgb):
     return min(sum(abs(a - b) for a, b in zip(colour, rgb, strict=True)) for colour in seen)
 

@@ -100,7 +100,9 @@ def test_with_plots_the_picture_keeps_half_of_a_phone(open_sized, size):
     assert place(hands, "#stop")["y"] + 52 <= size[1]
 
 
-@sized(["desktop", "1280 x 800 at 200 %", "1920 x 1080 at 200 %", "phone", "phone on its side"])
+@sized(
+    ["desktop", "1280 x 800 at 200 %", "1920 x 1080 at 200 %", "phone", "small phone", "phone on its side"]
+)
 def test_the_picture_stands_still_whatever_is_said(open_sized, feed, size):
     hands, steering = open_sized(size)
     before = place(hands)

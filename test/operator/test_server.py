@@ -388,6 +388,7 @@ def test_numbers_that_are_unknown_are_null(serve, feed):
             (target,) = (await client.until(lambda: client.messages("track")))[-1]["targets"]
             assert target["box"] is None
             assert target["quality"] is None
+            assert target["likeness"] is None
             assert target["velocity"] == [None, None]
             assert target["state"] == "LOST"
 

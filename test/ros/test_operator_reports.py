@@ -48,3 +48,12 @@ def test_a_box_of_a_message_is_known_as_a_whole_or_not_at_all(unknown):
     track = Track(10**9, TrackState.TRACKING, Box(1, 2, 30, 40), True, 0.9, 0.8, image_size=(640, 360))
     fields = bbox_fields(track, header) | dict.fromkeys(unknown, math.nan)
     assert box_report(SimpleNamespace(**fields)).box == (None if unknown else Box(1, 2, 30, 40))
+
+
+@pytest.mark.parametrize("likeness", [0.71, math.nan])
+def test_the_scores_of_a_box_message_reach_the_page(likeness):
+    header = SimpleNamespace(stamp=SimpleNamespace(sec=1, nanosec=0))
+    track = Track(10**9, TrackState.TRACKING, Box(1, 2, 30, 40), True, 0.9, 0.8, likeness=likeness)
+    report = box_report(SimpleNamespace(**bbox_fields(track, header)))
+    assert (report.presence, report.quality) == (0.9, 0.8)
+    assert report.likeness == pytest.approx(likeness, nan_ok=True)

@@ -148,6 +148,7 @@ function showState() {
     // A reason speaks for itself; the seconds are at the box as well.
     if (!target.measured && target.age_s !== null && !target.reason) parts.push(`unseen ${target.age_s.toFixed(1)} s`);
     if (target.presence !== null) parts.push(`presence ${target.presence.toFixed(2)}`);
+    if (target.likeness !== null) parts.push(`likeness ${target.likeness.toFixed(2)}`);
     if (target.measured && target.quality !== null) parts.push(`quality ${target.quality.toFixed(2)}`);
     if (target.velocity_valid && target.velocity?.[0] !== null) parts.push(`${Math.round(Math.hypot(...target.velocity))} px/s`);
   }

@@ -6,8 +6,7 @@ import { LENS_RADIUS_PX, lensPlace, lensZoom } from "./geometry.js";
 const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
 const DRAWN = "#ffffff", GREY = "#bbbbbb";
 const ARROW_S = 0.5;
-// The border of a lost target, in widths of a line.
-const BORDER = 4;
+const BORDER_PX = 10; // of a lost target's picture
 /** An answer that is so much older than the picture is said to be. */
 export const BEHIND_S = 0.2;
 
@@ -111,11 +110,11 @@ export class View {
 
   #border(colour, line) {
     const { origin, scale, image } = this.viewport;
-    const inset = BORDER * this.line / 2;
+    const inset = BORDER_PX / 2;
     const x = Math.max(origin.x, 0) + inset, y = Math.max(origin.y, 0) + inset;
     const width = Math.min(image.width * scale, this.width) - 2 * inset;
     const height = Math.min(image.height * scale, this.height) - 2 * inset;
-    this.#stroke(colour, line, (context) => context.rect(x, y, width, height), BORDER);
+    this.#stroke(colour, line, (context) => context.rect(x, y, width, height), BORDER_PX / this.line);
   }
 
   #arrow(box, target, colour) {

@@ -74,6 +74,7 @@ def box_report(message: Any) -> BoxReport:
         presence=message.presence,
         quality=message.quality,
         age_s=message.age,
+        likeness=message.likeness,
     )
 
 
