@@ -10,6 +10,7 @@ import math
 
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
+from efftam_ros.flight.law import bounded
 from efftam_ros.flight.permission import Permission
 from efftam_ros.flight.steering import FUTURE_S, Steering
 from efftam_ros.flight.values import (
@@ -181,8 +182,8 @@ class GimbalControl:
         share = config.cautious_share if cautious else 1.0
         step = dt_s * (config.cautious_acceleration if cautious else config.max_acceleration)
         return Rates(
-            _approach(self._last.pitch, _bounded(rates.pitch, config.max_rate.pitch * share), step),
-            _approach(self._last.yaw, _bounded(rates.yaw, config.max_rate.yaw * share), step),
+            _approach(self._last.pitch, bounded(rates.pitch, config.max_rate.pitch * share), step),
+            _approach(self._last.yaw, bounded(rates.yaw, config.max_rate.yaw * share), step),
         )
 
     def _sends(self, wish: GimbalCommand, now: Instant) -> bool:
@@ -209,10 +210,6 @@ def _is_finite(estimate: TargetEstimate) -> bool:
             (estimate.azimuth, estimate.elevation, estimate.azimuth_rate, estimate.elevation_rate),
         )
     )
-
-
-def _bounded(value: float, most: float) -> float:
-    return min(max(value, -most), most)
 
 
 def _approach(last: float, wanted: float, step: float) -> float:
