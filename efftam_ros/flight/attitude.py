@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from efftam_ros.flight.angles import interpolated, normalised, wrapped
@@ -85,9 +86,7 @@ class GimbalHistory(_History[AttitudeSample]):
         newest = self.newest
         if newest is not None and newest.yaw_frame is not sample.yaw_frame:
             self.clear()
-        self._append(
-            AttitudeSample(sample.stamp_ns, q, sample.yaw_frame, sample.at_pitch_limit, sample.at_yaw_limit)
-        )
+        self._append(replace(sample, q=q))
         return True
 
     def at(self, stamp_ns: int) -> Quaternion | None:

@@ -10,6 +10,8 @@ import math
 
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
+from efftam_ros.flight.law import bounded
+from efftam_ros.flight.permission import Permission
 from efftam_ros.flight.steering import FUTURE_S, Steering
 from efftam_ros.flight.values import (
     NS,
@@ -35,11 +37,7 @@ class GimbalControl:
     def __init__(self, config: ControlConfig | None = None) -> None:
         self.config = config or ControlConfig()
         self._steering = Steering(self.config)
-        self._enabled = False
-        self._taken_away = False
-        self._held = False  # since it was enabled
-        self._control = Control.UNKNOWN
-        self._gimbal_alive = True
+        self._permission = Permission()
         self._camera: CameraIntrinsics | None = None
         self._estimate: TargetEstimate | None = None
         self._arrived_s = -math.inf
@@ -53,27 +51,21 @@ class GimbalControl:
 
     @property
     def enabled(self) -> bool:
-        return self._enabled
+        return self._permission.enabled
 
     def set_enabled(self, enabled: bool) -> None:
         """Enable or disable steering. Initially disabled, and again after control was lost."""
-        self._enabled = enabled
-        self._taken_away = False
-        self._held = self._control is Control.HELD
+        self._permission.enable(enabled)
         self._forget()
 
     def on_control(self, control: Control) -> None:
         """Who controls the gimbal. Losing control while steering disables it until the next `set_enabled`."""
-        self._control = control
-        if control is Control.HELD:
-            self._held = True
-        elif self._enabled and self._held and control in (Control.OTHER, Control.NOBODY):
-            self._enabled, self._taken_away = False, True
+        if self._permission.hear(control):
             self._forget()
 
     def on_gimbal_alive(self, alive: bool) -> None:
         """Whether the gimbal itself sends messages; its manager may continue without it."""
-        self._gimbal_alive = alive
+        self._permission.gimbal_alive = alive
 
     def on_camera(self, camera: CameraIntrinsics) -> None:
         """The camera's calibration; a changed one (zoom) invalidates earlier measurements."""
@@ -142,19 +134,9 @@ class GimbalControl:
 
     def _decide(self, now: Instant, dt_s: float) -> GimbalCommand:
         """The table of conditions: first who may steer, then whether there is something to steer by."""
-        if self._taken_away:
-            who = "another component" if self._control is Control.OTHER else "nobody"
-            return _hold(
-                f"the gimbal is now controlled by {who}; enable steering to take it back", Phase.CONTROL_LOST
-            )
-        if not self._enabled:
-            return _hold("", Phase.OFF)
-        if self._control is Control.SILENT:
-            return _hold("the autopilot is silent; check its link")
-        if self._control in (Control.OTHER, Control.NOBODY):
-            return _hold("the gimbal's manager has not given control yet")
-        if not self._gimbal_alive:
-            return _hold("the gimbal is silent; check its power and its link")
+        refusal = self._permission.refusal()
+        if refusal is not None:
+            return _hold(refusal[1], refusal[0])
         estimate = self._estimate
         if estimate is None:
             return _hold(self._waiting_reason, Phase.WAITING)
@@ -200,8 +182,8 @@ class GimbalControl:
         share = config.cautious_share if cautious else 1.0
         step = dt_s * (config.cautious_acceleration if cautious else config.max_acceleration)
         return Rates(
-            _approach(self._last.pitch, _bounded(rates.pitch, config.max_rate.pitch * share), step),
-            _approach(self._last.yaw, _bounded(rates.yaw, config.max_rate.yaw * share), step),
+            _approach(self._last.pitch, bounded(rates.pitch, config.max_rate.pitch * share), step),
+            _approach(self._last.yaw, bounded(rates.yaw, config.max_rate.yaw * share), step),
         )
 
     def _sends(self, wish: GimbalCommand, now: Instant) -> bool:
@@ -228,10 +210,6 @@ def _is_finite(estimate: TargetEstimate) -> bool:
             (estimate.azimuth, estimate.elevation, estimate.azimuth_rate, estimate.elevation_rate),
         )
     )
-
-
-def _bounded(value: float, most: float) -> float:
-    return min(max(value, -most), most)
 
 
 def _approach(last: float, wanted: float, step: float) -> float:

@@ -88,11 +88,11 @@ class ImageOnly:
         integral stays (at a stop, while the target is only predicted).
         """
         if not hold_pitch:
-            self._pitch = _bounded(self._pitch - self.gains.ki * elevation * dt_s, most.pitch)
+            self._pitch = bounded(self._pitch - self.gains.ki * elevation * dt_s, most.pitch)
         if not hold_yaw:
-            self._yaw = _bounded(self._yaw + self.gains.ki * azimuth * dt_s, most.yaw)
+            self._yaw = bounded(self._yaw + self.gains.ki * azimuth * dt_s, most.yaw)
         return Rates(-self.gains.kp * elevation + self._pitch, self.gains.kp * azimuth + self._yaw)
 
 
-def _bounded(value: float, most: float) -> float:
+def bounded(value: float, most: float) -> float:
     return min(max(value, -most), most)

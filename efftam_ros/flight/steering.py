@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from efftam_ros.flight.angles import axis_direction, target_direction, wrapped
 from efftam_ros.flight.attitude import EXTRAPOLATED_NS, GimbalHistory, VehicleHistory
@@ -87,9 +87,7 @@ class Steering:
         self._ahead_s = ahead_s if ahead_s > FUTURE_S else 0.0
         if self._ahead_s:
             return False
-        taken = self._gimbal.add(
-            AttitudeSample(stamp_ns, sample.q, sample.yaw_frame, sample.at_pitch_limit, sample.at_yaw_limit)
-        )
+        taken = self._gimbal.add(replace(sample, stamp_ns=stamp_ns))
         if taken:
             self._attitude_arrived_s = now.steady_s
         return taken
@@ -97,7 +95,7 @@ class Steering:
     def add_vehicle(self, sample: VehicleSample) -> bool:
         """Add the vehicle's heading; False when it is not finite."""
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
-        return self._vehicle.add(VehicleSample(stamp_ns, sample.yaw, sample.yaw_rate))
+        return self._vehicle.add(sample._replace(stamp_ns=stamp_ns))
 
     def measure(self, estimate: TargetEstimate) -> None:
         """Take a bearing into the filter of directions, if the attitude at its image's stamp is known.

@@ -81,7 +81,6 @@ class GimbalDevice:
         self.powered = True
         self.tells_time = True
         self.attitude_s = ATTITUDE_S  # command 511 is obeyed
-        self.last_command: Message | None = None
         self._link, self._clock, self._booted_s = link, clock, booted_s
         self._decoder = Decoder(link.datagrams)
         self._encoder = Encoder(1, mav.MAV_COMP_ID_GIMBAL)
@@ -107,7 +106,6 @@ class GimbalDevice:
     def _handle(self, message: Message, now_s: float) -> None:
         kind = message.get_type()
         if kind == "GIMBAL_DEVICE_SET_ATTITUDE":
-            self.last_command = message
             if all(map(math.isfinite, (message.angular_velocity_y, message.angular_velocity_z))):
                 lock = bool(message.flags & YAW_LOCK)
                 self.mount.wish(message.angular_velocity_y, message.angular_velocity_z, lock)

@@ -62,12 +62,12 @@ class LevelPipeline(NullPipeline):
             time.sleep(0.01)
 
     def decode(self, prompt):
-        super().decode(prompt)  # refuses what can't be used
+        answer = super().decode(prompt)  # refuses what can't be used
         if prompt is not None:
-            marked = self._candidates.box(0)
+            marked = answer.box(0)
             self._level = self._grey[int(marked.cy), int(marked.cx)]
-        self._candidates = self._found()
-        return self._candidates
+        found = self._candidates[self._lane] = self._found()
+        return found
 
     def search(self, image, views, plan):
         super().search(image, views, plan)

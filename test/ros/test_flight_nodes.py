@@ -9,6 +9,7 @@ import signal
 import statistics
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,10 @@ from lifecycle_msgs.msg import Transition
 from rclpy.parameter import Parameter
 from ros_helpers import Process, new_namespace
 
+from efftam_ros.flight.mavlink.connection import connect
 from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.framing import Decoder
+from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import StreamView, tracking_message
 from efftam_ros.interop.messages import stamp_ns
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
@@ -254,6 +258,22 @@ def test_a_serial_device_that_is_not_there_is_a_warning_and_not_called_open(proc
     assert "WARN" in line
     process.send(signal.SIGTERM)
     assert process.wait() == 0
+
+
+def test_with_a_signing_key_what_the_bridge_sends_is_signed_by_it(processes, tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for key in (ours, theirs):
+        key.write_text("ab" * 32)
+        key.chmod(0o600)
+    address = f"127.0.0.1:{free_port()}"
+    given = ("-p", f"links:=udpout:{address}", "-p", f"signing_key:={theirs}")
+    with closing(connect(f"udpin:{address}")) as link:
+        process = processes(node_command("efftam_mavlink", new_namespace(), *given))
+        decoder = Decoder(True, Signer(ours))
+        wait(lambda: [m for _, data in link.receive() for m in decoder.feed(data)], "a signed message")
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
+    assert int((tmp_path / "theirs.time").read_text()) > 0
 
 
 # One rig for all tests that end none of its processes. They come last, as it computes while it runs.

@@ -157,3 +157,22 @@ def test_answers_that_are_late_now_and_then_are_not_logged_each_time(flight, cap
         line for line in capfd.readouterr().err.splitlines() if "following" in line or "predicting" in line
     ]
     assert len(lines) == 1
+
+
+def test_an_attitude_that_arrives_while_a_slow_turn_is_at_work_is_not_from_the_future(flight, capfd):
+    """As on a machine with too much to do."""
+    read = flight.loop._topics[0].read
+
+    def held_up() -> None:
+        read()
+        time.sleep(0.1)
+        flight._publish()
+        time.sleep(0.1)  # until it is there
+
+    flight.loop._topics[0].read = held_up
+    for _ in range(5):
+        flight.loop._due_s = 0.0
+        flight.loop.turn()
+    flight.loop._topics[0].read = read
+    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING)
+    assert "compare the clocks" not in capfd.readouterr().err

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.camera import CameraComponent, CameraConfig
 from efftam_ros.flight.mavlink.connection import Connection
@@ -18,16 +17,14 @@ from efftam_ros.flight.mavlink.framing import Decoder, Encoder
 from efftam_ros.flight.mavlink.gimbal_client import GimbalClient, GimbalConfig, GimbalPort
 from efftam_ros.flight.mavlink.selection import SelectionOutcome, Severity, TrackerPort
 from efftam_ros.flight.mavlink.signing import Signer
-from efftam_ros.flight.mavlink.tracking_status import TrackStatus, landing_message
-from efftam_ros.flight.values import NS, CameraIntrinsics, Rates, TargetEstimate
+from efftam_ros.flight.mavlink.tracking_status import LandingTarget, TrackStatus
+from efftam_ros.flight.values import CameraIntrinsics, Rates, TargetEstimate
 
 TICK_S = 0.02
 MOST_DECODERS = 16
 REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
 TEXT_BYTES, MOST_PIECES = 50, 5
-DOWNWARD = mav.MAV_SENSOR_ROTATION_PITCH_270
-RANGE_AGE_S = 1.0
 # Whoever ends this process waits so long before killing it: launch 5 s. Then how long the last words travel.
 END_S, READ_S = 3.0, 0.2
 
@@ -98,9 +95,7 @@ class Bridge:
         self._said: dict[str, float] = {}
         self.camera = CameraComponent(config.camera, self, tracker, self._report)
         self.gimbal = GimbalClient(config.gimbal, ids, self, gimbal, self._report)
-        self._intrinsics: CameraIntrinsics | None = None
-        self._status: TrackStatus | None = None
-        self._range: tuple[float, float] | None = None
+        self._landing = LandingTarget()
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
         self._texts = 0  # long ones told
@@ -111,14 +106,17 @@ class Bridge:
     def track(self, status: TrackStatus) -> None:
         """The tracker's newest box."""
         with self._lock:
-            self._status = status
+            self._landing.status = status
             self.camera.track(status, self._clock())
 
     def estimate(self, estimate: TargetEstimate) -> None:
         """The tracker's newest bearing, for LANDING_TARGET."""
         with self._lock:
+            message = None
             if self.config.landing_target:
-                self._send_landing(estimate, self._clock())
+                message = self._landing.message(estimate, self.gimbal.autopilot_clock, self._clock())
+            if message is not None:
+                self.send(message)
 
     def selection_result(self, result: SelectionOutcome) -> None:
         """The tracker's decision on a selection."""
@@ -128,7 +126,7 @@ class Bridge:
     def set_camera(self, camera: CameraIntrinsics) -> None:
         """The camera's calibration."""
         with self._lock:
-            self._intrinsics = camera
+            self._landing.camera = camera
             self.camera.set_camera(camera)
 
     def take_control(self, wanted: bool, fresh: bool = True) -> None:
@@ -193,8 +191,8 @@ class Bridge:
         self._notice_stranger(message)
         self.camera.handle(message, link, now)
         self.gimbal.handle(message, link, now)
-        if message.get_type() == "DISTANCE_SENSOR" and message.orientation == DOWNWARD:
-            self._range = (message.current_distance / 100.0, now.steady_s)
+        if message.get_type() == "DISTANCE_SENSOR":
+            self._landing.measure(message, now)
 
     def _notice_stranger(self, message: Message) -> None:
         """Whose ids do not go with ours; each is told once."""
@@ -274,25 +272,3 @@ class Bridge:
         number = self._texts if len(pieces) > 1 else 0
         for place, piece in enumerate(pieces):
             self.send(mav.MAVLink_statustext_message(severity, piece, number, place))
-
-    def _send_landing(self, estimate: TargetEstimate, now: Instant) -> None:
-        camera, status = self._intrinsics, self._status
-        if not (
-            estimate.state is TrackState.TRACKING
-            and estimate.valid
-            and estimate.measured
-            and estimate.has_bearing
-            and math.isfinite(estimate.azimuth)
-            and math.isfinite(estimate.elevation)
-        ):
-            return
-        size = (0.0, 0.0)
-        if camera is not None and camera.is_calibrated and status is not None and status.edges() is not None:
-            box = status.box
-            size = (2 * math.atan(box.width / 2 / camera.fx), 2 * math.atan(box.height / 2 / camera.fy))
-        seen_s = now.steady_s - (now.stamp_ns - estimate.stamp_ns) / NS
-        clock = self.gimbal.autopilot_clock
-        time_usec = round(clock.to_theirs(seen_s) * 1e6) if clock.is_known else estimate.stamp_ns // 1000
-        young = self._range is not None and now.steady_s - self._range[1] <= RANGE_AGE_S
-        distance_m = self._range[0] if self._range is not None and young else 0.0
-        self.send(landing_message(estimate, size, max(time_usec, 0), distance_m))

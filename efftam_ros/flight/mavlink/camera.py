@@ -252,22 +252,20 @@ class CameraComponent:
                 result = self._select(number, parameters, sender, getattr(message, "confirmation", 0), now)
             self._acknowledge(number, IN_PROGRESS if result is None else result, sender)
             return
-        answers = {SET_INTERVAL: self._set_interval, REQUEST: self._request}
-        if number in answers:
-            result = answers[number](parameters, sender, now)
-            # What we have nothing to do with may be a broadcast's business with another component.
-            nothing = parameters[0] != float(STATUS) if number == SET_INTERVAL else result == UNSUPPORTED
-            if nothing and message.target_component == 0:
-                return
-            self._acknowledge(number, result, sender)
-            if number == REQUEST and result == ACCEPTED:
-                self._send_requested(parameters[0], link, now)
+        result, named = UNSUPPORTED, parameters[0]
+        if number == SET_INTERVAL:
+            result = self._set_interval(parameters, sender, now)
+        elif number == REQUEST and named in (float(INFORMATION), float(STATUS)):
+            result = ACCEPTED
         elif number == REQUEST_INFORMATION:
-            self._acknowledge(number, ACCEPTED, sender)
-            if parameters[0] == 1.0:
-                self._send_requested(float(INFORMATION), link, now)
-        elif message.target_component == ours:
-            self._acknowledge(number, UNSUPPORTED, sender)
+            result, named = ACCEPTED, float(INFORMATION) if named == 1.0 else math.nan
+        # What we have nothing to do with may be a broadcast's business with another component.
+        foreign = named != float(STATUS) if number == SET_INTERVAL else result == UNSUPPORTED
+        if foreign and message.target_component == 0:
+            return
+        self._acknowledge(number, result, sender)
+        if number != SET_INTERVAL and result == ACCEPTED and math.isfinite(named):
+            self._send_requested(named, link, now)
 
     def _acknowledge(self, command: int, result: int, sender: Sender) -> None:
         self._outbox.send(
@@ -280,9 +278,6 @@ class CameraComponent:
             ),
             sender[0],
         )
-
-    def _request(self, parameters: tuple[float, ...], sender: Sender, now: Instant) -> int:
-        return ACCEPTED if parameters[0] in (float(INFORMATION), float(STATUS)) else UNSUPPORTED
 
     def _send_requested(self, number: float, link: str, now: Instant) -> None:
         if number == float(STATUS):

@@ -25,6 +25,7 @@ RETRY_S = 1.0
 CALL_S = 3.0
 MOST_PEERS = 8
 PEER_SILENT_S = 60.0
+PORT_TAKEN = "is another program listening there?"
 KINDS = ("udpin", "udpout", "tcp", "tcpin", "serial")
 
 Piece = tuple[str, bytes]  # who sent it, what
@@ -94,23 +95,34 @@ def _datagrams(sock: socket.socket) -> list[tuple[tuple[str, int], bytes]]:
     return found
 
 
-class _UdpIn(Connection):
-    """Listens, and answers everybody who was heard within the last minute."""
+class _Udp(Connection):
+    """``use``: what is done with the socket, bind or connect; ``remedy``: when that fails."""
 
     datagrams = True
 
-    def __init__(self, address: str, place: tuple[str, int], clock: Callable[[], float]) -> None:
+    def __init__(self, address: str, place: tuple[str, int], use: str, remedy: str) -> None:
         super().__init__(address)
-        self._clock = clock
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            self._socket.bind(place)
+            getattr(self._socket, use)(place)
         except OSError as error:
             self._socket.close()
-            raise OSError(
-                f"{address}: {error.strerror or error}; is another program listening there?"
-            ) from error
+            raise OSError(f"{address}: {error.strerror or error}; {remedy}") from error
         self._socket.setblocking(False)
+
+    def files(self) -> list[Any]:
+        return [self._socket]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _UdpIn(_Udp):
+    """Listens, and answers everybody who was heard within the last minute."""
+
+    def __init__(self, address: str, place: tuple[str, int], clock: Callable[[], float]) -> None:
+        super().__init__(address, place, "bind", PORT_TAKEN)
+        self._clock = clock
         self._peers: dict[tuple[str, int], float] = {}
 
     def receive(self) -> list[Piece]:
@@ -131,27 +143,12 @@ class _UdpIn(Connection):
             with contextlib.suppress(OSError):
                 self._socket.sendto(data, peer)
 
-    def files(self) -> list[Any]:
-        return [self._socket]
 
-    def close(self) -> None:
-        self._socket.close()
-
-
-class _UdpOut(Connection):
+class _UdpOut(_Udp):
     """Calls one address."""
 
-    datagrams = True
-
     def __init__(self, address: str, place: tuple[str, int]) -> None:
-        super().__init__(address)
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            self._socket.connect(place)
-        except OSError as error:
-            self._socket.close()
-            raise OSError(f"{address}: {error.strerror or error}; check the host's name") from error
-        self._socket.setblocking(False)
+        super().__init__(address, place, "connect", "check the host's name")
 
     def receive(self) -> list[Piece]:
         return [("", data) for _, data in _datagrams(self._socket)]
@@ -159,12 +156,6 @@ class _UdpOut(Connection):
     def send(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
             self._socket.send(data)
-
-    def files(self) -> list[Any]:
-        return [self._socket]
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class _Stream:
@@ -283,9 +274,7 @@ class TcpIn(Connection):
         try:
             self._server = socket.create_server(place)
         except OSError as error:
-            raise OSError(
-                f"{address}: {error.strerror or error}; is another program listening there?"
-            ) from error
+            raise OSError(f"{address}: {error.strerror or error}; {PORT_TAKEN}") from error
         self._server.setblocking(False)
         self._streams: dict[str, _Stream] = {}
         self._accepted = 0

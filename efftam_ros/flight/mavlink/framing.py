@@ -26,7 +26,6 @@ class Decoder:
         if signer is not None:
             self._decoder.signing = signer.state
         self._in_step = datagrams
-        self.broken = 0
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages that these bytes complete. Messages outside the dialect are left out."""
@@ -49,7 +48,6 @@ class Decoder:
                 message = self._decode(bytes(self._bytes[position : position + length]))
             unknown = message is not None and message.get_type().startswith(UNKNOWN_PREFIX)
             if message is None or (unknown and not self._in_step):
-                self.broken += 1
                 self._in_step = False
                 position += 1
                 continue

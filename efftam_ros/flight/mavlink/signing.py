@@ -25,8 +25,8 @@ AHEAD = 20 * UNITS_PER_S
 
 
 class Verifier(mav.MAVLink):
-    """pymavlink's codec, which also remembers the times of signatures that are wrong: by one such frame from
-    far ahead, anybody could have all that a component really sends refused."""
+    """pymavlink's codec, without the times of signatures that are wrong: it keeps them too, and by one such
+    frame from far ahead anybody could have all refused that a component really sends."""
 
     def check_signature(self, frame: bytearray, system: int, component: int) -> bool:
         known = dict(self.signing.stream_timestamps)

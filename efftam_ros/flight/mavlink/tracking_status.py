@@ -8,8 +8,10 @@ from typing import Literal
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.mavlink.clock_map import ClockMap
 from efftam_ros.flight.mavlink.dialect import Message, mav
-from efftam_ros.flight.values import TargetEstimate
+from efftam_ros.flight.values import NS, CameraIntrinsics, TargetEstimate
 
 IDLE: int = mav.CAMERA_TRACKING_STATUS_FLAGS_IDLE
 ACTIVE: int = mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE
@@ -17,6 +19,8 @@ ERROR: int = mav.CAMERA_TRACKING_STATUS_FLAGS_ERROR
 COASTING: int = mav.CAMERA_TRACKING_STATUS_FLAGS_COASTING
 NAN = math.nan
 NO_BOX = Box(NAN, NAN, NAN, NAN)
+DOWNWARD = mav.MAV_SENSOR_ROTATION_PITCH_270
+RANGE_AGE_S = 1.0
 
 Edges = tuple[float, float, float, float]  # left, top, right, bottom, 0..1
 
@@ -131,22 +135,49 @@ def tracking_message(
     )
 
 
-def landing_message(
-    estimate: TargetEstimate, size_rad: tuple[float, float], time_usec: int, distance_m: float
-) -> Message:
-    """LANDING_TARGET (149) by angles, for a camera that looks down.
+class LandingTarget:
+    """LANDING_TARGET (149) by angles, for a camera that looks down. ``camera`` and ``status``, the newest,
+    give the target's size."""
 
-    ``time_usec``: of the image, on the autopilot's clock; ``distance_m``: 0 when unknown.
-    """
-    return mav.MAVLink_landing_target_message(
-        time_usec=time_usec,
-        target_num=0,
-        frame=mav.MAV_FRAME_BODY_FRD,
-        angle_x=estimate.azimuth,
-        # The bearing's elevation stands on the azimuth; here both angles are those of the image's axes.
-        angle_y=math.atan2(math.tan(estimate.elevation), math.cos(estimate.azimuth)),
-        distance=distance_m,
-        size_x=size_rad[0],
-        size_y=size_rad[1],
-        position_valid=0,
-    )
+    def __init__(self) -> None:
+        self.camera: CameraIntrinsics | None = None
+        self.status: TrackStatus | None = None
+        self._range: tuple[float, float] = (0.0, -math.inf)  # m, when
+
+    def measure(self, message: Message, now: Instant) -> None:
+        """DISTANCE_SENSOR: used when it looks down."""
+        if message.orientation == DOWNWARD:
+            self._range = (message.current_distance / 100.0, now.steady_s)
+
+    def message(self, estimate: TargetEstimate, autopilot: ClockMap, now: Instant) -> Message | None:
+        """The bearing, at its image's time on the autopilot's clock; None where it is not measured."""
+        if not (
+            estimate.state is TrackState.TRACKING
+            and estimate.valid
+            and estimate.measured
+            and estimate.has_bearing
+            and math.isfinite(estimate.azimuth)
+            and math.isfinite(estimate.elevation)
+        ):
+            return None
+        camera, status, size = self.camera, self.status, (0.0, 0.0)
+        if camera is not None and camera.is_calibrated and status is not None and status.edges() is not None:
+            box = status.box
+            size = (2 * math.atan(box.width / 2 / camera.fx), 2 * math.atan(box.height / 2 / camera.fy))
+        seen_s = now.steady_s - (now.stamp_ns - estimate.stamp_ns) / NS
+        time_usec = (
+            round(autopilot.to_theirs(seen_s) * 1e6) if autopilot.is_known else estimate.stamp_ns // 1000
+        )
+        distance_m, measured_s = self._range
+        return mav.MAVLink_landing_target_message(
+            time_usec=max(time_usec, 0),
+            target_num=0,
+            frame=mav.MAV_FRAME_BODY_FRD,
+            angle_x=estimate.azimuth,
+            # The bearing's elevation stands on the azimuth; here both angles are those of the image's axes.
+            angle_y=math.atan2(math.tan(estimate.elevation), math.cos(estimate.azimuth)),
+            distance=distance_m if now.steady_s - measured_s <= RANGE_AGE_S else 0.0,
+            size_x=size[0],
+            size_y=size[1],
+            position_valid=0,
+        )

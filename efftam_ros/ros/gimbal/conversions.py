@@ -16,27 +16,10 @@ from efftam_ros.flight.values import (
 from efftam_ros.interop.messages import camera_model, delivered_size, stamp_ns
 from efftam_ros.msg import GimbalManager, GimbalStatus
 
-CONTROLS = {
-    GimbalManager.UNKNOWN: Control.UNKNOWN,
-    GimbalManager.HELD: Control.HELD,
-    GimbalManager.OTHER: Control.OTHER,
-    GimbalManager.NOBODY: Control.NOBODY,
-    GimbalManager.SILENT: Control.SILENT,
-}
-PHASES = {
-    Phase.OFF: GimbalStatus.OFF,
-    Phase.WAITING: GimbalStatus.WAITING,
-    Phase.FOLLOWING: GimbalStatus.FOLLOWING,
-    Phase.PREDICTING: GimbalStatus.PREDICTING,
-    Phase.FADING: GimbalStatus.FADING,
-    Phase.HOLDING: GimbalStatus.HOLDING,
-    Phase.CONTROL_LOST: GimbalStatus.CONTROL_LOST,
-}
-LAWS = {
-    Law.NONE: GimbalStatus.NONE,
-    Law.LINE_OF_SIGHT: GimbalStatus.LINE_OF_SIGHT,
-    Law.IMAGE_ONLY: GimbalStatus.IMAGE_ONLY,
-}
+# The values' names are those of the messages' constants.
+CONTROLS = {getattr(GimbalManager, each.name): each for each in Control}
+PHASES = {each: getattr(GimbalStatus, each.name) for each in Phase}
+LAWS = {each: getattr(GimbalStatus, each.name) for each in Law}
 
 
 def track_state(number: int) -> TrackState:
