@@ -227,6 +227,14 @@ class TestTheFrame:
             "cuLaunchKernel",  # store
         ]
 
+    def test_finds_everything_warm_when_the_first_click_comes(self, shipped: Bundle) -> None:
+        """The first run of a context loads kernels, tries them and allocates."""
+        rig = Rig(shipped, tensorrt=True)
+        assert rig.trt.fake.first_runs == rig.trt.fake.contexts_alive == 7
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        assert rig.trt.fake.first_runs == 7
+        rig.pipeline.close()
+
     def test_waits_once_and_allocates_nothing(self, rig: Rig) -> None:
         one_frame(rig.pipeline, 0, PROMPTS["box"])
         one_frame(rig.pipeline, 1)
