@@ -902,6 +902,17 @@ class TestBadInput:
         with pytest.raises(IndexError, match="24"):
             rig.pipeline.attend(MemoryPlan((24,), (6,), (24,)))
 
+    def test_closing_gives_the_context_back_and_the_next_one_takes_it_again(self, shipped: Bundle) -> None:
+        """The driver keeps hundreds of megabytes for a context."""
+        for _ in range(2):
+            rig = Rig(shipped)
+            assert rig.gpu.driver.functions.retained[0] == 1
+            rig.pipeline.close()
+            rig.pipeline.close()
+            assert rig.gpu.driver.functions.retained[0] == 0
+        open_device(rig.cuda)
+        assert rig.gpu.driver.functions.retained[0] == 1
+
     def test_a_gpu_that_disappears_is_an_error_and_can_be_closed(self, rig: Rig) -> None:
         one_frame(rig.pipeline, 0, PROMPTS["box"])
         rig.gpu.lose_device()
