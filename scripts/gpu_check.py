@@ -74,20 +74,23 @@ class Check:
     def note(self, name: str, state: str, why: str = "") -> None:
         self.items.append(Item(name, state, why))
         self.write("items.json", [asdict(item) for item in self.items])
+        # After each item: whatever ends the run leaves all that was found.
+        (self.folder / "summary.md").write_text(summary(self.folder), encoding="utf-8")
         print(f"{state:<7}  {name}{': ' + why if why else ''}", flush=True)
 
     def write(self, name: str, content: Any) -> None:
         (self.folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
     def run(self, title: str, command: Sequence[str]) -> str:
-        """Run a command, log its output, return its stdout. Raises RuntimeError, one line, when it fails."""
+        """Run a command, log its output, return its stdout. Raises RuntimeError, one line, when it fails; a
+        report of a fault is no failure of the command."""
         log = self.folder / f"{re.sub(r'[^a-z0-9_.-]+', '_', title.lower())}.log"
         try:
             done = subprocess.run(command, cwd=ROOT, timeout=SECONDS, **CAPTURED)
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"no end after {SECONDS:g} s") from None
         log.write_text(f"{' '.join(command)}\n\n{done.stdout}\n{done.stderr}", encoding="utf-8")
-        if done.returncode:
+        if done.returncode and not _fault(done.stdout):
             lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
             raise RuntimeError(f"exit code {done.returncode}: {lines[-1]} (see {log.name})")
         return done.stdout
@@ -121,6 +124,15 @@ class Check:
         """The name of the first of `ON_GPU` that can run here, or "" and the reason why each can't."""
         able = next((row.name for row in ON_GPU if not self.unavailable(row)), "")
         return able, "" if able else "; ".join(f"{row.name}: {self.unavailable(row)}" for row in ON_GPU)
+
+
+def _fault(text: str) -> str:
+    """Of a report as JSON."""
+    try:
+        report = json.loads(text)
+    except ValueError:
+        return ""
+    return str(report.get("fault") or "") if isinstance(report, dict) else ""
 
 
 Bundles = tuple[Path | None, ...]
@@ -218,6 +230,55 @@ def _skip_reason(skip: ElementTree.Element) -> str:
     return whole[1] if whole else skip.get("message", "")
 
 
+def probe(what: str, bundle: Path | None, *options: str) -> list[str]:
+    command = [sys.executable, str(ROOT / "scripts" / "gpu_check_probes.py"), what, *options]
+    return command + (["--bundle", str(bundle)] if bundle else [])
+
+
+def check_parsing(check: Check, bundles: Bundles) -> None:
+    """Every graph through TensorRT's parser in seconds, before anything is built."""
+    for bundle in bundles:
+        name = named("parse", bundle)
+        report = check.report(name, probe("parse", bundle), missing="not installed")
+        if report is not None:
+            refused = [f"{graph}: {why}" for graph, why in report["refused"].items() if why]
+            check.note(
+                name, FAILED if refused else OK, "; ".join(refused) or f"{len(report['refused'])} graphs"
+            )
+
+
+def check_frames(check: Check, bundles: Bundles) -> None:
+    """Every frame of the policy that ships: back to back and paced, with waits that sleep and that spin."""
+    for row, bundle, reason in _where(check, bundles):
+        for waits in ("sleeping", "spinning"):
+            name = named(f"frames {waits} {row.name}", bundle)
+            if reason:
+                check.note(name, NOT_RUN, reason)
+                continue
+            options = ["--backend", row.name, "--frames", str(check.frames)]
+            report = check.report(
+                name, probe("frames", bundle, *options, *["--spinning"] * (waits == "spinning"))
+            )
+            if report is not None:
+                check.note(
+                    name,
+                    OK,
+                    "; ".join(
+                        f"{one['rate_hz'] or 'unpaced'}: {one['median_ms']:.2f} ms, p99 {one['p99_ms']:.2f},"
+                        f" a second thread stood still {one['longest_pause_ms']:.1f} ms"
+                        for one in report["rates"]
+                    ),
+                )
+
+
+def _where(check: Check, bundles: Bundles) -> Iterator[tuple[Backend, Path | None, str]]:
+    """Each captured back end with each bundle, and why it can't run."""
+    for row in ON_GPU:
+        if row.captured:
+            for bundle in bundles:
+                yield row, bundle, check.unavailable(row)
+
+
 def check_engines(check: Check, bundles: Bundles) -> None:
     """Build and compare the engines; `bench` can use them afterwards."""
     for precision in ENGINES.precisions:
@@ -247,7 +308,9 @@ def check_verify(check: Check, bundles: Bundles) -> None:
                 if report is None:
                     continue
                 worst = max(one["relative"] for one in report["deviations"])
-                check.note(name, OK, f"worst error {worst:.1e}, overlap {report['clip']['mean']:.4f}")
+                found = f"worst error {worst:.1e}, overlap {report['clip']['mean']:.4f}"
+                fault = report.get("fault")
+                check.note(name, FAILED if fault else OK, f"{fault}; {found}" if fault else found)
                 if row.captured:
                     _check_captures(check, named(f"captures {variant}", bundle), report["launch"])
 
@@ -278,14 +341,16 @@ def check_benches(check: Check, bundles: Bundles) -> None:
         _bench(check, f"{name} cpu", bundle, [DEFAULT_BACKEND], max(1, check.frames // CPU_SHARE))
 
 
-def check_copies(check: Check, _: Bundles) -> None:
-    """Images copied to the GPU's memory against images that it reads from the host's."""
+def check_copies(check: Check, bundles: Bundles) -> None:
+    """Images copied to the GPU's memory against images that it reads from the host's, in the full view."""
     backend, reason = check.first_able()
-    if not backend:
-        check.note("zero copy", NOT_RUN, reason)
-        return
-    _bench(check, "bench copied", None, [backend], check.frames)
-    _bench(check, "bench zero copy", None, [backend], check.frames, "--zero-copy")
+    for bundle in bundles:
+        for what, options in (("copied", ()), ("zero copy", ("--zero-copy",))):
+            name = "bench " + what + (f" {bundle.name}" if bundle else "")
+            if backend:
+                _bench(check, name, bundle, [backend], check.frames, *options)
+            else:
+                check.note(name, NOT_RUN, reason)
 
 
 def _bench(
@@ -349,10 +414,12 @@ def check_waits(check: Check, _: Bundles) -> None:
 
 STEPS: dict[str, Callable[[Check, Bundles], None]] = {
     "bindings": check_bindings,
+    "parse": check_parsing,
     "kernels": lambda check, _: check_tests(check, "kernels", "test/runtime/cuda"),
     "engines": check_engines,
     "verify": check_verify,
     "agreement": lambda check, _: check_tests(check, "back ends agree", "test/runtime/test_gpu_backends.py"),
+    "frames": check_frames,
     "copies": check_copies,
     "bench": check_benches,
     "soak": check_soak,
@@ -649,7 +716,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_environment(check)
         for step in filter(None, args.only.split(",")):
-            STEPS[step](check, bundles)
+            try:
+                STEPS[step](check, bundles)
+            except Exception as error:  # the other steps are worth as much
+                check.note(step, FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}")
     except KeyboardInterrupt:
         check.note("the rest", FAILED, "interrupted")
     return finish(check.folder)

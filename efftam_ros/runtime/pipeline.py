@@ -32,9 +32,9 @@ class Install:
 
     def here(self, root: Path = Path("/")) -> str:
         """The command for this machine; the one for CUDA 13 where no driver is loaded."""
-        release = re.search(r"# R(\d+)", text_of(root / "etc/nv_tegra_release"))
+        release = jetson_release(root)
         if release:
-            return self.jetpack6 if int(release[1]) <= 36 else self.jetpack7
+            return self.jetpack6 if int(release.partition(".")[0]) <= 36 else self.jetpack7
         driver = re.search(r" (\d+)\.\d", text_of(root / "proc/driver/nvidia/version"))
         return self.cuda12 if driver and int(driver[1]) < FIRST_DRIVER_OF_CUDA_13 else self.cuda13
 
@@ -78,6 +78,19 @@ class Backend:
         return ("auto", *(precision for precision in self.precisions if precision != self.auto))
 
 
+def jetson_release(root: Path = Path("/")) -> str:
+    """Version of a Jetson's L4T, such as "36.4.3", "" elsewhere. In a container, which may lack NVIDIA's
+    file, by the kernel: "36" or "38"; "0" for a release that is not known."""
+    text = text_of(root / "etc/nv_tegra_release")
+    if found := re.search(r"R(\d+)(?:.*?REVISION:\s*([\d.]+))?", text):
+        return ".".join(filter(None, found.groups()))
+    if not text and "nvidia,tegra" not in text_of(root / "proc/device-tree/compatible"):
+        return ""
+    kernel = text_of(root / "proc/sys/kernel/osrelease")
+    return next((l4t for start, l4t in KERNELS_OF_L4T.items() if kernel.startswith(start)), "0")
+
+
+KERNELS_OF_L4T = {"5.15.": "36", "6.8.": "38"}
 FIRST_DRIVER_OF_CUDA_13 = 580
 JETSON_6_INDEX = "--index-url https://pypi.jetson-ai-lab.io/jp6/cu126"
 BUILD_FOR = {"Orin": "87", "Thor": "110"}

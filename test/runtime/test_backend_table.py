@@ -107,6 +107,14 @@ def test_an_exact_cpu_is_the_same_as_an_automatic_one(shipped: Bundle) -> None:
         ({"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64  535.104.05  Sat"}, "cuda12"),
         ({"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open  580.65.06  Sun"}, "cuda13"),
         ({"etc/nv_tegra_release": "# R36 (release), REVISION: 4.3"}, "jetpack6"),
+        (
+            {"proc/device-tree/compatible": "nvidia,tegra234", "proc/sys/kernel/osrelease": "5.15.148-tegra"},
+            "jetpack6",
+        ),
+        (
+            {"proc/device-tree/compatible": "nvidia,tegra264", "proc/sys/kernel/osrelease": "6.8.12-tegra"},
+            "jetpack7",
+        ),
         ({"etc/nv_tegra_release": "# R38 (release), REVISION: 2.0"}, "jetpack7"),
     ],
 )

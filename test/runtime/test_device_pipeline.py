@@ -227,6 +227,14 @@ class TestTheFrame:
             "cuLaunchKernel",  # store
         ]
 
+    def test_finds_everything_warm_when_the_first_click_comes(self, shipped: Bundle) -> None:
+        """The first run of a context loads kernels, tries them and allocates."""
+        rig = Rig(shipped, tensorrt=True)
+        assert rig.trt.fake.first_runs == rig.trt.fake.contexts_alive == 7
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        assert rig.trt.fake.first_runs == 7
+        rig.pipeline.close()
+
     def test_waits_once_and_allocates_nothing(self, rig: Rig) -> None:
         one_frame(rig.pipeline, 0, PROMPTS["box"])
         one_frame(rig.pipeline, 1)
@@ -893,6 +901,17 @@ class TestBadInput:
         rig.pipeline.encode(Image.from_array(clip()[0][0], "rgb8"), window(rig.pipeline, 0))
         with pytest.raises(IndexError, match="24"):
             rig.pipeline.attend(MemoryPlan((24,), (6,), (24,)))
+
+    def test_closing_gives_the_context_back_and_the_next_one_takes_it_again(self, shipped: Bundle) -> None:
+        """The driver keeps hundreds of megabytes for a context."""
+        for _ in range(2):
+            rig = Rig(shipped)
+            assert rig.gpu.driver.functions.retained[0] == 1
+            rig.pipeline.close()
+            rig.pipeline.close()
+            assert rig.gpu.driver.functions.retained[0] == 0
+        open_device(rig.cuda)
+        assert rig.gpu.driver.functions.retained[0] == 1
 
     def test_a_gpu_that_disappears_is_an_error_and_can_be_closed(self, rig: Rig) -> None:
         one_frame(rig.pipeline, 0, PROMPTS["box"])

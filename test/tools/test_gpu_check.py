@@ -194,7 +194,7 @@ def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
     """A driver made of Python lets the script begin; no back end can use it, and each says so."""
     fake = tmp_path / "fake" / "cuda" / "bindings"
     fake.mkdir(parents=True)
-    (fake / "__init__.py").touch()
+    (fake / "__init__.py").write_text('__version__ = "12.9.10"')
     (fake / "driver.py").write_text(DRIVER)
     paths = os.pathsep.join([str(tmp_path / "fake"), package_environment()["PYTHONPATH"]])
     result = gpu_check(
@@ -220,6 +220,72 @@ def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
     text = (folder / "summary.md").read_text()
     assert all(f"| {name} | {item['state']} |" in text for name, item in items.items())
     assert "| compact_192 onnxruntime-cpu |" in text
+
+
+WRONG = {
+    "deviations": [{"graph": "image_encoder", "output": "features", "relative": 0.4}],
+    "clip": {"mean": 0.3, "worst": 0.0, "frames": 3},
+    "launch": {"plan to answers": "cuda graph"},
+    "fault": "features of image_encoder is off by 0.4",
+}
+
+
+def test_a_numerical_fault_is_told_and_the_captures_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """`efftam verify --json` prints its report and ends with exit code 1."""
+    verify = [sys.executable, "-c", f"print({json.dumps(WRONG)!r}); raise SystemExit(1)"]
+    monkeypatch.setattr(script, "efftam", lambda *arguments: verify)
+    check = script.Check(tmp_path, 1, {row.name: {"state": "ok", "found": ""} for row in script.ON_GPU})
+    script.check_verify(check, (None,))
+    items = {item.name: item for item in check.items}
+    assert items["verify tensorrt shipped"].state == "FAILED"
+    assert WRONG["fault"] in items["verify tensorrt shipped"].why
+    assert items["captures tensorrt shipped"].state == "OK"
+    assert json.loads((tmp_path / "verify_tensorrt_shipped.json").read_text())["fault"] == WRONG["fault"]
+    assert (
+        "| verify tensorrt shipped | FAILED | features of image_encoder"
+        in (tmp_path / "summary.md").read_text()
+    )
+
+
+def test_a_step_that_breaks_leaves_the_others_and_the_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def breaks(check: Any, bundles: Any) -> None:
+        check.note("half", "OK")
+        raise ValueError("broken\nhere")
+
+    seen = []
+    monkeypatch.setattr(
+        script, "environment", lambda: {"driver_problem": None, "gpus": ["Test"], "platform": "x"}
+    )
+    monkeypatch.setattr(script, "check_environment", lambda check: None)
+    monkeypatch.setitem(script.STEPS, "soak", breaks)
+
+    def waits(check: Any, bundles: Any) -> None:
+        (folder,) = tmp_path.glob("gpu_check_*")
+        seen.append((folder / "summary.md").read_text())
+
+    monkeypatch.setitem(script.STEPS, "waits", waits)
+    assert script.main(["--only", "soak,waits", "--out", str(tmp_path)]) == 1
+    assert "| half | OK |" in seen[0]
+    assert "| soak | FAILED | ValueError: broken here |" in seen[0]
+
+
+def test_parsing_names_every_refused_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    said = {
+        "refused": {
+            "mask_decoder fp16": "no such node",
+            "image_encoder fp16": "",
+            "memory_encoder fp32": "big",
+        }
+    }
+    monkeypatch.setattr(script, "probe", lambda *_: [sys.executable, "-c", f"print({json.dumps(said)!r})"])
+    check = script.Check(tmp_path, 1)
+    script.check_parsing(check, (None,))
+    (item,) = check.items
+    assert (item.state, item.why) == ("FAILED", "mask_decoder fp16: no such node; memory_encoder fp32: big")
 
 
 NSYS = """#!/bin/sh

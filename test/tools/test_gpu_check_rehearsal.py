@@ -27,7 +27,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comp
     env = {**os.environ, **package_environment(), **rehearsal.environment(folder, ROOT)}
     env["PATH"] = f"{folder}:{env['PATH']}"
     command = [sys.executable, str(ROOT / "scripts" / "gpu_check.py"), "--frames", "1"]
-    steps = "bindings,engines,verify,agreement,copies,bench,soak,waits"
+    steps = "bindings,parse,engines,verify,frames,agreement,copies,bench,soak,waits"
     done = subprocess.run(
         [*command, "--only", steps, "--out", str(folder)],
         env=env,
@@ -70,6 +70,28 @@ def test_engines_are_verified_and_their_captures_told(
         assert items[name]["state"] == "OK", items[name]["why"]
     report = json.loads((rehearsed[1] / f"verify_{variant.replace(' ', '_')}_shipped.json").read_text())
     assert report["clip"]["frames"] == rehearsal.CLIP_FRAMES
+
+
+def test_every_graph_goes_through_the_parser_before_anything_is_built(
+    rehearsed: Any, items: dict[str, dict[str, Any]]
+) -> None:
+    assert items["parse shipped"]["state"] == "OK", items["parse shipped"]["why"]
+    report = json.loads((rehearsed[1] / "parse_shipped.json").read_text())
+    assert len(report["refused"]) == 10
+    assert list(items).index("parse shipped") < list(items).index("engines fp16 shipped")
+
+
+@pytest.mark.parametrize("waits", ["sleeping", "spinning"])
+def test_every_frame_of_the_shipped_policy_is_kept_back_to_back_and_paced(
+    rehearsed: Any, items: dict[str, dict[str, Any]], waits: str
+) -> None:
+    name = f"frames {waits} tensorrt shipped"
+    assert items[name]["state"] == "OK", items[name]["why"]
+    rates = json.loads((rehearsed[1] / f"{name.replace(' ', '_')}.json").read_text())["rates"]
+    assert [one["rate_hz"] for one in rates] == [0, 30, 60]
+    for one in rates:
+        assert len(one["frames_ms"]) == 1
+        assert {"longest_pause_ms", "context_switches", "stolen_ticks", "gpu"} <= set(one)
 
 
 @pytest.mark.parametrize("name", ["bench copied", "bench zero copy", "bench shipped", "bench shipped cpu"])

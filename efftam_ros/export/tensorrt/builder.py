@@ -65,7 +65,7 @@ def build_engine(
     log_start = library.log.position
     trt = library.module
     builder = library.start("Builder")
-    network, parser = _parsed(library, builder, model, options.precision, log_start)  # owns the weights
+    network, parser = parsed(library, builder, model, options.precision, log_start)  # owns the weights
     config = builder.create_builder_config()
     _configure(library, config, options, target)
     _add_profile(library, builder, network, config, options.profiles, log_start)
@@ -123,7 +123,7 @@ def _target(library: Library, options: BuildOptions, device: DeviceFacts | None)
     return target_of(device) if library.name == RTX else ""
 
 
-def _parsed(
+def parsed(
     library: Library, builder: Any, model: bytes | Path, precision: str, log_start: int
 ) -> tuple[Any, Any]:
     """Network and parser. Where an old TensorRT refuses LayerNormalization: a network without strong types

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,7 +45,14 @@ REMEDIES = {
     218: "the PTX is damaged, or made for a newer GPU: install the package again",
     222: "the driver is older than the PTX: update it to 535 or newer",
     802: "start the NVIDIA fabric manager, or wait until the system is ready",
+    **dict.fromkeys(
+        (805, 806, 807), "CUDA's multi-process service (MPS) does not answer: nvidia-cuda-mps-control -d"
+    ),
+    **dict.fromkeys(
+        (808, 809), "as many programs use CUDA's multi-process service (MPS) as it takes: stop some"
+    ),
     803: "the driver's library is older or newer than its kernel module: reboot",
+    810: "CUDA's multi-process service (MPS) ended this program's work: look at its log",
     900: "nothing may wait, allocate or load while a stream is captured",
     901: "an earlier call in this capture was not allowed",
 }
@@ -73,6 +81,7 @@ class DeviceLostError(CudaError, PipelineLostError):
     """A `CudaError` after which every call of this process fails."""
 
 
+NO_DEVICE = 100
 OLDEST_DRIVER = 12020
 """Reads the package's PTX (ISA 8.2)."""
 OLDEST_BINDINGS = (12, 9, 1)
@@ -103,6 +112,8 @@ class Cuda:
             if not has_driver():
                 raise BackendError("there is no NVIDIA driver", NO_DRIVER) from error
             raise BackendError(f"cuda-bindings can't be imported ({error})", NO_BINDINGS) from error
+        # nvidia-smi numbers GPUs by their place on the bus, CUDA by their speed unless told.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         cuda = cls(driver)
         cuda.require_driver()
         if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_BINDINGS:
@@ -132,6 +143,12 @@ class Cuda:
             self.call("cuInit", 0)
             self.call("cuDeviceGetCount")
         except CudaError as error:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            if error.code == NO_DEVICE and visible is not None:
+                raise BackendError(
+                    f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU",
+                    "unset it, or give a number that nvidia-smi lists",
+                ) from error
             raise BackendError("the NVIDIA driver does not start", str(error)) from error
         except BackendError:
             raise
@@ -161,6 +178,14 @@ class Cuda:
             device = self.call("cuDeviceGet", index)
             self._contexts[index] = self.call("cuDevicePrimaryCtxRetain", device)
         self.call("cuCtxSetCurrent", self._contexts[index])
+
+    def close(self) -> None:
+        """Give the contexts back; the last owner's call frees the driver's memory on the GPU. Everything made
+        with it must be closed. Can be called twice; `make_current` takes a context again."""
+        while self._contexts:
+            index, _ = self._contexts.popitem()
+            with suppress(DeviceLostError):
+                self.call("cuDevicePrimaryCtxRelease", self.call("cuDeviceGet", index))
 
     @staticmethod
     def checked(name: str, answer: tuple[Any, ...], detail: str = "") -> Any:

@@ -69,6 +69,8 @@ class DeviceNetwork:
         for _ in range(WARM_UP_RUNS):
             self.run_tracked()
             self.tracked["memory_encoder"].run()
+            for binding in self._free.values():  # what a selection runs
+                binding.run()
         self._stream.synchronize()
 
     def encode_prompt(self, prompt: EncodedPrompt | None) -> None:
@@ -152,6 +154,7 @@ class DeviceNetwork:
         for binding in (self.tracked["mask_decoder"], self.tracked["memory_encoder"]):
             self._bind_prompt(binding, TRACKING, tokens)
         self._bind_prompt(self._free["memory_encoder"], PROMPTED, tokens)
+        self._bind_prompt(self._free["mask_decoder"], PROMPTED, tokens)
         self.encode_prompt(None)
 
     def _bind_prompt(self, binding: Binding, which: str, tokens: int) -> None:

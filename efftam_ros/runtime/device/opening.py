@@ -50,6 +50,7 @@ def open_device_pipeline(
             opener: GraphOpener = function_of(backend)(bundle, precision, facts, stream, engine_folder())
         except BaseException:
             stream.close()
+            cuda.close()
             raise
         pipeline = DevicePipeline(bundle, cuda, facts, stream, opener, zero_copy, max_targets)
         try:
@@ -71,6 +72,7 @@ def device_session() -> Iterator[tuple[Cuda, DeviceFacts, Stream]]:
         yield cuda, facts, stream
     finally:
         stream.close()
+        cuda.close()
 
 
 def _opened() -> tuple[Cuda, DeviceFacts]:

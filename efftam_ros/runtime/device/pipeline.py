@@ -75,6 +75,7 @@ class DevicePipeline(FramePipeline):
         self._has_features = False  # of the frame's image
         self._images = stream
         self._closing = ExitStack()
+        self._closing.callback(cuda.close)
         self._closing.callback(stream.close)
         self._closing.callback(opener.close)
         try:

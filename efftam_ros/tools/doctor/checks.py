@@ -20,7 +20,7 @@ import efftam_ros
 from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.interop.package_files import package_file
 from efftam_ros.runtime.bundle import MANIFEST, default_bundle, file_sha256
-from efftam_ros.runtime.pipeline import ENGINES, TABLE, text_of
+from efftam_ros.runtime.pipeline import ENGINES, TABLE, jetson_release, text_of
 from efftam_ros.tools.common.packages import OPTIONAL
 from efftam_ros.tools.doctor.probe import CAPTURED, answer
 
@@ -213,12 +213,11 @@ def machine_findings(facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _platform(root: Path) -> str:
-    release = text_of(root / "etc/nv_tegra_release")
+    release = jetson_release(root)
     if not release:
         return platform.machine()
-    found = re.search(r"R(\d+).*?REVISION:\s*([\d.]+)", release)
     model = text_of(root / "proc/device-tree/model").rstrip("\0\n")
-    return f"L4T {'.'.join(found.groups()) if found else '0, unknown release'}, {model or 'a Jetson'}"
+    return f"L4T {'0, unknown release' if release == '0' else release}, {model or 'a Jetson'}"
 
 
 def _gpu_clock(root: Path) -> str | None:

@@ -218,6 +218,10 @@ class FakeGpu:
             ranges = [tuple(Range(start, start + n) for start, n in of) for of in (reads, writes)]
             self.submit(stream, Job(name, ranges[0], ranges[1], action))
 
+    @property
+    def is_lost(self) -> bool:
+        return bool(self._lost)
+
     # For the modules.
 
     def dispatch(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

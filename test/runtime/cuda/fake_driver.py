@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runtime.cuda.fake_kernels import FakeKernels
-from runtime.cuda.fake_memory import Block, DefaultStreamError, PageableMemoryError, Range
+from runtime.cuda.fake_memory import Block, DefaultStreamError, MisuseError, PageableMemoryError, Range
 from runtime.cuda.fake_status import (
     CAPTURE_INVALIDATED,
     CAPTURE_ISOLATION,
@@ -16,6 +17,7 @@ from runtime.cuda.fake_status import (
     CAPTURE_UNSUPPORTED,
     CAPTURE_WRONG_THREAD,
     CAPTURED_EVENT,
+    INVALID_CONTEXT,
     INVALID_DEVICE,
     INVALID_HANDLE,
     INVALID_VALUE,
@@ -56,6 +58,7 @@ class FakeDriver(FakeKernels):
         self._graphs: dict[int, list[Job]] = {}
         self._executables: dict[int, list[Job]] = {}
         self._contexts: dict[int, int] = {}
+        self.retained: Counter[int] = Counter()
         self.events_recorded = 0
 
     # Errors, versions, devices.
@@ -96,7 +99,20 @@ class FakeDriver(FakeKernels):
         self._of(device)
         number = 0xC000 + 0x10 * int(device)  # one for all that retain it
         self._contexts[number] = int(device)
+        self.retained[int(device)] += 1
         return real_driver.CUcontext(number)
+
+    def cuDevicePrimaryCtxRelease(self, device: Any) -> None:
+        """The last release destroys the context, with all that is in it."""
+        self._of(device)
+        if not self.retained[int(device)]:
+            raise RefusedError(INVALID_CONTEXT)
+        self.retained[int(device)] -= 1
+        if not self.retained[int(device)]:
+            if self.held and not self._gpu.is_lost:
+                raise MisuseError("a context was destroyed with streams, events or graphs in it")
+            self._contexts.pop(0xC000 + 0x10 * int(device))
+            self._gpu.here = threading.local()
 
     def cuCtxSetCurrent(self, context: Any) -> None:
         self._gpu.here.device = known(self._contexts, context)

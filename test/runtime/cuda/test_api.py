@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import sys
 from pathlib import Path
@@ -131,6 +132,20 @@ class TestTheDriver:
     def test_that_sees_no_gpu_says_so(self) -> None:
         assert "the driver sees no GPU" in str(self.refusal(FakeGpu(device=())))
 
+    @pytest.mark.parametrize("visible", ["", "-1", "7"])
+    def test_whose_gpus_a_variable_hides_names_the_variable(
+        self, visible: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        refusal = self.refusal(FakeGpu(device=()))
+        assert refusal.reason == f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU"
+        assert "unset it" in refusal.remedy
+
+    @pytest.mark.parametrize("code", range(805, 811))
+    def test_whose_multi_process_service_fails_names_it(self, fake: FakeGpu, code: int) -> None:
+        fake.fail("cuInit", code)
+        assert "multi-process service (MPS)" in str(self.refusal(fake))
+
     def test_that_does_not_match_its_kernel_module_says_so(self, fake: FakeGpu) -> None:
         fake.fail("cuInit", 803)
         assert "reboot" in str(self.refusal(fake))
@@ -141,6 +156,17 @@ class TestLoading:
         monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake.driver)
         loaded = Cuda.load()
         assert loaded.driver is fake.driver
+
+    def test_numbers_gpus_as_nvidia_smi_does_unless_told(
+        self, fake: FakeGpu, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake.driver)
+        monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+        Cuda.load()
+        assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+        monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+        Cuda.load()
+        assert os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
 
     def test_needs_the_driver_s_interface_alone(self, fake: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
         """The bindings' CUDA runtime may be newer than the driver supports: JetPack 6 has CUDA 12.6."""
@@ -252,6 +278,7 @@ for call in (
     lambda: cuda.call("cuDeviceGetAttribute", attribute, driver.CUdevice(0)),
     lambda: cuda.call("cuDeviceGet", 0), lambda: cuda.call("cuDeviceGetName", 256, driver.CUdevice(0)),
     lambda: cuda.call("cuDevicePrimaryCtxRetain", driver.CUdevice(0)),
+    lambda: cuda.call("cuDevicePrimaryCtxRelease", driver.CUdevice(0)),
     lambda: cuda.call("cuCtxSetCurrent", driver.CUcontext(64)),
     lambda: KernelModule(cuda, b"ptx"), lambda: module.kernel("k"), module.close,
     lambda: kernel.bind((1, 1, 1), (1, 1, 1), 5).run(made(Stream, _stream=driver.CUstream(64))),

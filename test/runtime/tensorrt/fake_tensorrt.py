@@ -89,8 +89,8 @@ class Control:
 
     ``faults``: names of calls that answer False or None, or "build", "context", "capturable", "driver" (too
     old for this TensorRT). ``told``: calls of execution contexts, in order. ``gone``: what was destroyed, in
-    order. ``compiled``: how often RTX compiled. ``at_step``: called at each step of a build. Weights and
-    working memory are taken from the memory of the GPU.
+    order. ``first_runs``: contexts that have run. ``compiled``: how often RTX compiled. ``at_step``: called
+    at each step of a build. Weights and working memory are taken from the memory of the GPU.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class Control:
         self.built: list[dict[str, Any]] = []
         self.contexts_left = math.inf
         self.contexts_made = 0
+        self.first_runs = 0
         self.compiled = 0
         self.at_step: Callable[[int], None] = lambda step: None
         self.nested: dict[str, dict[str, Any]] = {}
@@ -679,6 +680,7 @@ class _IExecutionContext:
             fake.say(engine._logger, "ERROR", wrong)
         if wrong or fake.fails("execute_async_v3", engine._logger):
             return False
+        fake.first_runs += self._ready is None
         self._compile(capturing)
         self._ready = self._now()
         ranges = self._ranges()

@@ -1,0 +1,159 @@
+"""What gpu_check runs in processes of its own: gpu_check_probes.py parse or frames, JSON on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SIZE = (1280, 720)
+RATES = (0, 30, 60)
+"""Images a second; 0: back to back, where clocks do not drop between frames."""
+TICK_S = 0.0005
+SMI = "clocks.sm,clocks.mem,temperature.gpu,clocks_throttle_reasons.active,pcie.link.gen.current"
+SMI += ",pcie.link.width.current,power.draw"
+
+
+def parse(bundle: Any) -> dict[str, str]:
+    """What TensorRT's parser says of each graph in FP16 and FP32, "" where it takes it; nothing is built."""
+    from efftam_ros.core.errors import BackendError
+    from efftam_ros.export.fp16.convert import load_graphs, to_fp16
+    from efftam_ros.export.tensorrt.builder import parsed
+    from efftam_ros.runtime.tensorrt.library import load_library
+
+    library = load_library()
+    builder, found = library.start("Builder"), {}
+    for name, model in load_graphs(bundle).items():
+        for precision in ("fp16", "fp32"):
+            graph = model if precision == "fp32" else to_fp16(model, name)
+            start = library.log.position
+            try:
+                parsed(library, builder, graph.SerializeToString(), precision, start)
+                found[f"{name} {precision}"] = ""
+            except BackendError as error:
+                found[f"{name} {precision}"] = error.reason
+    return found
+
+
+def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[str, Any]]:
+    """For each of `RATES` every frame's time in the policy that ships, and what the machine did meanwhile."""
+    from efftam_ros.core.config import TrackerConfig
+    from efftam_ros.runtime.cuda.stream import Event
+    from efftam_ros.runtime.pipeline import open_pipeline
+    from efftam_ros.tools.bench.frames import drawn_frames, timed
+
+    if spinning:
+        Event.wait = _spin  # type: ignore[method-assign]
+    found = []
+    with closing(open_pipeline(bundle, backend, verify="off")) as pipeline:
+        for rate in RATES:
+            before, steal = resource.getrusage(resource.RUSAGE_SELF), _steal()
+            with _second_thread() as pause:
+                answers = timed(pipeline, TrackerConfig(), _paced(drawn_frames(SIZE), rate))
+                times = [1e3 * next(answers)[1] for _ in range(count)]
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            found.append(
+                {
+                    "rate_hz": rate,
+                    "median_ms": float(np.median(times)),
+                    "p99_ms": float(np.percentile(times, 99)),
+                    "frames_ms": [round(ms, 4) for ms in times],
+                    "longest_pause_ms": pause["ms"],
+                    "context_switches": [
+                        after.ru_nvcsw - before.ru_nvcsw,
+                        after.ru_nivcsw - before.ru_nivcsw,
+                    ],
+                    "stolen_ticks": _steal() - steal,
+                    "gpu": dict(zip(SMI.split(","), _ask("nvidia-smi", f"--query-gpu={SMI}"), strict=False)),
+                }
+            )
+    return found
+
+
+def _spin(event: Any) -> None:
+    """In place of a wait that lets the host sleep."""
+    cuda, handle = event._cuda, event.handle
+    not_ready = int(cuda.driver.CUresult.CUDA_ERROR_NOT_READY)
+    while True:
+        (status,) = cuda.driver.cuEventQuery(handle)
+        if int(status) != not_ready:
+            cuda.checked("cuEventQuery", (status,))
+            return
+
+
+def _paced(given: Iterator[Any], rate: float) -> Iterator[Any]:
+    due = time.perf_counter()
+    for one in given:
+        if rate:
+            due = max(due + 1 / rate, time.perf_counter())
+            time.sleep(max(0.0, due - time.perf_counter()))
+        yield one
+
+
+@contextmanager
+def _second_thread() -> Iterator[dict[str, float]]:
+    """A thread that wants to run all the time, as an image callback may: its longest pause."""
+    pause, ended = {"ms": 0.0}, threading.Event()
+
+    def work() -> None:
+        last = time.perf_counter()
+        while not ended.is_set():
+            time.sleep(TICK_S)
+            now = time.perf_counter()
+            pause["ms"], last = max(pause["ms"], 1e3 * (now - last - TICK_S)), now
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield pause
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _steal() -> int:
+    """Ticks that a hypervisor took from this machine."""
+    return int(Path("/proc/stat").read_text(encoding="ascii").split("\n")[0].split()[8])
+
+
+def _ask(program: str, *arguments: str) -> list[str]:
+    path = shutil.which(program)
+    if path is None:
+        return []
+    done = subprocess.run(
+        [path, *arguments, "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    return [cell.strip() for cell in done.stdout.partition("\n")[0].split(",")]
+
+
+def main() -> int:
+    from efftam_ros.tools.common.options import open_bundle
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("parse", "frames"))
+    parser.add_argument("--bundle")
+    parser.add_argument("--backend")
+    parser.add_argument("--frames", type=int, default=100)
+    parser.add_argument("--spinning", action="store_true", help="the host asks instead of sleeping")
+    args = parser.parse_args()
+    bundle = open_bundle(args.bundle)
+    if args.what == "parse":
+        print(json.dumps({"refused": parse(bundle)}))
+    else:
+        print(json.dumps({"rates": frames(bundle, args.backend, args.frames, args.spinning)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
