@@ -5,7 +5,7 @@ box. A logistic model of likeness, presence and predicted IoU is fitted to the m
 overlap above 0.5, against wrong, with an overlap below 0.1 or of an absent target. The tracker then tells it
 in every answer (`confidence`). The bundle notes the network's hash, the sequences and the date. Boxes of one
 sequence resemble each other, so every figure is of sequences that the model was not fitted to (each fifth of
-them by a model of the others).
+them by a model of the others). A model that tells less of these than the share of right boxes is refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from efftam_ros.tools.eval.sequences import Sequence, find_sequences, folders_re
 EVIDENCE = ("likeness", "presence", "predicted IoU")
 SPLITS = ("even", "odd")
 RIGHT_IOU = 0.5
-LEAST_RIGHT, LEAST_WRONG, LEAST_SEQUENCES = 200, 30, 3
+LEAST_RIGHT, LEAST_WRONG, LEAST_SEQUENCES = 200, 30, 5
 """Measured boxes that a fit needs, and the sequences from which each kind must come."""
 FOLDS = 5
 RIDGE = 1.0  # on weights of standardised values: keeps those of separable footage finite
@@ -100,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
     report(boxes, held_out, calibration)
     if args.plot is not None:
         plot(args.plot, boxes, held_out)
+    check_carries_over(boxes, held_out)
     text = json.loads(manifest.read_text(encoding="utf-8"))
     text[CALIBRATION] = {
         "network": network_sha256(text),
@@ -160,6 +161,17 @@ def check_enough(boxes: Boxes) -> None:
         raise InputError(
             f"too little footage: {', '.join(missing)}: add sequences in which the target disappears or"
             " passes others of its kind"
+        )
+
+
+def check_carries_over(boxes: Boxes, held_out: Array) -> None:
+    """Raises InputError when the share of right boxes tells as much of other sequences as the model does."""
+    share, sources = float(boxes.right.mean()), len(np.unique(boxes.sequence[~boxes.right]))
+    error, least = float(np.mean((held_out - boxes.right) ** 2)), share * (1.0 - share)
+    if error >= least:
+        raise InputError(
+            f"too little footage: of other sequences the model tells less (squared error {error:.4f}) than"
+            f" the share of right boxes ({least:.4f}); add to the {sources} sequences with wrong boxes"
         )
 
 

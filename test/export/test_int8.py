@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,6 +15,7 @@ from fp16_models import model, tokens, transformer
 from onnx import helper, numpy_helper
 
 from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.export import int8
 from efftam_ros.export.fp16.attention import attentions
 from efftam_ros.export.fp16.convert import load_graphs
 from efftam_ros.export.fp16.fp32_regions import inexact_products
@@ -22,9 +26,10 @@ from efftam_ros.export.int8 import (
     quantize,
     recorded_inputs,
     with_folded_weights,
+    write_quantized_bundle,
 )
 from efftam_ros.export.tensorrt.engines import ALLOWED, fp16_graph
-from efftam_ros.runtime.bundle import default_bundle
+from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
 from efftam_ros.runtime.tensorrt.library import RTX, load_library
 from efftam_ros.runtime.verify.compare import deviation
@@ -137,6 +142,15 @@ def test_calibration_sees_what_the_graphs_get_in_use():
     fixed = runners[ATTENTION](found[ATTENTION][1])["conditioned"]
     free = CpuRunner(bundle.graphs["memory_attention"].path)(second)["conditioned"]
     assert deviation(fixed, free) < 1e-5
+
+
+def test_a_quantised_bundle_is_not_calibrated(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(int8, "recorded_inputs", lambda *_: {})
+    folder = Path(shutil.copytree(default_bundle().folder, tmp_path / "bundle"))
+    manifest = json.loads((folder / "bundle.json").read_text())
+    (folder / "bundle.json").write_text(json.dumps(manifest | {"calibration": {"network": "0" * 64}}))
+    write_quantized_bundle(Bundle.load(folder, calibrated=False), default_clip(), tmp_path / "out")
+    assert Bundle.load(tmp_path / "out").spec.calibration is None
 
 
 @pytest.mark.parametrize(

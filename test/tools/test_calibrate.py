@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,20 @@ from test_sequences import write_own
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.identity import Calibration
 from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.tools import calibrate
-from efftam_ros.tools.calibrate import Boxes, area_under_curve, check_enough, confidence, fit
+from efftam_ros.tools.calibrate import (
+    Boxes,
+    area_under_curve,
+    check_carries_over,
+    check_enough,
+    confidence,
+    fit,
+    held_out_confidence,
+    measured_boxes,
+)
 from efftam_ros.tools.cli import main
+from efftam_ros.tools.eval.sequences import find_sequences
 
 TRUE = Calibration(likeness=8.0, presence=0.5, quality=2.0, offset=-8.0, prior=0.0)
 
@@ -53,16 +65,17 @@ def test_rows_have_the_confidence_that_the_tracker_computes():
 
 def test_held_out_confidence_is_reliable_where_sequences_are_alike():
     boxes = drawn()
-    held_out = calibrate.held_out_confidence(boxes)
+    held_out = held_out_confidence(boxes)
     for one in calibrate.reliability(held_out, boxes.right):
         assert one.right == pytest.approx(one.confidence, abs=0.05)
 
 
-def test_separable_boxes_give_finite_weights():
+def test_separable_boxes_give_bounded_weights():
     boxes = drawn()
     boxes = boxes._replace(right=boxes.evidence[:, 0] > 0.5)
-    assert area_under_curve(confidence(fit(boxes), boxes.evidence), boxes.right) > 0.99
-    assert np.isfinite(list(vars(fit(boxes)).values())).all()
+    found = fit(boxes)
+    assert area_under_curve(confidence(found, boxes.evidence), boxes.right) > 0.99
+    assert 10 < found.likeness < 1000
 
 
 @pytest.mark.parametrize(
@@ -78,9 +91,19 @@ def test_too_little_footage_is_refused_with_what_is_missing():
     with pytest.raises(InputError) as refusal:
         check_enough(few)
     right, wrong = int(few.right.sum()), int((~few.right).sum())
-    assert f"{right} right boxes of 2 sequences; 200 of 3" in str(refusal.value)
-    assert f"{wrong} wrong boxes of 2 sequences; 30 of 3" in str(refusal.value)
-    check_enough(drawn(2000, 3))
+    assert f"{right} right boxes of 2 sequences; 200 of 5" in str(refusal.value)
+    assert f"{wrong} wrong boxes of 2 sequences; 30 of 5" in str(refusal.value)
+    check_enough(drawn(2000, 5))
+
+
+def test_a_model_that_tells_nothing_of_other_sequences_is_refused():
+    """In half of the sequences the wrong boxes are the likest ones."""
+    boxes = drawn()
+    likeness = np.where(boxes.sequence % 2 == 0, boxes.evidence[:, 0], 1 - boxes.evidence[:, 0])
+    turned = boxes._replace(evidence=np.column_stack([likeness, np.zeros((len(likeness), 2))]))
+    with pytest.raises(InputError, match="20 sequences with wrong boxes"):
+        check_carries_over(turned, held_out_confidence(turned))
+    check_carries_over(boxes, held_out_confidence(boxes))
 
 
 @pytest.fixture
@@ -97,19 +120,29 @@ def footage(tmp_path: Path) -> Path:
     return tmp_path / "footage"
 
 
+def test_measured_boxes_are_right_where_the_truth_is_and_wrong_where_it_is_not(footage: Path):
+    with closing(open_pipeline(threads=1)) as pipeline:
+        boxes = measured_boxes(pipeline, find_sequences(footage), quiet=True)
+    assert np.bincount(boxes.sequence, boxes.right).tolist() == [7] * 4  # the first box is given
+    assert np.bincount(boxes.sequence, ~boxes.right).tolist() == [4] * 4
+    likeness, presence, quality = boxes.evidence.T
+    assert likeness.min() > 0.5
+    assert (presence > 0).all()
+    assert ((quality > 0) & (quality <= 1)).all()
+
+
 def test_the_command_writes_a_calibration_that_the_bundle_opens_with(
     bundle: Path, footage: Path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(calibrate, "LEAST_RIGHT", 20)
-    monkeypatch.setattr(calibrate, "LEAST_WRONG", 8)
+    monkeypatch.setattr(calibrate, "measured_boxes", lambda *_: drawn())
     picture = bundle.parent / "curve.png"
-    assert main(["calibrate", str(bundle), str(footage), "--plot", str(picture), "--quiet"]) == 0
+    assert main(["calibrate", str(bundle), str(footage), "--plot", str(picture)]) == 0
     written = json.loads((bundle / "bundle.json").read_text())["calibration"]
     assert written["sequences"] == ["boat", "car", "dog", "gull"]
-    assert (written["right"], written["wrong"], written["split"]) == (28, 16, "all")
+    assert (written["right"] + written["wrong"], written["split"]) == (20_000, "all")
     calibration = Bundle.load(bundle).spec.calibration
     assert calibration is not None
-    assert calibration.prior == pytest.approx(np.log(28 / 16), abs=1e-4)
+    assert vars(calibration) == pytest.approx(vars(fit(drawn())), abs=1e-4)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "area under the curve" in capsys.readouterr().out
 
@@ -136,7 +169,6 @@ def test_a_calibration_of_another_network_is_refused_and_can_be_made_anew(
     (bundle / "bundle.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match=r"0{12}.*efftam calibrate"):
         Bundle.load(bundle)
-    monkeypatch.setattr(calibrate, "LEAST_RIGHT", 20)
-    monkeypatch.setattr(calibrate, "LEAST_WRONG", 8)
-    assert main(["calibrate", str(bundle), str(footage), "--quiet"]) == 0
+    monkeypatch.setattr(calibrate, "measured_boxes", lambda *_: drawn())
+    assert main(["calibrate", str(bundle), str(footage)]) == 0
     assert Bundle.load(bundle).spec.calibration is not None
