@@ -773,6 +773,37 @@ def test_where_it_was_counts_for_a_quarter_of_a_second_only():
     assert "seen where it cannot be" in tracks[15].reason
 
 
+@pytest.mark.parametrize(
+    ("rate", "jerk", "quality", "taken"),
+    [(30, 0.7, 0.9, False), (10, 0.7, 0.9, True), (10, 0.7, 0.55, False), (10, 1.1, 0.9, False)],
+)
+def test_the_fewer_images_the_farther_a_jerk_may_take_a_target_that_is_seen_clearly(
+    rate, jerk, quality, taken
+):
+    def script(i, view):
+        shift = 60 * jerk if i == 12 else 0
+        return candidates(Box.from_centre(300 + shift, 300, 60, 60), ious=[quality if i == 12 else 0.9])
+
+    tracks = follow_at(rate, range(13), script)
+    assert tracks[11].state is TRACKING
+    assert tracks[12].measured is taken
+
+
+def test_after_a_lost_image_a_jerk_may_be_larger():
+    def script(i, view):
+        return candidates(Box.from_centre(300 + (66 if i == 12 else 0), 300, 60, 60))
+
+    assert not follow_at(10, range(13), script)[-1].measured
+    assert follow_at(10, [*range(12), 13], script)[-1].measured
+
+
+def follow_at(rate, numbers, script):
+    """Track a target of 60 px through the images of these numbers, taken at a rate, Hz."""
+    tracker = Tracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"))
+    prompt = Prompt(box=Box.from_centre(300, 300, 60, 60))
+    return [tracker.step(frame(n * FPS / rate), None if k else prompt) for k, n in enumerate(numbers)]
+
+
 def test_a_better_scored_distractor_does_not_take_over_while_the_target_is_seen():
     def script(i, view):
         return (

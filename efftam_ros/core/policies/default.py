@@ -84,6 +84,10 @@ class DefaultPolicy:
     STILL_S = 0.25
     # How far from the prediction a target may return at once, in its sizes, and per second of context.
     STRAY, STRAY_PER_S = 1.25, 1.0
+    # How far from the prediction a jerk of the camera or target may take it, in sizes per second since the
+    # last image, at most `STRAY`. At 30 Hz the predicted box overlaps it all the same; at 10 Hz with images
+    # lost the filter's uncertainty is a fifth of a size, and right boxes lie up to one size off.
+    JUMP_PER_S = 8.0
     MOST_CHANGE = 0.12  # of the colours of an accepted candidate
     # Logit of presence (0.95) above which a change of colours does not end an unbroken track: shade and
     # objects that pass in front change the colours too. The overlap of Woman, Skiing and ball1 of OTB-100 and
@@ -184,7 +188,8 @@ class DefaultPolicy:
         config, model, motion = self.config, self._model, context.motion
         if motion is not None and seen.overlap < config.gate_iou:
             distance = motion.mahalanobis(seen.box, seen.quality)
-            if distance > config.gate_mahalanobis and not self._is_still(seen.box, context):
+            is_possible = self._is_still(seen.box, context) or self._has_jumped(seen, motion.box, context)
+            if distance > config.gate_mahalanobis and not is_possible:
                 return "seen where it cannot be: too far from where its motion leads (gate_mahalanobis)"
         least = self.SEEN_SHARE * model.usual_quality
         if seen.quality < least:
@@ -214,6 +219,14 @@ class DefaultPolicy:
         if seen is None or not 0 <= (context.stamp_ns - seen.stamp_ns) * 1e-9 <= self.STILL_S:
             return False
         return iou(box, seen.box) >= self.config.gate_iou
+
+    def _has_jumped(self, seen: VisibleCandidate, predicted: Box, context: FrameContext) -> bool:
+        """Whether a candidate that is seen as clearly as the target may be it after a jerk."""
+        if not context.is_confirmed or context.confirmed_ns is None:
+            return False
+        reach = min(self.STRAY, self.JUMP_PER_S * (context.stamp_ns - context.confirmed_ns) * 1e-9)
+        is_clear = seen.quality >= self.KEPT_SHARE * self._model.usual_quality
+        return is_clear and _distance(seen.box, predicted) <= reach * max(predicted.size, 1.0)
 
     def _share(self, area: float) -> float:
         """An area as a share of the target's usual one; 1 while that is unknown."""
