@@ -515,21 +515,6 @@ def missed_and_seen_again(colours, logit=5.0, again=25):
     return tracks
 
 
-@pytest.mark.parametrize(
-    ("logit", "change", "kept"), [(2.9, 0.11, True), (2.9, 0.16, False), (3.1, 0.4, True)]
-)
-def test_other_colours_end_a_track_unless_presence_is_sure(logit, change, kept):
-    """Shade falls on a target that is followed: from a presence of 0.95 on it goes on."""
-    colours = OtherColours(19, change)
-    pipeline = ScriptedPipeline(lambda i, view: replace(steady(i, view), presence_logit=logit), SPEC)
-    tracker = Tracker(pipeline, TrackerConfig(view="full"), appearance=colours)
-    for i in range(22):
-        colours.now_ns = frame(i).stamp_ns
-        track = tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
-        assert i > 19 or track.measured
-    assert track.measured is kept
-
-
 @pytest.mark.parametrize(("change", "taken"), [(0.0, True), (0.05, True), (0.06, False), (0.11, False)])
 def test_what_hides_the_target_is_not_taken_for_it_where_it_disappeared(change, taken):
     """Missed for five frames; then something is seen there clearly, in somewhat other colours and not

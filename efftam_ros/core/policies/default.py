@@ -71,12 +71,12 @@ class DefaultPolicy:
     # have a high presence), and to be remembered.
     SEEN_SHARE, RETURN_SHARE, KEPT_SHARE = 0.4, 0.5, 0.7
     WHOLE_SHARE = 0.5  # least share of the usual area to be remembered
+    MOVING_SHARE = 0.75  # least share of the usual area for the box to show the motion of the whole target
     # Share of its usual area above which, and share of its usual predicted IoU below which, a mask is assumed
     # to include a neighbour. A car that drives up to the camera grows as fast, but is seen as clearly as
     # before: without the second limit two of 73 cases of the choosing half are lost, with it none changes.
     # The mean overlap of eleven sequences of OTB-100 and VOT rises from 0.520 to 0.566: Skiing is followed.
     GROWN_SHARE, GROWN_CLEARNESS = 1.5, 0.9
-    MOVING_SHARE = 0.75  # least share of the usual area for the box to show the motion of the whole target
     # Time within which a candidate at the target's last position in the image is accepted, whatever the
     # camera's motion: the motion over the ground does not help for a skier against the sky. With it Skiing
     # and MotorRolling of OTB-100 are followed, which were lost; none of 41 clips of the choosing half
@@ -88,12 +88,7 @@ class DefaultPolicy:
     # last image, at most `STRAY`. At 30 Hz the predicted box overlaps it all the same; at 10 Hz with images
     # lost the filter's uncertainty is a fifth of a size, and right boxes lie up to one size off.
     JUMP_PER_S = 8.0
-    MOST_CHANGE = 0.12  # of the colours of an accepted candidate
-    # Logit of presence (0.95) above which a change of colours does not end an unbroken track: shade and
-    # objects that pass in front change the colours too. The overlap of Woman, Skiing and ball1 of OTB-100 and
-    # VOT rises from 0.14, 0.52 and 0.12 to 0.56, 0.62 and 0.29; 73 cases of the choosing half stay as they
-    # were.
-    SURE_PRESENCE = 3.0
+    SURE_PRESENCE = 3.0  # logit (0.95) above which the end of its points does not end an unbroken track
     LEAST_PRESENCE = 0.2  # of a detection
 
     searches = True
@@ -195,10 +190,6 @@ class DefaultPolicy:
         if seen.quality < least:
             return "seen unclearly"
         is_sure = context.is_confirmed and presence_logit > self.SURE_PRESENCE
-        if not is_sure:
-            change = model.appearance.change(context.describe(seen.box))
-            if change > self.MOST_CHANGE:
-                return "seen in other colours"
         if not context.is_confirmed:
             llr, least = self._llr(seen, presence_logit, context), model.least_llr
             if not llr > least:
@@ -292,11 +283,8 @@ def have_ended(points: FoundPoints, box: Box) -> bool:
 
 
 def _distance(box: Box, expected: Box) -> float:
-    """Distance of the centres, px. A box smaller than expected may be partly hidden: the distance is to the
-    nearest centre that the whole target may have."""
-    dx = max(abs(box.cx - expected.cx) - max(expected.width - box.width, 0.0) / 2, 0.0)
-    dy = max(abs(box.cy - expected.cy) - max(expected.height - box.height, 0.0) / 2, 0.0)
-    return math.hypot(dx, dy)
+    """Distance of the centres, px."""
+    return math.hypot(box.cx - expected.cx, box.cy - expected.cy)
 
 
 def _is_same(track: CandidateTrack, box: Box) -> bool:
