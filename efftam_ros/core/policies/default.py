@@ -53,7 +53,7 @@ class DefaultPolicy:
 
     1. Presence: an absent target is neither measured nor remembered, whatever its predicted IoU.
     2. Clearness: a candidate whose predicted IoU is far below the target's usual one is an occluder, or the
-       ground where the target was. The limit is higher for a target that returns.
+       ground where the target was.
     3. The gate: while it is followed, a candidate that lies neither within the motion filter's uncertainty
        nor on the predicted box nor where the target was in the image just before is another object. Where the
        points followed on the target end, a candidate must have a high presence or be similar to the target.
@@ -67,9 +67,8 @@ class DefaultPolicy:
     """
 
     # Least predicted IoU as a share of the target's usual one, because small targets never reach that of
-    # large ones: to be accepted, to be accepted as a return (what hides the target is seen unclearly, but may
-    # have a high presence), and to be remembered.
-    SEEN_SHARE, RETURN_SHARE, KEPT_SHARE = 0.4, 0.5, 0.7
+    # large ones: to be accepted, and to be remembered.
+    SEEN_SHARE, KEPT_SHARE = 0.4, 0.7
     WHOLE_SHARE = 0.5  # least share of the usual area to be remembered
     MOVING_SHARE = 0.75  # least share of the usual area for the box to show the motion of the whole target
     # Share of its usual area above which, and share of its usual predicted IoU below which, a mask is assumed
@@ -144,7 +143,7 @@ class DefaultPolicy:
         self._observe(candidates, context)
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
-        least = self.RETURN_SHARE * self._model.usual_quality
+        least = self.SEEN_SHARE * self._model.usual_quality
         clear = [seen for seen in ranked if not seen.quality < least]
         for seen in clear:
             if (
