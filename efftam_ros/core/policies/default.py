@@ -114,7 +114,8 @@ class DefaultPolicy:
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._scale = MaskScale(context.drawn, context.image_size)
         # The operator says that the target is here: presence does not overrule a selection.
-        return accept_if_visible(candidates, whole(candidates), present=True)
+        index = whole(candidates) if context.drawn is None else best_quality(candidates)
+        return accept_if_visible(candidates, index, present=True)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._doubted = max(0, self._doubted - 1)
