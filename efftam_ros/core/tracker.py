@@ -22,7 +22,7 @@ from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, Describe, FrameContext, no_description
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
 from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
-from efftam_ros.core.selection import look
+from efftam_ros.core.selection import is_blank, look
 from efftam_ros.core.types import (
     MISSED,
     NO_POINTS,
@@ -245,13 +245,18 @@ class Tracker:
         self.others.require_free(box, candidates)
         if not refine:
             self.clear()
+        describe: Describe = no_description
+        if self._appearance is not None:
+            describe = partial(self._appearance.describe, frame.image)
+            if box is not None and judges and is_blank(describe, box):
+                doubt = "weak selection: the box shows the same single shade as its surroundings"
         context = FrameContext(
             stamp,
             view,
             TrackState.ACQUIRING,
             size,
             self._search,
-            no_description if self._appearance is None else partial(self._appearance.describe, frame.image),
+            describe,
             drawn=box,
             is_prompted=True,
         )
@@ -270,7 +275,7 @@ class Tracker:
         count = self._pipeline.spec.templates if self._policy.searches else 0
         self.templates = Templates(count, stamp)
         if count:
-            self._pending.append(partial(self._pipeline.take_template, 0, box or start))
+            self._pending.append(partial(self._pipeline.take_template, 0, start if doubt else box or start))
         self._remember(candidates, choice, context, confirmed=True)
         self._forget_points()
         if choice.box is not None:
