@@ -137,7 +137,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def _top_parser() -> Parser:
-    lines = [f"  {name:<9}{help_line(name)}" for name in COMMANDS]
+    lines = [f"  {name:<10}{help_line(name)}" for name in COMMANDS]
     parser = Parser(
         prog="efftam",
         usage="efftam COMMAND [options]",
