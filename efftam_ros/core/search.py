@@ -350,6 +350,8 @@ class Reacquisition:
     def __init__(self) -> None:
         self.last_seen: Sighting | None = None
         """The last confirmed frame's."""
+        self.blind: BlindSearch | None = None
+        """Since the target is lost, for policies that do not search."""
         self.is_camera_known = False
         """Whether the camera's motion to the present image is known."""
         self._compared_ns: int | None = None  # when the kept image was last compared

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,14 @@ FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
 
 POINTS_VALID_NS = 250_000_000
 """Longest interval between two images over which points are followed; beyond it they are lost anyway."""
+
+
+class Sources(NamedTuple):
+    """What else observes the images for a tracker."""
+
+    appearance: AppearanceSource | None
+    camera: CameraMotionSource | None
+    points: PointSource | None
 
 
 class TargetState:
@@ -136,11 +144,12 @@ class Tracker:
             points: Follows points on the target for policies that search; None: not used.
         """
         config = config or TrackerConfig()
-        self._pipeline, self._appearance = pipeline, appearance
+        self._pipeline = pipeline
         self.others = Others()
         """What a `TargetSet` says about the next image."""
         self._policy = make_policy(pipeline.spec, config)
-        self._camera, self._points = (camera, points) if self._policy.searches else (None, None)
+        searches = self._policy.searches
+        self._sources = Sources(appearance, camera if searches else None, points if searches else None)
         self._target = TargetState(config)
         self.clear()
 
@@ -172,7 +181,6 @@ class Tracker:
         self._search = Reacquisition()
         self.templates = Templates()
         """Of the target's appearance."""
-        self._blind: BlindSearch | None = None  # since the target is lost, for policies that do not search
         self._window = self._make_window()
         self._extent: TargetExtent = DrawnExtent(None)
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
@@ -226,8 +234,8 @@ class Tracker:
             compute()
 
     def _forget_points(self) -> None:
-        if self._points is not None:
-            self._points.reset()
+        if self._sources.points is not None:
+            self._sources.points.reset()
 
     def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
         stamp, size = frame.stamp_ns, _size(frame)
@@ -246,8 +254,8 @@ class Tracker:
         if not refine:
             self.clear()
         describe: Describe = no_description
-        if self._appearance is not None:
-            describe = partial(self._appearance.describe, frame.image)
+        if self._sources.appearance is not None:
+            describe = partial(self._sources.appearance.describe, frame.image)
             if box is not None and judges and is_blank(describe, box):
                 doubt = "weak selection: the box shows the same single shade as its surroundings"
         context = FrameContext(
@@ -263,13 +271,13 @@ class Tracker:
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
         window.settle(start)
-        self._window, self._blind = window, None
+        self._window, self._search.blind = window, None
         self._motion.start(stamp, start)
         if self._policy.searches:
             self._extent = make_extent(box, choice.box, size)
-        if self._camera is not None:
-            self._camera.reset()
-            self._camera.estimate(frame.image, stamp, self.others.boxes)
+        if self._sources.camera is not None:
+            self._sources.camera.reset()
+            self._sources.camera.estimate(frame.image, stamp, self.others.boxes)
         self._target.select(stamp)
         self._last = stamp, size
         count = self._pipeline.spec.templates if self._policy.searches else 0
@@ -292,10 +300,12 @@ class Tracker:
             interruption = f"no image for {dt_s:.2f} s (max_gap is {config.max_gap:g} s)"
         elif size != previous_size:
             interruption = f"the image's size changed from {previous_size} to {size}"
-        camera = None if self._camera is None else self._follow_camera(self._camera, frame, dt_s)
+        camera = (
+            None if self._sources.camera is None else self._follow_camera(self._sources.camera, frame, dt_s)
+        )
         state, describe = self._target.state, no_description
-        if self._appearance is not None:
-            describe = cache(partial(self._appearance.describe, frame.image))
+        if self._sources.appearance is not None:
+            describe = cache(partial(self._sources.appearance.describe, frame.image))
         known = None if interruption else self._motion.filter
         motion = None if known is None else known.predicted(stamp)
         expected = None if motion is None else motion.at(stamp, camera=False)
@@ -324,10 +334,10 @@ class Tracker:
         was_seen = state not in MISSED
         # Between launch and wait: a GPU works meanwhile.
         points = NO_POINTS
-        if self._points is not None and expected is not None and was_seen:
+        if self._sources.points is not None and expected is not None and was_seen:
             if stamp - previous > POINTS_VALID_NS:
-                self._points.reset()
-            points = self._points.follow(frame.image, expected.box)
+                self._sources.points.reset()
+            points = self._sources.points.follow(frame.image, expected.box)
         candidates = self._pipeline.decode(None)
         predicted = None if expected is None or state is TrackState.LOST else expected.box
         holder = None
@@ -422,8 +432,8 @@ class Tracker:
             search.observe(stamp, list(zip(windows, seen, strict=True)))
             return search.view(extent, side), tuple(windows)
         if extent is not None and is_lost:
-            self._blind = self._blind or BlindSearch()
-            return self._blind.view(size, place, extent, side), ()
+            self._search.blind = self._search.blind or BlindSearch()
+            return self._search.blind.view(size, place, extent, side), ()
         return self._window.view(size, place, self._target.age_s(self._last[0])), ()
 
     def _interrupt(self, stamp_ns: int, size: tuple[int, int]) -> None:
@@ -469,12 +479,12 @@ class Tracker:
 
     def _confirm(self, frame: Frame, box: Box, velocity: tuple[float, float]) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
-        image = None if self._camera is None else self._camera.keep([box, *self.others.boxes])
-        self._search.last_seen, self._blind = Sighting(frame.stamp_ns, box, velocity, image), None
+        image = None if self._sources.camera is None else self._sources.camera.keep([box, *self.others.boxes])
+        self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity, image), None
         if self._search.is_running:
             self._search.stop()
-        if self._points is not None:
-            self._pending.append(partial(self._points.keep, frame.image, box))
+        if self._sources.points is not None:
+            self._pending.append(partial(self._sources.points.keep, frame.image, box))
         template = self.templates.renew(frame.stamp_ns)
         if template is not None:
             self._pending.append(partial(self._pipeline.take_template, template, box))
