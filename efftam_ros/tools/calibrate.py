@@ -176,21 +176,28 @@ def check_carries_over(boxes: Boxes, held_out: Array) -> None:
 
 
 def fit(boxes: Boxes) -> Calibration:
-    """The logistic model of these boxes, by Newton's method with a small ridge."""
+    """The logistic model of these boxes. No weight is below 0: evidence of one kind that speaks against a box
+    the more there is of it is that of a few sequences, and left out."""
     middle, spread = boxes.evidence.mean(axis=0), np.maximum(boxes.evidence.std(axis=0), 1e-6)
     values = np.column_stack([(boxes.evidence - middle) / spread, np.ones(len(boxes.right))])
-    ridge = RIDGE * np.diag([1.0, 1.0, 1.0, 0.0])
-    weights = np.zeros(4)
-    for _ in range(30):
-        likely = 1.0 / (1.0 + np.exp(-np.clip(values @ weights, -30.0, 30.0)))
-        slope = values.T @ (boxes.right - likely) - ridge @ weights
-        bend = (values.T * (likely * (1.0 - likely) + 1e-9)) @ values + ridge
-        weights += np.linalg.solve(bend, slope)
+    while (weights := _weights(values, boxes.right))[:3].min() < -1e-9:
+        values[:, weights[:3].argmin()] = 0.0
     scaled = weights[:3] / spread
     prior = float(np.log(boxes.right.sum() / (~boxes.right).sum()))
     likeness, presence, quality = scaled.tolist()
     offset = float(weights[3] - scaled @ middle) - prior
     return Calibration(likeness, presence, quality, offset, prior)
+
+
+def _weights(values: Array, right: NDArray[np.bool_]) -> Array:
+    """The likeliest weights of ``values`` [n, 4], the last column ones; by Newton's method, small ridge."""
+    ridge, weights = RIDGE * np.diag([1.0, 1.0, 1.0, 0.0]), np.zeros(4)
+    for _ in range(30):
+        likely = 1.0 / (1.0 + np.exp(-np.clip(values @ weights, -30.0, 30.0)))
+        slope = values.T @ (right - likely) - ridge @ weights
+        bend = (values.T * (likely * (1.0 - likely) + 1e-9)) @ values + ridge
+        weights += np.linalg.solve(bend, slope)
+    return weights
 
 
 def confidence(model: Calibration, evidence: Array) -> Array:

@@ -70,6 +70,14 @@ def test_held_out_confidence_is_reliable_where_sequences_are_alike():
         assert one.right == pytest.approx(one.confidence, abs=0.05)
 
 
+def test_evidence_never_speaks_against_a_box():
+    boxes = drawn()
+    turned = boxes._replace(evidence=boxes.evidence * [1, 1, -1])
+    found = fit(turned)
+    assert found.quality == 0
+    assert found.likeness == pytest.approx(8.0, rel=0.1)
+
+
 def test_separable_boxes_give_bounded_weights():
     boxes = drawn()
     boxes = boxes._replace(right=boxes.evidence[:, 0] > 0.5)
