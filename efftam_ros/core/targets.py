@@ -30,6 +30,32 @@ class Step(NamedTuple):
     tracker: Tracker
 
 
+def id_for(asked: int, ids: Collection[int], steered: int | None, most: int) -> int:
+    """The id that a selection asks for: `STEERED` is the steered or only target, else 0; `NEXT_FREE` a new
+    one.
+
+    ``ids``: of the targets, in any order; ``steered``: the one that is steered by; ``most``: how many there
+    may be. Raises InputError: not 0 to 255, too many targets, or several and none is steered.
+    """
+    if not 0 <= asked <= NEXT_FREE:
+        raise InputError(f"target_id is {asked}; give 0 to 254, or {NEXT_FREE} for the next free one")
+    if asked == STEERED and ids:
+        if steered is None and len(ids) > 1:
+            raise InputError(f"no target is steered by, so 0 names none; {listed(ids)}")
+        return next(iter(ids)) if steered is None else steered
+    if asked == NEXT_FREE:
+        # 0 is given to the first alone: asked for, it is the steered one.
+        asked = next(number for number in range(min(len(ids), 1), NEXT_FREE) if number not in ids)
+    if asked not in ids and len(ids) >= most:
+        raise InputError(f"{most} targets are followed already (max_targets); remove one: {listed(ids)}")
+    return asked
+
+
+def listed(ids: Collection[int]) -> str:
+    """The ids as errors name them."""
+    return f"targets: {', '.join(map(str, sorted(ids))) or 'none'}"
+
+
 class TargetSet:
     """Follows up to as many targets as the pipeline has lanes. Not thread-safe, except for `prefetch`.
 
@@ -63,6 +89,8 @@ class TargetSet:
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
         self.steered: int | None = None
+        self.in_work: int | None = None
+        """The target that is processed; after an exception from `step`, the one at fault."""
 
     @property
     def ids(self) -> list[int]:
@@ -86,25 +114,12 @@ class TargetSet:
         """The tracker of a target. Raises InputError when there is none."""
         found = self._targets.get(target_id)
         if found is None:
-            raise InputError(f"there is no target {target_id}; {self._listed}")
+            raise InputError(f"there is no target {target_id}; {listed(self._targets)}")
         return found
 
     def id_for(self, asked: int) -> int:
-        """The id that a selection asks for: `STEERED` is the steered or only target, else 0; `NEXT_FREE` a
-        new one. Raises InputError: not 0 to 255, too many targets, or several and none is steered."""
-        if not 0 <= asked <= NEXT_FREE:
-            raise InputError(f"target_id is {asked}; give 0 to 254, or {NEXT_FREE} for the next free one")
-        if asked == STEERED and self._targets:
-            if self.steered is None and len(self._targets) > 1:
-                raise InputError(f"no target is steered by, so 0 names none; {self._listed}")
-            return next(iter(self._targets)) if self.steered is None else self.steered
-        if asked == NEXT_FREE:
-            # 0 is given to the first alone: asked for, it is the steered one.
-            first = min(len(self._targets), 1)
-            asked = next(number for number in range(first, NEXT_FREE) if number not in self._targets)
-        if asked not in self._targets:
-            self._require_room()
-        return asked
+        """See `id_for`."""
+        return id_for(asked, self._targets, self.steered, self.max_targets)
 
     def steer(self, target_id: int) -> None:
         """Steer by this target from now on. Raises InputError when there is none."""
@@ -169,6 +184,7 @@ class TargetSet:
         for target_id in turn:
             tracker = self._targets.get(target_id)
             prompt, refine = prompts.get(target_id, (None, False))
+            self.in_work = target_id
             try:
                 tracker = tracker or self._added(target_id)
                 tracker.others = self._others(target_id, frame.stamp_ns, windows.get(target_id))
@@ -188,14 +204,8 @@ class TargetSet:
         if refusal is not None:
             raise refusal
 
-    def _require_room(self) -> None:
-        if not self._free:
-            raise InputError(
-                f"{self.max_targets} targets are followed already (max_targets); remove one: {self._listed}"
-            )
-
     def _added(self, target_id: int) -> Tracker:
-        self._require_room()
+        self.id_for(target_id)
         self._targets[target_id] = self._free.pop()
         return self._targets[target_id]
 
@@ -226,10 +236,6 @@ class TargetSet:
             ids.sort(key=lambda one: (one != self.steered, self._stepped.get(one, 0), one))
             ids = ids[: max(limit, 1)]
         return sorted({*ids, *prompts}, key=lambda one: (one != self.steered, one))
-
-    @property
-    def _listed(self) -> str:
-        return f"targets: {', '.join(map(str, self.ids)) or 'none'}"
 
 
 class SharedCameraMotion:

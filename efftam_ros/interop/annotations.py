@@ -19,8 +19,9 @@ PIECES = {"dashed": (6, 0.6), "dotted": (12, 0.3)}
 CORNER = 0.3
 
 
-def annotations_message(foxglove: Any, track: Track, header: Any) -> Any:
-    """Box and word of one track, empty without a target. ``foxglove`` is the module ``foxglove_msgs.msg``."""
+def annotations_message(foxglove: Any, track: Track, header: Any, name: str = "") -> Any:
+    """Box and word of one track, empty without a target. ``foxglove`` is the module ``foxglove_msgs.msg``;
+    ``name`` comes before the word."""
     message = foxglove.ImageAnnotations()
     style = STATE_STYLES[track.state]
     if style.line == "none":
@@ -50,7 +51,7 @@ def annotations_message(foxglove: Any, track: Track, header: Any) -> Any:
         else:
             segments = _segments(track.box, style.line)
             message.points.append(lines(pieces, [point for segment in segments for point in segment]))
-    text = track.state.name
+    text = f"{name} {track.state.name}".lstrip()
     if track.age_s > 0:
         text += f" unseen {track.age_s:.1f} s"
     message.texts.append(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -253,14 +254,19 @@ def not_valid(track: Track, withheld: str = "") -> str:
 
 
 def bbox_fields(
-    track: Track, header: Any, selection: int = 0, withheld: str = "", target_id: int = 0
+    track: Track,
+    header: Any,
+    selection: int = 0,
+    withheld: str = "",
+    target_id: int = 0,
+    steered: bool = True,
 ) -> dict[str, Any]:
     """Return all fields of efftam_ros/BoundingBox.
 
     ``header``: the image's; ``selection``: number of the selection being answered; ``withheld``: see
-    `not_valid`.
+    `not_valid`; ``steered``: it is the target to steer by.
     """
-    fields = _answer_fields(track, header, selection, withheld, target_id)
+    fields = _answer_fields(track, header, selection, withheld, target_id, steered)
     width, height = track.image_size
     scores = {"quality": float(track.quality), "likeness": float(track.likeness)}
     more = {
@@ -280,6 +286,7 @@ def velocity_fields(
     predicted_bearing: Bearing | None = None,
     withheld: str = "",
     target_id: int = 0,
+    steered: bool = True,
 ) -> dict[str, Any]:
     """Return all fields of efftam_ros/TargetVelocity; unknown numbers are NaN.
 
@@ -292,6 +299,7 @@ def velocity_fields(
         predicted_bearing: Bearing of the predicted motion.
         withheld: See `not_valid`.
         target_id: Identifier of the target.
+        steered: It is the target to steer by.
     """
     if track.motion is None:
         predicted = bearing = predicted_bearing = None
@@ -299,7 +307,7 @@ def velocity_fields(
     seen, soon = bearing or UNKNOWN_BEARING, predicted_bearing or UNKNOWN_BEARING
     place = None if later is None else later.box
     return {
-        **_answer_fields(track, header, selection, withheld, target_id),
+        **_answer_fields(track, header, selection, withheld, target_id, steered),
         "center_x": float(motion.box.cx),
         "center_y": float(motion.box.cy),
         "velocity_x": float(motion.velocity[0]),
@@ -325,7 +333,7 @@ def velocity_fields(
 
 
 def _answer_fields(
-    track: Track, header: Any, selection: int, withheld: str, target_id: int
+    track: Track, header: Any, selection: int, withheld: str, target_id: int, steered: bool
 ) -> dict[str, Any]:
     """The fields that BoundingBox and TargetVelocity have in common, with the same values."""
     reason = not_valid(track, withheld)
@@ -339,7 +347,7 @@ def _answer_fields(
         "measured": track.measured,
         "presence": float(track.presence),
         "age": float(track.age_s),
-        "steered": True,
+        "steered": steered,
     }
 
 
@@ -370,13 +378,15 @@ def bearing_of(
         raise InputError(f"no bearing: {refusal}") from None
 
 
-def detections_message(vision: Any, track: Track, header: Any, target_id: int = 0) -> Any:
-    """Build a vision_msgs/Detection2DArray with the track's box, empty without one.
+def detections_message(vision: Any, tracks: Mapping[int, Track], header: Any) -> Any:
+    """Build a vision_msgs/Detection2DArray with the boxes of the targets, by id.
 
     ``vision`` is the module ``vision_msgs.msg`` (4.x: Jazzy, Humble).
     """
     message = vision.Detection2DArray(header=header)
-    if track.box is not None:
+    for target_id, track in sorted(tracks.items()):
+        if track.box is None:
+            continue
         result = vision.ObjectHypothesisWithPose()
         result.hypothesis.class_id = "target"
         result.hypothesis.score = float(track.presence)
@@ -385,19 +395,12 @@ def detections_message(vision: Any, track: Track, header: Any, target_id: int = 
         detection.bbox.center.position.y = float(track.box.cy)
         detection.bbox.size_x = float(track.box.width)
         detection.bbox.size_y = float(track.box.height)
-        message.detections = [detection]
+        message.detections.append(detection)
     return message
 
 
-def check_target(target_id: int) -> None:
-    """Raise InputError for a target_id that does not exist."""
-    if target_id != 0:
-        raise InputError(f"target_id is {target_id}; one target is supported, its id is 0")
-
-
 def check_selection(msg: Any) -> Kind:
-    """Return the kind of a TargetSelection. Raises InputError for an unknown kind, units or target."""
-    check_target(msg.target_id)
+    """Return the kind of a TargetSelection. Raises InputError for an unknown kind or units."""
     for name, value, known in (("kind", msg.kind, Kind), ("units", msg.units, Units)):
         if value not in set(known):
             choices = ", ".join(f"{k.value} {k.name}" for k in known)

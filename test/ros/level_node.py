@@ -8,11 +8,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-def open_level_pipeline(bundle, backend, threads, verify, zero_copy, precision):
+def open_level_pipeline(bundle, backend, threads, verify, zero_copy, precision, max_targets):
     from level_pipeline import LevelPipeline
 
     time.sleep(float(os.environ.get("TEST_OPEN_DELAY", "0")))
-    return LevelPipeline(float(os.environ.get("TEST_FRAME_DELAY", "0")))
+    return LevelPipeline(float(os.environ.get("TEST_FRAME_DELAY", "0")), max_targets)
 
 
 if __name__ == "__main__":

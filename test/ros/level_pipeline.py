@@ -42,13 +42,13 @@ def scene(i: int, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
 
 
 class LevelPipeline(NullPipeline):
-    """Finds the pixels whose grey level is that of the prompt's centre; ``delay_s`` stands for a slow
-    network."""
+    """Finds the pixels whose grey level is that of the prompt's centre, for each lane its own; ``delay_s``
+    stands for a slow network."""
 
-    def __init__(self, delay_s: float = 0.0) -> None:
-        super().__init__()
+    def __init__(self, delay_s: float = 0.0, lanes: int = 1) -> None:
+        super().__init__(lanes=lanes)
         self._delay_s = delay_s
-        self._level: int | None = None
+        self._levels: dict[int, int] = {}  # by lane
         self.masks_made = 0
         self.closed = False
 
@@ -62,12 +62,12 @@ class LevelPipeline(NullPipeline):
             time.sleep(0.01)
 
     def decode(self, prompt):
-        answer = super().decode(prompt)  # refuses what can't be used
+        super().decode(prompt)  # refuses what can't be used
         if prompt is not None:
-            marked = answer.box(0)
-            self._level = self._grey[int(marked.cy), int(marked.cx)]
-        found = self._candidates[self._lane] = self._found()
-        return found
+            marked = self._candidates[self._lane].box(0)
+            self._levels[self._lane] = self._grey[int(marked.cy), int(marked.cx)]
+        self._candidates[self._lane] = self._found()
+        return self._candidates[self._lane]
 
     def search(self, image, views, plan):
         super().search(image, views, plan)
@@ -75,7 +75,7 @@ class LevelPipeline(NullPipeline):
         return [self._found() for _ in views]
 
     def _found(self):
-        ys, xs = np.nonzero(abs(self._grey - self._level) < 30)
+        ys, xs = np.nonzero(abs(self._grey - self._levels[self._lane]) < 30)
         box = (
             Box(0, 0, 0, 0)
             if xs.size == 0

@@ -34,7 +34,8 @@ def running(
         now = 100.0 + (i - count + 1) * PERIOD_NS * 1e-9
         if keep(i):
             statistics.image_received(now, i * PERIOD_NS, 2_764_800)
-            statistics.answered(now, 0.02, track())
+            statistics.answered(now, 0.02)
+            statistics.targets.keep(track())
     return statistics
 
 
@@ -53,7 +54,8 @@ def test_all_is_well():
 def test_latency_quantiles():
     statistics = Statistics()
     for i in range(1, 101):
-        statistics.answered(100.0, i * 1e-3, track())
+        statistics.answered(100.0, i * 1e-3)
+        statistics.targets.keep(track())
     values = statistics.verdict(100.0, ACTIVE, 0.25).values
     assert values["latency p50 (ms)"] == "50.0"
     assert values["latency p99 (ms)"] == "99.0"
@@ -63,7 +65,8 @@ def test_latency_quantiles():
 def test_the_99th_percentile_of_a_few_is_not_below_their_median(count):
     statistics = Statistics()
     for i in range(count):
-        statistics.answered(100.0, 0.01 * (i + 1), track())
+        statistics.answered(100.0, 0.01 * (i + 1))
+        statistics.targets.keep(track())
     values = statistics.verdict(100.0, ACTIVE, 0.25).values
     assert float(values["latency p99 (ms)"]) >= float(values["latency p50 (ms)"])
 
@@ -77,7 +80,8 @@ def test_the_rate_falls_once_the_camera_is_silent():
 def test_images_gone_through_again_are_counted_apart():
     statistics = running(30)
     for _ in range(20):
-        statistics.answered(100.0, 0.5, track(), again=True)
+        statistics.answered(100.0, 0.5, again=True)
+        statistics.targets.keep(track())
     values = statistics.verdict(100.0, ACTIVE, 0.25).values
     assert int(values["images processed"]) <= int(values["images received"])
     assert values["images processed again (late selection)"] == "20"
@@ -157,7 +161,8 @@ def test_an_answer_that_fails_to_come_is_an_error_until_the_next():
     statistics.stalled("no answer for 1.20 s while images come")
     verdict = statistics.verdict(100.0, ACTIVE, 0.25)
     assert (verdict.level, verdict.message) == (Level.ERROR, "no answer for 1.20 s while images come")
-    statistics.answered(100.0, 1.3, track())
+    statistics.answered(100.0, 1.3)
+    statistics.targets.keep(track())
     assert statistics.verdict(100.0, ACTIVE, 0.25).level is Level.OK
 
 
@@ -234,7 +239,8 @@ def test_mixed_images_are_not_taken_for_loss_neither_while_they_come_nor_after()
 
 def test_a_lost_target_warns_with_its_reason():
     statistics = running()
-    statistics.answered(100.0, 0.02, track(TrackState.LOST, "absent for 1.2 s"))
+    statistics.answered(100.0, 0.02)
+    statistics.targets.keep(track(TrackState.LOST, "absent for 1.2 s"))
     verdict = statistics.verdict(100.0, ACTIVE, 0.25)
     assert (verdict.level, verdict.message) == (Level.WARN, "LOST: absent for 1.2 s")
 
@@ -249,7 +255,8 @@ def test_a_lost_target_warns_with_its_reason():
 )
 def test_the_camera_motion_of_the_last_image_is_known_or_has_a_reason(camera, shown):
     statistics = running()
-    statistics.answered(100.0, 0.02, Track(0, TrackState.TRACKING, camera=camera))
+    statistics.answered(100.0, 0.02)
+    statistics.targets.keep(Track(0, TrackState.TRACKING, camera=camera))
     assert statistics.verdict(100.0, ACTIVE, 0.25).values.get("camera motion") == shown
 
 
@@ -257,7 +264,8 @@ def test_a_search_is_told_by_its_windows_and_places():
     statistics = running()
     found = ScoredBox(Box(10, 10, 20, 20), 0.5)
     views = tuple(View.window(x, 100, 80, 192) for x in (100, 200, 300))
-    statistics.answered(100.0, 0.02, Track(0, TrackState.LOST, windows=views, hypotheses=(found, found)))
+    statistics.answered(100.0, 0.02)
+    statistics.targets.keep(Track(0, TrackState.LOST, windows=views, hypotheses=(found, found)))
     values = statistics.verdict(100.0, ACTIVE, 0.25).values
     assert (values["windows searched"], values["places where it may be"]) == ("3", "2")
 
@@ -323,3 +331,53 @@ def test_a_later_failure_does_not_end_one_for_good():
     statistics.failed("DeviceLostError: restart", for_good=True)
     statistics.failed("ZeroDivisionError: by zero")
     assert [statistics.verdict(now, ACTIVE, 0.25).level for now in (1.0, 2.0)] == [Level.ERROR] * 2
+
+
+# Several targets
+
+
+def following(*states: TrackState) -> Statistics:
+    statistics = running()
+    for target_id, state in enumerate(states):
+        statistics.targets.keep(track(state, "hidden" if state is not TrackState.TRACKING else ""), target_id)
+    return statistics
+
+
+def test_each_target_has_a_value_and_the_steered_one_the_message():
+    statistics = following(TrackState.TRACKING, TrackState.COASTING)
+    assert statistics.verdict(100.0, ACTIVE, 0.25).message == "target 0: TRACKING"
+    statistics.targets.steer(1)
+    verdict = statistics.verdict(100.0, ACTIVE, 0.25)
+    assert verdict.message == "target 1: COASTING: hidden"
+    assert (verdict.values["state"], verdict.values["steered target"]) == ("COASTING", "1")
+    assert (verdict.values["target 0"], verdict.values["target 1"]) == ("TRACKING", "COASTING: hidden")
+
+
+def test_one_target_is_told_as_ever():
+    verdict = following(TrackState.TRACKING).verdict(100.0, ACTIVE, 0.25)
+    assert verdict.message == "TRACKING"
+    assert not [name for name in verdict.values if "target" in name]
+
+
+def test_a_target_that_is_lost_warns_although_another_one_is_steered_by():
+    statistics = following(TrackState.TRACKING, TrackState.LOST)
+    verdict = statistics.verdict(100.0, ACTIVE, 0.25)
+    assert (verdict.level, verdict.message) == (Level.WARN, "target 1: LOST: hidden")
+
+
+def test_a_change_of_state_is_told_with_the_target():
+    statistics = following(TrackState.TRACKING, TrackState.TRACKING)
+    assert statistics.targets.keep(track(), 1) == ""
+    told = statistics.targets.keep(track(TrackState.IDLE, "the target was cleared"), 1)
+    assert told == "target 1: TRACKING -> IDLE: the target was cleared"
+    assert statistics.targets.keep(track(TrackState.COASTING), 0) == "TRACKING -> COASTING"
+    assert "target 1" not in statistics.verdict(100.0, ACTIVE, 0.25).values
+
+
+def test_that_not_all_targets_are_processed_in_an_image_warns_until_they_are():
+    statistics = following(TrackState.TRACKING, TrackState.TRACKING)
+    statistics.targets.take_turns("2 of 8 targets are processed in an image")
+    verdict = statistics.verdict(100.0, ACTIVE, 0.25)
+    assert (verdict.level, verdict.message) == (Level.WARN, "2 of 8 targets are processed in an image")
+    statistics.targets.take_turns("")
+    assert statistics.verdict(100.0, ACTIVE, 0.25).values["targets per image"] == "all"

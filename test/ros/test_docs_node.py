@@ -41,7 +41,8 @@ def publish(ros, consumer):
         while publisher.get_subscription_count() == 0 and time.monotonic() < until:
             executor.spin_once(timeout_sec=0.05)
         heard_ns = consumer.heard_ns
-        publisher.publish(TargetVelocity(predicted_azimuth=0.2, predicted_elevation=-0.1, **fields))
+        angles = {"predicted_azimuth": 0.2, "predicted_elevation": -0.1}
+        publisher.publish(TargetVelocity(steered=True, **angles, **fields))
         while consumer.heard_ns == heard_ns and time.monotonic() < until:
             executor.spin_once(timeout_sec=0.05)
         assert consumer.heard_ns > heard_ns
@@ -54,6 +55,16 @@ def publish(ros, consumer):
 def test_a_valid_message_with_a_bearing_is_used(consumer, publish):
     publish(valid=True, has_bearing=True)
     assert consumer.command == (0.2, -0.1)
+
+
+def test_messages_of_a_target_that_is_not_steered_by_count_for_nothing(consumer, publish):
+    from efftam_ros.msg import TargetVelocity
+
+    publish(valid=True, has_bearing=True)
+    heard_ns = consumer.heard_ns
+    consumer.on_velocity(TargetVelocity(valid=False))
+    consumer.on_velocity(TargetVelocity(valid=True, has_bearing=True, predicted_azimuth=0.7))
+    assert (consumer.command, consumer.heard_ns) == ((0.2, -0.1), heard_ns)
 
 
 @pytest.mark.parametrize(("valid", "has_bearing"), [(False, True), (True, False)])

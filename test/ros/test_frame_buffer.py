@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.ros.tracker.frame_buffer import MOST_IMAGES, BufferedFrame, Command, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import (
+    ALL,
+    MOST_IMAGES,
+    NOBODY,
+    BufferedFrame,
+    Command,
+    Followed,
+    FrameBuffer,
+)
 
 MS = 1_000_000
 PIXELS = Image.from_array(np.zeros((4, 4, 3), np.uint8))
@@ -158,9 +166,9 @@ def test_a_slow_network_far_behind_takes_steps_of_a_second_at_most():
 def test_clear_takes_a_waiting_selection_back():
     frame_buffer = filled(10)
     select(frame_buffer, 0, PROMPT, COMMAND)
-    assert frame_buffer.has_selection
-    assert frame_buffer.clear(OTHER) is COMMAND
-    assert not frame_buffer.has_selection
+    assert frame_buffer.followed.ids == (0,)
+    assert frame_buffer.clear(OTHER) == [COMMAND]
+    assert frame_buffer.followed.ids == ()
     work = frame_buffer.take()
     assert work.frame is None
     assert work.prompt is None
@@ -171,11 +179,11 @@ def test_a_selection_in_work_counts_until_the_next_task_is_taken():
     """So that a clear that comes meanwhile is not refused for want of a target."""
     frame_buffer = filled(10)
     select(frame_buffer, 0)
-    frame_buffer.take()
-    assert frame_buffer.has_selection
+    frame_buffer.take(followed=NOBODY)
+    assert frame_buffer.followed == ((0,), 0)
     frame_buffer.put(frame(20))
-    frame_buffer.take()
-    assert not frame_buffer.has_selection
+    frame_buffer.take(followed=NOBODY)
+    assert frame_buffer.followed == NOBODY
 
 
 def test_how_long_an_image_waits_is_from_its_arrival_or_from_the_end_of_the_one_before():
@@ -196,8 +204,8 @@ def test_how_long_an_image_waits_is_from_its_arrival_or_from_the_end_of_the_one_
 def test_the_last_selection_counts():
     frame_buffer = filled(10, 20)
     other = Prompt(points=((2.0, 2.0),), labels=(1,))
-    assert select(frame_buffer, 10 * MS, PROMPT, COMMAND) is None
-    assert select(frame_buffer, 20 * MS, other, OTHER) is COMMAND
+    assert select(frame_buffer, 10 * MS, PROMPT, COMMAND) == []
+    assert select(frame_buffer, 20 * MS, other, OTHER) == [COMMAND]
     assert frame_buffer.take().prompt == other
     frame_buffer.put(frame(30))
     assert frame_buffer.take().prompt is None
@@ -206,9 +214,9 @@ def test_the_last_selection_counts():
 def test_a_command_that_waits_when_all_ends_is_given_back():
     frame_buffer = filled(10)
     select(frame_buffer, 0, PROMPT, COMMAND)
-    assert frame_buffer.close() is COMMAND
+    assert frame_buffer.close() == [COMMAND]
     assert frame_buffer.take() is None
-    assert frame_buffer.close() is None
+    assert frame_buffer.close() == []
 
 
 def test_after_a_selection_that_came_to_nothing_the_stream_goes_on_where_it_was():
@@ -216,7 +224,7 @@ def test_after_a_selection_that_came_to_nothing_the_stream_goes_on_where_it_was(
     assert taken(frame_buffer) == 50
     select(frame_buffer, 20 * MS, PROMPT, COMMAND)
     assert taken(frame_buffer) == 20
-    frame_buffer.resume()
+    frame_buffer.resume(0)
     frame_buffer.put(frame(60))
     assert taken(frame_buffer) == 60
 
@@ -408,3 +416,83 @@ def test_a_held_image_is_let_go(end):
 def test_only_an_image_that_is_there_can_be_held():
     with pytest.raises(InputError, match="ahead"):
         filled(1000, 1033).hold(5000 * MS)
+
+
+# Several targets
+
+
+def selected(*targets: tuple[int, float]) -> FrameBuffer:
+    """A buffer of ten images, taken up to the newest, with a selection for each (target, stamp in ms)."""
+    frame_buffer = filled(*range(10, 110, 10))
+    frame_buffer.take(followed=Followed((0,), 0))
+    for number, (target_id, stamp_ms) in enumerate(targets, 2):
+        select(frame_buffer, round(stamp_ms * MS), command=Command(None, target_id, number))
+    return frame_buffer
+
+
+def tasks(frame_buffer: FrameBuffer, ids: tuple[int, ...], count: int, new=()) -> list:
+    """Stamp in ms and targets (None: all) of the next tasks; before some of them a new image comes."""
+    found = []
+    for index in range(count):
+        if index < len(new):
+            frame_buffer.put(frame(new[index]))
+        task = frame_buffer.take(0.0, Followed(ids, 0))
+        only = None if task.only is None else set(task.only)
+        if task.prompt is not None:
+            only = only and only | {task.command.target_id}
+        found.append((task.frame.stamp_ns // MS, only))
+    return found
+
+
+def test_a_target_catches_up_by_turns_with_the_newest_image_for_those_that_are_level():
+    frame_buffer = selected((1, 60))
+    assert tasks(frame_buffer, (0,), 1) == [(60, set())]  # the selection: for target 1 alone
+    level, late = {0}, {1}
+    assert tasks(frame_buffer, (0, 1), 4, new=(110, 120, 130, 140)) == [
+        (70, late),
+        (120, level),
+        (80, late),
+        (140, level),
+    ]
+    assert tasks(frame_buffer, (0, 1), 6) == [(stamp, late) for stamp in (90, 100, 110, 120, 130, 140)]
+
+
+def test_level_again_a_target_takes_part_in_the_newest_image_with_the_others():
+    frame_buffer = selected((1, 80))
+    tasks(frame_buffer, (0,), 1)
+    images = tasks(frame_buffer, (0, 1), 2)
+    assert images == [(90, {1}), (100, {1})]
+    assert tasks(frame_buffer, (0, 1), 1, new=(110,)) == [(110, None)]
+
+
+def test_selections_of_several_targets_on_different_images_each_go_their_own_way():
+    frame_buffer = selected((1, 80), (2, 70))
+    assert [task[0] for task in tasks(frame_buffer, (0, 1, 2), 2)] == [80, 70]
+    by_target = {1: [], 2: []}
+    for stamp, only in tasks(frame_buffer, (0, 1, 2), 5):
+        (target_id,) = only
+        by_target[target_id].append(stamp)
+    assert by_target == {1: [90, 100], 2: [80, 90, 100]}
+
+
+def test_a_command_replaces_only_what_waits_for_the_same_target():
+    frame_buffer = selected((1, 80), (2, 70))
+    assert frame_buffer.followed == ((0, 1, 2), 0)
+    assert [c.target_id for c in frame_buffer.clear(Command(None, 2))] == [2]
+    assert frame_buffer.followed.ids == (0, 1)
+    assert [c.target_id for c in frame_buffer.clear(Command(None, ALL))] == [1, 2]
+    assert frame_buffer.followed == NOBODY
+
+
+def test_a_target_that_is_gone_does_not_catch_up_any_more():
+    frame_buffer = selected((1, 50))
+    tasks(frame_buffer, (0, 1), 2)
+    assert tasks(frame_buffer, (0,), 1, new=(110,)) == [(110, None)]
+
+
+def test_whom_to_steer_by_counts_as_soon_as_it_is_asked_for():
+    frame_buffer = selected((1, 80))
+    frame_buffer.steer(Command(None, 1))
+    assert frame_buffer.followed == ((0, 1), 1)
+    frame_buffer.clear(Command(None, 1))
+    assert frame_buffer.followed == ((0,), None)

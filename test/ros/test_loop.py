@@ -15,7 +15,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.common.reporting import ThrottledLog
@@ -26,7 +26,7 @@ from efftam_ros.ros.tracker.publishing import Answer
 from simulation.null_pipeline import NullPipeline
 
 PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))
-PROMPT = Prompt(box=Box(10.0, 10.0, 12.0, 12.0))
+PROMPTS = [Prompt(box=Box(4.0 + 20 * k, 10.0, 12.0, 12.0)) for k in range(3)]
 LOST = "cudaMemcpyAsync failed: CUDA_ERROR_UNKNOWN (999); restart it"
 
 
@@ -37,6 +37,7 @@ class Faulty(NullPipeline):
     error: Exception | None = None
     refusal: InputError | None = None
     late_error: Exception | None = None
+    bad_lane: int | None = None  # the one whose images raise ZeroDivisionError
     calls = 0
     remembered = 0
 
@@ -44,6 +45,8 @@ class Faulty(NullPipeline):
         self.calls += 1
         if self.error is not None:
             raise self.error
+        if self._lane == self.bad_lane:
+            raise ZeroDivisionError("by zero")
         super().encode(image, view)
 
     def decode(self, prompt):
@@ -64,28 +67,37 @@ class Published:
     def __init__(self, pipeline: Faulty) -> None:
         self.pipeline = pipeline
         self.tracks: list[Track] = []
+        self.ids: list[int] = []  # of their targets
+        self.images = 0  # finished
         self.results: list[tuple[Outcome, int, str]] = []
         self.changed = threading.Condition()
         self.remembered_when_published: list[int] = []
-        self.fault: Exception | None = None  # raised by `publish_views`
+        self.views, self.fault = self, None  # raised by `add`
 
-    def publish(self, frame, track, tracker, selection, withheld, stale):
+    def publish(self, frame, step, selection, withheld, stale, steered, box_waits):
+        track = step.track
         with self.changed:
             self.remembered_when_published.append(self.pipeline.remembered)
             self.tracks.append(track)
+            self.ids.append(step.target_id)
             self.changed.notify()
         return Answer(None, track, selection, 0.0, 0.0), ""
 
-    def publish_views(self, header, image, track, tracker):
+    def add(self, header, image, step, is_steered, are_several):
         if self.fault is not None:
             raise self.fault
+
+    def finish(self, *arguments):
+        with self.changed:
+            self.images += 1
+            self.changed.notify()
 
     def publish_result(self, command, outcome, message=""):
         with self.changed:
             self.results.append((outcome, command.number, message))
             self.changed.notify()
 
-    def clear(self, reason):
+    def clear(self, target_id, reason):
         return None
 
     def of(self, outcome: Outcome) -> list[tuple[int, str]]:
@@ -96,32 +108,32 @@ class Bench:
     """A loop with one image after another."""
 
     def __init__(self) -> None:
-        self.pipeline, self.buffer = Faulty(), FrameBuffer(10.0, 10**9)
+        self.pipeline, self.buffer = Faulty(lanes=3), FrameBuffer(10.0, 10**9)
         self.outputs, self.statistics = Published(self.pipeline), Statistics()
         self.logged: list[str] = []
         logger = SimpleNamespace(**dict.fromkeys(("error", "warning", "info"), self.logged.append))
         shared = Shared(self.buffer, self.outputs, self.statistics, ThrottledLog(logger))
-        self.tracker = Tracker(self.pipeline)
+        self.targets = TargetSet(self.pipeline)
         self.thread = ThreadPoolExecutor(1)
-        self.running = self.thread.submit(TrackingLoop(self.tracker, shared).run)
+        self.running = self.thread.submit(TrackingLoop(self.targets, shared).run)
         self._stamp_ns = 0
 
-    def step(self, select: bool = False) -> Track:
-        """The answer for the next image, with the target selected on it or not."""
+    def step(self, select: bool = False, target_id: int = 0) -> Track:
+        """The first answer for the next image, with a target selected on it or not."""
         self._stamp_ns += 33_000_000
         with self.outputs.changed:
             count = len(self.outputs.tracks)
             if select:  # the image waits for its selection, so that the loop sees them together
                 with self.buffer._condition:
                     self.buffer.put(self._frame())
-                    self.select(0)
+                    self.select(0, target_id)
             else:
                 self.buffer.put(self._frame())
             assert self.outputs.changed.wait_for(lambda: len(self.outputs.tracks) > count, 5.0)
             return self.outputs.tracks[-1]
 
-    def select(self, stamp_ns: int) -> None:
-        self.buffer.select(self.buffer.find(stamp_ns), PROMPT, Command(None, 0, 1))
+    def select(self, stamp_ns: int, target_id: int = 0) -> None:
+        self.buffer.select(self.buffer.find(stamp_ns), PROMPTS[target_id], Command(None, target_id, 1))
 
     def _frame(self) -> BufferedFrame:
         return BufferedFrame(None, self._stamp_ns, 0.0, 100, (PIXELS.width, PIXELS.height), PIXELS)
@@ -212,6 +224,45 @@ def test_a_fault_while_publishing_costs_neither_the_target_nor_the_thread(bench)
     assert bench.pipeline.remembered == 4
 
 
+def three_targets(bench) -> None:
+    for target_id in range(3):
+        bench.step(select=True, target_id=target_id)
+    with bench.outputs.changed:
+        # Outputs and views are finished apart.
+        assert bench.outputs.changed.wait_for(lambda: bench.outputs.images == 6, 5.0)
+    del bench.outputs.tracks[:], bench.outputs.ids[:]
+
+
+def next_answers(bench) -> dict[int, Track]:
+    images, count = bench.outputs.images, len(bench.outputs.tracks)
+    bench.step()
+    with bench.outputs.changed:
+        assert bench.outputs.changed.wait_for(lambda: bench.outputs.images == images + 2, 5.0)
+    return dict(zip(bench.outputs.ids[count:], bench.outputs.tracks[count:], strict=True))
+
+
+def test_an_internal_error_in_one_target_costs_that_one_alone(bench):
+    three_targets(bench)
+    bench.pipeline.bad_lane = 1
+    answers = next_answers(bench)
+    assert (answers[0].measured, answers[1].state) == (True, TrackState.IDLE)
+    assert "ZeroDivisionError" in answers[1].reason
+    bench.pipeline.bad_lane = None
+    answers = next_answers(bench)
+    assert list(answers) == [0, 2]
+    assert all(track.measured for track in answers.values())
+
+
+def test_a_lost_gpu_costs_all_targets(bench):
+    three_targets(bench)
+    bench.pipeline.error = PipelineLostError(LOST)
+    answers = next_answers(bench)
+    assert {key: (track.state, track.reason) for key, track in answers.items()} == dict.fromkeys(
+        range(3), (TrackState.IDLE, LOST)
+    )
+    assert list(next_answers(bench)) == [0]
+
+
 @pytest.mark.parametrize("at", ["publishing", "remembering"])
 def test_a_gpu_that_is_lost_after_the_answer_is_asked_for_nothing_again(bench, at):
     bench.step(select=True)
@@ -230,4 +281,4 @@ def test_settings_apply_from_the_next_task_on(bench):
     bench.buffer.reconfigure(config)
     bench.step()
     bench.finish()
-    assert bench.tracker.config is config
+    assert bench.targets.config is config

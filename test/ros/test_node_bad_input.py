@@ -210,7 +210,10 @@ BAD_SELECTIONS = {
     ),
     "unknown kind": (TargetSelection(kind=9), "selection kind is 9; use 0 BOX, 1 POINTS, 2 MASK, 3 CLEAR"),
     "unknown units": (box_selection(inside, units=4), "selection units is 4; use 0 PIXELS, 1 NORMALIZED"),
-    "another target": (box_selection(inside, target_id=3), "target_id is 3; one target is supported"),
+    "clear of another target": (
+        TargetSelection(kind=TargetSelection.CLEAR, target_id=3),
+        "there is no target 3; targets: 0",
+    ),
     "labels missing": (points(), "1 points and 0 labels"),
     "unknown label": (points(7), "7"),
     "no point on the target": (points(0), "point"),

@@ -39,8 +39,8 @@ class Opener:
         self.opened = []
         self.error = None
 
-    def __call__(self, bundle, backend, threads, verify, zero_copy, precision):
-        self.asked.append((bundle, backend, threads, verify, zero_copy, precision))
+    def __call__(self, bundle, backend, threads, verify, zero_copy, precision, max_targets):
+        self.asked.append((bundle, backend, threads, verify, zero_copy, precision, max_targets))
         if self.error is not None:
             raise self.error
         self.opened.append(LevelPipeline())
@@ -113,7 +113,7 @@ def test_each_transition_owns_its_part(node, peer, opener):
     assert state(peer) == State.PRIMARY_STATE_UNCONFIGURED
     assert opener.asked == []
     assert change(peer, CONFIGURE)
-    assert opener.asked == [(None, "onnxruntime-cpu", 0, "quick", False, "auto")]
+    assert opener.asked == [(None, "onnxruntime-cpu", 0, "quick", False, "auto", 4)]
     assert state(peer) == State.PRIMARY_STATE_INACTIVE
     assert peer.images.get_subscription_count() == 0
     peer.wait(peer.select_client.service_is_ready, "select_target")
@@ -395,7 +395,7 @@ def test_choices_are_checked_and_fixed_settings_count_at_the_next_configure(node
     assert result.reason == "policy is 'best'; choose one of default, samurai, efficienttam"
     assert set_parameter(node, threads=3).successful
     assert change(peer, CONFIGURE)
-    assert opener.asked == [(None, "onnxruntime-cpu", 3, "quick", False, "auto")]
+    assert opener.asked == [(None, "onnxruntime-cpu", 3, "quick", False, "auto", 4)]
 
 
 def test_every_setting_is_declared_with_text_and_range(node):

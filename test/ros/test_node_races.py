@@ -16,8 +16,8 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
-from efftam_ros.srv import ClearTarget, SelectTarget
-from level_pipeline import LevelPipeline, bright_box, scene
+from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
+from level_pipeline import LevelPipeline, bright_box, grey_box, scene
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
@@ -49,7 +49,7 @@ class Rig:
         values = {"autostart": False, "image_timeout": 0.02, "diagnostics_period": 0.1}
         overrides = [Parameter(name, value=value) for name, value in values.items()]
         self.node = TrackerNode(
-            lambda *asked: Uneven(), namespace=new_namespace(), parameter_overrides=overrides
+            lambda *asked: Uneven(lanes=4), namespace=new_namespace(), parameter_overrides=overrides
         )
         self.published: dict[type, list] = {BoundingBox: [], TargetVelocity: [], SelectionResult: []}
         self.shown = 1  # images sent, numbered from 1
@@ -101,16 +101,21 @@ class Rig:
         (found,) = (s for s in self.node.services if s.srv_name.endswith(name))
         return found.callback
 
-    def select(self, back: int) -> None:
-        """Select the target on the image so many before the newest; a negative one names no image."""
+    def select(self, back: int, target_id: int = 0) -> None:
+        """Select a target on the image so many before the newest; a negative one names no image."""
         i = max(0, self.shown - 1 - back)
-        selection = box_selection(bright_box(i % 40), stamp_of(i) if back >= 0 else 0)
+        place = (grey_box if target_id else bright_box)(i % 40)
+        selection = box_selection(place, stamp_of(i) if back >= 0 else 0, target_id=target_id)
         request = SelectTarget.Request(selection=selection)
         self.asked += self.service("select_target")(request, SelectTarget.Response()).success
 
-    def clear(self, by_service: bool) -> None:
+    def steer(self, target_id: int) -> None:
+        self.service("steer_target")(SteerTarget.Request(target_id=target_id), SteerTarget.Response())
+
+    def clear(self, by_service: bool, target_id: int = 0) -> None:
         if by_service:
-            self.asked += self.service("clear_target")(ClearTarget.Request(), ClearTarget.Response()).success
+            request = ClearTarget.Request(target_id=target_id)
+            self.asked += self.service("clear_target")(request, ClearTarget.Response()).success
         else:
             request = SelectTarget.Request(selection=TargetSelection(kind=TargetSelection.CLEAR))
             self.asked += self.service("select_target")(request, SelectTarget.Response()).success
@@ -124,8 +129,9 @@ class Rig:
         assert self.node.trigger_deactivate() == SUCCESS
         counts = {kind: len(messages) for kind, messages in self.published.items()}
         for kind in (BoundingBox, TargetVelocity):
-            last = self.published[kind][-1]
-            assert (last.valid, last.reason) == (False, "the node was deactivated")
+            lasts = {message.target_id: message for message in self.published[kind][-4:]}
+            assert {message.valid for message in lasts.values()} == {False}
+            assert self.published[kind][-1].reason == "the node was deactivated"
         time.sleep(0.01)
         assert counts == {kind: len(messages) for kind, messages in self.published.items()}
         assert self.node.trigger_activate() == SUCCESS
@@ -165,7 +171,9 @@ def drive(rig: Rig) -> None:
     work = [
         (images,),
         (repeated, COMMANDS, *((rig.select, back) for back in (-1, 0, 1, 3, 10))),
-        (repeated, COMMANDS // 4, (rig.clear, True), (rig.clear, False)),
+        (repeated, COMMANDS // 2, *((rig.select, back, key) for back in (0, 3) for key in (1, 7, 255))),
+        (repeated, COMMANDS // 4, *((rig.clear, True, key) for key in (0, 1, 255)), (rig.clear, False)),
+        (repeated, COMMANDS // 4, *((rig.steer, key) for key in (0, 1, 2, 7))),
         (repeated, SETTINGS, *((rig.configure, s, t) for s in (0.2, 2.0) for t in (0.02, 0.05))),
         (repeated, TRANSITIONS, (rig.restart,)),
     ]
@@ -183,13 +191,22 @@ def test_whatever_comes_at_once_answers_keep_their_order_and_every_command_gets_
     for kind in (BoundingBox, TargetVelocity):
         messages = rig.published[kind]
         assert len(messages) > IMAGES / 4
-        selections = [message.selection for message in messages if message.selection]
-        assert selections == sorted(selections), "an answer to an older selection came after a newer one's"
-        assert len(set(selections)) > COMMANDS / 10
+        for target_id in {message.target_id for message in messages}:
+            of_target = [message for message in messages if message.target_id == target_id]
+            selections = [message.selection for message in of_target if message.selection]
+            assert selections == sorted(selections), (
+                "an answer to an older selection came after a newer one's"
+            )
+        assert len({message.selection for message in messages}) > COMMANDS / 10
+    # Of each target in their order. A box may wait for those of other targets; a velocity never does.
+    velocities = sorted(rig.published[TargetVelocity], key=lambda velocity: velocity.target_id)
     taken_back = [
         (before, after)
-        for before, after in pairwise(rig.published[BoundingBox])
-        if after.reason.startswith(TAKEN_BACK) and after.state in FOLLOWED and math.isnan(after.x)
+        for before, after in pairwise(velocities)
+        if before.target_id == after.target_id
+        and after.reason.startswith(TAKEN_BACK)
+        and after.state in FOLLOWED
+        and math.isnan(after.center_x)
     ]
     assert taken_back
     for before, after in taken_back:

@@ -38,7 +38,7 @@ def made(ros):
     """The pipelines that were opened, and a node that opens them."""
     opened: list[Recorded] = []
 
-    def factory(bundle, backend, threads, verify, zero_copy, precision):
+    def factory(bundle, backend, threads, verify, zero_copy, precision, max_targets):
         opened.append(Recorded())
         return opened[-1]
 

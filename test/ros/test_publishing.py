@@ -19,6 +19,7 @@ from ros_helpers import new_namespace
 from std_msgs.msg import Header
 
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.tracker import publishing
@@ -33,14 +34,14 @@ LAST = Answer(Header(), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 1
 def outputs(ros):
     node = rclpy.create_node("outputs", namespace=new_namespace())
     outputs = publishing.Outputs(node, with_detections=False, with_annotations=False)
-    outputs._latest = LAST
+    outputs._answers = {0: LAST}
     yield outputs
     node.destroy_node()
 
 
 def test_after_closing_the_watch_publishes_nothing(outputs):
     outputs.close()
-    outputs.take_back("no image for 0.3 s")
+    outputs.take_back("no image for 0.3 s", LAST)
     outputs.publish_result(Command(None, 0, 1), Outcome.ACCEPTED)
 
 
@@ -78,7 +79,7 @@ def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatc
 
     closing = threading.Thread(target=close)
     closing.start()
-    outputs.take_back("no image for 0.3 s")
+    outputs.take_back("no image for 0.3 s", LAST)
     closing.join()
     assert closed.is_set()
 
@@ -91,7 +92,7 @@ def boxes(outputs, monkeypatch):
     return published
 
 
-def publish(outputs, stamp_ns: int, selection: int) -> Answer:
+def publish(outputs, stamp_ns: int, selection: int, target_id: int = 0, **how) -> Answer:
     """The answer to an image, of a target that may be steered by."""
     box = Box(10.0, 10.0, 20.0, 20.0)
     motion = Motion(stamp_ns, box, (0.0, 0.0), np.eye(4))
@@ -99,13 +100,13 @@ def publish(outputs, stamp_ns: int, selection: int) -> Answer:
     header = Header(stamp=Time(nanosec=stamp_ns))
     frame = BufferedFrame(header, stamp_ns, time.monotonic(), 100, (64, 48), lambda: None)
     predictions = SimpleNamespace(predict=lambda stamp_ns: motion)
-    return outputs.publish(frame, track, predictions, selection, "", "")[0]
+    return outputs.publish(frame, Step(target_id, track, predictions), selection, "", "", **how)[0]
 
 
 def test_an_answer_is_taken_back_under_its_own_stamp(outputs, boxes):
     publish(outputs, 1000, 1)
     answer = publish(outputs, 2000, 2)
-    assert outputs.latest is answer
+    assert outputs.answers == {0: answer}
     outputs.take_back("no image for 0.3 s", answer)
     found = [(box.header.stamp.nanosec, box.selection, box.valid, math.isnan(box.x)) for box in boxes]
     assert found == [(1000, 1, True, False), (2000, 2, True, False), (2000, 2, False, True)]
@@ -125,6 +126,37 @@ def test_a_frame_that_is_finished_while_the_node_ends_is_not_to_be_steered_by(ou
     publish(outputs, 2000, 1)
     assert [(box.valid, box.reason) for box in boxes[1:]] == [(False, "the node was deactivated")] * 2
     outputs.begin()
-    assert outputs.latest is None
+    assert outputs.answers == {}
     publish(outputs, 3000, 1)
     assert boxes[-1].valid
+
+
+def test_a_box_waits_for_those_of_smaller_ids(outputs, boxes):
+    publish(outputs, 1000, 2, target_id=2, box_waits=True)
+    assert boxes == []
+    for target_id in (0, 1, 3):
+        publish(outputs, 1000, 1, target_id=target_id, steered=False)
+    assert [(box.target_id, box.steered) for box in boxes] == [(0, False), (1, False), (2, True), (3, False)]
+    publish(outputs, 2000, 2, target_id=2, box_waits=True)
+    outputs.finish(Header(), 2, with_tracks=False)
+    assert (boxes[-1].target_id, boxes[-1].valid) == (2, True)
+
+
+@pytest.mark.parametrize("end", ["take_back", "end"])
+def test_a_box_that_waits_is_not_valid_once_its_answer_is_taken_back(outputs, boxes, end):
+    answer = publish(outputs, 1000, 1, target_id=1, box_waits=True)
+    if end == "take_back":
+        outputs.take_back("no answer for 0.3 s", answer)
+    else:
+        outputs.end("the node was deactivated")
+    outputs.finish(Header(), 1, with_tracks=False)
+    assert not any(box.valid for box in boxes if box.target_id == 1)
+
+
+def test_what_is_taken_back_after_a_switch_is_of_the_target_that_is_steered_by_now(outputs, boxes):
+    publish(outputs, 1000, 1)
+    publish(outputs, 1000, 2, target_id=1, steered=False)
+    outputs.steer(1)
+    for answer in outputs.answers.values():
+        outputs.take_back("no image for 0.3 s", answer)
+    assert [(box.target_id, box.steered) for box in boxes[2:]] == [(0, False), (1, True)]

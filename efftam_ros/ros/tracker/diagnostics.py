@@ -248,6 +248,81 @@ class Setup:
     fault: str = ""
 
 
+class TargetStates:
+    """What is followed now. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tracks: dict[int, Track] = {}  # by target
+        self._told: dict[int, TrackState] = {}  # the states that were told last, besides IDLE
+        self._steered: int | None = 0
+        self._turns = ""
+
+    def keep(self, track: Track, target_id: int = 0) -> str:
+        """Store a target's state, also one that changed without an image. Returns the change since the last
+        call, for the log; empty when there is none."""
+        with self._lock:
+            # A target that was cleared is shown until the next answer.
+            if len(self._tracks) > 1 or target_id not in self._tracks:
+                self._tracks = {k: one for k, one in self._tracks.items() if one.state is not TrackState.IDLE}
+            self._tracks[target_id] = track
+            before = self._told.pop(target_id, TrackState.IDLE)
+            if track.state is not TrackState.IDLE:
+                self._told[target_id] = track.state
+            name = self._name(target_id)
+        return "" if track.state is before else f"{name}{before.name} -> {_state_of(track)}"
+
+    def steer(self, target_id: int | None) -> None:
+        """Which target is steered by from now on."""
+        with self._lock:
+            self._steered = target_id
+
+    def take_turns(self, reason: str) -> None:
+        """Store why not all targets are processed in each image; empty when they are."""
+        with self._lock:
+            self._turns = reason
+
+    @property
+    def shown(self) -> tuple[str, Track] | None:
+        """State and track of the target that is steered by, or of the first; None before the first answer."""
+        with self._lock:
+            if not self._tracks:
+                return None
+            target_id = self._first
+            return self._name(target_id) + _state_of(self._tracks[target_id]), self._tracks[target_id]
+
+    def findings(self) -> list[str]:
+        """Why some are not followed well, the one that is steered by first."""
+        with self._lock:
+            ids = sorted(self._tracks, key=lambda one: (one != self._first, one))
+            lost = [one for one in ids if self._tracks[one].state is TrackState.LOST]
+            said = [self._name(one) + _state_of(self._tracks[one]) for one in lost]
+            return [*said, self._turns] if self._turns else said
+
+    def values(self) -> dict[str, str]:
+        """Of each target, where there are several."""
+        with self._lock:
+            if len(self._tracks) < 2:
+                return {}
+            values = {
+                "steered target": str(self._steered) if self._steered in self._tracks else "none",
+                "targets per image": self._turns or "all",
+            }
+            return values | {f"target {key}": _state_of(one) for key, one in sorted(self._tracks.items())}
+
+    @property
+    def _first(self) -> int:
+        first, steered = min(self._tracks), self._steered
+        return first if steered is None or steered not in self._tracks else steered
+
+    def _name(self, target_id: int) -> str:
+        return f"target {target_id}: " if len(self._tracks) > 1 else ""
+
+
+def _state_of(track: Track) -> str:
+    return f"{track.state.name}: {track.reason}" if track.reason else track.state.name
+
+
 class Statistics:
     """What arrived, was answered and failed since the node was activated. Thread-safe. Times are read from
     the steady clock, in s; image stamps are in ns.
@@ -263,8 +338,7 @@ class Statistics:
         self._counts: Counter[str] = Counter()
         self._last: dict[str, str] = {}  # last fault of each kind
         self._fresh: set[str] = set()  # kinds of the faults since the last assessment
-        self._track: Track | None = None
-        self._told = TrackState.IDLE  # the state that was told last
+        self.targets = TargetStates()
         self._is_lost = False  # the network has failed for good
         self._stall = ""
         self._refusal = ""
@@ -277,8 +351,8 @@ class Statistics:
             self._counts["received"] += 1
             self._stream.received(now_s, stamp_ns, nbytes)
 
-    def answered(self, now_s: float, latency_s: float, track: Track, again: bool = False) -> None:
-        """Record that a box was published ``latency_s`` after its image arrived.
+    def answered(self, now_s: float, latency_s: float, again: bool = False) -> None:
+        """Record that the first box of an image was published ``latency_s`` after the image arrived.
 
         ``again`` is set for an image that had been answered before: after a selection on an older image the
         images since then are processed a second time.
@@ -287,17 +361,13 @@ class Statistics:
             self._counts["again" if again else "processed"] += 1
             self._answers.append((now_s, latency_s))
             forget(self._answers, now_s)
-            self._track, self._stall, self._refusal = track, "", ""
+            self._stall = self._refusal = ""
 
-    def state(self, track: Track) -> str:
-        """Store the target's state, also one that changed without an image. Returns the change since the last
-        call, for the log; empty when there is none."""
+    def image_interval_s(self, now_s: float) -> float | None:
+        """The time between two images of late; None before there are enough."""
         with self._lock:
-            self._track, before, self._told = track, self._told, track.state
-        if track.state is before:
-            return ""
-        because = f": {track.reason}" if track.reason else ""
-        return f"{before.name} -> {track.state.name}{because}"
+            found = self._stream.rate_hz(now_s)
+        return 1.0 / found if found else None
 
     def dropped(self, images: int) -> None:
         """Count images that were skipped because newer ones had arrived."""
@@ -386,13 +456,13 @@ class Statistics:
     def verdict(self, now_s: float, setup: Setup, image_timeout_s: float) -> Health:
         """Assess the time since the last call; the most severe finding sets the level and the message."""
         with self._lock:
-            track = self._track
             findings = self._findings(now_s, setup, image_timeout_s)
             self._fresh.clear()
             values = self._values(now_s) | setup.values | dict(self._input) | {"lifecycle": setup.lifecycle}
         level, message = max(findings, key=lambda finding: SEVERITY.index(finding[0]))
-        if level is Level.OK and track is not None and setup.lifecycle == "active":
-            message = f"{track.state.name}: {track.reason}" if track.reason else track.state.name
+        shown = self.targets.shown
+        if level is Level.OK and shown is not None and setup.lifecycle == "active":
+            message, _ = shown
         return Health(level, message, values)
 
     def _loss(self, now_s: float) -> str:
@@ -422,8 +492,7 @@ class Statistics:
             found.append(self._explain_silence(now_s, loss, image_timeout_s))
         elif loss:
             found.append((Level.WARN, loss))
-        if self._track is not None and self._track.state is TrackState.LOST:
-            found.append((Level.WARN, f"LOST: {self._track.reason}" if self._track.reason else "LOST"))
+        found += [(Level.WARN, reason) for reason in self.targets.findings()]
         return found
 
     def _explain_silence(self, now_s: float, loss: str, image_timeout_s: float) -> tuple[Level, str]:
@@ -437,7 +506,8 @@ class Statistics:
     def _values(self, now_s: float) -> dict[str, str]:
         forget(self._answers, now_s)
         latencies_s = sorted(latency_s for _, latency_s in self._answers)
-        image_rate_hz, share, track = self._stream.rate_hz(now_s), self._stream.lost_share(), self._track
+        image_rate_hz, share = self._stream.rate_hz(now_s), self._stream.lost_share()
+        _, track = self.targets.shown or ("", None)
         values = {
             "state": track.state.name if track is not None else "",
             "reason": track.reason if track is not None else "",
@@ -449,6 +519,7 @@ class Statistics:
         }
         values |= {name: str(self._counts[counter]) for name, counter in COUNTED.items()}
         values |= {name: self._last.get(kind, "") for name, kind in SHOWN.items()}
+        values |= self.targets.values()
         if track is not None:
             values["windows searched"] = str(len(track.windows))
             values["places where it may be"] = str(len(track.hypotheses))

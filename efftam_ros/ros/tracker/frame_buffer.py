@@ -1,20 +1,20 @@
 """Hands images and commands from the executor's thread to the loop's.
 
-Holds the newest image, images kept for late selections, and the last command. An operator may draw a box on
-an image that is several seconds old: images are therefore kept, limited in time, bytes and number. All recent
-images are kept; older ones are thinned, so that the same memory covers a longer time, with enough images to
-follow the target from the selected image to the newest."""
+Holds the newest image, images kept for late selections, and the commands that wait. An operator may draw a
+box on an image that is several seconds old: images are therefore kept, limited in time, bytes and number. All
+recent images are kept; older ones are thinned, so that the same memory covers a longer time, with enough
+images to follow the target from the selected image to the newest."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
@@ -32,6 +32,8 @@ REACH = 0.51
 CATCH_UP_S = 0.5
 # Longest step of images while catching up, s: well below max_gap, beyond which the target is lost.
 MOST_STEP_S = 1.0
+# In the place of an id, in a command to clear.
+ALL = 255
 
 
 @dataclass(eq=False)
@@ -174,10 +176,11 @@ def seconds(stamp_ns: int) -> str:
 
 @dataclass(frozen=True)
 class Command:
-    """A selection or a clear request, with what is needed to report its outcome.
+    """A selection, a request to clear or to steer by a target, with what is needed to report its outcome.
 
-    ``header``: header of the requesting message, None if it had none; ``number``: number of the selection, 0
-    for a clear; ``note``: remark to report when it is accepted.
+    ``header``: header of the requesting message, None if it had none; ``target_id``: a target's own, or `ALL`
+    for a clear; ``number``: number of the selection, 0 for others; ``note``: remark to report when it is
+    accepted.
     """
 
     header: Any
@@ -186,12 +189,25 @@ class Command:
     note: str = ""
 
 
+class Followed(NamedTuple):
+    """Ids of the targets, in order, and of the one that is steered by."""
+
+    ids: tuple[int, ...]
+    steered: int | None
+
+
+NOBODY, ONE = Followed((), None), Followed((0,), 0)
+
+
 @dataclass(frozen=True)
 class Task:
-    """The loop's next task: clear the target, or process an image, with a prompt if it was selected on.
+    """The loop's next task: clear or steer by a target, or process an image, with a prompt if a target was
+    selected on it.
 
-    ``frame``: None for a clear; ``skipped``: images dropped before this one; ``command``: the command behind
-    this task, None for an ordinary image; ``settings``: new settings of the tracker, from this task on.
+    ``frame``: None for a command without an image; ``skipped``: images dropped before this one; ``command``:
+    the command behind this task, None for an ordinary image; ``settings``: new settings of the tracker, from
+    this task on; ``only``: the targets to process besides the selected one, None for all; ``steers``: the
+    command asks to steer by its target.
     """
 
     frame: BufferedFrame | None
@@ -199,13 +215,24 @@ class Task:
     skipped: int = 0
     command: Command | None = None
     settings: TrackerConfig | None = None
+    only: frozenset[int] | None = None
+    steers: bool = False
+
+
+@dataclass(frozen=True)
+class _CatchUp:
+    """A target that catches up with the camera: the image it was processed in last."""
+
+    number: int
+    stamp_ns: int
 
 
 class FrameBuffer:
     """Passes images, commands and settings to the loop. All methods are thread-safe.
 
-    Normally the newest image is taken and older ones are dropped. After a selection on an older image, the
-    images since then are processed in order, in steps wide enough to catch up with the camera soon.
+    Normally the newest image is taken for all targets and older ones are dropped. A target that was selected
+    on an older image goes through the images since then in order, in steps wide enough to catch up with the
+    camera soon. Targets that catch up, and all others together, take turns.
     """
 
     def __init__(self, keep_s: float, keep_bytes: int, timeout_s: float = math.inf) -> None:
@@ -213,17 +240,17 @@ class FrameBuffer:
         self._kept = KeptImages(keep_s, keep_bytes)
         self._timeout_s = timeout_s
         self._count = 0  # images received; the newest has this number
-        self._cursor = 0  # number of the image that was taken last
         self._furthest = 0  # highest number that was ever taken or skipped
-        self._cursor_stamp_ns = 0
-        self._behind = False
+        self._behind: dict[int, _CatchUp] = {}  # by target, the one whose turn comes first in front
+        self._newest_has_turn = True  # of those that are level with the camera
         self._waiting_s: float | None = None  # since when an image has been waiting to be processed
-        self._command: Task | None = None  # pending
+        self._commands: dict[int | None, Task] = {}  # pending: one per target, and under None one to steer
         self._settings: TrackerConfig | None = None  # pending
-        self._selecting = False  # a selection was taken and its image is in work
+        self._followed = NOBODY
+        self._selecting: int | None = None  # the target whose selection was taken, its image is in work
         self._closed = False
         self.frame_s = 0.0
-        """The loop's current processing time of a frame, s; 0 before the first."""
+        """The loop's current time for one step of each target, s; 0 before the first."""
 
     def limit(self, keep_s: float, keep_bytes: int, timeout_s: float = math.inf) -> None:
         """Change the limits of the kept images, in seconds of image stamps and in bytes, and the time without
@@ -282,19 +309,26 @@ class FrameBuffer:
         with self._condition:
             return self._kept.find(stamp_ns)
 
-    def select(self, frame: BufferedFrame, prompt: Prompt, command: Command) -> Command | None:
-        """Request tracking from a kept image; returns the pending command that this one replaces."""
-        return self._replace_pending(Task(frame, prompt, command=command))
+    def select(self, frame: BufferedFrame, prompt: Prompt, command: Command) -> list[Command]:
+        """Request that the command's target be tracked from a kept image; returns the pending commands that
+        this one replaces."""
+        return self._add(command.target_id, Task(frame, prompt, command=command))
 
-    def clear(self, command: Command) -> Command | None:
-        """Request that the target be cleared; returns the pending command that this one replaces."""
-        return self._replace_pending(Task(None, command=command))
+    def clear(self, command: Command) -> list[Command]:
+        """Request that a target be cleared, or all; returns the pending commands that this one replaces."""
+        return self._add(command.target_id, Task(None, command=command))
 
-    def _replace_pending(self, task: Task) -> Command | None:
+    def steer(self, command: Command) -> None:
+        """Request that a target be steered by."""
+        self._add(None, Task(None, command=command, steers=True))
+
+    def _add(self, key: int | None, task: Task) -> list[Command]:
         with self._condition:
-            replaced, self._command = self._command, task
+            keys = list(self._commands) if key == ALL else [key] * (key in self._commands)
+            replaced = _to_report(self._commands.pop(one) for one in keys)
+            self._commands[key] = task
             self._condition.notify()
-        return None if replaced is None else replaced.command
+        return replaced
 
     def reconfigure(self, settings: TrackerConfig) -> None:
         """Have the loop apply these settings with its next task."""
@@ -302,38 +336,51 @@ class FrameBuffer:
             self._settings = settings
 
     @property
-    def has_selection(self) -> bool:
-        """True while a selection is pending or its image is in work."""
+    def followed(self) -> Followed:
+        """The targets that there are once the pending commands are carried out."""
         with self._condition:
-            return self._selecting if self._command is None else self._command.frame is not None
+            ids, steered = {*self._followed.ids}, self._followed.steered
+            if self._selecting is not None:
+                ids.add(self._selecting)
+                steered = self._selecting if steered is None else steered
+            for task in self._commands.values():
+                assert task.command is not None
+                target_id = task.command.target_id
+                if task.steers:
+                    steered = target_id
+                elif task.frame is not None:
+                    ids.add(target_id)
+                    steered = target_id if steered is None else steered
+                else:
+                    ids -= {*ids} if target_id == ALL else {target_id}
+                    steered = steered if steered in ids else None
+        return Followed(tuple(sorted(ids)), steered)
 
-    def resume(self) -> None:
-        """Continue after the last image taken before a selection, because that selection failed."""
+    def resume(self, target_id: int) -> None:
+        """The target does not catch up any more, because its selection failed."""
         with self._condition:
-            self._cursor, self._behind = self._furthest, False
+            self._behind.pop(target_id, None)
 
-    def close(self) -> Command | None:
-        """Make `take` return None from now on; returns the pending command, which will not be carried out."""
+    def close(self) -> list[Command]:
+        """Make `take` return None from now on; returns the pending commands, which will not be carried
+        out."""
         with self._condition:
             self._closed = True
-            pending, self._command = self._command, None
+            pending = _to_report(self._commands.values())
+            self._commands.clear()
             self._condition.notify_all()
-        return None if pending is None else pending.command
+        return pending
 
-    def take(self, frame_s: float = 0.0) -> Task | None:
-        """Wait for the next task; None once closed. ``frame_s``: current processing time of a frame, s."""
+    def take(self, frame_s: float = 0.0, followed: Followed = ONE) -> Task | None:
+        """Wait for the next task; None once closed. ``frame_s``: current time for one step of each target, s;
+        ``followed``: the targets that there are."""
         with self._condition:
-            self.frame_s, self._selecting = frame_s, False
+            self.frame_s, self._followed, self._selecting = frame_s, followed, None
+            for gone in self._behind.keys() - followed.ids:
+                del self._behind[gone]
             while not self._closed:
-                newest = self._kept.newest
-                if self._command is not None:
-                    task, self._command = self._command, None
-                    self._start(task.frame)
-                elif newest is not None and newest.number > self._cursor:
-                    frame = self._next_in_order(newest) if self._behind else newest
-                    self._behind = self._behind and frame is not newest
-                    task = Task(frame, skipped=self._advance(frame))
-                else:
+                task = self._next_command() if self._commands else self._next_image()
+                if task is None:
                     self._condition.wait()
                     continue
                 if self._settings is not None:
@@ -341,23 +388,59 @@ class FrameBuffer:
                 return task
         return None
 
-    def _start(self, selected: BufferedFrame | None) -> None:
-        if selected is not None:
-            self._selecting = True
-            self._behind = selected.number < self._count
-            self._advance(selected)
+    def _next_command(self) -> Task:
+        task = self._commands.pop(next(iter(self._commands)))
+        frame, command = task.frame, task.command
+        if frame is None or command is None:
+            return task
+        self._selecting = target_id = command.target_id
+        self._behind.pop(target_id, None)
+        was_taken = frame.number <= self._furthest
+        if frame.number < self._count:
+            self._behind[target_id] = _CatchUp(frame.number, frame.stamp_ns)
+        self._advance(frame)
+        # The others have been through this image, or go on with the newest.
+        alone = was_taken or frame.number < self._count
+        return replace(task, only=frozenset() if alone else self._level)
 
-    def _next_in_order(self, newest: BufferedFrame) -> BufferedFrame:
+    @property
+    def _level(self) -> frozenset[int] | None:
+        """The targets that are level with the camera; None: all."""
+        return frozenset(self._followed.ids) - self._behind.keys() if self._behind else None
+
+    def _next_image(self) -> Task | None:
+        newest, level = self._kept.newest, self._level if self._behind else None
+        is_new = newest is not None and newest.number > self._furthest
+        if newest is None or not (is_new or self._behind):
+            return None
+        if is_new and (level is None or (level and self._newest_has_turn)):
+            self._newest_has_turn = False
+            return Task(newest, skipped=self._advance(newest), only=level)
+        self._newest_has_turn = True
+        target_id = next(iter(self._behind))
+        frame = self._next_in_order(self._behind.pop(target_id), newest)
+        if frame is newest:
+            return Task(
+                frame, skipped=self._advance(frame), only=self._level if is_new else frozenset({target_id})
+            )
+        self._behind[target_id] = _CatchUp(frame.number, frame.stamp_ns)
+        return Task(frame, skipped=0 if level else self._advance(frame), only=frozenset({target_id}))
+
+    def _next_in_order(self, last: _CatchUp, newest: BufferedFrame) -> BufferedFrame:
         """The next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
-        lag_s = (newest.stamp_ns - self._cursor_stamp_ns) * 1e-9
+        lag_s = (newest.stamp_ns - last.stamp_ns) * 1e-9
         step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MOST_STEP_S)
-        target_ns = self._cursor_stamp_ns + int(step_s * 1e9)
-        ahead = [frame for frame in self._kept if frame.number > self._cursor]
+        target_ns = last.stamp_ns + int(step_s * 1e9)
+        ahead = [frame for frame in self._kept if frame.number > last.number]
         return next((frame for frame in ahead if frame.stamp_ns >= target_ns), ahead[-1])
 
     def _advance(self, chosen: BufferedFrame) -> int:
-        """Move the cursor; returns how many images were skipped for good."""
-        skipped = max(0, chosen.number - 1 - max(self._cursor, self._furthest))
-        self._cursor, self._cursor_stamp_ns = chosen.number, chosen.stamp_ns
+        """The image is taken; returns how many images were skipped for good."""
+        skipped = max(0, chosen.number - 1 - self._furthest)
         self._furthest = max(self._furthest, chosen.number)
         return skipped
+
+
+def _to_report(tasks: Iterable[Task]) -> list[Command]:
+    """The commands whose outcome is published: to select and to clear."""
+    return [task.command for task in tasks if task.command is not None and not task.steers]

@@ -1,18 +1,19 @@
-"""The loop that tracks: takes an image or a command, steps the tracker, publishes, commits."""
+"""The loop that tracks: takes an image or a command, steps the targets, publishes, commits."""
 
 from __future__ import annotations
 
 import time
 import traceback
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.errors import InputError, PipelineLostError
-from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Frame, Image, Track, TrackState
+from efftam_ros.core.targets import Step, TargetSet
+from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.common.reporting import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer, Task
+from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, Followed, FrameBuffer, Task
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.runtime.image.encodings import GREY
 from efftam_ros.runtime.image.levels import few_levels
@@ -20,14 +21,16 @@ from efftam_ros.runtime.image.levels import few_levels
 if TYPE_CHECKING:
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
-# Gain of the moving average of the frame time, per frame.
-FRAME_TIME_GAIN = 0.2
+# Gain of the moving average of the time for a target, per frame.
+TIME_GAIN = 0.2
+# Fewest targets that are processed in an image: the one that is steered by, and another one in turn.
+LEAST_TURNS = 2
 
 
 class Shared(NamedTuple):
     """What the loop shares with the executor's thread; all of it is thread-safe.
 
-    ``buffer``: images and commands for the loop; ``outputs``: publishers and its latest answer.
+    ``buffer``: images and commands for the loop; ``outputs``: publishers and its latest answers.
     """
 
     buffer: FrameBuffer
@@ -35,43 +38,105 @@ class Shared(NamedTuple):
     statistics: Statistics
     log: ThrottledLog
 
-    def tell_state(self, track: Track) -> None:
-        """Have diagnostics show the state, and log that it changed."""
-        change = self.statistics.state(track)
+    def tell_state(self, track: Track, target_id: int) -> None:
+        """Have diagnostics show a target's state, and log that it changed."""
+        change = self.statistics.targets.keep(track, target_id)
         if change:
             self.log.inform("state", change)
 
 
+@dataclass
+class InWork:
+    """The image in work.
+
+    ``ids``: of all targets, also those that it is not processed for; ``outdated``: why its answers are;
+    ``is_shown``: views are made of it, as the target that is steered by is among those it is processed for;
+    ``answered``: targets with a published answer; ``is_accepted``: its selection is; ``is_refused``: a target
+    could not use it.
+    """
+
+    frame: BufferedFrame
+    image: Image
+    ids: set[int]
+    outdated: str
+    is_shown: bool
+    answered: set[int] = field(default_factory=set)
+    is_accepted: bool = False
+    is_refused: bool = False
+
+
 class TrackingLoop:
-    """Owns the tracker from activation to deactivation: `run` and all it calls are in one thread.
+    """Owns the targets from activation to deactivation: `run` and all it calls are in one thread.
 
     It receives through the buffer alone, and hands over its answers through the outputs and the statistics.
     """
 
-    def __init__(self, tracker: Tracker, shared: Shared, attitude: AttitudeInput | None = None) -> None:
-        self._tracker, self._attitude, self._shared = tracker, attitude, shared
+    def __init__(self, targets: TargetSet, shared: Shared, attitude: AttitudeInput | None = None) -> None:
+        self._targets, self._attitude, self._shared = targets, attitude, shared
         self._buffer, self._outputs, self._statistics, self._log = shared
-        self._selection = 0  # number of the selection being tracked
+        self._selections: dict[int, int] = {}  # numbers of the selections being tracked, by target
         self._furthest_s = 0.0  # arrival of the newest image that was answered
-        self._frame_s = 0.0  # moving average of the time of a frame; 0 before the first
+        self._target_s = 0.0  # moving average of the time for one target in a frame; 0 before the first
+        self._limit: int | None = None  # most targets that are processed in an image
         self._lost = ""  # why the pipeline has failed permanently
 
     def run(self) -> None:
         """Work until the buffer is closed; the frame in work is finished."""
-        while (task := self._buffer.take(self._frame_s)) is not None:
+        while (task := self._buffer.take(self._round_s, self._followed)) is not None:
             if task.settings is not None:
-                self._tracker.reconfigure(task.settings)
+                self._targets.reconfigure(task.settings)
             if task.frame is not None:
                 self._process(task, task.frame)
+            elif task.command is not None and task.steers:
+                self._steer(task.command)
             elif task.command is not None:
                 self._clear(task.command)
 
+    @property
+    def _followed(self) -> Followed:
+        return Followed(tuple(self._targets.ids), self._targets.steered)
+
+    @property
+    def _round_s(self) -> float:
+        """Time in which each target has a step, s."""
+        count = len(self._targets.ids)
+        return self._target_s * max(1, count if self._limit is None else min(count, self._limit))
+
+    def _is_steered(self, target_id: int) -> bool:
+        """Without a target, the answer that says so is the one to steer by."""
+        return target_id == self._targets.steered or not self._targets.ids
+
+    def _steer(self, command: Command) -> None:
+        before = self._targets.steered
+        try:
+            self._targets.steer(command.target_id)
+        except InputError as refusal:
+            self._refuse(command, str(refusal))
+            return
+        self._outputs.steer(command.target_id)
+        self._statistics.targets.steer(command.target_id)
+        if before != command.target_id:
+            self._log.inform("steer", f"steered by target {command.target_id} (before: {before})")
+
     def _clear(self, command: Command) -> None:
-        self._tracker.clear()
+        followed = self._targets.ids
+        cleared = followed if command.target_id == ALL else [command.target_id]
+        for target_id in cleared:
+            self._forget(target_id)
         self._outputs.publish_result(command, Outcome.CLEARED)
-        track = self._outputs.clear("the target was cleared")
+        for target_id in cleared:
+            self._announce_end(target_id, "the target was cleared")
+        self._statistics.targets.steer(self._targets.steered)
+
+    def _announce_end(self, target_id: int, reason: str) -> None:
+        track = self._outputs.clear(target_id, reason)
         if track is not None:
-            self._shared.tell_state(track)
+            self._shared.tell_state(track, target_id)
+
+    def _forget(self, target_id: int) -> None:
+        self._selections.pop(target_id, None)
+        if target_id in self._targets.ids:
+            self._targets.remove(target_id)
 
     def _process(self, task: Task, frame: BufferedFrame) -> None:
         begin_s = time.monotonic()
@@ -83,67 +148,117 @@ class TrackingLoop:
             self._refuse(task.command, str(refusal))
             self._refuse_image(frame, str(refusal))
             return
+        work = self._begin(task, frame, image)
+        if self._limit is not None or len(work.ids) > LEAST_TURNS:
+            self._choose_limit(len(work.ids))
         try:
-            if self._lost:
-                raise PipelineLostError(self._lost)
-            track = self._tracker.step(Frame(image, frame.stamp_ns), task.prompt)
+            self._step(task, work)
         except InputError as refusal:
             self._refuse(task.command, str(refusal))
-            return
         except Exception as error:
-            reason = self._lost or self._drop_target(error)
-            track = Track(
-                frame.stamp_ns, TrackState.IDLE, image_size=(image.width, image.height), reason=reason
-            )
-            self._refuse(task.command, reason)
-        else:
-            if task.command is not None:
-                few = few_levels(image)
-                if few:
-                    self._statistics.few_levels(few)
-                self._selection = task.command.number
-                self._outputs.publish_result(task.command, Outcome.ACCEPTED, task.command.note)
-        if track.processed:
-            self._publish(frame, image, track)
-        else:
-            self._refuse_image(frame, track.reason)
-        try:
-            self._tracker.commit()
-        except Exception as error:
-            self._drop_target(error)
+            self._drop(task.command, work, error)
+        self._finish(work)
         image.derived.pop(GREY, None)  # the buffer keeps the image, and counts only its own bytes
-        taken_s = time.monotonic() - begin_s
-        self._frame_s += (taken_s - self._frame_s) * (FRAME_TIME_GAIN if self._frame_s else 1.0)
+        taken_s = (time.monotonic() - begin_s) / max(1, len(work.answered))
+        self._target_s += (taken_s - self._target_s) * (TIME_GAIN if self._target_s else 1.0)
 
-    def _publish(self, frame: BufferedFrame, image: Image, track: Track) -> None:
-        """Publish the answer. An exception here drops the target only if the pipeline is lost."""
+    def _begin(self, task: Task, frame: BufferedFrame, image: Image) -> InWork:
+        ids, steered = self._targets.ids, self._targets.steered
+        prompted = set() if task.command is None else {task.command.target_id}
+        is_shown = task.only is None or steered is None or steered in task.only | prompted
+        return InWork(frame, image, {*ids, *prompted} or {0}, self._catching_up(frame), is_shown)
+
+    def _step(self, task: Task, work: InWork) -> None:
+        """Process the image for its targets, and publish each answer before the next one is computed."""
+        command = task.command
+        prompts: dict[int, tuple[Prompt, bool]] = {}
+        if self._lost:
+            self._refuse(command, self._lost)
+        elif command is not None and task.prompt is not None:
+            prompts[command.target_id] = task.prompt, False
+        for step in self._targets.step(
+            Frame(work.image, work.frame.stamp_ns), prompts, self._limit, task.only
+        ):
+            if command is not None and step.target_id in prompts:
+                work.is_accepted = True
+                self._accept(command, work.image)
+            if self._lost:
+                step = step._replace(track=replace(step.track, reason=self._lost))
+            self._answer(work, step)
+
+    def _choose_limit(self, count: int) -> None:
+        """Keep pace with the camera: as many of the targets in an image as there is time for."""
+        before, self._limit, target_s = self._limit, None, self._target_s
+        if count > LEAST_TURNS:
+            interval_s = self._statistics.image_interval_s(time.monotonic())
+            if interval_s is not None and target_s * count > interval_s:
+                self._limit = most = max(LEAST_TURNS, int(interval_s / target_s))
+                self._statistics.targets.take_turns(
+                    f"{most} of {count} targets are processed in an image, in turn: one takes"
+                    f" {1e3 * target_s:.0f} ms, and an image comes every {1e3 * interval_s:.0f} ms"
+                )
+        if before is not None and self._limit is None:
+            self._statistics.targets.take_turns("")
+
+    def _accept(self, command: Command, image: Image) -> None:
+        few = few_levels(image)
+        if few:
+            self._statistics.few_levels(few)
+        self._selections[command.target_id] = command.number
+        self._statistics.targets.steer(self._targets.steered)
+        self._outputs.publish_result(command, Outcome.ACCEPTED, command.note)
+
+    def _answer(self, work: InWork, step: Step) -> None:
+        """Publish an answer. An exception here is raised again only if the pipeline is lost."""
+        target_id, track, _ = step
+        if not track.processed:
+            if not work.is_refused:
+                self._statistics.image_refused(track.reason)
+            work.is_refused = True
+            return
+        frame, is_steered = work.frame, self._is_steered(target_id)
         try:
             answer, no_bearing = self._outputs.publish(
                 frame,
-                track,
-                self._tracker,
-                0 if track.state is TrackState.IDLE else self._selection,
-                self._catching_up(frame),
+                step,
+                0 if track.state is TrackState.IDLE else self._selections.get(target_id, 0),
+                work.outdated,
                 self._stale(frame),
+                is_steered,
+                is_steered and target_id != min(work.ids),
             )
-            self._statistics.answered(
-                answer.published_s,
-                answer.published_s - frame.arrived_s,
-                track,
-                again=frame.arrived_s <= self._furthest_s,
-            )
-            self._buffer.done(frame, answer.published_s)
-            self._furthest_s = max(self._furthest_s, frame.arrived_s)
-            self._shared.tell_state(track)
+            if not work.answered:
+                self._statistics.answered(
+                    answer.published_s,
+                    answer.published_s - frame.arrived_s,
+                    again=frame.arrived_s <= self._furthest_s,
+                )
+            work.answered.add(target_id)
+            self._shared.tell_state(track, target_id)
             if no_bearing:
                 self._statistics.no_bearing(no_bearing)
             if self._attitude is not None and track.camera is not None and track.camera.reason:
                 reason = self._attitude.refusal or track.camera.reason
                 self._statistics.no_camera_motion(reason, from_images=track.camera.matrix is not None)
             # Last: when it fails, the answer has been published and counted.
-            self._outputs.publish_views(frame.header, image, track, self._tracker)
-        except PipelineLostError as error:
-            self._drop_target(error)
+            if work.is_shown:
+                self._outputs.views.add(frame.header, work.image, step, is_steered, len(work.ids) > 1)
+        except PipelineLostError:
+            raise
+        except Exception as error:
+            self._report(error)
+
+    def _finish(self, work: InWork) -> None:
+        frame = work.frame
+        if work.answered or work.is_refused:
+            self._buffer.done(frame, time.monotonic())
+        if not work.answered:
+            return
+        self._furthest_s = max(self._furthest_s, frame.arrived_s)
+        try:
+            self._outputs.finish(frame.header, self._targets.steered, work.is_shown)
+            if work.is_shown:
+                self._outputs.views.finish(frame.header)
         except Exception as error:
             self._report(error)
 
@@ -165,7 +280,7 @@ class TrackingLoop:
 
     def _refuse(self, command: Command | None, reason: str) -> None:
         if command is not None:
-            self._buffer.resume()
+            self._buffer.resume(command.target_id)
             self._statistics.selection_refused(reason)
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
@@ -173,15 +288,30 @@ class TrackingLoop:
         self._statistics.image_refused(reason)
         self._buffer.done(frame, time.monotonic())
 
-    def _drop_target(self, error: Exception) -> str:
-        """Clear the target after any exception, so that tracking does not continue in an inconsistent state;
-        returns the reason."""
-        self._tracker.clear()
+    def _drop(self, command: Command | None, work: InWork, error: Exception) -> None:
+        """Clear the target at fault after any exception, so that tracking does not continue in an
+        inconsistent state; all targets when the pipeline is lost."""
         self._report(error)
+        reason, dropped = str(error), self._targets.ids
         if isinstance(error, PipelineLostError):
-            self._lost = str(error)
-            return self._lost
-        return f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
+            self._lost = reason
+        else:
+            reason = (
+                f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
+            )
+            dropped = [one for one in dropped if one == self._targets.in_work]
+        if not work.is_accepted:
+            self._refuse(command, reason)
+        frame, size = work.frame, (work.image.width, work.image.height)
+        steered = [one for one in dropped if self._is_steered(one)]
+        for target_id in [*steered, *(one for one in dropped if one not in steered)]:
+            tracker = self._targets.tracker(target_id)
+            if target_id in work.answered:
+                self._announce_end(target_id, reason)
+            else:
+                track = Track(frame.stamp_ns, TrackState.IDLE, image_size=size, reason=reason)
+                self._answer(work, Step(target_id, track, tracker))
+            self._forget(target_id)
 
     def _report(self, error: Exception) -> None:
         self._statistics.failed(f"{type(error).__name__}: {error}", isinstance(error, PipelineLostError))

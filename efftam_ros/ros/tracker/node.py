@@ -17,7 +17,7 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.targets import TargetSet
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.common.reporting import ReportingNode, Throttle, ThrottledLog, diagnostics, reported
@@ -29,8 +29,8 @@ from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.receiving import Selections
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.image.prompts import reserve_workspace
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, backend_of, open_pipeline, open_tracker
-from efftam_ros.srv import ClearTarget, SelectTarget
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, backend_of, open_pipeline, open_targets
+from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
     # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification,
-    # zero copy.
-    PipelineFactory = Callable[[Path | None, str, int, str, bool, str], Pipeline]
+    # zero copy, precision, most targets.
+    PipelineFactory = Callable[[Path | None, str, int, str, bool, str, int], Pipeline]
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
 
 
 class TrackerNode(ReportingNode):
-    """Tracks one target in the images of a topic.
+    """Tracks targets in the images of a topic.
 
     | transition | creates | releases |
     |---|---|---|
@@ -67,7 +67,7 @@ class TrackerNode(ReportingNode):
         self._setup = Setup()
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._made = ExitStack()  # how to release what `on_configure` created
-        self._tracker: Tracker | None = None
+        self._targets: TargetSet | None = None
         self._outputs: Outputs | None = None
         self._attitude: AttitudeInput | None = None
         self._session: Session | None = None
@@ -150,6 +150,7 @@ class TrackerNode(ReportingNode):
             config.verify,
             config.zero_copy,
             config.precision,
+            config.max_targets,
         ).result()
         self._made.callback(lambda: self._thread.submit(pipeline.close).result())
         reserve_workspace()
@@ -160,12 +161,13 @@ class TrackerNode(ReportingNode):
 
             self._attitude = AttitudeInput(config.attitude_offset)
             source = self._attitude.source
-        self._tracker = open_tracker(pipeline, self._tracker_config, source)
+        self._targets = open_targets(pipeline, self._tracker_config, source)
         self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
         self._made.callback(self._outputs.close)
         for service, name, answer in (
             (SelectTarget, "~/select_target", self._on_select_target),
             (ClearTarget, "~/clear_target", self._on_clear_target),
+            (SteerTarget, "~/steer_target", self._on_steer_target),
         ):
             self._made.callback(self.destroy_service, self.create_service(service, name, answer))
         self._report_configured(pipeline.spec)
@@ -182,11 +184,11 @@ class TrackerNode(ReportingNode):
                 "policy": self._tracker_config.policy,
                 "camera motion from": self._tracker_config.camera_motion,
                 "view": spec.default_view if view == "bundle" else view,
-                **outputs.facts,
+                **outputs.views.facts,
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
-        if config.publish_annotations and outputs.facts["annotations"] != "published":
+        if config.publish_annotations and outputs.views.facts["annotations"] != "published":
             self.get_logger().info(
                 "no annotations for Foxglove: foxglove_msgs is not installed (apt-get install"
                 " ros-$ROS_DISTRO-foxglove-msgs)"
@@ -199,7 +201,7 @@ class TrackerNode(ReportingNode):
 
     @reported
     def on_activate(self, state: LifecycleState) -> None:
-        assert self._tracker is not None
+        assert self._targets is not None
         assert self._outputs is not None
         log = ThrottledLog(self.get_logger())
         self._statistics = Statistics(log.warn)
@@ -207,7 +209,7 @@ class TrackerNode(ReportingNode):
         buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes, config.image_timeout)
         shared = Shared(buffer, self._outputs, self._statistics, log)
         self._session = Session(
-            self, self._tracker, shared, config, self._accepted, self._thread, self._attitude
+            self, self._targets, shared, config, self._accepted, self._thread, self._attitude
         )
         topic = self._session.image_topic
         self._setup = Setup("active", self._setup.values | {"image topic": topic})
@@ -235,15 +237,15 @@ class TrackerNode(ReportingNode):
         if self._session is not None:
             self._session.close(reason)
             self._accepted, self._session = self._session.selections.accepted, None
-            assert self._tracker is not None
+            assert self._targets is not None
             # The loop takes settings with the next image, which may not have come.
-            self._tracker.reconfigure(self._tracker_config)
-            self._tracker.clear()
+            self._targets.reconfigure(self._tracker_config)
+            self._targets.clear()
             self._setup = replace(self._setup, lifecycle="inactive")
 
     def release(self) -> None:
         self._made.close()
-        self._tracker = self._outputs = self._attitude = None
+        self._targets = self._outputs = self._attitude = None
         self._setup = Setup()
 
     # Parameters
@@ -254,7 +256,7 @@ class TrackerNode(ReportingNode):
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
         changes = {parameter.name: parameter.value for parameter in parameters}
-        reasons = PARAMETERS.refusals(changes, configured=self._tracker is not None)
+        reasons = PARAMETERS.refusals(changes, configured=self._targets is not None)
         if reasons:
             return SetParametersResult(successful=False, reason="; ".join(reasons))
         before = self._config
@@ -265,8 +267,8 @@ class TrackerNode(ReportingNode):
             self._diagnostics_timer = self._start_diagnostics()
         if self._session is not None:
             self._session.reconfigure(self._config, self._tracker_config)
-        elif self._tracker is not None:
-            self._tracker.reconfigure(self._tracker_config)
+        elif self._targets is not None:
+            self._targets.reconfigure(self._tracker_config)
         return SetParametersResult(successful=True)
 
     # Services
@@ -275,7 +277,8 @@ class TrackerNode(ReportingNode):
         selection = request.selection
         try:
             selections = self._active_selections(Command(selection.header, selection.target_id))
-            response.selection, response.message = selections.select(selection)
+            command, response.message = selections.select(selection)
+            response.selection, response.target_id = command.number, command.target_id
         except InputError as refusal:
             response.message = str(refusal)
         else:
@@ -286,6 +289,15 @@ class TrackerNode(ReportingNode):
         command = Command(None, request.target_id)
         try:
             self._active_selections(command).clear(command)
+        except InputError as refusal:
+            response.message = str(refusal)
+        else:
+            response.success = True
+        return response
+
+    def _on_steer_target(self, request: Any, response: Any) -> Any:
+        try:
+            self._active_selections(Command(None, request.target_id)).steer(request.target_id)
         except InputError as refusal:
             response.message = str(refusal)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from efftam_ros.core.config import CheckedSettings, TrackerConfig, setting
+from efftam_ros.core.config import MOST_TARGETS, CheckedSettings, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
 from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.parameters import ParameterSet
@@ -26,6 +26,9 @@ class NodeConfig(CheckedSettings):
     )
     precision: str = setting(
         "auto", "precision of the network, as far as the back end offers it", choices=PRECISIONS
+    )
+    max_targets: int = setting(
+        4, "most targets at once; each needs memory, on a GPU too", within=(1, MOST_TARGETS)
     )
     threads: int = setting(
         0, "CPU threads of the network; 0: one per physical core, at most four", within=(0, 256)
@@ -101,6 +104,7 @@ FIXED = (
     "bundle",
     "backend",
     "precision",
+    "max_targets",
     "threads",
     "verify",
     "zero_copy",

@@ -5,57 +5,46 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
-from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Image, Track, TrackState
+from efftam_ros.core.targets import NEXT_FREE, Step
+from efftam_ros.core.types import Track, TrackState
 from efftam_ros.interop.messages import (
     MOST_FRAME_ID,
     CameraModel,
     Outcome,
     bbox_fields,
     bearing_of,
-    detections_message,
-    fill_image,
     velocity_fields,
 )
-from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks
 from efftam_ros.ros.common.reporting import other_publishers
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
-from efftam_ros.runtime.image.encodings import to_bgr
+from efftam_ros.ros.tracker.views import Views
 
 if TYPE_CHECKING:
     from efftam_ros.core.bearing import Bearing
 
-# Depths of the output queues. Outputs are reliable, so subscribers of either reliability match; only the
-# newest image is worth delivering.
-RESULT_DEPTH, PICTURE_DEPTH = 10, 1
+IDLE = TrackState.IDLE
+# Depths of the output queues: of one message per image, and of one per target. Outputs are reliable, so
+# subscribers of either reliability match.
+IMAGE_DEPTH, TARGET_DEPTH = 10, 40
 # How long to wait for the last messages to be acknowledged before the publishers are destroyed, s.
 ACKNOWLEDGED_S = 0.5
-
-
-def optional_messages(package: str) -> Any:
-    """Return the module of a package's messages, or None if the package is not installed."""
-    try:
-        return import_module(f"{package}.msg")
-    except ModuleNotFoundError:
-        return None
 
 
 @dataclass(frozen=True)
 class Answer:
     """A published answer: what it said, and when its image arrived and it was published on the steady clock.
 
-    ``header``: of the image; ``selection``: number of the selection it answers.
+    ``header``: of the image; ``selection``: number of the selection it answers; ``steered``: it is of the
+    target to steer by; ``withheld``: why it was not to be steered by, besides what the track says.
     """
 
     header: Any
@@ -63,41 +52,37 @@ class Answer:
     selection: int
     arrived_s: float
     published_s: float
+    target_id: int = 0
+    steered: bool = True
+    withheld: str = ""
 
 
 class Outputs:
-    """Publishers of a configured node, and the answer that was published last.
+    """Publishers of a configured node, and the answer that was published last for each target.
 
-    Thread-safe: the loop publishes answers, the executor's thread takes the last one back. `publish_views` is
-    the loop's alone. ``camera``: the images' calibration, None if unknown; replaced as a whole.
+    Thread-safe: the loop publishes answers, the executor's thread takes the last ones back. ``views`` are the
+    loop's alone. ``camera``: the images' calibration, None if unknown; replaced as a whole.
     """
 
     def __init__(self, node: Node, with_detections: bool, with_annotations: bool) -> None:
         self._node = node
         self._lock = threading.Lock()
         self._publishers: list[Any] = []
-        self._latest: Answer | None = None
+        self._answers: dict[int, Answer] = {}  # by target
+        self._unsent: dict[int, Answer] = {}  # answers whose box waits for those of targets before it
+        self._boxes: dict[int, BoundingBox] = {}  # the last message of each target
         self._ending = ""  # why all answers are withheld
         self.camera: CameraModel | None = None
         try:
-            self._open(with_detections, with_annotations)
+            self._bbox = self._create(BoundingBox, "bbox", TARGET_DEPTH)
+            self._velocity = self._create(TargetVelocity, "velocity", TARGET_DEPTH)
+            self._tracks = self._create(Tracks, "tracks", IMAGE_DEPTH)
+            lasting = DurabilityPolicy.TRANSIENT_LOCAL
+            self._results = self._create(SelectionResult, "selection_result", 1, durability=lasting)
+            self.views = Views(self._create, with_detections, with_annotations)
         except BaseException:
             self._destroy()
             raise
-
-    def _open(self, with_detections: bool, with_annotations: bool) -> None:
-        self._bbox = self._create(BoundingBox, "bbox", RESULT_DEPTH)
-        self._velocity = self._create(TargetVelocity, "velocity", RESULT_DEPTH)
-        lasting = DurabilityPolicy.TRANSIENT_LOCAL
-        self._results = self._create(SelectionResult, "selection_result", 1, durability=lasting)
-        self._mask = self._create(ImageMessage, "mask", PICTURE_DEPTH)
-        self._overlay = self._create(ImageMessage, "overlay", PICTURE_DEPTH)
-        self._vision = optional_messages("vision_msgs") if with_detections else None
-        if self._vision is not None:
-            self._detections = self._create(self._vision.Detection2DArray, "detections", RESULT_DEPTH)
-        self._foxglove = optional_messages("foxglove_msgs") if with_annotations else None
-        if self._foxglove is not None:
-            self._annotations = self._create(self._foxglove.ImageAnnotations, "annotations", RESULT_DEPTH)
 
     def _create(self, message_type: Any, topic: str, depth: int, **qos: Any) -> Any:
         # A new profile each time: rclpy writes overrides into the object it is given.
@@ -106,12 +91,6 @@ class Outputs:
         made = self._node.create_publisher(message_type, topic, profile, qos_overriding_options=options)
         self._publishers.append(made)
         return made
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """Whether the optional outputs are there, as values for diagnostics."""
-        optional = {"detections": self._vision, "annotations": self._foxglove}
-        return {name: "published" if module else "not published" for name, module in optional.items()}
 
     @property
     def others(self) -> str:
@@ -135,112 +114,138 @@ class Outputs:
         self._publishers.clear()
 
     @property
-    def latest(self) -> Answer | None:
-        """The last published answer; None before the first of this activation."""
+    def answers(self) -> dict[int, Answer]:
+        """The last published answer for each target; empty before the first of this activation."""
         with self._lock:
-            return self._latest
+            return dict(self._answers)
 
     def begin(self) -> None:
         """Start an activation: nothing has been answered, and the camera is not known."""
         with self._lock:
-            self._latest, self._ending, self.camera = None, "", None
+            self._answers, self._unsent, self._ending, self.camera = {}, {}, "", None
 
     def publish(
-        self, frame: BufferedFrame, track: Track, tracker: Tracker, selection: int, withheld: str, stale: str
+        self,
+        frame: BufferedFrame,
+        step: Step,
+        selection: int,
+        withheld: str,
+        stale: str,
+        steered: bool = True,
+        box_waits: bool = False,
     ) -> tuple[Answer, str]:
-        """Publish box and velocity for one image, as the answer to the selection of this number.
+        """Publish box and velocity of one target for one image, as the answer to this selection.
 
         ``withheld``: why control must not use the answer, empty if it may; ``stale``: the same for stale
-        input; the velocity then contains no numbers either. The predicted box is for the image's stamp plus
-        the time since the image arrived on the steady clock, so only the image's own clock is used. Delays
-        before arrival (exposure, transport) are unknown and not included.
+        input; the velocity then contains no numbers either; ``steered``: it is the target to steer by;
+        ``box_waits``: until those of targets with smaller ids are published, or `finish`. The predicted box
+        is for the image's stamp plus the time since the image arrived on the steady clock, so only the
+        image's own clock is used. Delays before arrival (exposure, transport) are unknown and not included.
 
         Returns the answer, and why it has no bearing although the camera is known (empty when it has one).
         """
+        target_id, track, tracker = step
         with self._lock:
-            withheld = stale or self._ending or withheld
-            self._bbox.publish(BoundingBox(**bbox_fields(track, frame.header, selection, withheld)))
-            now_s = time.monotonic()
-            answer = self._latest = Answer(frame.header, track, selection, frame.arrived_s, now_s)
+            withheld, now_s = stale or self._ending or withheld, time.monotonic()
+            answer = Answer(
+                frame.header, track, selection, frame.arrived_s, now_s, target_id, steered, withheld
+            )
+            # A target that was cleared has nothing to be taken back once another answer is there.
+            if len(self._answers) > 1 or target_id not in self._answers:
+                self._answers = {k: one for k, one in self._answers.items() if one.track.state is not IDLE}
+            self._answers[target_id] = answer
+            self._unsent[target_id] = answer
+            if not box_waits:
+                self._send_boxes(target_id)
             moving = replace(track, motion=None) if stale else track
             predicted = tracker.predict(frame.stamp_ns + round((now_s - frame.arrived_s) * 1e9))
             bearing, no_bearing = _bearing(moving, self.camera)
             # Stays NaN where the camera model has no inverse at the predicted position.
             later = None if bearing is None else _bearing(replace(moving, motion=predicted), self.camera)[0]
-            fields = velocity_fields(moving, frame.header, selection, predicted, bearing, later, withheld)
+            fields = velocity_fields(
+                moving, frame.header, selection, predicted, bearing, later, withheld, target_id, steered
+            )
             self._velocity.publish(TargetVelocity(**fields))
             return answer, no_bearing
 
-    def take_back(self, reason: str, answer: Answer | None = None, told: Track | None = None) -> bool:
-        """Invalidate the last answer: publish it again under its own stamp, without numbers.
+    def finish(self, header: Any, steered: int | None, with_tracks: bool) -> None:
+        """All targets of this image are answered: publish the boxes that still wait, and ``with_tracks`` the
+        list of all. ``steered``: the target to steer by."""
+        with self._lock:
+            self._send_boxes(NEXT_FREE)
+            if with_tracks and self._tracks.get_subscription_count():
+                ids = [key for key, one in self._answers.items() if one.track.state is not IDLE]
+                shown = [self._boxes[key] for key in sorted(ids)]
+                named = (NEXT_FREE if shown else 0) if steered is None else steered
+                self._tracks.publish(Tracks(header=header, steered=named, targets=shown))
 
-        ``told``: what the target's state and age are by now. Does nothing, and returns False, when ``answer``
-        is given and a newer one was published since.
+    def _send_boxes(self, last_id: int) -> None:
+        for target_id in sorted(self._unsent):
+            if target_id <= last_id:
+                answer = self._unsent.pop(target_id)
+                self._send_box(answer, answer.track, self._ending or answer.withheld)
+
+    def _send_box(self, answer: Answer, track: Track, withheld: str) -> None:
+        fields = bbox_fields(
+            track, answer.header, answer.selection, withheld, answer.target_id, answer.steered
+        )
+        box = self._boxes[answer.target_id] = BoundingBox(**fields)
+        self._bbox.publish(box)
+
+    def steer(self, target_id: int) -> None:
+        """Answers of this target are those to steer by from now on, also when they are taken back."""
+        with self._lock:
+            self._answers = {
+                key: replace(one, steered=key == target_id) for key, one in self._answers.items()
+            }
+
+    def take_back(self, reason: str, answer: Answer, told: Track | None = None) -> bool:
+        """Invalidate a target's last answer: publish it again under its own stamp, without numbers.
+
+        ``told``: what the target's state and age are by now. Does nothing, and returns False, when a newer
+        one was published since.
         """
         with self._lock:
-            is_latest = answer is None or answer is self._latest
+            is_latest = answer is self._answers.get(answer.target_id)
             if is_latest:
-                self._publish_not_valid(reason, told)
+                self._publish_not_valid(answer, reason, told)
             return is_latest
 
-    def clear(self, reason: str) -> Track | None:
+    def clear(self, target_id: int, reason: str) -> Track | None:
         """Publish and return an IDLE answer at once, because there may be no further image to answer; None
         when nothing was answered yet."""
         with self._lock:
-            if self._latest is None:
+            answer = self._answers.get(target_id)
+            if answer is None:
                 return None
-            last = self._latest.track
-            track = Track(last.stamp_ns, TrackState.IDLE, image_size=last.image_size, reason=reason)
-            self._latest = replace(self._latest, track=track, selection=0)
-            self._publish_not_valid(reason)
+            last = answer.track
+            track = Track(last.stamp_ns, IDLE, image_size=last.image_size, reason=reason)
+            self._answers[target_id] = answer = replace(answer, track=track, selection=0)
+            self._publish_not_valid(answer, reason)
             return track
 
     def end(self, reason: str) -> None:
-        """Invalidate the last answer and, until `begin`, every one that follows."""
+        """Invalidate the last answers and, until `begin`, every one that follows."""
         with self._lock:
             self._ending = reason
-            self._publish_not_valid(reason)
+            for _, answer in sorted(self._answers.items()):
+                self._publish_not_valid(answer, reason)
 
-    def _publish_not_valid(self, reason: str, told: Track | None = None) -> None:
-        if self._latest is None or not self._publishers:
+    def _publish_not_valid(self, answer: Answer, reason: str, told: Track | None = None) -> None:
+        if not self._publishers:
             return
-        header, selection = self._latest.header, self._latest.selection
-        nothing = replace(told or self._latest.track, box=None, motion=None, measured=False)
-        self._velocity.publish(TargetVelocity(**velocity_fields(nothing, header, selection, withheld=reason)))
-        self._bbox.publish(BoundingBox(**bbox_fields(nothing, header, selection, reason)))
-
-    def publish_views(self, header: Any, image: Image, track: Track, tracker: Tracker) -> None:
-        """Publish the outputs for other tools and viewers: detections, annotations, mask and overlay, each
-        only while it is subscribed to."""
-        if self._vision is not None and self._detections.get_subscription_count():
-            self._detections.publish(detections_message(self._vision, track, header))
-        if self._foxglove is not None and self._annotations.get_subscription_count():
-            # Imported only when a viewer subscribes.
-            from efftam_ros.interop.annotations import annotations_message
-
-            self._annotations.publish(annotations_message(self._foxglove, track, header))
-        self._publish_pictures(header, image, track, tracker)
-
-    def _publish_pictures(self, header: Any, image: Image, track: Track, tracker: Tracker) -> None:
-        wants_mask = self._mask.get_subscription_count() > 0
-        wants_overlay = self._overlay.get_subscription_count() > 0
-        if not (wants_mask or wants_overlay):
-            return
-        mask = tracker.mask() if track.measured else None
-        if wants_mask:
-            # A mask is published for every box; it is empty where no target is visible.
-            shown = np.zeros((image.height, image.width), np.uint8) if mask is None else mask
-            pixels = np.ascontiguousarray(shown)
-            self._mask.publish(fill_image(ImageMessage(), pixels, "mono8", header))
-        if wants_overlay:
-            # See `publish_views`.
-            from efftam_ros.runtime.image.overlay import draw_overlay
-
-            picture = to_bgr(image)
-            if not picture.flags.writeable or np.may_share_memory(picture, image.rows):
-                picture = picture.copy()
-            draw_overlay(picture, track, mask)
-            self._overlay.publish(fill_image(ImageMessage(), picture, "bgr8", header))
+        nothing = replace(told or answer.track, box=None, motion=None, measured=False)
+        fields = velocity_fields(
+            nothing,
+            answer.header,
+            answer.selection,
+            withheld=reason,
+            target_id=answer.target_id,
+            steered=answer.steered,
+        )
+        self._velocity.publish(TargetVelocity(**fields))
+        self._unsent.pop(answer.target_id, None)
+        self._send_box(answer, nothing, reason)
 
     def publish_result(self, command: Command, outcome: Outcome, message: str = "") -> None:
         """Publish the outcome of a command."""

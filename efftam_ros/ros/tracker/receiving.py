@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo
-from std_msgs.msg import Header
+from std_msgs.msg import Header, UInt8
 
 from efftam_ros.core.errors import MOST_SHOWN, InputError
-from efftam_ros.core.types import Image, TrackState
+from efftam_ros.core.targets import STEERED, id_for, listed
+from efftam_ros.core.types import Image
 from efftam_ros.interop.messages import (
     Kind,
     Outcome,
     camera_model,
     check_header,
     check_selection,
-    check_target,
     compressed_size,
     image_from_compressed,
     image_from_message,
@@ -33,7 +33,7 @@ from efftam_ros.interop.stamps import StampGuard
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.reporting import Subscriptions
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, seconds
+from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, seconds
 from efftam_ros.ros.tracker.loop import Shared
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.runtime.image.levels import Levels
@@ -208,6 +208,7 @@ class Selections:
     """Checks commands and puts them into the buffer. All in the executor's thread.
 
     ``accepted``: selections accepted since the node started. ``explain_no_image``: says why none came.
+    ``max_targets``: as many may be followed.
     """
 
     def __init__(
@@ -217,10 +218,13 @@ class Selections:
         subscriptions: Subscriptions,
         explain_no_image: Callable[[], str],
         accepted: int,
+        max_targets: int,
     ) -> None:
         self._buffer, self._outputs, self._statistics, self._log = shared
         self.config, self.accepted, self._explain_no_image = config, accepted, explain_no_image
+        self._max_targets = max_targets
         subscriptions.add(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH))
+        subscriptions.add(UInt8, "steer_target", self._on_steer, QoSProfile(depth=SELECTION_DEPTH))
         subscriptions.add(Header, "keep_image", self._on_keep_image, QoSProfile(depth=SELECTION_DEPTH))
         if config.clicks != "off":
             # Clicks of other tools are off by default.
@@ -229,36 +233,62 @@ class Selections:
             take = partial(self._on_click, click_selection)
             subscriptions.add(CLICK_TYPES[config.clicks], "click", take, QoSProfile(depth=SELECTION_DEPTH))
 
-    def select(self, message: Any) -> tuple[int, str]:
+    def select(self, message: Any) -> tuple[Command, str]:
         """Carry out a TargetSelection.
 
-        Returns its number (0 for CLEAR) and a remark for the response. Raises InputError, in which case
-        nothing changes.
+        Returns the command, with the target's own id and its number (0 for CLEAR), and a remark for the
+        response. Raises InputError, in which case nothing changes.
         """
         command = Command(message.header, message.target_id, self.accepted + 1)
         try:
-            return self._carry_out(message, command)
+            if check_selection(message) is Kind.CLEAR:
+                command = self._cleared(replace(command, number=0))
+                self._report(self._buffer.clear(command))
+                return command, ""
+            return self._select(message, command)
         except InputError as refusal:
             self._refuse(command, str(refusal))
             raise
 
     def clear(self, command: Command) -> None:
-        """Clear the target. Raises InputError when there is none, in which case nothing changes."""
+        """Clear one target, or all. Raises InputError when there is none, in which case nothing changes."""
         try:
-            check_target(command.target_id)
-            answer = self._outputs.latest
-            is_idle = answer is None or answer.track.state is TrackState.IDLE
-            if is_idle and not self._buffer.has_selection:
+            command = self._cleared(command)
+            if not self._buffer.followed.ids:
                 raise InputError("there is no target to clear")
         except InputError as refusal:
             self._outputs.publish_result(command, Outcome.REFUSED, str(refusal))
             raise
-        self._replaced(self._buffer.clear(command))
+        self._report(self._buffer.clear(command))
 
-    def _carry_out(self, message: Any, command: Command) -> tuple[int, str]:
-        if check_selection(message) is Kind.CLEAR:
-            self._replaced(self._buffer.clear(replace(command, number=0)))
-            return 0, ""
+    def steer(self, target_id: int) -> None:
+        """Steer by this target. Raises InputError when there is none, in which case nothing changes."""
+        command = Command(None, target_id)
+        try:
+            self._require(target_id)
+        except InputError as refusal:
+            self._refuse(command, str(refusal))
+            raise
+        self._buffer.steer(command)
+
+    def _require(self, target_id: int) -> None:
+        ids = self._buffer.followed.ids
+        if target_id not in ids:
+            raise InputError(f"there is no target {target_id}; {listed(ids)}")
+
+    def _cleared(self, command: Command) -> Command:
+        """The command with the id of the target that it clears. Raises InputError when there is none."""
+        if command.target_id == STEERED:
+            return replace(command, target_id=self._id_for(STEERED))
+        if command.target_id != ALL:
+            self._require(command.target_id)
+        return command
+
+    def _id_for(self, asked: int) -> int:
+        ids, steered = self._buffer.followed
+        return id_for(asked, ids, steered, self._max_targets)
+
+    def _select(self, message: Any, command: Command) -> tuple[Command, str]:
         if self._buffer.newest is None:
             raise InputError(self._explain_no_image())
         named = stamp_ns(message.header.stamp)
@@ -268,13 +298,14 @@ class Selections:
         if named and frame.stamp_ns != named:
             offset_ms = abs(frame.stamp_ns - named) * 1e-6
             note = f"the image of {seconds(frame.stamp_ns)} is taken, {offset_ms:.1f} ms from the one named"
-        self._replaced(self._buffer.select(frame, prompt, replace(command, note=note)))
+        command = replace(command, target_id=self._id_for(command.target_id), note=note)
+        self._report(self._buffer.select(frame, prompt, command))
         self.accepted = command.number
         self._log.inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
-        return command.number, note
+        return command, note
 
-    def _replaced(self, command: Command | None) -> None:
-        if command is not None:
+    def _report(self, replaced: list[Command]) -> None:
+        for command in replaced:
             self._outputs.publish_result(command, Outcome.REFUSED, "a newer command took its place")
 
     def _refuse(self, command: Command, reason: str) -> None:
@@ -284,6 +315,10 @@ class Selections:
     def _on_selection(self, message: Any) -> None:
         with suppress(InputError):  # reported on selection_result and in the log
             self.select(message)
+
+    def _on_steer(self, message: Any) -> None:
+        with suppress(InputError):  # reported on selection_result and in the log
+            self.steer(message.data)
 
     def _on_keep_image(self, header: Any) -> None:
         """Keep the image of this stamp for a selection that is being drawn; zero: no longer."""

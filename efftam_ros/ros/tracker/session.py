@@ -13,12 +13,13 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.interop.messages import STEERABLE, Outcome
 from efftam_ros.ros.common.reporting import Subscriptions
 from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
 from efftam_ros.ros.tracker.parameters import NodeConfig
+from efftam_ros.ros.tracker.publishing import Answer
 from efftam_ros.ros.tracker.receiving import Receiver, Selections
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class Watch:
         self._node, self._receiver, self._shared, self._tracker_config = node, receiver, shared, tracker
         self._buffer, self._outputs, self._statistics, self._log = shared
         self._begin_s = time.monotonic()
-        self._taken_back_s = 0.0  # when the answer that was taken back last had been published
-        self._told_s = 0.0  # when it was taken back
+        # By target: when the answer that was taken back last had been published, and when it was taken back.
+        self._taken_back: dict[int, tuple[float, float]] = {}
         self._timeout_s = 0.0
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._timers = [node.create_timer(INPUT_PERIOD_S, self._check_input, clock=self._steady)]
@@ -98,39 +99,59 @@ class Watch:
             self._log.remind("input", self._receiver.explain_no_image())
 
     def _check_answers(self) -> None:
-        now_s, answer = time.monotonic(), self._outputs.latest
+        now_s, answers = time.monotonic(), self._outputs.answers
         patience_s = self._timeout_s + STALL_FRAMES * self._buffer.frame_s
         stale, stalled = self._buffer.stale(now_s), self._stalled(now_s, patience_s)
         if stalled and not stale:
             self._statistics.stalled(stalled)
-        if answer is None:
+        if not answers:
             return
-        refusal, silence_s = self._statistics.refusal, now_s - answer.published_s
+        last_s = max(answer.published_s for answer in answers.values())
+        refusal, silence_s = self._statistics.refusal, now_s - last_s
         refused = ""
         if refusal and (stale or silence_s > patience_s):
             refused = f"no image could be used for {silence_s:.2f} s: {refusal}"
         reason = refused or stale or stalled
-        if not reason:
-            return
-        is_first, track = answer.published_s != self._taken_back_s, answer.track
-        if is_first or (track.state is not TrackState.IDLE and now_s - self._told_s >= REPEAT_S):
-            self._taken_back_s, self._told_s = answer.published_s, now_s
-            silence_s = now_s - answer.arrived_s
-            state = state_after(track, silence_s, self._tracker_config)
-            told = replace(track, state=state, age_s=track.age_s + silence_s, reason=reason)
-            if self._outputs.take_back(reason, answer, told):
-                self._shared.tell_state(told)
-        if reason is stale:
+        for answer in answers.values():
+            if reason:
+                self._take_back(answer, reason, now_s)
+            elif last_s - answer.published_s > patience_s:
+                self._take_back_without_turn(answer, now_s)
+        if reason and reason is stale:
             # One finding at a time.
             loss = self._statistics.loss(now_s)
             slow = self._statistics.slow(now_s, self._timeout_s)
             why = loss or slow or self._receiver.input.explain(have_come=True)
             self._log.remind("loss" if loss else why, f"{stale}; {why}")
 
+    def _is_due(self, answer: Answer, now_s: float) -> bool:
+        """Whether to take an answer back: once, and again now and then while there is a target."""
+        published_s, told_s = self._taken_back.get(answer.target_id, (0.0, 0.0))
+        is_first = answer.published_s != published_s
+        if is_first or (answer.track.state is not TrackState.IDLE and now_s - told_s >= REPEAT_S):
+            self._taken_back[answer.target_id] = answer.published_s, now_s
+            return True
+        return False
+
+    def _take_back(self, answer: Answer, reason: str, now_s: float) -> None:
+        if self._is_due(answer, now_s):
+            track, silence_s = answer.track, now_s - answer.arrived_s
+            state = state_after(track, silence_s, self._tracker_config)
+            told = replace(track, state=state, age_s=track.age_s + silence_s, reason=reason)
+            if self._outputs.take_back(reason, answer, told):
+                self._shared.tell_state(told, answer.target_id)
+
+    def _take_back_without_turn(self, answer: Answer, now_s: float) -> None:
+        """The answer is old although newer images were answered for other targets."""
+        if self._is_due(answer, now_s):
+            age_s = now_s - answer.arrived_s
+            told = replace(answer.track, age_s=answer.track.age_s + age_s)
+            self._outputs.take_back(f"the target had no turn for {age_s:.2f} s", answer, told)
+
     def _stalled(self, now_s: float, patience_s: float) -> str:
         """Why answers can no longer be relied on although images arrive; empty while they follow."""
-        answer, waiting_s = self._outputs.latest, self._buffer.waiting_s(now_s)
-        if answer is None or answer.track.state not in STEERABLE:
+        waiting_s = self._buffer.waiting_s(now_s)
+        if not any(answer.track.state in STEERABLE for answer in self._outputs.answers.values()):
             patience_s = max(patience_s, STALL_PATIENCE_S)
         return f"no answer for {waiting_s:.2f} s while images come" if waiting_s > patience_s else ""
 
@@ -145,7 +166,7 @@ class Session:
     def __init__(
         self,
         node: Node,
-        tracker: Tracker,
+        targets: TargetSet,
         shared: Shared,
         config: NodeConfig,
         accepted: int,
@@ -160,13 +181,15 @@ class Session:
                 attitude.open(node, shared.statistics.no_camera_motion)
             subscriptions = Subscriptions(node, shared.statistics.incompatible_qos)
             made.callback(subscriptions.close)
-            self._receiver = Receiver(node, shared, config, subscriptions, tracker.prefetch, attitude)
+            self._receiver = Receiver(node, shared, config, subscriptions, targets.prefetch, attitude)
             made.callback(self._receiver.close)
             explain = self._receiver.explain_no_image
-            self.selections = Selections(shared, config, subscriptions, explain, accepted)
-            self._watch = Watch(node, shared, config, tracker.config, self._receiver)
+            self.selections = Selections(
+                shared, config, subscriptions, explain, accepted, targets.max_targets
+            )
+            self._watch = Watch(node, shared, config, targets.config, self._receiver)
             made.callback(self._watch.close)
-            self._running = thread.submit(TrackingLoop(tracker, shared, attitude).run)
+            self._running = thread.submit(TrackingLoop(targets, shared, attitude).run)
             self._running.add_done_callback(_report)
             self._made = made.pop_all()
 
@@ -192,8 +215,8 @@ class Session:
             pending = self._buffer.close()
             wait([self._running])
         self._outputs.end(reason)
-        if pending is not None:
-            self._outputs.publish_result(pending, Outcome.REFUSED, reason)
+        for command in pending:
+            self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
 
 def _report(running: Future[None]) -> None:
