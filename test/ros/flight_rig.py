@@ -166,7 +166,13 @@ class StandInTracker(Listener):
         azimuth = wrapped(path_of(stamp) - yaw)
         self.off_axis.append(azimuth)
         known = self.state not in (TargetVelocity.IDLE, TargetVelocity.LOST)
-        said = {"state": self.state, "valid": known, "measured": known, "selection": self._selection}
+        said = {
+            "state": self.state,
+            "valid": known,
+            "measured": known,
+            "selection": self._selection,
+            "steered": True,
+        }
         velocity = TargetVelocity(
             has_bearing=known, azimuth=azimuth, elevation=0.0, azimuth_rate=0.0, elevation_rate=0.0, **said
         )

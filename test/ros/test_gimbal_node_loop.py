@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -19,6 +20,7 @@ from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.interop.messages import stamp_ns
 from efftam_ros.ros.common.qos import latched, reliable
 from efftam_ros.ros.gimbal.loop import Loop
 from efftam_ros.ros.gimbal.outputs import Outputs
@@ -38,11 +40,14 @@ class Flight:
         self.loop = Loop(self.node, GimbalParameters(), self.outputs)
         self.loop.set_enabled(True)
         self.focal_px, self.late_s = 900.0, 0.0
+        self.targets = [{"steered": True, "azimuth": 0.1, "selection": 1}]
+        self.rates: list[TwistStamped] = []
         self.statuses: list[GimbalStatus] = []
         self.peer = rclpy.create_node("peer", namespace=namespace)
         self.peer.create_subscription(GimbalStatus, "gimbal_status", self.statuses.append, reliable())
         self.wanted: list[Bool] = []
         self.peer.create_subscription(Bool, "steering_enabled", self.wanted.append, latched())
+        self.peer.create_subscription(TwistStamped, "rates", self.rates.append, reliable(1000))
         self._velocity = self.peer.create_publisher(TargetVelocity, "velocity", reliable())
         self._attitude = self.peer.create_publisher(QuaternionStamped, "gimbal_attitude", reliable())
         self._camera_info = self.peer.create_publisher(CameraInfo, "camera_info", reliable())
@@ -65,20 +70,15 @@ class Flight:
         info = CameraInfo(width=1280, height=720)
         info.k = [self.focal_px, 0.0, 639.5, 0.0, self.focal_px, 359.5, 0.0, 0.0, 1.0]
         attitude = QuaternionStamped()
-        velocity = TargetVelocity(
-            state=TargetVelocity.TRACKING,
-            valid=True,
-            measured=True,
-            has_bearing=True,
-            azimuth=0.1,
-            selection=1,
-        )
-        attitude.header.stamp = velocity.header.stamp = stamp
+        attitude.header.stamp = stamp
         seen = self.peer.get_clock().now() - Duration(seconds=self.late_s)
-        velocity.header.stamp = seen.to_msg()
         self._attitude.publish(attitude)
         self._camera_info.publish(info)
-        self._velocity.publish(velocity)
+        said = {"state": TargetVelocity.TRACKING, "valid": True, "measured": True, "has_bearing": True}
+        for target in self.targets:
+            velocity = TargetVelocity(**said, **target)
+            velocity.header.stamp = seen.to_msg()
+            self._velocity.publish(velocity)
 
     def close(self) -> None:
         self.loop.close()
@@ -122,6 +122,38 @@ def test_that_the_gimbal_is_wanted_is_said_once(flight):
     """Said again at every turn of the loop, it would take the gimbal back from whoever took it."""
     flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
     assert [message.data for message in flight.wanted if message.data] == [True]
+
+
+def test_answers_of_a_target_that_is_not_steered_by_never_move_the_gimbal(flight):
+    other = {"target_id": 1, "steered": False, "azimuth": -0.4, "selection": 2}
+    flight.targets = [other]
+    flight.run_until(lambda status: flight.loop._ticks > 50)
+    assert {status.phase for status in flight.statuses} == {GimbalStatus.WAITING}
+    assert {message.twist.angular.z for message in flight.rates} <= {0.0}
+    flight.targets = [other, {"steered": True, "azimuth": 0.1, "selection": 1}, other]
+    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
+    ticks = flight.loop._ticks
+    flight.run_until(lambda status: flight.loop._ticks > ticks + 50)
+    assert all(status.yaw_rate >= 0.0 for status in flight.statuses)
+
+
+def test_a_switch_of_target_is_announced_and_stays_within_the_limits(flight, capfd):
+    first = {"target_id": 0, "azimuth": 0.1, "selection": 1}
+    second = {"target_id": 1, "azimuth": -0.4, "selection": 2}
+    flight.targets = [first | {"steered": True}, second | {"steered": False}]
+    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
+    flight.targets = [second | {"steered": True}, first | {"steered": False}]
+    flight.run_until(lambda status: status.reason == "steers by target 1 now" and status.yaw_rate < -0.05)
+    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and not status.reason)
+    assert "steers by target 1 now (before: 0)" in capfd.readouterr().err
+    limits = GimbalParameters().control()
+    # To the right is negative about the axis that points up.
+    yaws = [(stamp_ns(message.header.stamp) * 1e-9, -message.twist.angular.z) for message in flight.rates]
+    assert min(yaw for _, yaw in yaws) < -0.05
+    for (before_s, before), (after_s, after) in pairwise(yaws):
+        most = limits.max_acceleration * (after_s - before_s) + 1e-3
+        assert min(before, 0.0) - most <= after <= max(before, 0.0) + most
+        assert abs(after) <= limits.max_rate.yaw
 
 
 def test_a_bridge_that_reads_rates_in_another_frame_ends_steering_that_was_enabled_before_it_was_heard(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +14,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import Instant, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import AttitudeSample, Control
@@ -34,6 +37,10 @@ TICK_S = 0.02
 CALIBRATION_TICKS = 10
 # A bridge speaks once a second.
 BRIDGE_SILENT_S = 3.0
+# The tracker has up to eight answers for an image.
+ANSWERS = 40
+# How long the status tells of a switch to another target.
+SWITCH_S = 1.0
 
 
 def mavros_attitude() -> Any:
@@ -54,10 +61,12 @@ class Loop:
         self._manager: GimbalManager | None = None
         self._manager_s = 0.0
         self._phase = Phase.OFF
+        self._target: int | None = None  # the one that was steered by last
+        self._switched_s = -math.inf  # when it took the place of another
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._topics = [
             # Best effort: an answer that was lost and comes late is worth less than the next one.
-            self._subscribe(TargetVelocity, "velocity", self._on_velocity, sampled()),
+            self._subscribe(TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS)),
             self._subscribe(QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled()),
             self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled()),
             self._subscribe(GimbalManager, "gimbal_manager", self._on_manager, latched()),
@@ -122,6 +131,8 @@ class Loop:
         if self._manager is not None and now.steady_s - self._manager_s > BRIDGE_SILENT_S:
             self._control.on_control(Control.SILENT)
         command = self._control.tick(now)
+        if not command.reason and now.steady_s < self._switched_s + SWITCH_S:
+            command = replace(command, reason=f"steers by target {self._target} now")
         if command.send:
             self._outputs.send_rates(command.rates, now.stamp_ns)
         # The gimbal is given back when the zeros after the last motion are out.
@@ -135,7 +146,18 @@ class Loop:
             self._node.get_logger().info(f"{command.phase.value}{because}")
 
     def _on_velocity(self, message: Any) -> None:
-        self._control.on_estimate(estimate_of(message), self._now)
+        """Only the answers of the target to steer by count. Another one has another selection: the
+        controller starts anew with it, at the cautious rates."""
+        if not message.steered:
+            return
+        estimate = estimate_of(message)
+        if estimate.state is not TrackState.IDLE and message.target_id != self._target:
+            if self._target is not None:
+                self._switched_s = self._now.steady_s
+                said = f"steers by target {message.target_id} now (before: {self._target})"
+                self._node.get_logger().info(said)
+            self._target = message.target_id
+        self._control.on_estimate(estimate, self._now)
 
     def _on_camera_info(self, message: Any) -> None:
         self._control.on_camera(intrinsics_of(message))

@@ -14,6 +14,7 @@ from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
 from efftam_ros.flight.mavlink.camera import CameraConfig
@@ -34,6 +35,8 @@ from efftam_ros.ros.mavlink.parameters import PARAMETERS, BridgeParameters
 from efftam_ros.ros.mavlink.tracker_topics import TrackerTopics, outcome_of, status_of
 
 NODE_NAME = "efftam_mavlink"
+# The tracker has up to eight answers for an image.
+ANSWERS = 40
 # Longest wait for MAVLink: rates of the controller must not wait longer.
 POLL_S = 0.01
 # Boxes and decisions may wait so long, calibrations longer.
@@ -111,6 +114,7 @@ class MavlinkNode(Node):
         self._gimbal = GimbalTopics(self, self._settings.yaw_lock)
         self._read: list[_Reading] = []
         self._knows_steering = False
+        self._target: int | None = None  # the one that was shown last
 
     def start(self) -> None:
         """Open the links and listen. Raises InputError when a link can't be opened or the key is refused."""
@@ -131,11 +135,9 @@ class MavlinkNode(Node):
             lambda m: bridge.selection_result(outcome_of(m)),
             latched(),
         )
-        self._subscribe(READ_S, BoundingBox, "bbox", lambda m: bridge.track(status_of(m)), sampled())
+        self._subscribe(READ_S, BoundingBox, "bbox", self._on_box, sampled(ANSWERS))
         if self._config.landing_target:
-            self._subscribe(
-                READ_S, TargetVelocity, "velocity", lambda m: bridge.estimate(estimate_of(m)), sampled()
-            )
+            self._subscribe(READ_S, TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS))
         self._subscribe(
             CALIBRATION_S,
             CameraInfo,
@@ -170,6 +172,23 @@ class MavlinkNode(Node):
         self, period_s: float, kind: Any, topic: str, take: Callable[[Any], None], qos: Any
     ) -> None:
         self._read.append(_Reading(Polled(self, kind, topic, take, qos, self._warn), period_s))
+
+    def _on_box(self, message: Any) -> None:
+        """Ground stations know one target: the one that is steered by."""
+        assert self._bridge is not None
+        if not message.steered:
+            return
+        status = status_of(message)
+        if status.state is not TrackState.IDLE and message.target_id != self._target:
+            if self._target is not None:
+                self.get_logger().info(f"shows target {message.target_id} now (before: {self._target})")
+            self._target = message.target_id
+        self._bridge.track(status)
+
+    def _on_velocity(self, message: Any) -> None:
+        assert self._bridge is not None
+        if message.steered:
+            self._bridge.estimate(estimate_of(message))
 
     def _on_rates(self, message: Any) -> None:
         angular = message.twist.angular
