@@ -5,7 +5,15 @@ from launch.substitutions import EnvironmentVariable
 from launch_ros.parameter_descriptions import ParameterValue
 
 from efftam_ros.ros.common.image_input import camera_info_beside
-from efftam_ros.ros.common.launching import CONFIG, TRACKER, declared, given, node, parameter_file
+from efftam_ros.ros.common.launching import (
+    CONFIG,
+    TRACKER,
+    declared,
+    given,
+    node,
+    parameter_file,
+    restarted_node,
+)
 from launch import LaunchDescription
 
 FLIGHT = "flight"  # parameters of gimbal and bridge, see flight.launch.py
@@ -62,7 +70,7 @@ def start_nodes(context):
     settings = ("image_transport", "bundle", "backend", "precision", "camera_motion")
     # Texts: "off" would else become false.
     own = {name: ParameterValue(value[name], value_type=str) for name in settings if value[name]}
-    tracker = node(
+    tracker = restarted_node(
         "efftam_tracker",
         value,
         parameters=[

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from efftam_ros.core.errors import PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Candidates
 from efftam_ros.runtime.image.encodings import to_bgr
@@ -20,6 +21,7 @@ from simulation.null_pipeline import NullPipeline
 WIDTH, HEIGHT = 320, 240
 BRIGHT, GREY = 250, 130
 FRAME_NS = 33_000_000
+LOST = "cuStreamSynchronize failed: CUDA_ERROR_LAUNCH_FAILED (719); a kernel failed; restart it"
 
 
 def bright_box(i: int) -> Box:
@@ -50,6 +52,7 @@ class LevelPipeline(NullPipeline):
         self._delay_s = delay_s
         self._levels: dict[int, int] = {}  # by lane
         self.masks_made = 0
+        self._is_lost = False
         self.closed = False
 
     def encode(self, image, view):
@@ -60,6 +63,9 @@ class LevelPipeline(NullPipeline):
         while stall.is_file():  # says so in a file beside it
             stall.with_suffix(".reached").touch()
             time.sleep(0.01)
+        if Path(os.environ.get("TEST_LOST_FILE", os.devnull)).is_file():
+            self._is_lost = True
+            raise PipelineLostError(LOST)
 
     def decode(self, prompt):
         super().decode(prompt)  # refuses what can't be used
@@ -94,5 +100,7 @@ class LevelPipeline(NullPipeline):
         return super().mask(choice)
 
     def close(self):
+        if self._is_lost:
+            os.abort()  # as libraries may that free what they held on a device that is gone
         super().close()
         self.closed = True

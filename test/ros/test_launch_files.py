@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 import os
 import time
 from pathlib import Path
@@ -22,6 +24,7 @@ from launch.launch_context import LaunchContext
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.launch_service import LaunchService
 
+from efftam_ros.ros.common.process import DEVICE_LOST, MOST_RESTARTS
 from launch import LaunchDescription
 
 pytestmark = [pytest.mark.ros, pytest.mark.usefixtures("ros")]
@@ -42,7 +45,10 @@ class Launch:
     def __init__(self, file: str, **arguments: str) -> None:
         self.started: list = []
         self.codes: dict[str, int] = {}
+        self.ended: list[int] = []
         self.service = LaunchService(noninteractive=True)
+        self.said = io.StringIO()  # by the launch file
+        logging.getLogger("launch.user").addHandler(logging.StreamHandler(self.said))
         source = PythonLaunchDescriptionSource(str(SHARE / "launch" / file))
         watchers = [
             RegisterEventHandler(OnProcessStart(on_start=lambda event, _: self.started.append(event))),
@@ -53,14 +59,16 @@ class Launch:
 
     def _ended(self, event) -> None:
         self.codes[Path(event.cmd[0]).name] = event.returncode
+        self.ended.append(event.returncode)
 
-    def run(self, use) -> int:
-        """Run until ``use`` returns; launch's own exit code."""
+    def run(self, use=None) -> int:
+        """Run until ``use`` returns, or by default until every process has ended; launch's own exit code."""
 
         async def both() -> int:
             ended = asyncio.create_task(self.service.run_async(shutdown_when_idle=True))
-            await asyncio.to_thread(use)
-            await self.service.shutdown()
+            if use is not None:
+                await asyncio.to_thread(use)
+                await self.service.shutdown()
             return await ended
 
         before = os.environ.copy()
@@ -214,10 +222,29 @@ def test_an_unknown_parameter_file_is_named_with_those_that_ship(caplog, params)
 
 
 @pytest.mark.parametrize(("backend", "said"), [("", True), ("tensorrt", False)])
-def test_the_jetsons_parameters_say_how_the_gpu_is_chosen(caplog, backend, said):
+def test_the_jetsons_parameters_say_how_the_gpu_is_chosen(backend, said):
     launch = Launch("tracker.launch.py", params="jetson", backend=backend)
     launch.run_until_started(1)
-    assert ("add backend:=tensorrt" in caplog.text) is said
+    assert ("add backend:=tensorrt" in launch.said.getvalue()) is said
+
+
+@pytest.mark.usefixtures("_no_profile")
+@pytest.mark.parametrize(("code", "starts"), [(DEVICE_LOST, 1 + MOST_RESTARTS), (1, 1)])
+def test_a_tracker_that_lost_its_gpu_is_started_again_but_not_for_ever(monkeypatch, tmp_path, code, starts):
+    programs = tmp_path / "lib" / "efftam_ros"
+    index = tmp_path / "share" / "ament_index" / "resource_index" / "packages"
+    for folder in (programs, index):
+        folder.mkdir(parents=True)
+    (index / "efftam_ros").touch()
+    (programs / "efftam_tracker").write_text(f"#!/bin/sh\nexit {code}\n")
+    (programs / "efftam_tracker").chmod(0o755)
+    description_of("tracker.launch.py")  # finds the files that it shares before the folder in front of them
+    launch = Launch("tracker.launch.py")
+    monkeypatch.setenv("AMENT_PREFIX_PATH", f"{tmp_path}:{os.environ['AMENT_PREFIX_PATH']}")
+    assert launch.run() == 0
+    assert launch.ended == [code] * starts
+    assert len({event.pid for event in launch.started}) == starts
+    assert ("efftam_tracker lost its GPU too often" in launch.said.getvalue()) is (code == DEVICE_LOST)
 
 
 def test_the_launched_tracker_answers_and_ends_cleanly(peers):

@@ -201,7 +201,7 @@ def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
     assert bench.pipeline.calls == calls
     for _ in range(2):  # as long as the process runs
         assert bench.faults() == (Level.ERROR, f"PipelineLostError: {LOST}")
-    assert sum("Traceback" in line for line in bench.logged) == 1
+    assert not any("Traceback" in line for line in bench.logged)
 
 
 def test_an_answer_is_published_before_its_frame_is_remembered(bench):

@@ -12,10 +12,11 @@ import pytest
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
-from level_pipeline import bright_box, scene
+from level_pipeline import LOST, bright_box, scene
 from ros_helpers import ROOT, image_message, new_namespace, stamp_of, tracker_command
 
 from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.ros.common.process import DEVICE_LOST
 
 pytestmark = pytest.mark.ros
 
@@ -61,6 +62,38 @@ def test_the_last_word_before_a_signal_ends_the_process_is_not_valid(tracker, nu
         assert not message.valid
         assert message.reason == "the node is shutting down"
     assert math.isnan(peer.velocities[-1].velocity_x)
+
+
+def fatal_lines(process) -> list[str]:
+    return [line for line in process.output.splitlines() if "[FATAL]" in line]
+
+
+def test_a_lost_gpu_ends_the_process_with_a_code_of_its_own_after_the_last_word(tracker, tmp_path):
+    lost = tmp_path / "lost"
+    peer = tracker("-p", "image_timeout:=20.0", TEST_LOST_FILE=str(lost))
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 4):
+        peer.show(i)
+    assert peer.velocities[-1].valid
+    lost.touch()
+    peer.images.publish(image_message(scene(4), stamp_of(4)))
+    assert peer.process.wait() == DEVICE_LOST
+    peer.spin_for(0.3)
+    for message in (peer.velocities[-1], peer.boxes[-1]):
+        assert not message.valid
+        assert LOST in message.reason
+    (line,) = fatal_lines(peer.process)
+    assert LOST in line
+    assert "Traceback" not in peer.process.output
+
+
+def test_a_gpu_that_is_lost_while_the_node_is_configured_ends_the_process_too(processes):
+    process = processes(tracker_command(new_namespace()), TEST_LOST_AT_START="1")
+    assert process.wait() == DEVICE_LOST
+    (line,) = fatal_lines(process)
+    assert LOST in line
+    assert "Traceback" not in process.output
 
 
 def test_two_signals_are_as_good_as_one(tracker):

@@ -1,4 +1,5 @@
-"""When a node with a rate of its own gets its calls: now and then, but each turn on the time of /clock."""
+"""When a node with a rate of its own gets its calls: now and then, but each turn on the time of /clock; how
+often one is started again."""
 
 from __future__ import annotations
 
@@ -63,6 +64,15 @@ def test_on_wall_time_a_turn_sleeps_unless_calls_are_due(monkeypatch, served_s, 
 
 
 @pytest.mark.ros
+def test_a_node_that_lost_its_gpu_is_started_again_three_times_a_minute():
+    restarts = process.Restarts()
+    assert [restarts.again(now_s) for now_s in (100.0, 110.0, 159.9)] == [True] * 3
+    assert not restarts.again(159.95)
+    assert restarts.again(160.0)  # the first is a minute ago
+    assert not restarts.again(169.0)
+    assert [restarts.again(300.0 + i) for i in range(4)] == [True, True, True, False]
+
+
 def test_clock_reaches_a_node_that_is_never_due_for_calls(ros):
     camera = rclpy.create_node("simulator", namespace=new_namespace())
     clock = camera.create_publisher(Clock, "/clock", 10)

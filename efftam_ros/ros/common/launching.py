@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ament_index_python.packages import get_package_share_directory
-from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, LogInfo
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 from efftam_ros.ros.common.image_input import TRANSPORTS
+from efftam_ros.ros.common.process import DEVICE_LOST, Restarts
 
 SHARE = Path(get_package_share_directory("efftam_ros"))
 CONFIG = SHARE / "config"
@@ -29,6 +31,7 @@ class Argument(NamedTuple):
 
 YES_NO = ("true", "false")
 LEVELS = ("debug", "info", "warn", "error")
+LOOK = "look at nvidia-smi and sudo dmesg, then launch again"
 # An empty default leaves the setting to the parameter file.
 _TRACKER = (
     Argument("image", "/camera/image_raw", "topic of the images to track in"),
@@ -101,6 +104,23 @@ def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
         ros_arguments=["--log-level", value["log_level"]],
         **more,
     )
+
+
+def restarted_node(name: str, value: Mapping[str, str], **more: Any) -> Node:
+    """The same, started again when it ends because its GPU failed, see `Restarts`."""
+    restarts = Restarts()
+
+    def ended(event: Any, context: Any) -> list[Any]:
+        if event.returncode != DEVICE_LOST or context.is_shutdown:
+            return []
+        if restarts.again(time.monotonic()):
+            return [LogInfo(msg=f"{name} lost its GPU and is started again"), start()]
+        return [LogInfo(msg=f"{name} lost its GPU too often and is not started again: {LOOK}")]
+
+    def start() -> Node:
+        return node(name, value, on_exit=ended, **more)
+
+    return start()
 
 
 def tracker_launch(arguments: Iterable[Argument], **fixed: str) -> IncludeLaunchDescription:

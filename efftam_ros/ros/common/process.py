@@ -7,6 +7,7 @@ an incomplete answer.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -14,6 +15,26 @@ from collections.abc import Callable
 from typing import Any
 
 from efftam_ros.core.errors import InputError, one_line
+
+DEVICE_LOST = 3
+"""Exit code of a node whose GPU failed for good: started again it may work."""
+MOST_RESTARTS, RESTARTS_WITHIN_S = 3, 60.0
+
+
+class Restarts:
+    """Whether a node that ended with `DEVICE_LOST` is started again: at most three times a minute."""
+
+    def __init__(self) -> None:
+        self._moments_s: list[float] = []
+
+    def again(self, now_s: float) -> bool:
+        """Count a restart at ``now_s``, on a steady clock, if there may be one."""
+        self._moments_s = [moment_s for moment_s in self._moments_s if now_s - moment_s < RESTARTS_WITHIN_S]
+        if len(self._moments_s) == MOST_RESTARTS:
+            return False
+        self._moments_s.append(now_s)
+        return True
+
 
 # SIGHUP: the terminal went, mostly a broken connection to the vehicle's computer.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -66,7 +87,8 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
     node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
     next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait (on
-    wall time).
+    wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
+    with `DEVICE_LOST`.
     ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
     reported in one line.
     """
@@ -101,7 +123,7 @@ def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
     tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
     period_s = getattr(node, "served_s", SERVED_S)
     last_served_s = 0.0
-    while not stop.asked:
+    while not (stop.asked or getattr(node, "lost", "")):
         idle_s = tick()
         if idle_s is None:
             executor.spin_once(timeout_sec=PATIENCE_S)
@@ -167,4 +189,9 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         if executor is not None:
             executor.shutdown()
         rclpy.try_shutdown()
+    if getattr(node, "lost", ""):
+        # Libraries whose device is gone may abort when they free what they hold on it.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(DEVICE_LOST)
     return 0

@@ -339,7 +339,7 @@ class Statistics:
         self._last: dict[str, str] = {}  # last fault of each kind
         self._fresh: set[str] = set()  # kinds of the faults since the last assessment
         self.targets = TargetStates()
-        self._is_lost = False  # the network has failed for good
+        self.lost = ""  # why the network has failed for good
         self._stall = ""
         self._refusal = ""
         self._input: Mapping[str, str] = {}
@@ -422,7 +422,7 @@ class Statistics:
         """Record that the tracker raised. ``for_good``: it will keep failing until the process is
         restarted."""
         with self._lock:
-            self._is_lost = self._is_lost or for_good
+            self.lost = self.lost or (reason if for_good else "")
         self._fault("failure", reason)
 
     def _fault(self, kind: str, reason: str, warning: str = "") -> None:
@@ -474,7 +474,7 @@ class Statistics:
         found = [(Level.OK, setup.lifecycle)]
         if setup.fault:
             found.append((Level.ERROR, setup.fault))
-        if self._is_lost or "failure" in self._fresh:
+        if self.lost or "failure" in self._fresh:
             found.append((Level.ERROR, self._last["failure"]))
         if setup.lifecycle != "active":
             return found

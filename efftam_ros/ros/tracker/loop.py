@@ -314,5 +314,7 @@ class TrackingLoop:
             self._forget(target_id)
 
     def _report(self, error: Exception) -> None:
-        self._statistics.failed(f"{type(error).__name__}: {error}", isinstance(error, PipelineLostError))
-        self._log.fail("failure", "".join(traceback.format_exception(error)).rstrip())
+        is_lost = isinstance(error, PipelineLostError)
+        self._statistics.failed(f"{type(error).__name__}: {error}", is_lost)
+        if not is_lost:  # else the node's last line says it
+            self._log.fail("failure", "".join(traceback.format_exception(error)).rstrip())

@@ -16,7 +16,7 @@ from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.common.parameters import changed, read_parameters
@@ -86,16 +86,20 @@ class TrackerNode(ReportingNode):
             return
         if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
             self.trigger_activate()
-        else:
+        elif not self.lost:
             self.get_logger().error(
                 "the node stays unconfigured: correct it and configure the node (ros2 lifecycle set), or"
                 " restart it"
             )
 
     def close(self) -> None:
-        """Finish the current frame and release all resources; the node can't be used afterwards."""
-        self._deactivate(ENDING)
-        self.release()
+        """Finish the current frame and release all resources, or, with the device `lost`, log why; the node
+        can't be used afterwards."""
+        self._deactivate(self.lost or ENDING)
+        if self.lost:
+            self.get_logger().fatal(self.lost)  # the network stays open: see the end of the process
+        else:
+            self.release()
         self.destroy_timer(self._diagnostics_timer)
         self.destroy_node()
 
@@ -104,10 +108,19 @@ class TrackerNode(ReportingNode):
         """Why the last transition failed; empty if it succeeded."""
         return self._setup.fault
 
+    @property
+    def lost(self) -> str:
+        """Why this process can't use the device any more; empty as long as it can."""
+        return self._statistics.lost
+
     # Transitions
 
     def failed(self, error: Exception) -> TransitionCallbackReturn:
         """Log and keep why a transition failed."""
+        if isinstance(error, PipelineLostError):
+            self._fail(str(error))
+            self._statistics.failed(f"{type(error).__name__}: {error}", for_good=True)
+            return TransitionCallbackReturn.FAILURE
         if not isinstance(error, (InputError, BackendError)):
             self._fail(f"{type(error).__name__}: {error}")
             return super().failed(error)
