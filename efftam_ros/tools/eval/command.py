@@ -266,7 +266,7 @@ def _recorder(recording: RerunFile | None, entry: str, group: Group) -> Recorder
     def record(frame: VideoFrame, answer: Answer) -> None:
         if answer.track is not None:
             part, truth = f"{entry} {group[0].name}", group[0].boxes[frame.index].tolist()
-            recording.write(frame.bgr, answer.track, part=part, truth=truth)
+            recording.write(frame.bgr, {0: (answer.track, None)}, part=part, truth=truth)
 
     return record
 
