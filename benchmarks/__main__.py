@@ -12,6 +12,7 @@ from efftam_ros.tools.cli import EXIT_BAD_INPUT, EXIT_INTERRUPTED, Parser, expla
 
 COMMANDS = {
     "compare": "compare",
+    "crossings": "crossings",
     "peers": "peers.command",
     "latency": "latency",
     "transport": "transport",

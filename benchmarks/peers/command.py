@@ -24,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.together:
+        raise InputError("peers follow one target; leave out --together")
     if not args.peers:
         raise InputError("no --peers; name trackers of other projects, as in --peers csrt")
     entries = {} if args.only_peers else own.own_entries(args)
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         opened: AbstractContextManager[EvaluatedTracker] = nullcontext(
             PeerTracker(open_peer(name, args.peer_models, args.threads))
         )
-        entries[name] = partial(lambda one: one, opened)
+        entries[name] = partial(lambda one, _targets: one, opened)
     return own.evaluate(args, entries)
 
 
@@ -43,9 +45,11 @@ class PeerTracker:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
 
-    def answer(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None, want_mask: bool) -> Answer:
-        if first is not None:
-            self._peer.start(bgr, first)
-            return Answer(first, True)
+    def answers(
+        self, bgr: NDArray[np.uint8], stamp_ns: int, firsts: list[Box] | None, want_mask: bool
+    ) -> list[Answer]:
+        if firsts is not None:
+            self._peer.start(bgr, firsts[0])
+            return [Answer(firsts[0], True)]
         box = self._peer.update(bgr)
-        return Answer(box, box is not None)
+        return [Answer(box, box is not None)]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from efftam_ros.core.bearing import Bearing
+from efftam_ros.core.config import MOST_TARGETS
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.interop import bags
 from efftam_ros.interop.coded_video import VideoDecoder, header_of
@@ -44,7 +46,7 @@ from efftam_ros.interop.package_files import PACKAGE
 from efftam_ros.interop.stamps import StampGuard
 from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.image.levels import Levels, few_levels
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+from efftam_ros.runtime.pipeline import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
@@ -87,13 +89,20 @@ def run(args: argparse.Namespace) -> int:
         selections = [] if drawn else read_selections(reader, store)
         if not drawn and not selections:
             raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
-        pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
+        is_one = all(selection.message.target_id == STEERED for selection in selections)
+        pipeline = open_pipeline(
+            args.bundle,
+            args.backend,
+            args.threads,
+            precision=args.precision,
+            max_targets=min(max(1, len(args.box)) if drawn else 1 if is_one else MOST_TARGETS, MOST_TARGETS),
+        )
         stack.callback(pipeline.close)
         answers = Answers(stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace)
-        replay = Replay(open_tracker(pipeline, config), answers, selections, write_mask=args.with_masks)
+        replay = Replay(open_targets(pipeline, config), answers, selections, write_mask=args.with_masks)
         replay.recording = stack.enter_context(rerun_file(args.rerun, args.bag.name))
         if drawn:
-            replay.select_first(lambda w, h: _only(read_prompts(args.box, args.point, None, w, h)))
+            replay.select_first(partial(read_prompts, args.box, args.point, None))
         bar = stack.enter_context(
             progress_bar(bags.count_of(reader, images), args.bag.name, unit="image", quiet=args.quiet)
         )
@@ -203,75 +212,101 @@ class Answers:
         self._writer.write(connection, recorded_ns, self._store.serialize_cdr(message, connection.msgtype))
 
 
+@dataclass(frozen=True)
+class Selected:
+    """A target's current selection: its number and recording time, ns."""
+
+    number: int = 0
+    recorded_ns: int = -1
+
+
 class Replay:
     """Runs the tracker over recorded images and applies the selections."""
 
     def __init__(
-        self, tracker: Tracker, answers: Answers, selections: list[Selection], *, write_mask: bool
+        self, targets: TargetSet, answers: Answers, selections: list[Selection], *, write_mask: bool
     ) -> None:
-        self._tracker, self._answers, self._write_mask = tracker, answers, write_mask
+        self._targets, self._answers, self._write_mask = targets, answers, write_mask
         self.recording: RerunFile | None = None
         self._waiting = list(selections)
         self._stamps = StampGuard()
-        self._first: Any = None
-        self._selected_ns = -1  # recording time of the current selection
+        self._first: Callable[[int, int], dict[int, Prompt]] | None = None
+        self._selected: dict[int, Selected] = defaultdict(Selected)
         self.tracked = 0
         self._applied = 0
-        self._selection = 0  # number of the current selection
         self._refused: Counter[str] = Counter()
         self.unused = 0
         self._skipped: dict[str, tuple[str, int]] = {}  # first and count of refusals that differ in numbers
         self._states: Counter[str] = Counter()
 
-    def select_first(self, prompt: Any) -> None:
-        """Start on the first usable image with ``prompt(width, height)``, which may raise InputError."""
-        self._first = prompt
+    def select_first(self, prompts: Callable[[int, int], dict[int, Prompt]]) -> None:
+        """Start on the first usable image with ``prompts(width, height)``, which may raise InputError."""
+        self._first = prompts
 
     def process(self, recorded: RecordedImage) -> None:
-        """Process an image: apply its selection, step the tracker, write the results."""
+        """Process an image: apply its selections, step the trackers, write the results."""
         header = recorded.header
         stamp = stamp_ns(header.stamp)
         self._clear_before(recorded.recorded_ns)
-        selection = self._selection_for(stamp, recorded)
+        selections = self._selections_for(stamp, recorded)
         try:
             self._stamps.check(stamp, recorded.recorded_ns)
             image = recorded.read()
         except InputError as error:
-            if selection is not None:
+            for selection in selections:
                 self._refuse(selection, f"its image can't be used: {error}")
             self._skip(stamp, str(error))
             return
-        before = self._selection
-        track = self._step(Frame(image, stamp), selection)
-        if self._selection != before and (few := few_levels(image)):
+        before = dict(self._selected)
+        answers = self._follow(Frame(image, stamp), selections)
+        if self._selected != before and (few := few_levels(image)):
             self._refused_once(few)
-        if not track.processed:
-            self._skip(stamp, track.reason)
+        refused = [track.reason for track, _ in answers.values() if not track.processed]
+        if refused:
+            self._skip(stamp, refused[0])
             return
         self.tracked += 1
-        self._states[track.state.name] += 1
-        self._write(track, header, recorded)
+        for target_id, (track, mask) in answers.items():
+            self._states[track.state.name] += 1
+            self._write(target_id, track, mask, header, recorded)
         if self.recording is not None:
-            self.recording.write(to_bgr(image), track, self._tracker.mask())
+            self.recording.write(to_bgr(image), answers)
 
-    def _step(self, frame: Frame, selection: Selection | None) -> Track:
-        width, height = frame.image.width, frame.image.height
+    def _follow(
+        self, frame: Frame, selections: list[Selection]
+    ) -> dict[int, tuple[Track, NDArray[np.uint8] | None]]:
+        """The track and mask of each target in order of id."""
+        size = frame.image.width, frame.image.height
+        found = {}
         if self._first is not None:  # given on the command line: an error ends the command
-            prompt, self._first = self._first(width, height), None
-            self._selection += 1
-            self._applied += 1
-            return self._tracker.step(frame, prompt)
-        if selection is not None:
+            prompts, self._first = self._first(*size), None
+            found = self._stepped(frame, {one: (prompt, False) for one, prompt in prompts.items()})
+            self._selected.update({one: Selected(number) for number, one in enumerate(found, start=1)})
+            self._applied += len(found)
+        for selection in selections:
             try:
-                track = self._tracker.step(frame, _prompt(selection, width, height))
+                chosen = self._targets.id_for(selection.message.target_id)
+                prompt = selection_prompt(selection.message, *size)
+                found |= self._stepped(frame, {chosen: (prompt, False)}, only=())
             except InputError as error:
                 self._refuse(selection, str(error))
-            else:
-                self._applied += 1
-                self._selection += 1
-                self._selected_ns = selection.recorded_ns
-                return track
-        return self._tracker.step(frame)
+                continue
+            self._applied += 1
+            number = 1 + max((one.number for one in self._selected.values()), default=0)
+            self._selected[chosen] = Selected(number, selection.recorded_ns)
+        others = [one for one in self._targets.ids if one not in found]
+        if others or not found:
+            found |= self._stepped(frame, only=others)
+        return dict(sorted(found.items()))
+
+    def _stepped(
+        self, frame: Frame, prompts: Prompts = NO_PROMPTS, only: Collection[int] | None = None
+    ) -> dict[int, tuple[Track, NDArray[np.uint8] | None]]:
+        masked = self._write_mask or self.recording is not None
+        return {
+            target_id: (track, tracker.mask() if masked else None)
+            for target_id, track, tracker in self._targets.step(frame, prompts, only=only)
+        }
 
     def _skip(self, stamp: int, reason: str) -> None:
         self.unused += 1
@@ -282,35 +317,64 @@ class Replay:
             _warn(f"image of {stamp * 1e-9:.3f} s not used: {reason}")
 
     def _clear_before(self, recorded_ns: int) -> None:
-        """Apply the CLEAR messages recorded before this image that are newer than the current selection."""
+        """Apply the CLEAR messages recorded before this image that are newer than the target's selection."""
         for selection in [s for s in self._waiting if s.recorded_ns < recorded_ns and _is_clear(s)]:
             self._waiting.remove(selection)
-            if selection.recorded_ns > self._selected_ns:
-                self._tracker.clear()
+            ids, asked = self._targets.ids, selection.message.target_id
+            for target_id in ids if asked == NEXT_FREE else [self._named(asked)]:
+                if target_id in ids and selection.recorded_ns > self._selected[target_id].recorded_ns:
+                    self._targets.remove(target_id)
             self._applied += 1
 
-    def _selection_for(self, stamp: int, image: RecordedImage) -> Selection | None:
-        """The newest selection for this image; older and outdated ones are dropped."""
-        named = [s for s in self._waiting if not _is_clear(s) and _names(s, stamp, image)]
-        for selection in named:
-            self._waiting.remove(selection)
-        fresh = [s for s in named if s.recorded_ns > self._selected_ns]
-        for selection in named:
-            if not fresh or selection is not fresh[-1]:
-                self._refuse(selection, "replaced by a newer selection")
-        return fresh[-1] if fresh else None
+    def _named(self, asked: int) -> int:
+        """The id that a selection or CLEAR means: with `STEERED` the steered or only target's."""
+        ids, steered = self._targets.ids, self._targets.steered
+        if asked != STEERED or (steered is None and len(ids) != 1):
+            return asked
+        return ids[0] if steered is None else steered
 
-    def _write(self, track: Track, header: Any, recorded: RecordedImage) -> None:
+    def _selections_for(self, stamp: int, image: RecordedImage) -> list[Selection]:
+        """The newest selection of each target for this image; older and outdated ones are dropped."""
+        named = [s for s in self._waiting if not _is_clear(s) and _names(s, stamp, image)]
+        fresh: dict[Any, Selection] = {}
+        for number, selection in enumerate(named):
+            self._waiting.remove(selection)
+            target_id = self._named(selection.message.target_id)
+            if selection.recorded_ns > self._selected[target_id].recorded_ns:
+                # Each selection of the next free id is of a target of its own.
+                fresh[(target_id, number) if target_id == NEXT_FREE else target_id] = selection
+        for selection in named:
+            if not any(selection is one for one in fresh.values()):
+                self._refuse(selection, "replaced by a newer selection")
+        return list(fresh.values())
+
+    def _write(
+        self,
+        target_id: int,
+        track: Track,
+        mask: NDArray[np.uint8] | None,
+        header: Any,
+        recorded: RecordedImage,
+    ) -> None:
         when = recorded.recorded_ns
-        selection = 0 if track.state is TrackState.IDLE else self._selection
-        self._answers.write("bbox", when, bbox_fields(track, header, selection))
+        selection = 0 if track.state is TrackState.IDLE else self._selected[target_id].number
+        is_steered = self._targets.steered in (None, target_id)
+        fields = bbox_fields(track, header, selection, target_id=target_id, steered=is_steered)
+        self._answers.write("bbox", when, fields)
         bearing = self._bearing(track, recorded.camera)
-        fields = velocity_fields(track, header, selection, bearing=bearing, predicted_bearing=bearing)
+        fields = velocity_fields(
+            track,
+            header,
+            selection,
+            bearing=bearing,
+            predicted_bearing=bearing,
+            target_id=target_id,
+            steered=is_steered,
+        )
         self._answers.write("velocity", when, fields)
-        if self._write_mask:
+        if self._write_mask and is_steered:
             # As in the node: a mask with every message, empty if the target is not visible.
             width, height = track.image_size
-            mask = self._tracker.mask()
             pixels = np.zeros((height, width), np.uint8) if mask is None else np.ascontiguousarray(mask)
             self._answers.write(
                 "mask", when, image_fields(pixels, "mono8", header) | {"data": pixels.reshape(-1)}
@@ -350,16 +414,6 @@ class Replay:
         if self.unused:
             parts.append(f"{self.unused} images not used")
         return "; ".join(parts)
-
-
-def _only(prompts: dict[int, Prompt]) -> Prompt:
-    if len(prompts) > 1:
-        raise InputError(f"{len(prompts)} targets are given; efftam replay follows one, efftam track several")
-    return next(iter(prompts.values()))
-
-
-def _prompt(selection: Selection, width: int, height: int) -> Prompt:
-    return selection_prompt(selection.message, width, height)
 
 
 def _is_clear(selection: Selection) -> bool:

@@ -159,7 +159,7 @@ class _Run:
                 if page is not None:
                     page.show(frame.bgr, tracks[first])
                 if recording is not None:
-                    recording.write(frame.bgr, tracks[first], masks[first])
+                    recording.write(frame.bgr, {one: (track, masks[one]) for one, track in tracks.items()})
                 if args.out is not None:
                     overlay = overlay or stack.enter_context(
                         VideoWriter(args.out, source.width, source.height, source.fps)

@@ -9,14 +9,17 @@ from itertools import product
 import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, clip
+from runtime.cuda.fake_memory import RaceError
 from support.gpu_rig import Rig
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
+from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
+from efftam_ros.runtime.pipeline import open_targets
+from efftam_ros.tools.bench.frames import resident_mb
 from simulation.null_pipeline import NullPipeline, certain_candidate
 
 LANES = 4
@@ -206,3 +209,54 @@ def test_memory_grows_by_a_ring_and_templates_per_target() -> None:
     ring = 24 * 4 * (layout.map_size + layout.pointer_channels)
     own = 4 * int(np.prod(shapes["templates"]) + np.prod(shapes["cosines"])) // LANES
     assert abs(sizes[1] - sizes[0] - (LANES - 1) * (ring + own)) < 2048
+
+
+@pytest.mark.parametrize(("seed", "without"), [*product(range(2), (0, 2, 3))])
+def test_an_event_that_is_left_out_for_one_of_four_targets_is_a_race(
+    seed: int, without: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one between the two streams; target 1 uses the features of target 0 and needs none."""
+    rig = Rig(default_bundle(), seed=seed, lanes=LANES)
+    wait = rig.stream.wait
+    monkeypatch.setattr(rig.stream, "wait", lambda event: rig.pipeline._lane == without or wait(event))
+
+    def follow() -> None:
+        for index, lane in product(range(3), range(LANES)):
+            visited(rig.pipeline.lane(lane), lane, index)
+
+    with pytest.raises((RaceError, RuntimeError), match="no event or wait sets their order"):
+        follow()
+
+
+def four_targets(pipeline: Pipeline, frames: int) -> Iterator[int]:
+    """Follow four places with camera motion, colours and points, as the node does; yields each number."""
+    targets = open_targets(pipeline)
+    boxes = [Box(BOX.x + 20.0 * (lane % 2), BOX.y + 30.0 * (lane // 2), 16.0, 24.0) for lane in range(LANES)]
+    pictures = [np.ascontiguousarray(clip()[0][index]) for index in range(3)]
+    for number in range(frames):
+        frame = Frame(Image.from_array(pictures[number % 3], "rgb8"), number * 33_000_000)
+        prompts = {} if number else {lane: (Prompt(box=box), False) for lane, box in enumerate(boxes)}
+        assert len(list(targets.step(frame, prompts))) == LANES
+        yield number
+
+
+@pytest.mark.slow
+def test_the_memory_of_four_targets_is_flat() -> None:
+    """Once buffers, filters and memories are full: 20,000 images without a network."""
+    settled, frames = 2_000, 20_000
+    for number in four_targets(NullPipeline(default_bundle().spec, LANES), frames):
+        if number == settled:
+            before = resident_mb()
+    assert resident_mb() - before < 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tensorrt", [False, True])
+def test_four_targets_take_nothing_more_from_a_gpu(tensorrt: bool) -> None:
+    rig = Rig(default_bundle(), lanes=LANES, tensorrt=tensorrt)
+    for number in four_targets(rig.pipeline, 300):
+        if number == 30:
+            before = len(rig.gpu.allocations()), len(rig.gpu.memory.alive), rig.gpu.driver.functions.held
+    assert (len(rig.gpu.allocations()), len(rig.gpu.memory.alive), rig.gpu.driver.functions.held) == before
+    rig.pipeline.close()
+    assert rig.gpu.memory.alive == []

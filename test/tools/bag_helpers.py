@@ -46,7 +46,7 @@ def compressed(picture: np.ndarray, stamp_ns: int) -> tuple[str, Any]:
 
 
 def selection(
-    stamp_ns: int, box: tuple[float, ...] = (0, 0, 0, 0), kind: int = 0, units: int = 0
+    stamp_ns: int, box: tuple[float, ...] = (0, 0, 0, 0), kind: int = 0, units: int = 0, target_id: int = 0
 ) -> tuple[str, Any]:
     """A TargetSelection of a box (or of kind 3: clear)."""
     nothing = image(np.zeros((0, 0, 3), np.uint8), 0, encoding="", step=0)[1]
@@ -54,7 +54,7 @@ def selection(
     x, y, width, height = map(float, box)
     message = TYPES[name](
         header=header(stamp_ns),
-        target_id=0,
+        target_id=target_id,
         kind=kind,
         units=units,
         x=x,

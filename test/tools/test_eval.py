@@ -12,9 +12,10 @@ import pytest
 from test_sequences import write_own
 from tools_helpers import ROOT, assert_refused
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.interop.video import VideoFrame
-from efftam_ros.tools.eval.command import Result, jittered, one_pass, spread
+from efftam_ros.tools.eval.command import Answer, Result, groups, jittered, one_pass, spread
 from efftam_ros.tools.eval.sequences import Sequence
 
 PICTURE = np.zeros((20, 30, 3), np.uint8)
@@ -31,17 +32,20 @@ class Constant:
 
     has_masks = True
 
-    def answer(self, bgr, stamp_ns, first, want_mask):
-        if first is not None:
-            self.box = first
+    def answers(self, bgr, stamp_ns, firsts, want_mask):
+        self.boxes = firsts or self.boxes
         mask = np.zeros((20, 30), bool)
         mask[:, :15] = True
-        return self.box, True, mask if want_mask else None
+        return [Answer(box, True, mask if want_mask else None) for box in self.boxes]
+
+
+def passes(tracker, *sequences: Sequence):
+    return one_pass(tracker, list(sequences), 0, lambda: None)
 
 
 def test_a_pass_scores_what_the_tracker_says():
     absent = [math.nan] * 4
-    result = one_pass(Constant(), sequence([[0, 0, 10, 10], [5, 0, 10, 10], absent]), 0, lambda: None)
+    (result,) = passes(Constant(), sequence([[0, 0, 10, 10], [5, 0, 10, 10], absent]))
     assert result.scores.ao == pytest.approx(1 / 3)
     assert result.scores.false_claims == 0.5
     assert math.isnan(result.scores.j)
@@ -51,14 +55,14 @@ def test_a_pass_scores_what_the_tracker_says():
 def test_masks_are_scored_where_the_truth_has_one():
     full, empty = np.ones((20, 30), bool), np.zeros((20, 30), bool)
     truth = sequence([[0, 0, 30, 20]] * 3, [full, full, empty])
-    assert one_pass(Constant(), truth, 0, lambda: None).scores.j == 0.5
+    assert passes(Constant(), truth)[0].scores.j == 0.5
 
 
 def test_the_mask_of_the_first_frame_was_given_and_is_not_scored():
     left, full = np.zeros((20, 30), bool), np.ones((20, 30), bool)
     left[:, :15] = True
     truth = sequence([[0, 0, 30, 20]] * 3, [left, full, full])
-    assert one_pass(Constant(), truth, 0, lambda: None).scores.j == 0.5
+    assert passes(Constant(), truth)[0].scores.j == 0.5
 
 
 class Unsure(Constant):
@@ -66,18 +70,34 @@ class Unsure(Constant):
 
     count = 0
 
-    def answer(self, bgr, stamp_ns, first, want_mask):
-        box, _, mask = super().answer(bgr, stamp_ns, first, want_mask)
+    def answers(self, *frame):
         self.count += 1
-        return box, self.count % 2 == 1, mask
+        return [answer._replace(measured=self.count % 2 == 1) for answer in super().answers(*frame)]
 
 
 def test_a_box_that_is_not_claimed_is_no_false_claim():
     """Of five frames after the first the target is in one, which is claimed as one other is."""
     here, absent = [0, 0, 10, 10], [math.nan] * 4
     truth = sequence([here, absent, here, absent, absent, absent])
-    assert one_pass(Constant(), truth, 0, lambda: None).scores.false_claims == 4 / 5
-    assert one_pass(Unsure(), truth, 0, lambda: None).scores.false_claims == 1 / 5
+    assert passes(Constant(), truth)[0].scores.false_claims == 4 / 5
+    assert passes(Unsure(), truth)[0].scores.false_claims == 1 / 5
+
+
+def test_the_targets_of_a_video_are_scored_each_by_itself_and_their_id_switches_together():
+    """Both stay where they start; the objects change places."""
+    left, right = [0, 0, 10, 10], [20, 0, 10, 10]
+    group = [sequence([left, left, right], name="s#1"), sequence([right, right, left], name="s#2")]
+    result = Result("x")
+    for one, scored in zip(group, passes(Constant(), *group), strict=True):
+        result.add(one, scored)
+    assert [result.of(one.name).ao for one in group] == [0.5, 0.5]
+    assert result.identities == {"s": (2, 2, 2)}
+    assert result.record()["identities"]["s"] == {"targets": 2, "switches": 2, "another": 2}
+
+
+def test_targets_of_one_video_with_boxes_for_different_frames_are_refused():
+    with pytest.raises(InputError, match="targets of s"):
+        groups([sequence([[0, 0, 9, 9]] * count, name=f"s#{count}") for count in (2, 3)], together=True)
 
 
 def test_the_first_box_is_jittered_by_at_most_a_pixel_and_always_the_same():
@@ -102,7 +122,7 @@ def test_repeats_give_mean_and_spread():
     result = Result("x")
     for shift in (0.0, 5.0):
         boxes = [[0, 0, 10, 10], [shift, 0, 10, 10]]
-        result.add(sequence(boxes), one_pass(Constant(), sequence(boxes), 0, lambda: None))
+        result.add(sequence(boxes), *passes(Constant(), sequence(boxes)))
     assert result.of("s").ao == pytest.approx((1 + 1 / 3) / 2)
     assert (result.of("s").frames, result.mean.frames) == (1, 1)
     assert spread(result.repeats)["ao"] == pytest.approx(np.std([1, 1 / 3], ddof=1))
@@ -145,6 +165,19 @@ def test_the_command_writes_json_and_plot(efftam, tmp_path: Path):
     assert run["mean"]["j"] is None
     assert run["spread"]["ao"] >= 0
     assert cv2.imread(str(tmp_path / "success.png")).shape[2] == 3
+
+
+def test_together_the_targets_of_a_video_are_followed_at_once(efftam, tmp_path: Path):
+    write_own(tmp_path / "one", [f"{i},{40 + i},30,16,16" for i in range(4)], frames=4)
+    further = ["frame,x,y,w,h", *(f"{i},{5 + i},5,20,20" for i in range(4))]
+    (tmp_path / "one" / "boxes_2.csv").write_text("\n".join(further))
+    result = efftam("eval", "one", "--together", "--json", "scores.json")
+    assert result.returncode == 0, result.stderr
+    (run,) = json.loads((tmp_path / "scores.json").read_text())["runs"]
+    assert set(run["sequences"]) == {"one#1", "one#2"}
+    assert run["sequences"]["one#1"]["ao"] > 0.5
+    assert run["identities"] == {"one": {"targets": 2, "switches": 0, "another": 0}}
+    assert "id switches" in result.stdout
 
 
 def test_what_cannot_be_scored_is_one_line(efftam_here, tmp_path: Path):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.tools.eval.metrics import Scores, mask_overlap, mean_scores, overlaps, score
+from efftam_ros.tools.eval.metrics import Scores, identities, mask_overlap, mean_scores, overlaps, score
 
 NAN = [math.nan] * 4
 
@@ -67,6 +67,36 @@ def test_mask_overlap_counts_pixels():
     assert mask_overlap(a, b) == pytest.approx(4 / 12)
     assert mask_overlap(a, np.zeros_like(a)) == 0
     assert mask_overlap(np.zeros_like(a), np.zeros_like(a)) == 0
+
+
+def track(*places: float) -> list[list[float]]:
+    """A box of 10 x 10 px at these positions along x; NaN: none."""
+    return [NAN if math.isnan(x) else [x, 0, 10, 10] for x in places]
+
+
+HERE, THERE, NOWHERE = 0.0, 40.0, math.nan
+APART = np.array([track(HERE, HERE, HERE, HERE), track(THERE, THERE, THERE, THERE)])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "switches", "another"),
+    [
+        ([HERE, HERE, HERE, HERE], [THERE, THERE, THERE, THERE], 0, 0),
+        ([HERE, HERE, THERE, THERE], [THERE, THERE, HERE, HERE], 2, 2),  # exchanged
+        ([HERE, THERE, THERE, THERE], [THERE, HERE, HERE, THERE], 2, 1),  # the second one came back
+        ([HERE, THERE, THERE, THERE], [THERE, THERE, THERE, THERE], 0, 1),  # both on one: no object changes
+        ([HERE, THERE, THERE, THERE], [THERE, NOWHERE, NOWHERE, NOWHERE], 1, 1),
+        ([HERE, NOWHERE, NOWHERE, HERE], [THERE, 36.0, 44.0, 46.0], 0, 0),  # 46: overlap 0.25
+    ],
+)
+def test_id_switches_by_hand(first, second, switches, another):
+    assert identities(APART, np.array([track(*first), track(*second)])) == (2, switches, another)
+
+
+def test_of_two_boxes_on_an_object_the_one_that_was_there_keeps_it():
+    """The other one lies closer."""
+    answers = np.array([track(HERE, 2.0, 2.0, 2.0), track(THERE, HERE, HERE, HERE)])
+    assert identities(APART, answers) == (2, 0, 1)
 
 
 def test_means_leave_out_what_is_unknown():

@@ -312,6 +312,86 @@ class TestRecordedSelections:
         assert "the bag has no such image" in captured.err
 
 
+def two_squares(count: int = 8) -> list:
+    """The square of `pictures`, and one at rest at 100, 80."""
+    both = [np.maximum(picture, square_picture(100, 80)) for picture in pictures(count)]
+    return [("/image", recorded(i), image(both[i], stamp(i))) for i in range(count)]
+
+
+def answers_of(bag: Path) -> dict[int, list]:
+    found: dict[int, list] = {}
+    for message in read_messages(bag, "/bbox"):
+        found.setdefault(message.target_id, []).append(message)
+    return found
+
+
+class TestSeveralTargets:
+    SECOND = (100, 80, 24, 24)
+
+    def test_each_box_on_the_command_line_is_a_target(self, tmp_path: Path):
+        bag, out = write_bag(tmp_path / "in", two_squares()), tmp_path / "out"
+        assert (
+            replay(bag, "--box", "40,30,24,24", "--box", "7:100,80,24,24", "--with-masks", "--out", out) == 0
+        )
+        found = answers_of(out)
+        assert {one: stamps(messages) for one, messages in found.items()} == {
+            0: [stamp(i) for i in range(8)],
+            7: [stamp(i) for i in range(8)],
+        }
+        assert [m.target_id for m in read_messages(out, "/velocity")] == [0, 7] * 8
+        assert (found[7][-1].x, found[7][-1].y) == pytest.approx((100, 80), abs=8)
+        assert {one: {m.steered for m in messages} for one, messages in found.items()} == {
+            0: {True},
+            7: {False},
+        }
+        assert [found[one][0].selection for one in found] == [1, 2]
+        assert stamps(read_messages(out, "/mask")) == [stamp(i) for i in range(8)]
+
+    def run(self, tmp_path: Path, *selections: tuple[str, int, tuple]) -> dict[int, list[int]]:
+        """By target, the images that it has answers for and is followed in."""
+        bag = write_bag(tmp_path / "in", [*two_squares(), *selections])
+        assert replay(bag, "--out", tmp_path / "out") == 0
+        found = answers_of(tmp_path / "out")
+        return {
+            one: [round((s - START_NS) / PERIOD_NS) for s in stamps([m for m in messages if m.state])]
+            for one, messages in found.items()
+        }
+
+    def test_recorded_selections_name_theirs(self, tmp_path: Path):
+        """Two of one image, one of them for the next free id."""
+        found = self.run(
+            tmp_path,
+            ("/select", recorded(2.2), selection(stamp(2), box_at(2))),
+            ("/select", recorded(2.3), selection(stamp(2), self.SECOND, target_id=255)),
+        )
+        assert found == {0: [2, 3, 4, 5, 6, 7], 1: [2, 3, 4, 5, 6, 7]}
+
+    def test_a_clear_ends_the_one_it_names(self, tmp_path: Path):
+        first = ("/select", recorded(0.2), selection(stamp(0), box_at(0)))
+        second = ("/select", recorded(0.3), selection(stamp(0), self.SECOND, target_id=5))
+        found = self.run(
+            tmp_path, first, second, ("/select", recorded(3.5), selection(0, kind=3, target_id=5))
+        )
+        assert found == {0: [*range(8)], 5: [0, 1, 2, 3]}
+
+    def test_a_clear_of_all_ends_all(self, tmp_path: Path):
+        first = ("/select", recorded(0.2), selection(stamp(0), box_at(0)))
+        second = ("/select", recorded(0.3), selection(stamp(0), self.SECOND, target_id=5))
+        found = self.run(
+            tmp_path, first, second, ("/select", recorded(3.5), selection(0, kind=3, target_id=255))
+        )
+        assert found == {0: [0, 1, 2, 3], 5: [0, 1, 2, 3]}
+
+    def test_an_object_that_is_a_target_already_is_refused_and_both_go_on(self, tmp_path: Path, capsys):
+        found = self.run(
+            tmp_path,
+            ("/select", recorded(0.2), selection(stamp(0), box_at(0))),
+            ("/select", recorded(4.2), selection(stamp(4), box_at(4), target_id=5)),
+        )
+        assert found == {0: [*range(8)]}
+        assert "this object is target 0 already" in capsys.readouterr().err
+
+
 def test_unusable_images_are_named_and_the_rest_goes_on(tmp_path: Path, capsys):
     good = pictures(7)
     messages = [

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,26 @@ def test_a_run_of_a_video_shows_each_image_with_its_result(efftam, square_video:
     assert [row["StateChange:state"] for _, row in rows["/first/state"]] == [["ACQUIRING"], ["TRACKING"]]
 
 
+def test_every_target_has_its_entities(tmp_path: Path):
+    """One that is removed is shown no more."""
+    one, two = (
+        Track(0, TrackState.TRACKING, box=Box(x, 5, 20, 10), measured=True, image_size=(80, 60))
+        for x in (5, 40)
+    )
+    with rerun_file(tmp_path / "both.rrd", "both") as file:
+        for index, answers in enumerate(({0: one, 1: two}, {0: one})):
+            timed = {key: (replace(track, stamp_ns=index), None) for key, track in answers.items()}
+            file.write(np.zeros((60, 80, 3), np.uint8), timed)
+    rows = rows_of(tmp_path / "both.rrd")
+    assert len(rows["/both/image"]) == 2
+    (_, first), (_, second) = rows["/both/image/box"][0], rows["/both/image/1/box"][0]
+    assert (first["Boxes2D:labels"], second["Boxes2D:labels"]) == (["TRACKING"], ["1 TRACKING"])
+    assert second["Boxes2D:centers"] == [[50, 10]]
+    assert [time for time, _ in rows["/both/image/1/box"]] == [0, 1]
+    assert "Boxes2D:centers" not in rows["/both/image/1/box"][1][1]
+    assert len(rows["/both/presence"]), len(rows["/both/1/presence"]) == (2, 1)
+
+
 def test_two_runs_of_a_video_are_one_recording_under_two_names(efftam, square_video: Path, tmp_path: Path):
     for name, policy in (("a", "default"), ("b", "efficienttam")):
         arguments = ("--box", "40,30,24,24", "--frames", "2", "--policy", policy, "--rerun", f"{name}.rrd")
@@ -103,7 +124,7 @@ def test_a_missed_target_has_windows_and_later_no_box(tmp_path: Path):
     ]
     with rerun_file(tmp_path / "x.rrd", "clip") as file:
         for track in tracks:
-            file.write(image, track, np.full((60, 80), 255, np.uint8) if track.measured else None)
+            file.write(image, {0: (track, np.full((60, 80), 255, np.uint8) if track.measured else None)})
     rows = rows_of(tmp_path / "x.rrd")
     shown = [
         (time, "Clear:is_recursive" not in row, len(row.get("Boxes2D:centers", [])))

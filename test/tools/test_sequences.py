@@ -47,6 +47,16 @@ def test_our_own_format(tmp_path: Path):
     assert [f.stamp_ns for f in sequence.frames()] == [0, 100_000_000, 200_000_000]
 
 
+def test_further_targets_have_tables_of_their_own(tmp_path: Path):
+    """The masks are the first one's."""
+    folder = write_own(tmp_path / "car", ["0,40,30,16,16"] * 3, masks=np.ones((3, 72, 96), bool))
+    (folder / "boxes_2.csv").write_text("frame,x,y,w,h\n0,1,2,9,9\n1,1,2,9,9\n2,1,2,9,9\n")
+    one, two = find_sequences(folder)
+    assert (one.name, two.name, one.video, two.video) == ("car#1", "car#2", "car", "car")
+    assert two.boxes[0].tolist() == [1, 2, 9, 9]
+    assert (one.mask is None, two.mask is None) == (False, True)
+
+
 def test_a_folder_of_sequences_in_natural_order(tmp_path: Path):
     for name in ("car10", "car2"):
         write_own(tmp_path / name, ["0,1,1,9,9", "1,1,1,9,9", "2,1,1,9,9"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,46 +79,58 @@ class RerunFile:
         self._rr, self._stream, self._run = rerun, stream, rerun.escape_entity_path_part(run)
         self.images = 0
         self._shown: dict[str, Any] = {}
+        self._targets: dict[str, set[int]] = {}  # by part, those that were shown
 
     def write(
         self,
         bgr: NDArray[np.uint8],
-        track: Track,
-        mask: NDArray[np.uint8] | None = None,
+        answers: Mapping[int, tuple[Track, NDArray[np.uint8] | None]],
         *,
         part: str = "",
         truth: Sequence[float] | None = None,
     ) -> None:
-        """Add an image (BGR uint8 [H, W, 3]) and its result; ``mask`` (uint8 [H, W], 0 or 255) is written as
-        its outline; ``part``: a sequence among several of the run; ``truth``: the true box x, y, w, h, px."""
+        """Add an image (BGR uint8 [H, W, 3]) and its results: by target, the track and the mask (uint8
+        [H, W], 0 or 255, or None), which is written as its outline. ``part``: a sequence among several of the
+        run; ``truth``: the true box x, y, w, h, px. Targets other than 0 have entities of their own."""
         rr = self._rr
         self.images += 1
         at = f"{self._run}/{rr.escape_entity_path_part(part)}" if part else self._run
+        stamp_ns = next(iter(answers.values()))[0].stamp_ns
+        if stamp_ns >= DATES_FROM_NS:
+            self._stream.set_time(TIMELINE, timestamp=np.datetime64(stamp_ns, "ns"))
+        else:
+            self._stream.set_time(TIMELINE, duration=np.timedelta64(stamp_ns, "ns"))
+        self._stream.log(f"{at}/image", rr.EncodedImage(contents=_jpeg(bgr), media_type="image/jpeg"))
+        targets = self._targets.setdefault(at, set())
+        for gone in targets - answers.keys():
+            for name in ("box", "velocity", "mask", "windows"):
+                self._show(f"{at}/image{_of(gone)}/{name}", None)
+        targets.update(answers)
+        for target_id, (track, mask) in answers.items():
+            self._write_target(at, _of(target_id), track, mask)
+        if truth is not None:
+            is_known = all(map(math.isfinite, truth))
+            self._show(f"{at}/image/truth", self._boxes([truth]) if is_known else None)
+
+    def _write_target(self, run: str, of: str, track: Track, mask: NDArray[np.uint8] | None) -> None:
+        rr, at, image = self._rr, f"{run}{of}", f"{run}/image{of}"
         if f"{at}/state" not in self._shown:
             self._write_styles(at)
-        if track.stamp_ns >= DATES_FROM_NS:
-            self._stream.set_time(TIMELINE, timestamp=np.datetime64(track.stamp_ns, "ns"))
-        else:
-            self._stream.set_time(TIMELINE, duration=np.timedelta64(track.stamp_ns, "ns"))
-        self._stream.log(f"{at}/image", rr.EncodedImage(contents=_jpeg(bgr), media_type="image/jpeg"))
         colour = STATE_STYLES[track.state].rgb
         box, arrow = None, None
         if track.box is not None and track.box.is_finite:
             label = track.state.name if track.measured else f"{track.state.name} (predicted)"
-            box = self._boxes([track.box.xywh()], colors=colour, labels=label)
+            box = self._boxes([track.box.xywh()], colors=colour, labels=f"{of[1:]} {label}".strip())
         velocity = (math.nan, math.nan) if track.motion is None else track.motion.velocity
         if track.box is not None and all(map(math.isfinite, velocity)):
             vector = [VELOCITY_S * v for v in velocity]
             arrow = rr.Arrows2D(origins=[(track.box.cx, track.box.cy)], vectors=[vector], colors=colour)
-        self._show(f"{at}/image/box", box)
-        self._show(f"{at}/image/velocity", arrow)
+        self._show(f"{image}/box", box)
+        self._show(f"{image}/velocity", arrow)
         outline = None if mask is None else rr.LineStrips2D(_outline(mask), colors=colour)
-        self._show(f"{at}/image/mask", outline)
+        self._show(f"{image}/mask", outline)
         windows = [(w.x, w.y, *w.extent) for w in track.windows]
-        self._show(f"{at}/image/windows", self._boxes(windows) if windows else None)
-        if truth is not None:
-            is_known = all(map(math.isfinite, truth))
-            self._show(f"{at}/image/truth", self._boxes([truth]) if is_known else None)
+        self._show(f"{image}/windows", self._boxes(windows) if windows else None)
         self._stream.log(f"{at}/presence", rr.Scalars(track.presence))
         self._stream.log(f"{at}/likeness", rr.Scalars(track.likeness))
         self._stream.log(f"{at}/velocity", rr.Scalars(velocity))
@@ -145,6 +157,11 @@ class RerunFile:
         if what is not None or self._shown.get(entity):
             self._stream.log(entity, self._rr.Clear(recursive=False) if what is None else what)
         self._shown[entity] = what is not None
+
+
+def _of(target_id: int) -> str:
+    """A target's part of an entity's path."""
+    return f"/{target_id}" if target_id else ""
 
 
 def _outline(mask: NDArray[np.uint8]) -> list[NDArray[np.float32]]:

@@ -1,14 +1,16 @@
 """Evaluate the tracker on sequences with ground truth.
 
 Folders: a sequence, the root of a data set or a folder of sequences, in the package's format (video.mp4,
-boxes.csv, masks.npz), or as DAVIS and OTB are published. One pass from the first true box; frame 0 and frames
-without ground truth are not scored; a frame without a result has overlap 0.
+boxes.csv, for further targets boxes_2.csv, ..., and masks.npz), or as DAVIS and OTB are published. One pass
+from the first true box; frame 0 and frames without ground truth are not scored; a frame without a result has
+overlap 0.
 
 columns, each 0..1: AO: mean overlap (IoU). +-: its standard deviation over --repeats. AUC: area under the
 success plot. SR50: share of frames with an overlap above 0.5. P@20px: share whose centre is at most 20 px
 off. norm P: the same in units of the target's size, mean over thresholds to 0.5. J: mean overlap of masks.
 false claims: share of frames whose box is reported as measured although it misses the target (overlap below
-0.1) or the target is absent.
+0.1) or the target is absent. id switches, of videos with several targets: how often an object's measured box
+(overlap from 0.5) became another target's; on another: targets that ended on another one's object.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ from numpy.typing import NDArray
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.interop.video import VideoFrame
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+from efftam_ros.runtime.pipeline import open_pipeline, open_targets
 from efftam_ros.tools.common.options import (
     add_backend_arguments,
     add_quiet_argument,
@@ -48,7 +50,9 @@ from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, re
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_ros.tools.eval.metrics import (
     SUCCESS_THRESHOLDS,
+    Identities,
     Scores,
+    identities,
     known_rows,
     mask_overlap,
     mean_scores,
@@ -98,6 +102,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="runs per sequence; from the second on the first box is jittered by up to one px",
     )
+    output.add_argument(
+        "--together", action="store_true", help="follow all targets of a video at once (default: one by one)"
+    )
     output.add_argument("--plot", type=Path, metavar="FILE.png", help="success plot")
     output.add_argument("--json", type=Path, metavar="FILE", help="all scores")
     add_rerun_argument(output)
@@ -121,20 +128,25 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two sequences are called {name}; evaluate them in separate runs")
+    at_once = groups(sequences, args.together)
     results = [Result(name) for name in entries]
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
     with progress_bar(total, "eval", quiet=args.quiet) as bar, rerun_file(args.rerun, "eval") as recording:
         for result in results:
-            with entries[result.name]() as tracker:
-                for sequence in sequences:
-                    for repeat in range(args.repeats):
-                        bar.set_description(f"{result.name}: {sequence.name}")
-                        recorder = _recorder(recording, result.name, sequence) if repeat == 0 else None
-                        result.add(sequence, one_pass(tracker, sequence, repeat, bar.update, recorder))
+            with entries[result.name](max(map(len, at_once))) as tracker:
+                for group, repeat in itertools.product(at_once, range(args.repeats)):
+                    bar.set_description(f"{result.name}: {group[0].name}")
+                    recorder = _recorder(recording, result.name, group) if repeat == 0 else None
+                    passes = one_pass(tracker, group, repeat, bar.update, recorder)
+                    for sequence, one in zip(group, passes, strict=True):
+                        result.add(sequence, one)
     first, *more = COLUMNS.values()
     headers = [first, *(["+-"] if args.repeats > 1 else []), *more]
     for result in results:
         print_table(["sequence", "frames", *headers], result.rows(), title=f"\n{result.name}")
+        if result.identities:
+            rows = [[video, *found] for video, found in result.identities.items()]
+            print_table(["video", "targets", "id switches", "on another"], rows, title="")
     if len(results) > 1:
         title = f"\nmean over {len(sequences)} sequences, {args.repeats} run{'s'[: args.repeats > 1]} each"
         rows = [[r.name, *score_cells(r.mean, r.repeats), f"{r.ms_per_frame:.1f}"] for r in results]
@@ -167,72 +179,94 @@ class EvaluatedTracker(Protocol):
 
     has_masks: bool
 
-    def answer(self, bgr: Pixels, stamp_ns: int, first: Box | None, want_mask: bool) -> Answer:
-        """The result for a frame, uint8 [H, W, 3]. ``first``: the box to start from, given with the first
-        frame."""
+    def answers(self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool) -> list[Answer]:
+        """The result of each target for a frame, uint8 [H, W, 3]. ``firsts``: the boxes to start from, given
+        with the first frame."""
         ...
 
 
-Entries = dict[str, Callable[[], AbstractContextManager[EvaluatedTracker]]]
-"""Trackers to evaluate: how to open each, by name."""
+Group = list[Sequence]
+"""Sequences of one video, which are run at once."""
+Entries = dict[str, Callable[[int], AbstractContextManager[EvaluatedTracker]]]
+"""Trackers to evaluate: how to open each for so many targets at once, by name."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One run over one sequence: scores, success curve, and mean time per frame, s."""
+    """One run over one sequence: scores, success curve, mean time per frame, s, and the boxes that were
+    measured [N, 4], else NaN."""
 
     scores: Scores
     curve: NDArray[np.float64]
     seconds_per_frame: float
+    measured: NDArray[np.float64]
 
 
 def one_pass(
     tracker: EvaluatedTracker,
-    sequence: Sequence,
+    group: Group,
     repeat: int,
     progress: Callable[[], object],
     recorder: Recorder | None = None,
-) -> Pass:
-    """Run a tracker over a sequence from its first box.
+) -> list[Pass]:
+    """Run a tracker over one video from the first boxes of one or several sequences: a pass of each.
 
-    ``repeat`` above 0 jitters that box, equally for every tracker. ``recorder`` gets every frame and answer.
+    ``repeat`` above 0 jitters these boxes, equally for every tracker. ``recorder`` gets every frame and the
+    first target's answer.
     """
-    predicted = np.full((len(sequence), 4), np.nan)
-    claimed: NDArray[np.bool_] = np.zeros(len(sequence), bool)
-    overlap_of_masks = []
+    size = len(group), len(group[0])
+    predicted = np.full((*size, 4), np.nan)
+    claimed: NDArray[np.bool_] = np.zeros(size, bool)
+    overlap_of_masks: list[list[float]] = [[] for _ in group]
     spent = 0.0
-    masks = sequence.mask if tracker.has_masks else None
-    first: Box | None = jittered(Box(*sequence.boxes[0]), sequence.name, repeat)
-    for frame in sequence.frames():
+    wants_mask = tracker.has_masks and any(sequence.mask for sequence in group)
+    firsts: list[Box] | None = [jittered(Box(*one.boxes[0]), one.name, repeat) for one in group]
+    for frame in group[0].frames():
         began = time.perf_counter()
-        answer = tracker.answer(frame.bgr, frame.stamp_ns, first, masks is not None)
+        answers = tracker.answers(frame.bgr, frame.stamp_ns, firsts, wants_mask)
         spent += time.perf_counter() - began
-        box, claim, mask = answer[:3]
+        firsts = None
         if recorder is not None:
-            recorder(frame, answer)
-        first = None
-        if box is not None and box.is_finite:
-            predicted[frame.index], claimed[frame.index] = box.xywh(), claim
-        if masks is not None and frame.index > 0:
-            truth = masks(frame.index)
-            if truth.any():
-                overlap_of_masks.append(mask_overlap(truth, np.zeros_like(truth) if mask is None else mask))
-        progress()
-    j = float(np.mean(overlap_of_masks)) if overlap_of_masks else math.nan
-    scored = known_rows(sequence.boxes)
-    scored[0] = False
-    curve = success_curve(overlaps(sequence.boxes, predicted)[scored])
-    return Pass(score(sequence.boxes, predicted, claimed, j), curve, spent / len(sequence))
+            recorder(frame, answers[0])
+        for target, (sequence, (box, claim, mask, _)) in enumerate(zip(group, answers, strict=True)):
+            if box is not None and box.is_finite:
+                predicted[target, frame.index], claimed[target, frame.index] = box.xywh(), claim
+            if sequence.mask is not None and wants_mask and frame.index > 0:
+                truth = sequence.mask(frame.index)
+                if truth.any():
+                    found = np.zeros_like(truth) if mask is None else mask
+                    overlap_of_masks[target].append(mask_overlap(truth, found))
+            progress()
+    passes = []
+    for sequence, boxes, claims, j in zip(group, predicted, claimed, overlap_of_masks, strict=True):
+        scored = known_rows(sequence.boxes)
+        scored[0] = False
+        scores = score(sequence.boxes, boxes, claims, float(np.mean(j)) if j else math.nan)
+        curve = success_curve(overlaps(sequence.boxes, boxes)[scored])
+        measured = np.where(claims[:, None], boxes, np.nan)
+        passes.append(Pass(scores, curve, spent / len(sequence) / len(group), measured))
+    return passes
 
 
-def _recorder(recording: RerunFile | None, entry: str, sequence: Sequence) -> Recorder | None:
+def groups(sequences: Group, together: bool) -> list[list[Sequence]]:
+    """The sequences that are run at once: ``together`` those of one video, else each alone. Raises InputError
+    when those of a video differ in length."""
+    by_video: dict[str, list[Sequence]] = {}
+    for one in sequences:
+        by_video.setdefault(one.video, []).append(one)
+        if len(one) != len(by_video[one.video][0]):
+            raise InputError(f"the targets of {one.video} have boxes for different numbers of frames")
+    return list(by_video.values()) if together else [[one] for one in sequences]
+
+
+def _recorder(recording: RerunFile | None, entry: str, group: Group) -> Recorder | None:
     if recording is None:
         return None
 
     def record(frame: VideoFrame, answer: Answer) -> None:
         if answer.track is not None:
-            part, truth = f"{entry} {sequence.name}", sequence.boxes[frame.index].tolist()
-            recording.write(frame.bgr, answer.track, part=part, truth=truth)
+            part, truth = f"{entry} {group[0].name}", group[0].boxes[frame.index].tolist()
+            recording.write(frame.bgr, {0: (answer.track, None)}, part=part, truth=truth)
 
     return record
 
@@ -256,9 +290,23 @@ class Result:
 
     name: str
     passes: dict[str, list[Pass]] = field(default_factory=dict)
+    sequences: dict[str, Sequence] = field(default_factory=dict)
 
     def add(self, sequence: Sequence, one: Pass) -> None:
+        self.sequences[sequence.name] = sequence
         self.passes.setdefault(sequence.name, []).append(one)
+
+    @property
+    def identities(self) -> dict[str, Identities]:
+        """By video with several targets; sums over the repeats."""
+        found = {}
+        for group in groups(list(self.sequences.values()), together=True):
+            if len(group) > 1:
+                truths = np.stack([one.boxes for one in group])
+                runs = zip(*(self.passes[one.name] for one in group), strict=True)
+                kept = [identities(truths, np.stack([one.measured for one in run])) for run in runs]
+                found[group[0].video] = Identities(*(sum(column) for column in zip(*kept, strict=True)))
+        return found
 
     def of(self, name: str) -> Scores:
         """Mean over the repeats of one sequence."""
@@ -305,6 +353,7 @@ class Result:
             "ms_per_frame": self.ms_per_frame,
             "mean": _known(asdict(self.mean)),
             "spread": _known(spread(self.repeats)),
+            "identities": {video: found._asdict() for video, found in self.identities.items()},
             "success_thresholds": SUCCESS_THRESHOLDS.tolist(),
             "success": self.curve.tolist(),
             "sequences": {
@@ -345,23 +394,29 @@ class OwnTracker:
 
     has_masks = True
 
-    def __init__(self, tracker: Tracker) -> None:
-        self._tracker = tracker
+    def __init__(self, targets: TargetSet) -> None:
+        self._targets = targets
 
-    def answer(self, bgr: Pixels, stamp_ns: int, first: Box | None, want_mask: bool) -> Answer:
-        prompt = None if first is None else Prompt(box=first)
-        track = self._tracker.step(Frame(Image.from_array(bgr), stamp_ns), prompt)
-        mask = self._tracker.mask() if want_mask else None
-        return Answer(track.box, track.measured, None if mask is None else mask > 0, track)
+    def answers(self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool) -> list[Answer]:
+        if firsts is not None:
+            self._targets.clear()
+        prompts = {number: (Prompt(box=box), False) for number, box in enumerate(firsts or ())}
+        found: dict[int, Answer] = {}
+        for target_id, track, tracker in self._targets.step(Frame(Image.from_array(bgr), stamp_ns), prompts):
+            mask = tracker.mask() if want_mask else None
+            found[target_id] = Answer(track.box, track.measured, None if mask is None else mask > 0, track)
+        return [found[target_id] for target_id in sorted(found)]
 
 
 @contextmanager
 def _opened(
-    bundle: Path | None, args: argparse.Namespace, config: TrackerConfig
+    bundle: Path | None, args: argparse.Namespace, config: TrackerConfig, max_targets: int
 ) -> Iterator[EvaluatedTracker]:
-    opened = open_pipeline(bundle, args.backend, args.threads, precision=args.precision)
+    opened = open_pipeline(
+        bundle, args.backend, args.threads, precision=args.precision, max_targets=max_targets
+    )
     with closing(opened) as pipeline:
-        yield OwnTracker(open_tracker(pipeline, config))
+        yield OwnTracker(open_targets(pipeline, config))
 
 
 def _plot(path: Path, results: list[Result], sequences: int) -> None:

@@ -7,13 +7,14 @@ and an infinite centre error.
 Sources: success and precision curves, Wu, Lim and Yang, "Object Tracking Benchmark", PAMI 2015; normalised
 precision, Muller et al., "TrackingNet", ECCV 2018; average overlap, Huang, Zhao and Huang, "GOT-10k", PAMI
 2019; J, Perazzi et al., "A Benchmark Dataset and Evaluation Methodology for Video Object Segmentation", CVPR
-2016.
+2016; id switches, Bernardin and Stiefelhagen, "Evaluating Multiple Object Tracking Performance", 2008.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ SUCCESS_THRESHOLDS = np.linspace(0.0, 1.0, 21, dtype=np.float64)
 NORMALISED_THRESHOLDS = np.linspace(0.0, 0.5, 51, dtype=np.float64)
 PRECISION_PX = 20.0
 FALSE_CLAIM_IOU = 0.1
+MATCH_IOU = 0.5
+"""Overlap from which a box is on an object, for id switches."""
 
 Boxes = NDArray[np.float64]
 
@@ -74,6 +77,37 @@ def score(
         false_claims=float(wrong[1:].mean()),
         frames=int(scored.sum()),
     )
+
+
+class Identities(NamedTuple):
+    """Of the targets of one video: id ``switches`` (an object's box is another target's than before), and
+    the targets that are on ``another``'s object when their box was last on any."""
+
+    targets: int
+    switches: int
+    another: int
+
+
+def identities(truths: Boxes, answers: Boxes) -> Identities:
+    """Compare boxes [T, N, 4] of T targets with the truth [T, N, 4] of the objects they were started on.
+
+    A box matches an object from `MATCH_IOU` on, each one at most; a pair that matched before goes first, then
+    the greatest overlap. Boxes that were not measured are NaN.
+    """
+    count, switches = len(truths), 0
+    matched, last_on = {one: one for one in range(count)}, list(range(count))
+    for truth, answer in zip(truths.swapaxes(0, 1), answers.swapaxes(0, 1), strict=True):
+        iou = np.stack([overlaps(np.broadcast_to(one, answer.shape), answer) for one in truth])
+        for target in np.flatnonzero((iou >= MATCH_IOU).any(axis=0)).tolist():
+            last_on[target] = int(iou[:, target].argmax())
+        now: dict[int, int] = {}
+        pairs = [(int(o), int(a)) for o, a in np.argwhere(iou >= MATCH_IOU)]
+        for one, target in sorted(pairs, key=lambda pair: (matched[pair[0]] != pair[1], -iou[pair])):
+            if one not in now and target not in now.values():
+                now[one] = target
+        switches += sum(matched[one] != target for one, target in now.items())
+        matched |= now
+    return Identities(count, switches, sum(on != target for target, on in enumerate(last_on)))
 
 
 def known_rows(boxes: Boxes) -> NDArray[np.bool_]:

@@ -57,6 +57,11 @@ class Sequence:
     def __len__(self) -> int:
         return len(self.boxes)
 
+    @property
+    def video(self) -> str:
+        """The name without the target's number: that of its video."""
+        return self.name.partition("#")[0]
+
     def frames(self) -> Iterator[VideoFrame]:
         """Yield as many frames as there are boxes. Raises InputError when the video is shorter."""
         count = 0
@@ -97,7 +102,10 @@ def folders_read(folder: Path) -> list[Path]:
 
 def _read(folder: Path) -> list[Sequence]:
     if (folder / "boxes.csv").is_file():
-        return [read_own(folder)]
+        others = sorted(folder.glob("boxes_*.csv"), key=lambda p: natural_key(p.name))
+        if not others:
+            return [read_own(folder)]
+        return [read_own(folder, path) for path in [folder / "boxes.csv", *others]]
     if (folder / "JPEGImages").is_dir() and (folder / "Annotations").is_dir():
         return read_davis(folder)
     if (folder / "img").is_dir() and _otb_truths(folder):
@@ -105,31 +113,32 @@ def _read(folder: Path) -> list[Sequence]:
     parents = [parent.name for parent in folder.parents]
     if "JPEGImages" in parents and image_files(folder):  # one sequence of a DAVIS tree
         root = folder.parents[parents.index("JPEGImages") + 1]
-        return [s for s in read_davis(root) if s.name.partition("#")[0] == folder.name]
+        return [s for s in read_davis(root) if s.video == folder.name]
     return []
 
 
-def read_own(folder: Path) -> Sequence:
+def read_own(folder: Path, table: Path | None = None) -> Sequence:
     """Read the package's format.
 
     video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and optionally masks.npz (``shape`` [N, H, W] and
-    ``bits``, a row of ``np.packbits`` per frame).
+    ``bits``, a row of ``np.packbits`` per frame). ``table``: boxes.csv, or boxes_2.csv and so on of further
+    targets, without masks; the sequences are then called ``name#1``, ``name#2``, ...
     """
-    with (folder / "boxes.csv").open(newline="") as file:
+    path = table or folder / "boxes.csv"
+    with path.open(newline="") as file:
         try:
             boxes = np.array([[float(row[k]) for k in "xywh"] for row in csv.DictReader(file)], np.float64)
         except (KeyError, TypeError, ValueError):
-            raise InputError(
-                f"{folder / 'boxes.csv'} is not a table with the columns frame,x,y,w,h"
-            ) from None
+            raise InputError(f"{path} is not a table with the columns frame,x,y,w,h") from None
     video = folder / "video.mp4"
     if not video.is_file():
         raise InputError(f"{video} is missing beside boxes.csv")
+    number = path.stem.partition("_")[2]
     return Sequence(
-        folder.name,
+        folder.name if table is None else f"{folder.name}#{number or 1}",
         boxes.reshape(-1, 4),
         lambda: open_video(video).frames(),
-        _packed_masks(folder / "masks.npz", len(boxes)),
+        None if number else _packed_masks(folder / "masks.npz", len(boxes)),
     )
 
 
