@@ -42,6 +42,8 @@ TRANSPORTS = {
     "foxglove": Transport("foxglove_msgs/msg/CompressedVideo", "/foxglove", 30, "timestamp"),
 }
 BY_TYPE = {transport.message_type: name for name, transport in TRANSPORTS.items()}
+# This package's own camera node, which is there before its stream is.
+CAMERA_NODE = "efftam_camera"
 # Most publishers or topics listed in one message.
 MOST_NAMED = 3
 # How long the old subscription is kept while the new one has delivered nothing, s.
@@ -191,6 +193,8 @@ class ImageInput:
             )
         if have_come:
             return f"the publisher of {self.topic} ({self._named(offered)}) is there and sends nothing"
+        if {info.node_name for info in offered} == {CAMERA_NODE}:
+            return f"no image of {CAMERA_NODE} has arrived: its log says if it waits for its stream"
         # Only where images are lost.
         from efftam_ros.ros.common.large_images import large_image_remedy
 
@@ -233,10 +237,10 @@ class ImageInput:
 
     @staticmethod
     def _named(found: list[Any]) -> str:
-        named = [
-            f"{shown(info.node_name)[1:-1]}: {'reliable' if _is_reliable(info) else 'best effort'}"
-            for info in found[:MOST_NAMED]
-        ]
+        named = []
+        for info in found[:MOST_NAMED]:
+            name = "name not known yet" if info.node_name == UNKNOWN_NODE else shown(info.node_name)[1:-1]
+            named.append(f"{name}: {'reliable' if _is_reliable(info) else 'best effort'}")
         return ", ".join(named) + (", ..." if len(found) > MOST_NAMED else "")
 
     def _choose_topic(self) -> str:
