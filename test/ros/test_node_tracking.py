@@ -449,7 +449,7 @@ def test_images_that_are_all_refused_are_not_said_to_be_missing(tracker):
     assert not stale.valid
     assert "no image could be used for" in stale.reason
     assert "no_such_encoding" in stale.reason
-    assert "sends nothing" not in peer.process.output[said:]
+    assert "nothing arrives from it" not in peer.process.output[said:]
 
 
 def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(tracker):

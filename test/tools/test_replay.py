@@ -27,7 +27,15 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.bags import IMAGE_TYPES, message_folder, open_typestore, writing
+from efftam_ros.interop.bags import (
+    IMAGE_TYPES,
+    choose_topic,
+    count_of,
+    message_folder,
+    open_typestore,
+    reading,
+    writing,
+)
 from efftam_ros.tools.cli import main
 
 PERIOD_NS = 100_000_000
@@ -104,6 +112,8 @@ def test_a_bag_whose_metadata_names_other_qos_than_its_file_is_read(tmp_path: Pa
 
 def test_all_channels_of_a_topic_are_read_from_a_lone_mcap(tmp_path: Path) -> None:
     (lone,) = write_channels(tmp_path / "in", None, QOS).glob("*.mcap")
+    with reading(lone) as reader:
+        assert count_of(reader, choose_topic(reader, None)) == 6
     assert replay(lone, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
     assert stamps(read_messages(tmp_path / "out", "/bbox")) == [stamp(i) for i in range(6)]
 

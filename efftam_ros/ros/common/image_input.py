@@ -42,8 +42,6 @@ TRANSPORTS = {
     "foxglove": Transport("foxglove_msgs/msg/CompressedVideo", "/foxglove", 30, "timestamp"),
 }
 BY_TYPE = {transport.message_type: name for name, transport in TRANSPORTS.items()}
-# This package's own camera node, which is there before its stream is.
-CAMERA_NODE = "efftam_camera"
 # Most publishers or topics listed in one message.
 MOST_NAMED = 3
 # How long the old subscription is kept while the new one has delivered nothing, s.
@@ -192,12 +190,13 @@ class ImageInput:
                 " nothing arrives; set image_reliability to auto"
             )
         if have_come:
-            return f"the publisher of {self.topic} ({self._named(offered)}) is there and sends nothing"
+            named = self._named(offered)
+            return f"the publisher of {self.topic} ({named}) is there, and nothing arrives from it"
+        # Only where images are lost.
+        from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
+
         if {info.node_name for info in offered} == {CAMERA_NODE}:
             return f"no image of {CAMERA_NODE} has arrived: its log says if it waits for its stream"
-        # Only where images are lost.
-        from efftam_ros.ros.common.large_images import large_image_remedy
-
         return (
             f"{self.topic} is published ({self._named(offered)}) and nothing arrives: the camera sends"
             f" nothing, or all is lost on the way; {large_image_remedy(is_reliable)}"
