@@ -106,6 +106,14 @@ def test_the_latency_is_taken_off_the_stamps(heard, processes):
     assert time.time_ns() - stamp_ns(images[0].header.stamp) > 5 * 10**9
 
 
+def test_a_file_that_is_no_video_is_an_error_that_names_it(heard, processes, tmp_path):
+    peer, *_ = heard
+    file = tmp_path / "notes.mp4"
+    file.write_bytes(b"flight of Monday" * 100)
+    processes(command(peer.namespace, f"stream:={file}", "diagnostics_period:=0.2"))
+    peer.wait(lambda: said(peer, f"camera {file} gives no images", DiagnosticStatus.ERROR), "the error")
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
