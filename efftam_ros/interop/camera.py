@@ -244,9 +244,7 @@ class Camera:
         self.decoder = f"{context.name}, {'hardware' if context.is_hwaccel else 'software'}"
         clock = _ArrivalClock()
         began_ns: int | None = None
-        # What was read to find out what the stream is comes at once: it is decoded, but has no delay to
-        # learn from.
-        is_level, before = bool(container.duration), None
+        backlog = None if container.duration else _Backlog()
         for packet in container.demux(stream):
             arrived_ns = time.monotonic_ns()
             self.damaged += packet.is_corrupt
@@ -262,8 +260,7 @@ class Camera:
                     began_ns = arrived_ns - own_ns if began_ns is None else began_ns
                     self._stop.wait((began_ns + own_ns - time.monotonic_ns()) / NS)
                     arrived_ns = time.monotonic_ns()
-                if not is_level:
-                    is_level, before = _is_level(before, own_ns, arrived_ns), (own_ns, arrived_ns)
+                if backlog is not None and not backlog.is_over(own_ns, arrived_ns):
                     continue
                 self._put((next(indices), self._system_ns(clock.stamp_ns(own_ns, arrived_ns)), frame))
             if self._stop.is_set():
@@ -282,11 +279,26 @@ class Camera:
         return steady_ns + self._offset_ns
 
 
-def _is_level(before: tuple[int | None, int] | None, own_ns: int | None, arrived_ns: int) -> bool:
-    """Whether an image took at least half of its own time to arrive after the one before."""
-    if before is None:
-        return False
-    return own_ns is None or before[0] is None or arrived_ns - before[1] >= (own_ns - before[0]) / 2
+class _Backlog:
+    """What was read to find out what a stream is comes at once, so no delay is learnt from it.
+
+    It is over once this many images in a row took at least half of their own time to arrive after the one
+    before; a single one may have waited for a busy processor.
+    """
+
+    IN_A_ROW = 3
+
+    def __init__(self) -> None:
+        self._before: tuple[int | None, int] | None = None
+        self._count = 0
+
+    def is_over(self, own_ns: int | None, arrived_ns: int) -> bool:
+        if self._before is not None and self._count < self.IN_A_ROW:
+            own_before_ns, arrived_before_ns = self._before
+            own_step_ns = 0 if own_ns is None or own_before_ns is None else own_ns - own_before_ns
+            self._count = self._count + 1 if arrived_ns - arrived_before_ns >= own_step_ns / 2 else 0
+        self._before = own_ns, arrived_ns
+        return self._count >= self.IN_A_ROW
 
 
 class _ArrivalClock:

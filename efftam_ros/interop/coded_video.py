@@ -56,7 +56,6 @@ class VideoDecoder:
         if codec != self._codec:
             self._codec, self._context, self._is_started = codec, av.CodecContext.create(codec, "r"), False
             # Threads by frame, or a wait for frames in another order, would delay images.
-            self._context.thread_type = "SLICE"
             self._context.flags |= av.codec.context.Flags.low_delay
         packet = av.Packet(bytes(message.data))
         self._count += 1

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import closing
 from itertools import islice, pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from free_ports import free_port
 from support.streams import lossy_relay, rtsp_server, sender
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.camera import Camera, CameraOptions, _ArrivalClock, is_live
+from efftam_ros.interop.camera import Camera, CameraOptions, _ArrivalClock, _Backlog, is_live
 from efftam_ros.interop.video import NS
 
 FIRST_WAIT_S = 30.0
@@ -52,8 +53,10 @@ def test_mpeg_ts_over_udp_gives_images_with_the_senders_times(codec):
     first, last = frames[0], frames[-1]
     grey = (float(last.bgr.mean()) - float(first.bgr.mean())) % 200
     assert grey == pytest.approx((last.index - first.index) % 200, abs=4)
-    shortest = min(b.stamp_ns - a.stamp_ns for a, b in pairwise(frames) if b.index == a.index + 1)
-    assert shortest > 5 * MS
+    steps = [b.stamp_ns - a.stamp_ns for a, b in pairwise(frames) if b.index == a.index + 1]
+    assert min(steps) > 5 * MS
+    # The sender's period; arrivals are farther apart, by the time that it takes to encode.
+    assert np.median(steps) == pytest.approx(NS / 30, abs=0.1 * MS)
     assert abs(frames[-1].stamp_ns - time.time_ns()) < 60 * NS
     assert all(f.bgr.flags.c_contiguous and f.bgr.dtype == np.uint8 for f in frames)
 
@@ -151,12 +154,30 @@ def test_a_hardware_decoder_that_is_not_there_is_refused_by_its_name():
         Camera("udp://127.0.0.1:9", None, CameraOptions(hardware_decoder="abacus"))
 
 
+def test_what_comes_at_once_at_the_start_is_left_out_also_on_a_busy_machine():
+    arrivals = [i * MS for i in range(10)] + [(40 + i) * MS for i in range(5)]
+    arrivals += [arrivals[-1] + (i + 1) * 33 * MS for i in range(10)]
+    backlog = _Backlog()
+    used = [backlog.is_over(i * 33 * MS, arrived) for i, arrived in enumerate(arrivals)]
+    assert used == 17 * [False] + 8 * [True]
+
+
 def test_jitter_of_the_network_does_not_move_stamps():
     clock, rng = _ArrivalClock(), np.random.default_rng(1)
     delays = rng.exponential(20 * MS, 300).astype(int)
     delays[0] = 0
     stamps = [clock.stamp_ns(i * 33 * MS, i * 33 * MS + 7 * NS + int(d)) for i, d in enumerate(delays)]
     assert {b - a for a, b in pairwise(stamps[:250])} == {33 * MS}
+
+
+def test_stamps_follow_the_systems_clock_only_when_it_is_set(monkeypatch):
+    clock = SimpleNamespace(time_ns=lambda: 1000 * NS, monotonic_ns=lambda: 0)
+    monkeypatch.setattr("efftam_ros.interop.camera.time", clock)
+    camera = SimpleNamespace(_offset_ns=1000 * NS)
+    clock.time_ns = lambda: 1000 * NS + 50 * MS
+    assert Camera._system_ns(camera, NS) == 1001 * NS
+    clock.time_ns = lambda: 5000 * NS
+    assert Camera._system_ns(camera, NS) == 5001 * NS
 
 
 def test_stamps_follow_a_stream_whose_clock_is_set_or_drifts():

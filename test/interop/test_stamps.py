@@ -40,6 +40,11 @@ def test_one_wrong_stamp_is_withheld_and_the_next_images_are_used(off: int, word
     assert all(taken(guard, steady(20, 21)))
 
 
+def test_a_stamp_less_than_a_quarter_of_a_second_ahead_is_used() -> None:
+    ahead = [(stamp + 200 * MS, arrived) for stamp, arrived in steady(1, 20)]
+    assert all(taken(StampGuard(), steady(20) + ahead + steady(20, 30)))
+
+
 @pytest.mark.parametrize("off", [3600_000 * MS, -600 * MS, -14_000 * MS])
 def test_a_clock_that_was_set_is_followed_from_the_second_image_on(off: int) -> None:
     guard = StampGuard()

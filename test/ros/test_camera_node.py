@@ -8,7 +8,7 @@ import time
 
 import pytest
 from free_ports import free_port
-from support.streams import sender
+from support.streams import lossy_relay, sender
 
 rclpy = pytest.importorskip("rclpy", reason="ROS 2 is not installed; scripts/setup_env brings it")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built; scripts/setup_env builds them")
@@ -88,6 +88,15 @@ def test_a_stream_becomes_images_with_calibration_and_ends_in_order(heard, proce
     assert "Traceback" not in process.output
 
 
+def test_a_stream_that_loses_packets_is_told(heard, processes):
+    peer, images, _ = heard
+    port, relayed = free_port(), free_port()
+    processes(command(peer.namespace, f"stream:=udp://127.0.0.1:{relayed}", "diagnostics_period:=0.2"))
+    with lossy_relay(port, relayed, every=20), sender(port, size="640x480"):
+        peer.wait(lambda: said(peer, "come damaged: images are torn", DiagnosticStatus.WARN), "the damage")
+        peer.wait(lambda: len(images) > 10, "images all the same")
+
+
 def test_the_latency_is_taken_off_the_stamps(heard, processes):
     peer, images, _ = heard
     port = free_port()
@@ -95,6 +104,14 @@ def test_the_latency_is_taken_off_the_stamps(heard, processes):
     with sender(port):
         peer.wait(lambda: images, "an image")
     assert time.time_ns() - stamp_ns(images[0].header.stamp) > 5 * 10**9
+
+
+def test_a_file_that_is_no_video_is_an_error_that_names_it(heard, processes, tmp_path):
+    peer, *_ = heard
+    file = tmp_path / "notes.mp4"
+    file.write_bytes(b"flight of Monday" * 100)
+    processes(command(peer.namespace, f"stream:={file}", "diagnostics_period:=0.2"))
+    peer.wait(lambda: said(peer, f"camera {file} gives no images", DiagnosticStatus.ERROR), "the error")
 
 
 @pytest.mark.parametrize(

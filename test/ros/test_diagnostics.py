@@ -214,6 +214,31 @@ def test_heavy_loss_on_the_way_names_the_profile():
     assert "config/fastdds_images.xml" in verdict.message
 
 
+def test_what_our_own_camera_does_not_get_is_its_streams_loss_and_no_want_of_a_profile():
+    statistics = running(90, keep=lambda i: i % 3)
+    said = {}
+    for publishers in ("efftam_camera: reliable", "driver: reliable", "efftam_camera: reliable, x: reliable"):
+        statistics.input_seen({"image publishers": publishers, "image reliability": "reliable"}, "")
+        said[publishers] = statistics.loss(100.0)
+        assert "% of the images are lost on the way" in said[publishers]
+    own, driver, both = said.values()
+    assert "see the diagnostics of efftam_camera" in own
+    assert "fastdds" not in own
+    assert driver == both
+    assert "fastdds_images.xml" in driver
+
+
+@pytest.mark.parametrize(("publishers", "silence_s"), [("", 0.3), ("camera: reliable", 2.5)])
+def test_loss_of_before_does_not_explain_a_camera_that_has_stopped(publishers, silence_s):
+    statistics = running(90, keep=lambda i: i % 3)
+    statistics.input_seen({"image publishers": "camera: reliable"}, "")
+    assert "lost on the way" in statistics.verdict(100.0, ACTIVE, 0.25).message
+    statistics.input_seen({"image publishers": publishers}, "nothing publishes /image any more")
+    verdict = statistics.verdict(100.0 + silence_s, ACTIVE, 0.25)
+    assert verdict.message.endswith("(image_timeout): nothing publishes /image any more")
+    assert statistics.loss(100.0 + silence_s) == ""
+
+
 def test_a_shared_topic_is_told_until_it_is_not_shared_any_more():
     """Publishers are looked at once a second, and diagnostics may be published ten times as often."""
     statistics = running()

@@ -16,9 +16,10 @@ import cv2
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus
 from efftam_ros.msg import BoundingBox
+from free_ports import free_port
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_helpers import box_of, box_selection, image_message, new_namespace, stamp_of, tracker_command
+from ros_helpers import ROOT, box_of, box_selection, image_message, new_namespace, stamp_of, tracker_command
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from efftam_ros.core.geometry import iou
@@ -197,10 +198,15 @@ def test_when_every_image_is_refused_the_refusal_is_said_everywhere(alone):
     assert "image stamp is zero" in peer.process.output
 
 
-def test_a_camera_that_sends_nothing_is_named_with_the_profile(alone):
+def test_a_camera_that_sends_nothing_is_named_with_the_profile_and_our_own_with_its_log(alone, processes):
     peer = alone()
-    camera(peer, RELIABLE)
+    silent = camera(peer, RELIABLE)
     says(peer, "is published (peer: reliable) and nothing arrives", "fastdds_images.xml", "camera driver")
+    peer.node.destroy_publisher(silent)
+    command = [sys.executable, str(ROOT / "scripts" / "efftam_camera"), "--ros-args", "-r"]
+    processes([*command, f"__ns:=/{peer.namespace}", "-p", f"stream:=udp://127.0.0.1:{free_port()}"])
+    status = says(peer, "no image of efftam_camera has arrived", "its log says if it waits for its stream")
+    assert "fastdds" not in status.message
 
 
 def test_two_cameras_on_one_topic_are_named_as_the_cause_and_not_called_loss(alone):

@@ -19,8 +19,11 @@ from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
 from ros_helpers import box_of, box_selection, image_message, stamp_of
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
+from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.types import Track, TrackState
 from efftam_ros.interop.messages import fill_image, stamp_ns
+from efftam_ros.ros.tracker.session import state_after
 
 pytestmark = pytest.mark.ros
 
@@ -396,6 +399,25 @@ def test_the_states_of_a_camera_that_died_follow_the_clock(tracker):
     assert "COASTING -> LOST: no image for" in peer.process.output
 
 
+@pytest.mark.parametrize(
+    ("state", "age_s", "silence_s", "after"),
+    [
+        (TrackState.TRACKING, 0.0, 0.3, TrackState.COASTING),
+        (TrackState.TRACKING, 0.0, 1.9, TrackState.COASTING),
+        (TrackState.TRACKING, 0.0, 2.1, TrackState.LOST),
+        (TrackState.COASTING, 0.8, 0.1, TrackState.COASTING),
+        (TrackState.COASTING, 0.8, 0.3, TrackState.LOST),
+        (TrackState.LOST, 9.0, 0.1, TrackState.LOST),
+        (TrackState.IDLE, 0.0, 9.0, TrackState.IDLE),
+    ],
+)
+def test_without_images_a_missed_target_is_lost_after_lost_after_one_that_was_seen_after_max_gap(
+    state, age_s, silence_s, after
+):
+    config = TrackerConfig(lost_after=1.0, max_gap=2.0)
+    assert state_after(Track(0, state, age_s=age_s), silence_s, config) is after
+
+
 def test_a_camera_that_was_stopped_is_not_said_to_lose_images(tracker):
     peer = tracker("-p", "diagnostics_period:=0.1")
     for i in range(20):
@@ -427,7 +449,7 @@ def test_images_that_are_all_refused_are_not_said_to_be_missing(tracker):
     assert not stale.valid
     assert "no image could be used for" in stale.reason
     assert "no_such_encoding" in stale.reason
-    assert "sends nothing" not in peer.process.output[said:]
+    assert "nothing arrives from it" not in peer.process.output[said:]
 
 
 def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(tracker):
@@ -552,6 +574,7 @@ def test_compressed_images_are_tracked_and_broken_ones_refused(tracker):
 
     peer = tracker(
         *("-p", "image_transport:=compressed", "-p", "image_timeout:=20.0", "-p", "diagnostics_period:=0.1"),
+        *("-p", "image_range:='7000,9000'"),
         peer={"image_type": CompressedImage},
         warm_up=lambda stamp: compressed(0, stamp=stamp),
     )
@@ -561,6 +584,13 @@ def test_compressed_images_are_tracked_and_broken_ones_refused(tracker):
     _, values = peer.diagnosis(lambda s, v: v["images refused"] == "1", "one image refused")
     assert "the JPEG is truncated" in values["last refused image"]
     assert iou(box_of(peer.send(compressed(2))), bright_box(2)) > 0.8
+    thermal = (7500 + cv2.cvtColor(scene(3), cv2.COLOR_BGR2GRAY) * (600 / 255)).round().astype(np.uint16)
+    message = compressed(3)
+    message.format, message.data = "16UC1; png compressed", cv2.imencode(".png", thermal)[1].tobytes()
+    peer.send(message)
+    peer.diagnosis(
+        lambda s, v: v.get("range of 16-bit images") == "7000 to 9000 (fixed)", "the range of 16-bit images"
+    )
 
 
 def test_velocity_message_numbers_are_those_of_the_package():

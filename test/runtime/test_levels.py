@@ -53,6 +53,15 @@ def test_a_shutter_image_moves_the_range_little_and_the_scene_comes_back() -> No
     assert np.abs(after.astype(int) - before).max() < 15
 
 
+def test_a_hot_object_that_enters_does_not_darken_the_rest_at_once() -> None:
+    levels, hot = Levels(), thermal(7500, 8100)
+    hot[:20, :20] = 12000  # 2 % of the image
+    before = levels.reduced(thermal(7500, 8100), S).astype(int)
+    first = levels.reduced(hot, S + S // 30).astype(int)
+    assert 0 < (before - first)[60:].max() < 80
+    assert (before - levels.reduced(hot, 4 * S))[60:].max() > 100
+
+
 def test_a_wider_range_is_followed_within_seconds() -> None:
     levels = Levels()
     levels.reduced(thermal(7500, 8100), S)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import av
 import bag_helpers
+import cv2
 import numpy as np
 import pytest
 from bag_helpers import (
@@ -26,7 +27,15 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.bags import IMAGE_TYPES, message_folder, open_typestore, writing
+from efftam_ros.interop.bags import (
+    IMAGE_TYPES,
+    choose_topic,
+    count_of,
+    message_folder,
+    open_typestore,
+    reading,
+    writing,
+)
 from efftam_ros.tools.cli import main
 
 PERIOD_NS = 100_000_000
@@ -103,8 +112,25 @@ def test_a_bag_whose_metadata_names_other_qos_than_its_file_is_read(tmp_path: Pa
 
 def test_all_channels_of_a_topic_are_read_from_a_lone_mcap(tmp_path: Path) -> None:
     (lone,) = write_channels(tmp_path / "in", None, QOS).glob("*.mcap")
+    with reading(lone) as reader:
+        assert count_of(reader, choose_topic(reader, None)) == 6
     assert replay(lone, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
     assert stamps(read_messages(tmp_path / "out", "/bbox")) == [stamp(i) for i in range(6)]
+
+
+def test_16_bit_images_are_followed_and_a_range_that_hides_the_target_is_told(tmp_path: Path, capsys):
+    images = camera(6)
+    for i, picture in enumerate(pictures(6)):
+        wide = (7500 + cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY) * (600 / 255)).round().astype("<u2")
+        fields = {"encoding": "mono16", "step": 320, "data": wide.view(np.uint8).reshape(-1)}
+        images[i] = ("/image", recorded(i), image(picture, stamp(i), **fields))
+    bag = write_bag(tmp_path / "in", images)
+    box = ("--box", "40,30,24,24")
+    assert replay(bag, *box, "--out", tmp_path / "auto") == 0
+    assert states(tmp_path / "auto")[2:] == 4 * [TrackState.TRACKING]
+    assert capsys.readouterr().err == ""
+    replay(bag, *box, "--range", "0,65535", "--out", tmp_path / "fixed")
+    assert "grey levels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("off_ns", [3_000_000_000, -300_000_000])

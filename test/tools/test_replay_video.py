@@ -10,7 +10,8 @@ import pytest
 from bag_helpers import START_NS, TYPES, header, read_messages, stamps, write_bag
 from tools_helpers import square_picture
 
-from efftam_ros.interop.coded_video import FFMPEG_TYPE, FOXGLOVE_TYPE
+from efftam_ros.core.errors import InputError
+from efftam_ros.interop.coded_video import FFMPEG_TYPE, FOXGLOVE_TYPE, VideoDecoder
 from efftam_ros.tools.cli import main
 
 PERIOD_NS = 100_000_000
@@ -18,9 +19,13 @@ CODECS = {"h264": "libx264", "h265": "libx265"}
 FRAMES, GROUP = 12, 6
 
 
-def packets(codec: str, b_frames: int = 0) -> list[bytes]:
+def packets(codec: str, b_frames: int = 0, scale: int = 1) -> list[bytes]:
     """A square that moves, one packet per image, a key frame every `GROUP` images."""
-    first = square_picture(40, 30)
+
+    def picture(i: int) -> np.ndarray:
+        return square_picture(40 + 3 * i, 30 + 2 * i).repeat(scale, axis=0).repeat(scale, axis=1)
+
+    first = picture(0)
     encoder = av.CodecContext.create(CODECS[codec], "w")
     encoder.width, encoder.height, encoder.pix_fmt = first.shape[1], first.shape[0], "yuv420p"
     encoder.framerate = 10
@@ -29,7 +34,7 @@ def packets(codec: str, b_frames: int = 0) -> list[bytes]:
     encoder.options = {"crf": "10", "g": str(GROUP), "bf": str(b_frames), "x265-params": x265} | tune
     made = []
     for i in range(FRAMES):
-        frame = av.VideoFrame.from_ndarray(square_picture(40 + 3 * i, 30 + 2 * i), "bgr24")
+        frame = av.VideoFrame.from_ndarray(picture(i), "bgr24")
         frame.pts = i
         made += encoder.encode(frame)
     return [bytes(packet) for packet in [*made, *encoder.encode(None)]]
@@ -91,6 +96,42 @@ def test_a_video_that_begins_between_key_frames_waits_for_the_next_and_says_so(
     said = capsys.readouterr()
     assert "video waits for a key frame" in said.err
     assert "4 images not used" in said.out
+
+
+@pytest.mark.parametrize("codec", ["h264", "h265"])
+def test_packets_that_are_lost_or_damaged_cost_their_images_alone(tmp_path: Path, codec: str, capsys):
+    """The next key frame ends what they cause."""
+    coded = packets(codec)
+    coded[3] = b"no video"
+    rows = [(i, START_NS + i * PERIOD_NS, data) for i, data in enumerate(coded) if i != 8]
+    bag = write_bag(tmp_path / "bag", [("/video", t, message(FFMPEG_TYPE, codec, d, t)) for _, t, d in rows])
+    out = tmp_path / "out"
+    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
+    assert {0, 1, 2, GROUP, GROUP + 1} <= {
+        (t - START_NS) // PERIOD_NS for t in stamps(read_messages(out, "/bbox"))
+    }
+    said = capsys.readouterr()
+    assert "image can't be decoded" in said.err
+    assert "packets are lost" in said.err
+    assert "images not used" in said.out
+
+
+def test_after_a_pause_a_stream_of_another_size_goes_on(tmp_path: Path):
+    """As a camera that was started anew sends it, on the same topic."""
+    rows = [(START_NS + i * PERIOD_NS, data) for i, data in enumerate(packets("h264"))]
+    rows += [(t + 60 * PERIOD_NS, data) for (t, _), data in zip(rows, packets("h264", scale=2), strict=True)]
+    bag = write_bag(tmp_path / "bag", [("/video", t, message(FOXGLOVE_TYPE, "h264", d, t)) for t, d in rows])
+    out = tmp_path / "out"
+    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
+    sizes = [(box.image_width, box.image_height) for box in read_messages(out, "/bbox")]
+    assert sizes == FRAMES * [(160, 120)] + FRAMES * [(320, 240)]
+
+
+def test_images_of_too_many_pixels_are_refused():
+    _, made = message(FOXGLOVE_TYPE, "h264", packets("h264")[0], START_NS)
+    assert VideoDecoder().decode(made, 160 * 120).width == 160
+    with pytest.raises(InputError, match="160 x 120"):
+        VideoDecoder().decode(made, 160 * 120 - 1)
 
 
 def test_b_frames_are_refused_with_their_remedy(tmp_path: Path, capsys):

@@ -115,6 +115,7 @@ class CameraNode(Node):
         self._worker: threading.Thread | None = None
         self._moments_s: deque[float] = deque(maxlen=RATE_IMAGES)  # of publishing, steady clock
         self._size = (0, 0)
+        self._damaged = 0  # packets by the last report
         self._fault = self._said = ""
 
     def start(self) -> None:
@@ -194,6 +195,12 @@ class CameraNode(Node):
             return DiagnosticStatus.WARN, (
                 f"no camera_info: the images have {self._size[0]}x{self._size[1]} px,"
                 f" {self._config.calibration} is for {info.width}x{info.height}; calibrate at this size"
+            )
+        damaged, self._damaged = camera.damaged - self._damaged, camera.damaged
+        if damaged:
+            return DiagnosticStatus.WARN, (
+                f"packets of {camera.name} come damaged: images are torn or missing; lower the camera's bit"
+                " rate, or have RTSP send by TCP (rtsp_transport)"
             )
         rate = rate_hz(moments, now_s) or 0.0
         return DiagnosticStatus.OK, f"{rate:.1f} images/s of {self._size[0]}x{self._size[1]} px"

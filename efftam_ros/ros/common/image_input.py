@@ -190,10 +190,13 @@ class ImageInput:
                 " nothing arrives; set image_reliability to auto"
             )
         if have_come:
-            return f"the publisher of {self.topic} ({self._named(offered)}) is there and sends nothing"
+            named = self._named(offered)
+            return f"the publisher of {self.topic} ({named}) is there, and nothing arrives from it"
         # Only where images are lost.
-        from efftam_ros.ros.common.large_images import large_image_remedy
+        from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
 
+        if {info.node_name for info in offered} == {CAMERA_NODE}:
+            return f"no image of {CAMERA_NODE} has arrived: its log says if it waits for its stream"
         return (
             f"{self.topic} is published ({self._named(offered)}) and nothing arrives: the camera sends"
             f" nothing, or all is lost on the way; {large_image_remedy(is_reliable)}"
@@ -233,10 +236,10 @@ class ImageInput:
 
     @staticmethod
     def _named(found: list[Any]) -> str:
-        named = [
-            f"{shown(info.node_name)[1:-1]}: {'reliable' if _is_reliable(info) else 'best effort'}"
-            for info in found[:MOST_NAMED]
-        ]
+        named = []
+        for info in found[:MOST_NAMED]:
+            name = "name not known yet" if info.node_name == UNKNOWN_NODE else shown(info.node_name)[1:-1]
+            named.append(f"{name}: {'reliable' if _is_reliable(info) else 'best effort'}")
         return ", ".join(named) + (", ..." if len(found) > MOST_NAMED else "")
 
     def _choose_topic(self) -> str:

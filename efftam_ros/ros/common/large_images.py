@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+# This package's own camera node: it is there before its stream is, and says itself what that loses.
+CAMERA_NODE = "efftam_camera"
 # Load average per core above which the machine is overloaded and may lose images for that reason.
 OVERLOAD = 1.5
 

@@ -92,9 +92,10 @@ class ImageStream:
             return []
         return [arrival for arrival in self._arrivals if arrival[0] > self._mixed_until_s]
 
-    def loss(self, now_s: float, is_reliable: bool) -> str:
+    def loss(self, now_s: float, is_reliable: bool, publishers: str) -> str:
         """Describe images lost in transport, with the remedy; empty when none are lost or there are too few
-        to tell. ``is_reliable``: they are received reliably already."""
+        to tell. ``is_reliable``: they are received reliably already; ``publishers``: as in
+        `ImageInput.facts`."""
         if self.silence_s(now_s) > STOPPED_S:
             return ""
         arrivals, share, said = self._unmixed(), self.lost_share(), ""
@@ -104,12 +105,16 @@ class ImageStream:
         if share is None and span_s > SPARSE_S and is_sparse([stamp_ns for _, stamp_ns in arrivals]):
             count = len(arrivals)
             said = f"only {count} images came in {span_s:.0f} s, unevenly: most are lost on the way"
-        if said and self._image_bytes > LARGE_BYTES:
-            # Only where images are lost.
-            from efftam_ros.ros.common.large_images import large_image_remedy
+        if not said:
+            return ""
+        # Only where images are lost.
+        from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
 
+        if publishers.partition(":")[0] == CAMERA_NODE and "," not in publishers:
+            return f"{said}; the stream or this machine can't keep up: see the diagnostics of {CAMERA_NODE}"
+        if self._image_bytes > LARGE_BYTES:
             return f"{said} ({self._image_bytes / 1e6:.1f} MB each); {large_image_remedy(is_reliable)}"
-        return f"{said}; the link or the machine can't keep up with the camera" if said else ""
+        return f"{said}; the link or the machine can't keep up with the camera"
 
     def slow(self, now_s: float, image_timeout_s: float) -> str:
         """Say that the camera is slower than ``image_timeout``, with the remedy; empty when it is not, or has
@@ -466,9 +471,11 @@ class Statistics:
         return Health(level, message, values)
 
     def _loss(self, now_s: float) -> str:
-        if self._input.get("image publishers") == "":
+        publishers = self._input.get("image publishers")
+        if publishers == "":
             return ""  # the camera was stopped
-        return self._stream.loss(now_s, self._input.get("image reliability", "").startswith("reliable"))
+        is_reliable = self._input.get("image reliability", "").startswith("reliable")
+        return self._stream.loss(now_s, is_reliable, publishers or "")
 
     def _findings(self, now_s: float, setup: Setup, image_timeout_s: float) -> list[tuple[Level, str]]:
         found = [(Level.OK, setup.lifecycle)]
