@@ -222,7 +222,6 @@ def test_an_unknown_parameter_file_is_named_with_those_that_ship(caplog, params)
 
 
 @pytest.mark.parametrize(("backend", "said"), [("", True), ("tensorrt", False)])
-<<<<<<< HEAD
 def test_the_jetsons_parameters_say_how_the_gpu_is_chosen(backend, said):
     launch = Launch("tracker.launch.py", params="jetson", backend=backend)
     launch.run_until_started(1)
@@ -246,13 +245,6 @@ def test_a_tracker_that_lost_its_gpu_is_started_again_but_not_for_ever(monkeypat
     assert launch.ended == [code] * starts
     assert len({event.pid for event in launch.started}) == starts
     assert ("efftam_tracker lost its GPU too often" in launch.said.getvalue()) is (code == DEVICE_LOST)
-=======
-def test_the_jetsons_parameters_say_how_the_gpu_is_chosen(capsys, backend, said):
-    launch = Launch("tracker.launch.py", params="jetson", backend=backend)
-    launch.run_until_started(1)
-    # Launch hands what launch files say to no other logger, which caplog would hear.
-    assert ("add backend:=tensorrt" in capsys.readouterr().out) is said
->>>>>>> field2
 
 
 def test_the_launched_tracker_answers_and_ends_cleanly(peers):
