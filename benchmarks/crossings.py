@@ -188,7 +188,7 @@ def cutouts(sequence: Sequence) -> list[Cutout]:
             x, y, w, h = map(int, mask_box(solid))
             soft = cv2.GaussianBlur(solid.astype(np.float32), (0, 0), EDGE_BLUR)
             part = np.s_[y : y + h, x : x + w]
-            found.append(Cutout(frame.bgr[part].copy(), (soft * solid)[part]))
+            found.append(Cutout(frame.bgr[part].copy(), np.asarray(soft * solid, np.float32)[part]))
     return found
 
 

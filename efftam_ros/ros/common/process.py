@@ -123,7 +123,7 @@ def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
     tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
     period_s = getattr(node, "served_s", SERVED_S)
     last_served_s = 0.0
-    while not (stop.asked or getattr(node, "lost", "")):
+    while not stop.asked and not getattr(node, "lost", ""):
         idle_s = tick()
         if idle_s is None:
             executor.spin_once(timeout_sec=PATIENCE_S)

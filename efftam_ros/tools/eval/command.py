@@ -145,7 +145,7 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
     for result in results:
         print_table(["sequence", "frames", *headers], result.rows(), title=f"\n{result.name}")
         if result.identities:
-            rows = [[video, *found] for video, found in result.identities.items()]
+            rows: list[list[Cell]] = [[video, *found] for video, found in result.identities.items()]
             print_table(["video", "targets", "id switches", "on another"], rows, title="")
     if len(results) > 1:
         title = f"\nmean over {len(sequences)} sequences, {args.repeats} run{'s'[: args.repeats > 1]} each"

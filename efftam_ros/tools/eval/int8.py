@@ -10,7 +10,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.int8 import CalibrationClip, write_quantized_bundle
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+from efftam_ros.runtime.pipeline import open_pipeline, open_targets
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.eval.command import OwnTracker, one_pass
 from efftam_ros.tools.eval.metrics import mean_scores
@@ -62,8 +62,8 @@ def cost_of_int8(bundle: Bundle, clip: CalibrationClip, folders: list[Path], qui
         for network in (bundle, Bundle.load(quantized)):
             pipeline = open_pipeline(network)
             try:
-                tracker = OwnTracker(open_tracker(pipeline, TrackerConfig()))
-                found.append([one_pass(tracker, one, 0, bar.update).scores for one in sequences])
+                tracker = OwnTracker(open_targets(pipeline, TrackerConfig()))
+                found.append([one_pass(tracker, [one], 0, bar.update)[0].scores for one in sequences])
             finally:
                 pipeline.close()
     before, after = map(mean_scores, found)
