@@ -102,6 +102,7 @@ class _IdleGraphs:
     """A `GraphOpener`, and each of its graphs."""
 
     device_bytes = 0
+    notice = ""
     inputs: Mapping[str, Tensor] = {}
     outputs: Mapping[str, Tensor] = {}
 

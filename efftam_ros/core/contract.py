@@ -60,6 +60,11 @@ class Pipeline(Protocol):
         ...
 
     @property
+    def notice(self) -> str:
+        """What the user should know of how the network runs here, in one line; mostly ""."""
+        ...
+
+    @property
     def stage_seconds(self) -> Mapping[str, float]:
         """Duration of each stage of the current frame, s; on a GPU that of the latest frame that was timed.
 

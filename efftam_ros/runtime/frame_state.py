@@ -107,6 +107,7 @@ class FramePipeline(ABC):
     """
 
     is_asynchronous = False
+    notice = ""
     _stage_seconds: Mapping[str, float]
     """See `Pipeline.stage_seconds`, without the search."""
 
@@ -291,6 +292,7 @@ class Lane:
     def __init__(self, whole: FramePipeline, index: int) -> None:
         self._whole, self._index = whole, index
         self.spec, self.lanes, self.is_asynchronous = whole.spec, whole.lanes, whole.is_asynchronous
+        self.notice = whole.notice
         self.lane, self.prefetch, self.close = whole.lane, whole.prefetch, whole.close
 
     @property

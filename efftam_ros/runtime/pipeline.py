@@ -90,6 +90,15 @@ def jetson_release(root: Path = Path("/")) -> str:
     return next((l4t for start, l4t in KERNELS_OF_L4T.items() if kernel.startswith(start)), "0")
 
 
+def power_mode(root: Path = Path("/")) -> str:
+    """Power mode of a Jetson, such as "25W (1)"; "" elsewhere, and in a container that does not see it."""
+    found = re.search(r"pmode:0*(\d+)", text_of(root / "var/lib/nvpmodel/status"))
+    if found is None:
+        return ""
+    name = re.search(rf"POWER_MODEL\s+ID={found[1]}\s+NAME=(\S+)", text_of(root / "etc/nvpmodel.conf"))
+    return f"{name[1]} ({found[1]})" if name else found[1]
+
+
 KERNELS_OF_L4T = {"5.15.": "36", "6.8.": "38"}
 FIRST_DRIVER_OF_CUDA_13 = 580
 JETSON_6_INDEX = "--index-url https://pypi.jetson-ai-lab.io/jp6/cu126"

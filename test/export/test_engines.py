@@ -178,9 +178,10 @@ def a_product(module: str) -> str:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_engines_that_agree_with_the_cpu_are_kept_with_their_report(
-    workshop: Workshop, precision: str, takes: Callable[..., None]
+    workshop: Workshop, precision: str, takes: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     takes(fused_fp32=0.4, unfused_fp32=0.4)
+    monkeypatch.setattr(engine_set, "power_mode", lambda: "25W (1)")
     reports = workshop.build(precision)
     assert len(workshop.kept()) == len(GRAPHS)
     engines = workshop.engines(precision)
@@ -189,6 +190,7 @@ def test_engines_that_agree_with_the_cpu_are_kept_with_their_report(
         report = engines.report(name)
         assert report == reports[name]
         assert report["rejected"] == []
+        assert report["power_mode"] == "25W (1)"
         assert set(report["deviations"]) == set(default_bundle().graphs[name].outputs)
         assert report["clip"]["mean"] > 0.99
         assert max(report["deviations"].values()) < (0.01 if precision == "fp16" else 1e-4)

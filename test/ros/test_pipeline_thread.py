@@ -33,6 +33,10 @@ class Recorded(NullPipeline):
         super().close()
 
 
+class Slower(NullPipeline):
+    notice = "the engines were built in another power mode"
+
+
 @pytest.fixture
 def made(ros):
     """The pipelines that were opened, and a node that opens them."""
@@ -68,6 +72,14 @@ def test_activating_again_keeps_the_thread_and_cleanup_ends_it(made) -> None:
     assert pipeline.closed_in is opener
     assert not opener.is_alive()
     assert threading.active_count() == before
+
+
+def test_what_the_user_should_know_of_the_network_is_a_warning(made, capfd) -> None:
+    _, node = made
+    node._pipeline_factory = lambda *asked: Slower()
+    assert node.trigger_configure() == SUCCESS
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if Slower.notice in line]
+    assert line.startswith("[WARN]")
 
 
 def test_a_back_end_that_is_refused_leaves_no_thread(ros) -> None:

@@ -18,6 +18,7 @@ from efftam_ros.runtime.pipeline import (
     backend_of,
     function_of,
     open_pipeline,
+    power_mode,
 )
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
 from efftam_ros.tools.common.options import add_backend_arguments
@@ -98,6 +99,32 @@ def test_a_precision_in_the_name_is_refused_with_the_two_settings_it_is(name: st
 def test_an_exact_cpu_is_the_same_as_an_automatic_one(shipped: Bundle) -> None:
     open_pipeline(shipped, threads=1, precision="fp32").close()
     assert backend_of("onnxruntime-cpu").variants == ("auto",)
+
+
+NVPMODEL = (
+    "# modes\n< POWER_MODEL ID=0 NAME=15W >\nCPU_ONLINE CORE_0 1\n< POWER_MODEL ID=10 NAME=MAXN_SUPER >\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "modes", "mode"),
+    [
+        ("pmode:0010", NVPMODEL, "MAXN_SUPER (10)"),
+        ("pmode:0000", NVPMODEL, "15W (0)"),
+        ("pmode:0001", NVPMODEL, "1"),
+        ("pmode:0001", None, "1"),
+        ("something else", NVPMODEL, ""),
+        (None, NVPMODEL, ""),
+    ],
+)
+def test_the_power_mode_of_a_jetson_is_read_from_its_files(
+    status: str | None, modes: str | None, mode: str, tmp_path: Path
+) -> None:
+    for name, text in (("var/lib/nvpmodel/status", status), ("etc/nvpmodel.conf", modes)):
+        if text is not None:
+            (tmp_path / name).parent.mkdir(parents=True)
+            (tmp_path / name).write_text(text)
+    assert power_mode(tmp_path) == mode
 
 
 @pytest.mark.parametrize(

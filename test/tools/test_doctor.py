@@ -146,7 +146,8 @@ def test_the_machine_is_read_from_its_files(machine):
             "proc/device-tree/model": "NVIDIA Jetson AGX Orin Developer Kit\0",
             "sys/class/devfreq/17000000.gpu/min_freq": "306000000\n",
             "sys/class/devfreq/17000000.gpu/max_freq": "1300500000\n",
-            "bin/nvpmodel": "#!/bin/sh\nprintf 'NV Power Mode: 25W\\n1\\n'\n",
+            "var/lib/nvpmodel/status": "pmode:0001",
+            "etc/nvpmodel.conf": "< POWER_MODEL ID=1 NAME=25W >\n",
             **driver(driver_module(12060, (8, 7), "Orin")),
         }
     )
@@ -155,7 +156,7 @@ def test_the_machine_is_read_from_its_files(machine):
     assert facts["platform"] == "L4T 36.4.3, NVIDIA Jetson AGX Orin Developer Kit"
     assert (facts["gpus"], facts["driver_cuda"]) == (["Orin"], "12.6")
     found = by_name(machine_findings(facts))
-    assert found["power mode"].found == "NV Power Mode: 25W 1"
+    assert found["power mode"].found == "25W (1)"
     assert found["gpu clock"].found.startswith("306 to 1300 MHz, follows the load; sudo jetson_clocks")
     assert found["NVIDIA driver"].found == "unknown version, supports CUDA 12.6"
     assert {finding.state for finding in found.values()} == {"ok"}
@@ -272,12 +273,20 @@ def test_a_back_end_is_named_on_a_terminal_while_it_is_waited_for(monkeypatch: p
 
     def asked(*_: object, **__: object) -> dict[str, str]:
         shown.append(terminal.getvalue())
-        return {"network": "compact_192"}
+        return {"network": "compact_192", "notice": ""}
 
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(command, "answer", asked)
     list(command.backend_findings())
     assert f"opening {DEFAULT_BACKEND}, at most 60 s" in shown[0]
+
+
+def test_what_a_back_end_tells_of_itself_is_in_its_line(monkeypatch: pytest.MonkeyPatch):
+    told = "the engines were built in another power mode"
+    monkeypatch.setattr(command, "answer", lambda *_, **__: {"network": "compact_192", "notice": told})
+    for finding in command.backend_findings():
+        assert finding.state == "ok"
+        assert finding.found.endswith(f"; {told}")
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ class BuildCancelledError(RuntimeError):
     """The progress callback cancelled the build; nothing was stored."""
 
 
-def timing_cache_path(folder: Path, library: Library, device: DeviceFacts) -> Path:
-    """The timing cache of a board and a TensorRT version, shared by builds."""
-    board = re.sub(r"[^0-9A-Za-z]+", "-", device.board).strip("-")
+def timing_cache_path(folder: Path, library: Library, device: DeviceFacts, power_mode: str = "") -> Path:
+    """The timing cache of a board in one power mode and a TensorRT version, shared by builds."""
+    board = re.sub(r"[^0-9A-Za-z]+", "-", f"{device.board} {power_mode}").strip("-")
     return folder / f"timing-{board}-{library.dotted}.cache"
 
 

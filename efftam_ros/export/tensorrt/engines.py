@@ -130,7 +130,10 @@ class EngineBuilder:
         trials = EngineTrials(self._engines, self._cuda, self._stream, self._progress, reference)
         choices = {name: self._choose(name, trials) for name in GRAPHS}
         agreement = self._compare_together(choices, trials)
-        return {name: (choice.engine.plan, choice.report(agreement)) for name, choice in choices.items()}
+        mode = {"power_mode": self._engines.power_mode}
+        return {
+            name: (choice.engine.plan, choice.report(agreement) | mode) for name, choice in choices.items()
+        }
 
     def _choose(self, name: str, trials: EngineTrials) -> _Choice:
         """Try the forms of a module; FP32 only where no other agrees with the CPU."""

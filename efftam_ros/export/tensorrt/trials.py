@@ -76,7 +76,7 @@ class EngineTrials:
                 engines.options(name),
                 self._progress,
                 engines.facts,
-                timing_cache_path(engines.store.folder, engines.library, engines.facts),
+                timing_cache_path(engines.store.folder, engines.library, engines.facts, engines.power_mode),
             )
             seconds = time.monotonic() - begin
             layers = self._layers(name, plan)

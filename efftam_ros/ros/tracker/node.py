@@ -184,6 +184,8 @@ class TrackerNode(ReportingNode):
         ):
             self._made.callback(self.destroy_service, self.create_service(service, name, answer))
         self._report_configured(pipeline.spec)
+        if pipeline.notice:
+            self.get_logger().warning(pipeline.notice)
 
     def _report_configured(self, spec: PipelineSpec) -> None:
         config, outputs, view = self._config, self._outputs, self._tracker_config.view

@@ -64,6 +64,11 @@ class GraphOpener(Protocol):
         """Device memory that the library holds for its graphs, 0 where it can't tell."""
         ...
 
+    @property
+    def notice(self) -> str:
+        """See `Pipeline.notice`."""
+        ...
+
     def open(self, name: str) -> DeviceGraph:
         """Raises BackendError when the graph can't run whole on the GPU."""
         ...

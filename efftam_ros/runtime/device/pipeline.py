@@ -106,6 +106,10 @@ class DevicePipeline(FramePipeline):
         return {name: binding.launch for name, binding in network.tracked.items()} | sections
 
     @property
+    def notice(self) -> str:  # type: ignore[override]
+        return self._opener.notice
+
+    @property
     def device_bytes(self) -> int:
         """Device memory held, as far as it is known."""
         return sum(one.device_bytes for one in (self._tensors, self._image, self._masks, self._opener))

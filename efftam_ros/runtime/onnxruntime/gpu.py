@@ -62,6 +62,8 @@ class OrtGraphs:
     first run captures, no other thread may allocate GPU memory.
     """
 
+    notice = ""
+
     def __init__(
         self,
         bundle: Bundle,

@@ -15,6 +15,7 @@ from efftam_ros.runtime.bundle import SHA256, Bundle, file_sha256
 from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.pipeline import power_mode
 from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.library import Library, load_library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
@@ -167,6 +168,7 @@ class EngineSet:
         self.bundle, self.precision, self.library, self.facts = bundle, precision, library, facts
         self.store = EngineStore(folder)
         self._calibration = calibration
+        self.power_mode = power_mode()
 
     def options(self, module: str) -> BuildOptions:
         return engine_options(self.bundle, self.precision, module)
@@ -219,7 +221,19 @@ class EngineSet:
     def opener(self, stream: Stream, plans: Callable[[str], bytes] | None = None) -> TrtGraphs:
         """Opens the stored engines, or those of ``plans``."""
         tables = {name: (graph.inputs, graph.outputs) for name, graph in self.bundle.graphs.items()}
-        return TrtGraphs(self.library, self.facts, stream, tables, plans or self.plan)
+        notice = "" if plans else self._changed_power_mode()
+        return TrtGraphs(self.library, self.facts, stream, tables, plans or self.plan, notice)
+
+    def _changed_power_mode(self) -> str:
+        """That the stored engines were built in another power mode of the board, and the remedy."""
+        report = self.report(GRAPHS[0]) if self.power_mode else None
+        built_in = (report or {}).get("power_mode") or self.power_mode
+        if built_in == self.power_mode:
+            return ""
+        return (
+            f"the engines were built in power mode {built_in}, the board is in {self.power_mode} now and may"
+            f" run others faster: efftam build {self.bundle.folder} --precision {self.precision} --force"
+        )
 
     @property
     def _calibration_path(self) -> Path:

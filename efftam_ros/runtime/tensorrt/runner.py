@@ -40,15 +40,17 @@ class TrtGraphs:
         stream: Stream,
         tables: Tables,
         plans: Callable[[str], bytes],
+        notice: str = "",
     ) -> None:
         """``stream`` is not closed here; ``tables``: inputs and outputs of each graph; ``plans`` returns a
-        graph's serialized engine. Raises BackendError: the library has no code for the GPU, or can't use its
-        driver."""
+        graph's serialized engine; ``notice``: as in `Pipeline.notice`. Raises BackendError: the library has
+        no code for the GPU, or can't use its driver."""
         library.require_device(facts)
         self._library, self._stream, self._tables, self._plans = library, stream, tables, plans
         self._runtime: Any = library.start("Runtime")
         self._scratch = Scratch(stream.cuda)
         self._graphs: list[TrtGraph] = []
+        self.notice = notice
 
     @property
     def device_bytes(self) -> int:

@@ -20,7 +20,7 @@ import efftam_ros
 from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.interop.package_files import package_file
 from efftam_ros.runtime.bundle import MANIFEST, default_bundle, file_sha256
-from efftam_ros.runtime.pipeline import ENGINES, TABLE, jetson_release, text_of
+from efftam_ros.runtime.pipeline import ENGINES, TABLE, jetson_release, power_mode, text_of
 from efftam_ros.tools.common.packages import OPTIONAL
 from efftam_ros.tools.doctor.probe import CAPTURED, answer
 
@@ -168,7 +168,6 @@ def environment(root: Path = Path("/")) -> dict[str, Any]:
     kernel = re.search(r"\b\d+\.\d+(\.\d+)?\b", text_of(root / "proc/driver/nvidia/version"))
     driver = answer("driver", seconds=30)
     smi, smi_problem = _output("nvidia-smi", *SMI)
-    mode, _ = _output("nvpmodel", "-q")
     return {
         "platform": _platform(root),
         "cpu": cpu[1] if cpu else platform.machine(),
@@ -179,7 +178,7 @@ def environment(root: Path = Path("/")) -> dict[str, Any]:
         "driver_cuda": driver.get("cuda"),
         "driver_problem": driver.get("problem"),
         "driver_remedy": driver.get("remedy"),
-        "power_mode": " ".join(mode.split()) or None,
+        "power_mode": power_mode(root) or None,
         "gpu_clock": _gpu_clock(root),
         "python": platform.python_version(),
         "efftam_ros": efftam_ros.__version__,

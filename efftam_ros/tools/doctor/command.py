@@ -61,6 +61,7 @@ def backend_findings() -> Iterator[Finding]:
         found = answer("open", row.name, seconds=OPEN_SECONDS)
         if "network" in found:
             runs = f"runs {found['network']} in {row.auto}; offers {', '.join(('auto', *row.precisions))}"
+            runs = "; ".join(filter(None, (runs, found["notice"])))
             yield Finding(BACKENDS_SECTION, row.name, "ok", runs)
         elif found.get("slow"):  # it may be compiling for this GPU
             remedy = f"efftam bench --frames 1 --backend {row.name}"

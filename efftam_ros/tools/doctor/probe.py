@@ -56,7 +56,7 @@ def open_backend(name: str) -> dict[str, Any]:
         image = Image.from_array(np.zeros((90, 160, 3), np.uint8))
         pipeline.encode(image, View.full(image.width, image.height, pipeline.spec.image_side))
         pipeline.decode(Prompt(box=Box(40, 30, 60, 40)))
-        return {"network": pipeline.spec.name}
+        return {"network": pipeline.spec.name, "notice": pipeline.notice}
 
 
 def main(question: str, *arguments: str) -> None:

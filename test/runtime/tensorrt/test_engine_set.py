@@ -73,6 +73,27 @@ def test_an_engine_of_another_board_with_the_same_name_is_not_loaded(
     assert len(caches) == 3
 
 
+def test_a_power_mode_that_changed_since_the_build_is_told(
+    shipped: Bundle, library: Library, facts: DeviceFacts, stream: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Its engines fit, but other kernels may be faster: the times measured before do not count either."""
+
+    def board(mode: str) -> EngineSet:
+        monkeypatch.setattr(engine_set, "power_mode", lambda: mode)
+        return EngineSet(shipped, "fp16", library, facts, tmp_path)
+
+    built = board("25W (1)")
+    for module in shipped.graphs.keys() & set(GRAPHS):
+        built.store.put(shipped.spec.name, built.key(module), b"engine", {"power_mode": "25W (1)"})
+    told = {mode: board(mode).opener(stream).notice for mode in ("25W (1)", "", "MAXN (0)")}
+    assert told["25W (1)"] == told[""] == ""
+    assert "built in power mode 25W (1), the board is in MAXN (0)" in told["MAXN (0)"]
+    assert f"efftam build {shipped.folder} --precision fp16 --force" in told["MAXN (0)"]
+    assert board("MAXN (0)").plan("mask_decoder") == b"engine"
+    caches = {timing_cache_path(tmp_path, library, facts, mode) for mode in told}
+    assert len(caches) == 3
+
+
 def test_every_part_counts(
     folder: Path, library: Library, facts: DeviceFacts, gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
