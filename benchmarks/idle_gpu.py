@@ -1,7 +1,9 @@
 """Python of a frame: the tracker on a GPU that does nothing.
 
-Median ms of `Tracker.step` with the default policy on tracked frames in full view, their images fetched
-ahead, without and with the camera's motion from the images.
+Median ms with the default policy on tracked frames in full view, their images fetched ahead, without and with
+the camera's motion from the images. In series: of `Tracker.step`, while a GPU would wait for the host. Beside
+the GPU: of the step, between the network's launch and the wait for its answers. After the answer:
+`Tracker.commit`.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import numpy as np
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Frame, Prompt, TrackState
+from efftam_ros.core.types import Frame, MemoryPlan, Prompt, TrackState
 from efftam_ros.interop.moving_target import PERIOD_NS
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda, DeviceFacts
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.pipeline import DevicePipeline
+from efftam_ros.runtime.frame_state import Answers
+from efftam_ros.runtime.image.prompts import EncodedPrompt
 from efftam_ros.runtime.pipeline import open_tracker
 from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.tools.bench.command import image_size
@@ -132,6 +136,15 @@ class IdlePipeline(DevicePipeline):
         boxes[:] = np.array([0.4, 0.4, 0.6, 0.6]) * side + np.arange(4)[:, None]
         areas[:] = 0.03 * side**2
         ious[:], presence[:] = (0.8, 0.9, 0.85, 0.7), 8.0
+        self._launched_s, self.beside_s = 0.0, 0.0
+
+    def _attend(self, plan: MemoryPlan) -> None:
+        super()._attend(plan)
+        self._launched_s = time.perf_counter()
+
+    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+        self.beside_s = 0.0 if prompt is not None else time.perf_counter() - self._launched_s
+        return super()._decode(prompt)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,16 +160,22 @@ def run(args: argparse.Namespace) -> int:
     for camera in ("off", "auto"):
         pipeline = IdlePipeline(bundle)
         tracker = open_tracker(pipeline, TrackerConfig(view="full", camera_motion=camera))
-        times = []
+        parts: dict[str, list[float]] = {"in series": [], "beside the GPU": [], "after the answer": []}
         for index in range(WARM_UP + args.frames):
             stamped = Frame(frame.image, frame.stamp_ns + index * PERIOD_NS)
             tracker.prefetch(frame.image)
             start = time.perf_counter()
             track = tracker.step(stamped, prompt if index == 0 else None)
-            times.append(1e3 * (time.perf_counter() - start))
+            answered = time.perf_counter()
+            tracker.commit()
+            spent = (answered - start - pipeline.beside_s, pipeline.beside_s, time.perf_counter() - answered)
+            for times, seconds in zip(parts.values(), spent, strict=True):
+                times.append(1e3 * seconds)
         pipeline.close()
         if track.state is not TrackState.TRACKING:
             raise RuntimeError(f"the resting target was lost: {track.reason}")
-        medians[f"camera_motion {camera}, ms"] = float(np.median(times[WARM_UP:]))
+        medians[f"camera_motion {camera}, ms"] = {
+            part: round(float(np.median(times[WARM_UP:])), 4) for part, times in parts.items()
+        }
     print(json.dumps({"frames": args.frames, "image": list(args.image), **medians}, indent=1))
     return 0

@@ -289,8 +289,10 @@ def test_python_alone_is_measured_on_a_gpu_that_does_nothing(benchmark_here) -> 
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert (found["frames"], found["image"]) == (3, [320, 192])
-    assert found["camera_motion off, ms"] > 0
-    assert found["camera_motion auto, ms"] > 0
+    for camera in ("off", "auto"):
+        parts = found[f"camera_motion {camera}, ms"]
+        assert list(parts) == ["in series", "beside the GPU", "after the answer"]
+        assert all(ms > 0 for ms in parts.values())
 
 
 @pytest.mark.ros
