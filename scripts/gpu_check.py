@@ -15,7 +15,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -232,7 +232,11 @@ def _skip_reason(skip: ElementTree.Element) -> str:
 
 def probe(what: str, bundle: Path | None, *options: str) -> list[str]:
     command = [sys.executable, str(ROOT / "scripts" / "gpu_check_probes.py"), what, *options]
-    return command + (["--bundle", str(bundle)] if bundle else [])
+    return [*command, *_option(bundle)]
+
+
+def _option(bundle: Path | None) -> list[str]:
+    return ["--bundle", str(bundle)] if bundle else []
 
 
 def check_parsing(check: Check, bundles: Bundles) -> None:
@@ -245,6 +249,16 @@ def check_parsing(check: Check, bundles: Bundles) -> None:
             check.note(
                 name, FAILED if refused else OK, "; ".join(refused) or f"{len(report['refused'])} graphs"
             )
+
+
+def check_layers(check: Check, bundles: Bundles) -> None:
+    """What TensorRT made of each graph: how many layers, and of which types their tensors are."""
+    for bundle in bundles:
+        name = named("layers", bundle)
+        report = check.report(name, probe("layers", bundle), missing="efftam build")
+        if report is not None:
+            found = [f"{graph} {len(layers)}" for graph, layers in report["layers"].items()]
+            check.note(name, OK, ", ".join(found))
 
 
 def check_frames(check: Check, bundles: Bundles) -> None:
@@ -341,6 +355,20 @@ def check_benches(check: Check, bundles: Bundles) -> None:
         _bench(check, f"{name} cpu", bundle, [DEFAULT_BACKEND], max(1, check.frames // CPU_SHARE))
 
 
+def check_node(check: Check, bundles: Bundles) -> None:
+    """The tracker's node through its states, with tracked frames and a SIGTERM at the end."""
+    for row, bundle, reason in _where(check, bundles):
+        name = named(f"node {row.name}", bundle)
+        if reason:
+            check.note(name, NOT_RUN, reason)
+            continue
+        options = ["--backend", row.name, "--frames", str(check.frames)]
+        report = check.report(name, probe("node", bundle, *options), missing="No module named")
+        if report is not None:
+            steps = [f"{one['step']} {one['resident_mb']:.0f} MB" for one in report["steps"]]
+            check.note(name, OK, f"{', '.join(steps)}; SIGTERM: exit code 0")
+
+
 def check_copies(check: Check, bundles: Bundles) -> None:
     """Images copied to the GPU's memory against images that it reads from the host's, in the full view."""
     backend, reason = check.first_able()
@@ -361,7 +389,7 @@ def _bench(
         "--frames", str(frames), "--skip-unavailable", "--backend", ",".join(backends), *options
     )
     command += ["--json", f"{stem}.json", "--plot", f"{stem}.png"]
-    if check.attempt(name, [*command, *(["--bundle", str(bundle)] if bundle else [])]) is None:
+    if check.attempt(name, [*command, *_option(bundle)]) is None:
         return False
     report = json.loads(Path(f"{stem}.json").read_text(encoding="utf-8"))
     for one in report["left_out"]:
@@ -371,45 +399,52 @@ def _bench(
     return True
 
 
-def check_soak(check: Check, _: Bundles) -> None:
-    name = "soak"
-    backend, reason = check.first_able()
-    if not backend:
-        check.note(name, NOT_RUN, reason)
-        return
-    path = check.folder / "soak.json"
-    seconds = str(check.frames * SOAK_S)
-    command = efftam("bench", "--soak", seconds, "--backend", backend, "--json", str(path))
-    if check.attempt(name, command) is None:
-        return
-    soak = json.loads(path.read_text(encoding="utf-8"))["soak"]
-    for what in ("resident", "device"):
-        start, end = soak[f"{what}_mb"]
-        if start is None or end is None:
-            check.note(f"{name}, {what} memory", NOT_RUN, "the memory in use can't be asked")
-        else:
-            grew = f"{end - start:+.1f} MB in {soak['frames']} frames, goal under {GROWTH_MB:g}"
-            check.note(f"{name}, {what} memory", OK if end - start < GROWTH_MB else FAILED, grew)
+def check_soak(check: Check, bundles: Bundles) -> None:
+    for row, bundle, reason in _where(check, bundles):
+        name = named(f"soak {row.name}", bundle)
+        if reason:
+            check.note(name, NOT_RUN, reason)
+            continue
+        path = check.folder / f"{name.replace(' ', '_')}.json"
+        seconds = str(check.frames * SOAK_S)
+        command = efftam("bench", "--soak", seconds, "--backend", row.name, "--json", str(path))
+        if check.attempt(name, [*command, *_option(bundle)]) is None:
+            continue
+        soak = json.loads(path.read_text(encoding="utf-8"))["soak"]
+        for what in ("resident", "device"):
+            start, end = soak[f"{what}_mb"]
+            if start is None or end is None:
+                check.note(f"{name}, {what} memory", NOT_RUN, "the memory in use can't be asked")
+            else:
+                grew = f"{end - start:+.1f} MB in {soak['frames']} frames, goal under {GROWTH_MB:g}"
+                check.note(f"{name}, {what} memory", OK if end - start < GROWTH_MB else FAILED, grew)
 
 
-def check_waits(check: Check, _: Bundles) -> None:
-    name = "waits per frame"
+def check_waits(check: Check, bundles: Bundles) -> None:
     nsys = shutil.which("nsys")
-    backend, reason = check.first_able()
+    counter = ""
     if nsys is None and find_cupti() is None:
-        reason = f"neither nsys (Nsight Systems) nor libcupti is installed; {INSTALL_CUPTI}"
-    if reason:
-        check.note(name, NOT_RUN, reason)
-        return
-    try:
-        found = calls_per_frame(nsys, backend, check.folder, check.run)
-    except (RuntimeError, ValueError) as error:
-        check.note(name, FAILED, str(error))
-        return
-    check.write("waits.json", found)
-    waits, allocations = found["waits_per_frame"], found["allocations_per_frame"]
-    state = OK if waits <= WAITS and allocations == 0 else FAILED
-    check.note(name, state, f"{waits:g} waits (goal 1), {allocations:g} allocations (goal 0)")
+        counter = f"neither nsys (Nsight Systems) nor libcupti is installed; {INSTALL_CUPTI}"
+    for row, bundle, reason in _where(check, bundles):
+        name = named(f"waits {row.name}", bundle)
+        if reason or counter:
+            check.note(name, NOT_RUN, reason or counter)
+            continue
+        # Each in a folder of its own: traces and logs have the same names.
+        folder = check.folder / name.replace(" ", "_")
+        folder.mkdir()
+        options = ["--backend", row.name, *_option(bundle)]
+        try:
+            found = calls_per_frame(nsys, options, folder, replace(check, folder=folder).run)
+        except (RuntimeError, ValueError) as error:
+            check.note(name, FAILED, str(error))
+            continue
+        check.write(
+            f"{folder.name}.json", found | {"of": f"{row.name}, {bundle.name if bundle else 'shipped'}"}
+        )
+        waits, allocations = found["waits_per_frame"], found["allocations_per_frame"]
+        state = OK if waits <= WAITS and allocations == 0 else FAILED
+        check.note(name, state, f"{waits:g} waits (goal 1), {allocations:g} allocations (goal 0)")
 
 
 STEPS: dict[str, Callable[[Check, Bundles], None]] = {
@@ -417,9 +452,11 @@ STEPS: dict[str, Callable[[Check, Bundles], None]] = {
     "parse": check_parsing,
     "kernels": lambda check, _: check_tests(check, "kernels", "test/runtime/cuda"),
     "engines": check_engines,
+    "layers": check_layers,
     "verify": check_verify,
     "agreement": lambda check, _: check_tests(check, "back ends agree", "test/runtime/test_gpu_backends.py"),
     "frames": check_frames,
+    "node": check_node,
     "copies": check_copies,
     "bench": check_benches,
     "soak": check_soak,
@@ -440,15 +477,15 @@ COUNT = "count-calls"
 
 
 def calls_per_frame(
-    nsys: str | None, backend: str, folder: Path, run: Callable[[str, Sequence[str]], str]
+    nsys: str | None, options: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str]
 ) -> dict[str, Any]:
     """CUDA calls of a frame, from a shorter and a longer bench.
 
-    ``nsys``: path of Nsight Systems; None to count with CUPTI. ``run(title, command)`` runs a command,
-    returns its stdout and raises RuntimeError when it fails.
+    ``nsys``: path of Nsight Systems; None to count with CUPTI; ``options`` of the bench.
+    ``run(title, command)`` runs a command, returns its stdout and raises RuntimeError when it fails.
     """
     few, many = COUNTED_FRAMES
-    fewer, more = (_calls(nsys, backend, folder, run, frames) for frames in COUNTED_FRAMES)
+    fewer, more = (_calls(nsys, options, folder, run, frames) for frames in COUNTED_FRAMES)
     grown = {name: round((n - fewer.get(name, 0)) / (many - few), 3) for name, n in more.items()}
 
     def count_of(names: str) -> float:
@@ -464,10 +501,14 @@ def calls_per_frame(
 
 
 def _calls(
-    nsys: str | None, backend: str, folder: Path, run: Callable[[str, Sequence[str]], str], frames: int
+    nsys: str | None,
+    bench: Sequence[str],
+    folder: Path,
+    run: Callable[[str, Sequence[str]], str],
+    frames: int,
 ) -> dict[str, int]:
     """Number of calls by name in a bench of so many frames."""
-    command = compare("--backend", backend, "--frames", str(frames))
+    command = compare(*bench, "--frames", str(frames))
     title = f"calls of {frames} frames"
     if nsys is None:
         out = folder / f"calls_{frames}.json"
@@ -573,7 +614,8 @@ def summary(folder: Path) -> str:
     for path, report in benches.items():
         if report and report.get("frames"):
             lines += ["", f"## {path.stem.removeprefix('bench_')}", "", *_bench_rows(report)]
-    rows = [*_soak_rows(_load(folder / "soak.json")), *_waits_rows(_load(folder / "waits.json"))]
+    rows = [row for path in sorted(folder.glob("soak_*.json")) for row in _soak_rows(_load(path))]
+    rows += [row for path in sorted(folder.glob("waits_*.json")) for row in _waits_rows(_load(path))]
     if rows:
         head = ["| what | goal | measured | command |", "|---|---|---|---|"]
         lines += ["", "## Soak, calls", "", *head, *rows]
@@ -618,26 +660,24 @@ def _bench_rows(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _soak_rows(report: dict[str, Any] | None) -> Iterator[str]:
-    if report:
-        soak = report["soak"]
-        command = f"`efftam bench --soak SECONDS --backend {report['backend']}`"
-        what = f"{soak['frames']:,} frames ({report['bundle']} {report['backend']}): resident memory"
-        what += " after the first 100"
-        start, end = soak["resident_mb"]
-        yield f"| {what} | under 5 MB | {end - start:+.1f} MB | {command} |"
-        start, end = soak["device_mb"]
-        if start is not None and end is not None:
-            yield f"| the same: device memory in use | under 5 MB | {end - start:+.1f} MB | the same |"
-        times = "{1:.2f} against {0:.2f} ms".format(*soak["whole_ms"])
-        yield f"| the same: frame time, last quarter against the first | no drift | {times} | the same |"
+def _soak_rows(report: dict[str, Any]) -> Iterator[str]:
+    soak = report["soak"]
+    command = f"`efftam bench --soak SECONDS --backend {report['backend']}`"
+    what = f"{soak['frames']:,} frames ({report['bundle']} {report['backend']}): resident memory"
+    what += " after the first 100"
+    start, end = soak["resident_mb"]
+    yield f"| {what} | under 5 MB | {end - start:+.1f} MB | {command} |"
+    start, end = soak["device_mb"]
+    if start is not None and end is not None:
+        yield f"| the same: device memory in use | under 5 MB | {end - start:+.1f} MB | the same |"
+    times = "{1:.2f} against {0:.2f} ms".format(*soak["whole_ms"])
+    yield f"| the same: frame time, last quarter against the first | no drift | {times} | the same |"
 
 
-def _waits_rows(report: dict[str, Any] | None) -> Iterator[str]:
-    if report:
-        command = f"`scripts/gpu_check` ({report['counted_by']})"
-        yield f"| host waits per frame | 1 | {report['waits_per_frame']:g} | {command} |"
-        yield f"| allocations per frame | 0 | {report['allocations_per_frame']:g} | the same |"
+def _waits_rows(report: dict[str, Any]) -> Iterator[str]:
+    command = f"`scripts/gpu_check` ({report['counted_by']})"
+    yield f"| host waits per frame ({report['of']}) | 1 | {report['waits_per_frame']:g} | {command} |"
+    yield f"| allocations per frame | 0 | {report['allocations_per_frame']:g} | the same |"
 
 
 def _number(value: float | None) -> str:

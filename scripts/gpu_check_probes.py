@@ -1,17 +1,20 @@
-"""What gpu_check runs in processes of its own: gpu_check_probes.py parse or frames, JSON on stdout."""
+"""What gpu_check runs in processes of its own, as the first argument says; JSON on stdout."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,20 @@ def parse(bundle: Any) -> dict[str, str]:
     return found
 
 
+def layers(bundle: Any) -> dict[str, list[dict[str, Any]]]:
+    """What TensorRT's inspector says of each stored engine's layers: names and tensor types."""
+    from efftam_ros.runtime.device import opening
+    from efftam_ros.runtime.device.memory import GRAPHS
+    from efftam_ros.runtime.pipeline import ENGINES
+    from efftam_ros.runtime.tensorrt.engine_set import EngineSet
+    from efftam_ros.runtime.tensorrt.library import load_library
+
+    with opening.device_session() as (_, facts, stream):
+        engines = EngineSet(bundle, ENGINES.auto, load_library(), facts, opening.engine_folder())
+        with closing(engines.opener(stream)) as opener:
+            return {name: opener.open(name).layers() for name in GRAPHS}
+
+
 def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[str, Any]]:
     """For each of `RATES` every frame's time in the policy that ships, and what the machine did meanwhile."""
     from efftam_ros.core.config import TrackerConfig
@@ -59,7 +76,7 @@ def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[s
     with closing(open_pipeline(bundle, backend, verify="off")) as pipeline:
         for rate in RATES:
             before, steal = resource.getrusage(resource.RUSAGE_SELF), _steal()
-            with _second_thread() as pause:
+            with _second_thread() as pause, _tegrastats() as board:
                 answers = timed(pipeline, TrackerConfig(), _paced(drawn_frames(SIZE), rate))
                 times = [1e3 * next(answers)[1] for _ in range(count)]
             after = resource.getrusage(resource.RUSAGE_SELF)
@@ -75,10 +92,75 @@ def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[s
                         after.ru_nivcsw - before.ru_nivcsw,
                     ],
                     "stolen_ticks": _steal() - steal,
+                    "tegrastats": board,
                     "gpu": dict(zip(SMI.split(","), _ask("nvidia-smi", f"--query-gpu={SMI}"), strict=False)),
                 }
             )
     return found
+
+
+LIFE = ("configure", "activate", "frames", "deactivate", "activate", "deactivate", "cleanup", "configure")
+ANSWER_S = 60.0
+
+
+def node(bundle: Path | None, backend: str, count: int) -> int:
+    """The node through `LIFE`, with so many tracked frames, memory after each, and then a SIGTERM; its exit
+    code. Images enter by the node's own callback: the middleware is not what is checked."""
+    from rclpy.lifecycle import TransitionCallbackReturn
+
+    from efftam_ros.ros.common.process import run_node
+    from efftam_ros.ros.tracker.node import TrackerNode
+
+    class Lived(TrackerNode):
+        def start(self) -> None:
+            steps = []
+            for step in LIFE:
+                if step == "frames":
+                    _track(self, count)
+                elif getattr(self, f"trigger_{step}")() != TransitionCallbackReturn.SUCCESS:
+                    raise RuntimeError(f"{step}: {self.fault}")
+                pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+                resident_mb = round(pages * resource.getpagesize() / 1e6, 1)
+                gpu = _ask("nvidia-smi", "--query-gpu=memory.used")
+                steps.append({"step": step, "resident_mb": resident_mb, "gpu": gpu})
+            print(json.dumps({"steps": steps}), flush=True)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    given = {"autostart": "false", "backend": backend, "image_timeout": str(ANSWER_S)}
+    given |= {"bundle": str(bundle)} if bundle else {}
+    parameters = [part for name, value in given.items() for part in ("-p", f"{name}:={value}")]
+    return run_node("efftam_tracker", Lived, ["efftam_tracker", "--ros-args", *parameters])
+
+
+def _track(tracker: Any, count: int) -> None:
+    """Have the active node track the target of the drawn images."""
+    from efftam_ros.msg import TargetSelection
+    from efftam_ros.srv import SelectTarget
+    from sensor_msgs.msg import Image
+
+    from efftam_ros.interop.messages import fill_image
+    from efftam_ros.tools.bench.frames import drawn_frames
+
+    (images,) = (made for made in tracker.subscriptions if made.topic_name.endswith("/image"))
+    (boxes,) = (made for made in tracker.publishers if made.topic_name.endswith("/bbox"))
+    (select,) = (made for made in tracker.services if made.srv_name.endswith("select_target"))
+    answered, answers = threading.Semaphore(0), []
+    boxes.publish = lambda message: (answers.append(message), answered.release())
+    for frame, prompt in islice(drawn_frames(SIZE), count + 1):
+        pixels = frame.image.rows.reshape(frame.image.height, frame.image.width, 3)
+        message = fill_image(Image(), pixels, frame.image.encoding)
+        message.header.stamp.sec, message.header.stamp.nanosec = divmod(frame.stamp_ns + 10**9, 10**9)
+        images.callback(message)
+        if not answered.acquire(timeout=ANSWER_S):
+            raise RuntimeError(f"no answer within {ANSWER_S:g} s")
+        if prompt is not None:
+            x, y, width, height = prompt.box.xywh()
+            box = TargetSelection(kind=TargetSelection.BOX, x=x, y=y, width=width, height=height)
+            told = select.callback(SelectTarget.Request(selection=box), SelectTarget.Response())
+            if not told.success or not answered.acquire(timeout=ANSWER_S):
+                raise RuntimeError(f"the selection has no answer: {told.message}")
+    if not answers[-1].measured:
+        raise RuntimeError(f"after {count} frames the target is not tracked: {answers[-1].reason}")
 
 
 def _spin(event: Any) -> None:
@@ -122,6 +204,24 @@ def _second_thread() -> Iterator[dict[str, float]]:
         thread.join()
 
 
+@contextmanager
+def _tegrastats() -> Iterator[list[str]]:
+    """A Jetson's clocks, temperatures and power meanwhile, a line every 0.2 s."""
+    said: list[str] = []
+    path = shutil.which("tegrastats")
+    if path is None:
+        yield said
+        return
+    command = [path, "--interval", "200"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as process:
+        try:
+            yield said
+        finally:
+            process.terminate()
+            assert process.stdout is not None
+            said += process.stdout.read().splitlines()
+
+
 def _steal() -> int:
     """Ticks that a hypervisor took from this machine."""
     return int(Path("/proc/stat").read_text(encoding="ascii").split("\n")[0].split()[8])
@@ -141,15 +241,19 @@ def main() -> int:
     from efftam_ros.tools.common.options import open_bundle
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("parse", "frames"))
-    parser.add_argument("--bundle")
+    parser.add_argument("what", choices=("parse", "layers", "frames", "node"))
+    parser.add_argument("--bundle", type=Path)
     parser.add_argument("--backend")
     parser.add_argument("--frames", type=int, default=100)
     parser.add_argument("--spinning", action="store_true", help="the host asks instead of sleeping")
     args = parser.parse_args()
+    if args.what == "node":
+        return node(args.bundle, args.backend, args.frames)
     bundle = open_bundle(args.bundle)
     if args.what == "parse":
         print(json.dumps({"refused": parse(bundle)}))
+    elif args.what == "layers":
+        print(json.dumps({"layers": layers(bundle)}))
     else:
         print(json.dumps({"rates": frames(bundle, args.backend, args.frames, args.spinning)}))
     return 0

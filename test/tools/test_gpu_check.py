@@ -73,7 +73,7 @@ def measured(tmp_path: Path) -> Path:
                 timing("torch-cuda", 12.0, times_faster_than={"torch-cuda": 1.0}, device_mb=None),
             ],
         },
-        "soak.json": {
+        "soak_onnxruntime-cuda_shipped.json": {
             "bundle": "compact_192",
             "backend": "onnxruntime-cuda",
             "soak": {
@@ -83,7 +83,8 @@ def measured(tmp_path: Path) -> Path:
                 "whole_ms": [2.0, 2.1],
             },
         },
-        "waits.json": {
+        "waits_onnxruntime-cuda_shipped.json": {
+            "of": "onnxruntime-cuda, shipped",
             "counted_by": "CUPTI",
             "waits_per_frame": 1.0,
             "allocations_per_frame": 0.0,
@@ -127,7 +128,9 @@ def test_rows_of_the_summary_fit_the_benchmarks(measured: Path):
         "| +1.2 MB | `efftam bench --soak SECONDS --backend onnxruntime-cuda` |"
     )
     assert "| the same: device memory in use | under 5 MB | +0.0 MB | the same |" in lines
-    assert "| host waits per frame | 1 | 1 | `scripts/gpu_check` (CUPTI) |" in lines
+    assert (
+        "| host waits per frame (onnxruntime-cuda, shipped) | 1 | 1 | `scripts/gpu_check` (CUPTI) |" in lines
+    )
     columns = (ROOT / "docs" / "benchmarks.md").read_text()
     assert (
         "| whole | preprocess | image encoder | memory attention | mask decoder | memory encoder |" in columns
@@ -147,7 +150,11 @@ def test_one_failure_is_the_exit_code(measured: Path):
 
 
 def test_what_was_not_measured_has_no_table(measured: Path):
-    for name in ("soak.json", "waits.json", "bench_ti_512x512.json"):
+    for name in (
+        "soak_onnxruntime-cuda_shipped.json",
+        "waits_onnxruntime-cuda_shipped.json",
+        "bench_ti_512x512.json",
+    ):
         (measured / name).unlink()
     assert gpu_check("--summary", measured).returncode == 0
     assert "##" not in (measured / "summary.md").read_text()
@@ -211,7 +218,7 @@ def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
     failed = [item for item in items.values() if item["state"] == "FAILED"]
     assert result.returncode == (1 if failed else 0), result.stderr
     assert items["bench shipped cpu"]["state"] == "OK"
-    for name in ("bench shipped, onnxruntime-cuda", "soak", "waits per frame"):
+    for name in ("bench shipped, onnxruntime-cuda", "soak tensorrt shipped", "waits tensorrt shipped"):
         assert items[name]["state"] == "NOT RUN"
         assert items[name]["why"]
     (bench,) = json.loads((folder / "bench_shipped_cpu.json").read_text())["frames"]

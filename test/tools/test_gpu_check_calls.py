@@ -72,7 +72,7 @@ def test_waits_are_those_that_more_frames_add(tmp_path: Path) -> None:
         Path(command[3]).write_text(json.dumps(calls))
         return ""
 
-    found = gpu_check.calls_per_frame(None, "tensorrt", tmp_path, run)
+    found = gpu_check.calls_per_frame(None, ["--backend", "tensorrt"], tmp_path, run)
     assert found["counted_by"] == "CUPTI"
     assert found["waits_per_frame"] == 1
     assert found["allocations_per_frame"] == 0

@@ -23,11 +23,13 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comp
     """The finished process and its folder."""
     folder = tmp_path_factory.mktemp("board")
     (folder / "nsys").write_text(NSYS)
-    (folder / "nsys").chmod(0o755)
+    (folder / "tegrastats").write_text("#!/bin/sh\necho RAM 1/2MB GR3D_FREQ 99%@1300\nexec sleep 60\n")
+    for program in ("nsys", "tegrastats"):
+        (folder / program).chmod(0o755)
     env = {**os.environ, **package_environment(), **rehearsal.environment(folder, ROOT)}
     env["PATH"] = f"{folder}:{env['PATH']}"
     command = [sys.executable, str(ROOT / "scripts" / "gpu_check.py"), "--frames", "1"]
-    steps = "bindings,parse,engines,verify,frames,agreement,copies,bench,soak,waits"
+    steps = "bindings,parse,engines,layers,verify,frames,node,agreement,copies,bench,soak,waits"
     done = subprocess.run(
         [*command, "--only", steps, "--out", str(folder)],
         env=env,
@@ -81,6 +83,13 @@ def test_every_graph_goes_through_the_parser_before_anything_is_built(
     assert list(items).index("parse shipped") < list(items).index("engines fp16 shipped")
 
 
+def test_the_layers_of_every_engine_are_kept(rehearsed: Any, items: dict[str, dict[str, Any]]) -> None:
+    assert items["layers shipped"]["state"] == "OK", items["layers shipped"]["why"]
+    layers = json.loads((rehearsed[1] / "layers_shipped.json").read_text())["layers"]
+    assert len(layers) == 5
+    assert all(layers.values())
+
+
 @pytest.mark.parametrize("waits", ["sleeping", "spinning"])
 def test_every_frame_of_the_shipped_policy_is_kept_back_to_back_and_paced(
     rehearsed: Any, items: dict[str, dict[str, Any]], waits: str
@@ -92,6 +101,18 @@ def test_every_frame_of_the_shipped_policy_is_kept_back_to_back_and_paced(
     for one in rates:
         assert len(one["frames_ms"]) == 1
         assert {"longest_pause_ms", "context_switches", "stolen_ticks", "gpu"} <= set(one)
+        assert one["tegrastats"] == ["RAM 1/2MB GR3D_FREQ 99%@1300"]
+
+
+def test_the_node_goes_through_its_states_and_ends_by_a_signal(
+    rehearsed: Any, items: dict[str, dict[str, Any]]
+) -> None:
+    pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+    assert items["node tensorrt shipped"]["state"] == "OK", items["node tensorrt shipped"]["why"]
+    assert items["node tensorrt shipped"]["why"].endswith("SIGTERM: exit code 0")
+    steps = json.loads((rehearsed[1] / "node_tensorrt_shipped.json").read_text())["steps"]
+    assert [one["step"] for one in steps].count("configure") == 2
+    assert all(one["resident_mb"] > 0 for one in steps)
 
 
 @pytest.mark.parametrize("name", ["bench copied", "bench zero copy", "bench shipped", "bench shipped cpu"])
@@ -99,13 +120,20 @@ def test_frames_are_timed(items: dict[str, dict[str, Any]], name: str) -> None:
     assert items[name]["state"] == "OK", items[name]["why"]
 
 
-@pytest.mark.parametrize("name", ["soak, resident memory", "soak, device memory", "waits per frame"])
-def test_memory_and_waits_are_measured_on_the_first_back_end_that_runs(
-    rehearsed: Any, items: dict[str, dict[str, Any]], name: str
+@pytest.mark.parametrize(
+    "name",
+    [
+        "soak tensorrt shipped, resident memory",
+        "soak tensorrt shipped, device memory",
+        "waits tensorrt shipped",
+    ],
+)
+def test_memory_and_waits_are_measured_on_each_back_end_that_runs(
+    items: dict[str, dict[str, Any]], name: str
 ) -> None:
     """On a board that is TensorRT: onnxruntime has no code for it."""
     assert items[name]["state"] != "NOT RUN", items[name]["why"]
-    assert json.loads((rehearsed[1] / "soak.json").read_text())["backend"] == "tensorrt"
+    assert items[name.partition(",")[0].replace("tensorrt", "onnxruntime-cuda")]["state"] == "NOT RUN"
 
 
 def test_engines_track_as_the_cpu_does(items: dict[str, dict[str, Any]]) -> None:
@@ -126,5 +154,5 @@ def test_the_summary_has_every_item(rehearsed: Any, items: dict[str, dict[str, A
     assert f"paste {folder / 'summary.md'}" in done.stdout
     failed = [name for name, item in items.items() if item["state"] == "FAILED"]
     # Stand-ins for nsys report three waits; kernels that Python runs leave memory behind.
-    assert set(failed) <= {"environment", "waits per frame", "soak, resident memory"}
+    assert set(failed) <= {"environment", "waits tensorrt shipped", "soak tensorrt shipped, resident memory"}
     assert done.returncode == 1
