@@ -95,6 +95,8 @@ SAME_OBJECT_IOU = 0.5
 one object, reached by a drawn box that is 1.4 times too large along both sides."""
 CONTESTED_IOU = 0.3
 """IoU of a candidate with another target's box from which it is asked whose it is."""
+SHARED_IOU = 0.2
+"""IoU of a target's box with another target's from which an image may show both in one mask."""
 TIE = 0.1
 """Least difference of the evidence that decides; within it the object stays with the target that had it."""
 
@@ -128,6 +130,10 @@ class Others:
                     f"this object is target {rival.target_id} already (overlap {overlap:.2f}, at most"
                     f" {SAME_OBJECT_IOU}); select another one, or remove target {rival.target_id} first"
                 )
+
+    def is_shared(self, box: Box | None) -> bool:
+        """Whether this box may hold another target too."""
+        return box is not None and any(iou(box, rival.box) > SHARED_IOU for rival in self.rivals)
 
     def withheld(
         self, candidates: Candidates, own: Templates, expected: Box | None, stamp_ns: int

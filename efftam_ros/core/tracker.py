@@ -461,7 +461,8 @@ class Tracker:
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
-        if not self._policy.keeps(candidates, choice, context, confirmed):
+        is_shared = self.others.rivals and self.others.is_shared(choice.box) and not context.is_prompted
+        if is_shared or not self._policy.keeps(candidates, choice, context, confirmed):
             self.memory.skip()
             return
         slot = self.memory.store(
@@ -485,6 +486,8 @@ class Tracker:
             self._search.stop()
         if self._sources.points is not None:
             self._pending.append(partial(self._sources.points.keep, frame.image, box))
+        if self.others.rivals and self.others.is_shared(box):
+            return
         template = self.templates.renew(frame.stamp_ns)
         if template is not None:
             self._pending.append(partial(self._pipeline.take_template, template, box))

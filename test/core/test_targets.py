@@ -275,6 +275,16 @@ def test_targets_that_cross_keep_their_ids():
     assert set(boxes) == {0, 1}
 
 
+def test_an_image_in_which_targets_overlap_is_not_remembered():
+    """A mask that holds both would mix them up for as long as it is kept."""
+    scene = Crossing()
+    scene.run(41)
+    overlapping = [index for index in range(41) if iou(scene.true(0, index), scene.true(1, index)) > 0.25]
+    remembered = {call.frame // 2 for call in scene.pipeline.calls if call.name == "remember"}
+    assert remembered.isdisjoint(overlapping)
+    assert min(remembered) < overlapping[0] < overlapping[-1] < max(remembered)
+
+
 def rival(likeness: float, box: Box, target_id: int = 7) -> Others:
     return Others([Rival(target_id, box, 1, Templates(1))])
 
