@@ -33,7 +33,6 @@ SETTLED_S = 20.0
 # kind by its length.
 LONG_FILES = (
     "ros/test_operator_node.py",
-    "tools/test_gpu_check_rehearsal.py",
     "ros/test_flight_nodes.py",
     "tools/test_demo_clip.py",
     "ros/test_operator_scene.py",
@@ -45,7 +44,6 @@ LONG_FILES = (
     "reference/test_reference_videos.py",
     "ros/test_node_tracking.py",
     "model/test_golden_modules.py",
-    "tools/test_fetch.py",
     "tools/test_bench.py",
     "benchmarks/test_compare.py",
     "operator/test_page_bad_input.py",

@@ -36,7 +36,6 @@ from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.cli import Parser
 from efftam_ros.tools.common.options import add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.common.prompts import read_box
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 from efftam_ros.tools.eval.sequences import read_own
@@ -53,8 +52,6 @@ RESULTS = ("overlay.mp4", "track.json", "summary.txt", "node.log")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("video", nargs="?", help="video or folder of images (default: the clip)")
-    parser.add_argument("--box", help="the target in the first frame: X,Y,W,H in px (needed with a video)")
     parser.add_argument("--frames", type=int, metavar="N", help="at most so many frames (default: all)")
     parser.add_argument(
         "--bundle", type=Path, metavar="DIR", help="another network (default: the shipped one)"
@@ -70,23 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.flight is not None:
-        if args.quiet or args.out != OUT or any((args.video, args.box, args.frames, args.bundle)):
+        if args.quiet or args.out != OUT or args.frames or args.bundle:
             raise InputError("give the options of the flight after --flight; --flight --help lists them")
         return _fly(args.flight)
-    if (args.video is None) != (args.box is None):
-        raise InputError("a video needs --box X,Y,W,H, the target in its first frame; the clip has its own")
     if args.frames is not None and args.frames < 1:
         raise InputError(f"--frames is {args.frames}; give 1 or more")
-    video = CLIP / "video.mp4" if args.video is None else Path(args.video)
+    video = CLIP / "video.mp4"
     source = open_video(video)
-    rows = () if args.video else read_own(CLIP).boxes
-    truth = [Box(*row) if np.isfinite(row).all() else None for row in rows]
-    box = truth[0] if truth else read_box(args.box, source.width, source.height)
-    assert box is not None  # read_box gives one for a text, and the clip begins with its target
+    truth = [Box(*row) if np.isfinite(row).all() else None for row in read_own(CLIP).boxes]
+    box = truth[0]
+    assert box is not None  # the clip begins with its target
     bundle = open_bundle(args.bundle)
-    check_outputs([Output("--out", args.out, "folder")], [video])
+    check_outputs([Output("--out", args.out, "folder")])
     args.out.mkdir(parents=True, exist_ok=True)
-    check_outputs([Output("--out", args.out / name) for name in RESULTS], [video])
+    check_outputs([Output("--out", args.out / name) for name in RESULTS])
     lacking = [name for name in ("rclpy", "efftam_ros.msg") if importlib.util.find_spec(name) is None]
     if lacking:
         print(f"the tracker runs in this process: {lacking[0]} is not in this environment", file=sys.stderr)
@@ -135,16 +129,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _states(tracks: list[Track], truth: list[Box | None]) -> str:
-    """States, and the overlap with the truth where it is known."""
+    """States, and the overlap with the truth."""
     counted = sorted(Counter(track.state for track in tracks).items())
     line = "states: " + ", ".join(f"{state.name} {count}" for state, count in counted)
-    if truth:
-        known = list(zip(tracks, truth, strict=False))
-        overlaps = [iou(t.box, box) if t.box else 0.0 for t, box in known[1:] if box]
-        claimed = sum(box is None and t.state is TrackState.TRACKING for t, box in known)
-        mean = f"{np.mean(overlaps):.2f}" if overlaps else "unknown"
-        line += f"; mean overlap with the truth {mean}, {claimed} frames claimed while the target was hidden"
-    return line
+    known = list(zip(tracks, truth, strict=False))
+    overlaps = [iou(t.box, box) if t.box else 0.0 for t, box in known[1:] if box]
+    claimed = sum(box is None and t.state is TrackState.TRACKING for t, box in known)
+    mean = f"{np.mean(overlaps):.2f}" if overlaps else "unknown"
+    return f"{line}; mean overlap with the truth {mean}, {claimed} frames claimed while the target was hidden"
 
 
 def _offline(images: Iterable[Pixels], fps: float, box: Box, args: argparse.Namespace) -> Answers:

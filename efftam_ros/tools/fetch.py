@@ -1,8 +1,8 @@
 """Download an official EfficientTAM checkpoint and export it to a bundle.
 
-An interrupted download is resumed; size and SHA-256 are compared with those announced by the hub. Four of
-the files have a published SHA-256 that is known second hand: a file that differs from it is kept, with a
-warning. With --sha256 a file that differs from that value is refused before it is downloaded.
+The SHA-256 is compared with the one that the hub announces. Four of the files have a published SHA-256 that
+is known second hand: a file that differs from it is kept, with a warning. With --sha256 a file that differs
+from that value is refused before it is downloaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from efftam_ros.tools.common.options import add_quiet_argument
 from efftam_ros.tools.common.outputs import Output, check_outputs
 
 LIBRARY = "efftam_ros"
-MOST_BYTES = 2**31
 REPOSITORY = "yunyangx/efficient-track-anything"
 NAMES = (
     "efficienttam_ti",
@@ -134,18 +133,31 @@ def download(
         hub_utils.disable_progress_bars()
     url = huggingface_hub.hf_hub_url(REPOSITORY, f"{name}.pt", endpoint=endpoint)
     _check_private(url)
+    folder = cache_folder() if folder is None else folder
     with _explained(url, name):
         announced = huggingface_hub.get_hf_file_metadata(url, endpoint=endpoint, library_name=LIBRARY)
-    size, etag = _announced_content(announced, url)
-    if sha256 is not None and etag != sha256:
-        raise InputError(
-            f"{url} has the SHA-256 {etag}, --sha256 asks for {sha256}; nothing was downloaded: check the"
-            " value, or fetch from another --endpoint"
+        _check_private(announced.location)
+        etag = announced.etag
+        if etag is None or not re.fullmatch(r"[0-9a-f]{64}", etag):
+            raise InputError(
+                f"{url} announces no SHA-256 ({shown(etag)}), so the download can't be checked;"
+                " fetch from the hub itself"
+            )
+        if sha256 is not None and etag != sha256:
+            raise InputError(
+                f"{url} has the SHA-256 {etag}, --sha256 asks for {sha256}; nothing was downloaded: check the"
+                " value, or fetch from another --endpoint"
+            )
+        found = huggingface_hub.hf_hub_download(
+            REPOSITORY, f"{name}.pt", endpoint=endpoint, local_dir=folder, library_name=LIBRARY
         )
-    folder = cache_folder() if folder is None else folder
-    path = folder / f"{name}.pt"
-    if not path.is_file() or _fault(path, size, etag):
-        _fetch_content(announced, url, name, path)
+    path = Path(found)
+    if file_sha256(path) != etag:
+        path.unlink()
+        raise InputError(
+            f"the download of {url} does not have the SHA-256 that the hub announces ({etag[:12]}...); it was"
+            " removed, fetch again"
+        )
     published = PUBLISHED_SHA256.get(name)
     if sha256 is None and published not in (None, etag):
         print(
@@ -156,25 +168,6 @@ def download(
     return path
 
 
-def _fetch_content(announced: Any, url: str, name: str, path: Path) -> None:
-    """Download to ``path`` through a partial file that a later run resumes. Raises InputError: the hub can't
-    be reached, damaged download."""
-    size, etag = announced.size, announced.etag
-    folder = path.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    # The name contains the hash, so that a partial download of another version is not resumed.
-    partial = folder / f".{name}.{etag[:16]}.incomplete"
-    with _explained(url, name):
-        _transfer(
-            announced, partial, name, other_host=urlsplit(announced.location).netloc != urlsplit(url).netloc
-        )
-    fault = _fault(partial, size, etag)
-    if fault:
-        partial.unlink()
-        raise InputError(f"the download of {url} {fault}; it was removed, fetch again")
-    partial.replace(path)
-
-
 def _check_private(url: str) -> None:
     """Raise InputError for an unencrypted address, whose response could be modified in transit."""
     parts = urlsplit(url)
@@ -182,50 +175,9 @@ def _check_private(url: str) -> None:
         raise InputError(f"{shown(url)} is not encrypted; give an address that begins with https://")
 
 
-def _announced_content(announced: Any, url: str) -> tuple[int, str]:
-    """Size and SHA-256 announced by the hub. Raises InputError if one is missing or the transfer is
-    unencrypted."""
-    _check_private(announced.location)
-    size, etag = announced.size, announced.etag
-    if etag is None or not re.fullmatch(r"[0-9a-f]{64}", etag):
-        raise InputError(
-            f"{url} announces no SHA-256 ({shown(etag)}), so the download can't be checked;"
-            " fetch from the hub itself"
-        )
-    if size is None or not 0 < size <= MOST_BYTES:
-        raise InputError(f"{url} announces {size} bytes; a checkpoint has 1 to {MOST_BYTES}")
-    return size, etag
-
-
 def cache_folder() -> Path:
     """The user's cache folder for downloads."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / LIBRARY
-
-
-def _transfer(announced: Any, partial: Path, name: str, *, other_host: bool) -> None:
-    """Download the missing part of ``partial``.
-
-    Uses `http_get`, because `hf_hub_download` does not resume interrupted downloads.
-    """
-    from huggingface_hub import utils
-    from huggingface_hub.file_download import http_get
-
-    hub_utils: Any = utils
-    done = partial.stat().st_size if partial.exists() else 0
-    if done > announced.size:
-        partial.unlink(missing_ok=True)
-        done = 0
-    # The token must not be sent to the server that the hub redirects to.
-    headers = hub_utils.build_hf_headers(token=False if other_host else None, library_name=LIBRARY)
-    with partial.open("ab") as file:
-        http_get(
-            announced.location,
-            file,
-            resume_size=done,
-            headers=headers,
-            expected_size=announced.size,
-            displayed_filename=f"{name}.pt",
-        )
 
 
 @contextmanager
@@ -236,6 +188,8 @@ def _explained(url: str, name: str) -> Iterator[None]:
     remedy = f"or copy {name}.pt from elsewhere and run: efftam export {name}.pt --config {name} --out {name}"
     try:
         yield
+    except InputError:
+        raise
     except LocalEntryNotFoundError as error:
         raise InputError(f"{url} can't be reached ({_reason(error)}); check the network, {remedy}") from None
     except (EntryNotFoundError, RepositoryNotFoundError):
@@ -255,14 +209,3 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:160]
-
-
-def _fault(path: Path, size: int, etag: str) -> str:
-    """How a file differs from the announced one, "" if it does not; the etag of a large file is its
-    SHA-256."""
-    actual = path.stat().st_size
-    if actual != size:
-        return f"has {actual} bytes, the hub announces {size}"
-    if file_sha256(path) != etag:
-        return f"does not have the SHA-256 that the hub announces ({etag[:12]}...)"
-    return ""

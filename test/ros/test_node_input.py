@@ -55,19 +55,19 @@ def test_reliable_is_asked_for_when_every_publisher_offers_it(tracker):
     assert peer.show(0).state == BoundingBox.IDLE
 
 
+def thermal(i: int) -> Image:
+    grey = cv2.cvtColor(scene(i), cv2.COLOR_BGR2GRAY).astype(np.float64)
+    wide = (7500 + grey * 600 / 255).round().astype("<u2")
+    message = image_message(wide.view(np.uint8), stamp_of(i), "mono16")
+    message.width, message.step = WIDTH, 2 * WIDTH
+    return message
+
+
 def test_a_target_in_16_bit_thermal_images_is_followed_and_the_range_is_reported(tracker):
     peer = tracker(*QUICK)
-
-    def show(i):
-        grey = cv2.cvtColor(scene(i), cv2.COLOR_BGR2GRAY).astype(np.float64)
-        wide = (7500 + grey * 600 / 255).round().astype("<u2")
-        message = image_message(wide.view(np.uint8), stamp_of(i), "mono16")
-        message.width, message.step = WIDTH, 2 * WIDTH
-        return peer.send(message)
-
-    show(0)
+    peer.send(thermal(0))
     peer.follow(0, bright_box(0))
-    boxes = [show(i) for i in range(1, 9)]
+    boxes = [peer.send(thermal(i)) for i in range(1, 9)]
     assert boxes[-1].state == BoundingBox.TRACKING
     assert iou(box_of(boxes[-1]), bright_box(8)) > 0.9
     _, values = peer.diagnosis(lambda s, v: "range of 16-bit images" in v, "the range")
@@ -76,11 +76,10 @@ def test_a_target_in_16_bit_thermal_images_is_followed_and_the_range_is_reported
 
 
 def test_images_with_few_grey_levels_are_told_with_the_selection(tracker):
-    peer = tracker(*QUICK)
-    flat = scene(0) // 100 * 100
-    peer.show(0, flat)
+    peer = tracker(*QUICK, "-p", "image_range:='0,65535'")
+    peer.send(thermal(0))
     peer.follow(0, bright_box(0))
-    status, _ = peer.diagnosis(lambda s, v: "grey levels" in s.message, "few grey levels")
+    status, _ = peer.diagnosis(lambda s, v: "only 3 grey levels" in s.message, "few grey levels")
     assert status.level == DiagnosticStatus.WARN
 
 

@@ -17,11 +17,11 @@ from efftam_ros.tools.demo import CLIP
 FPS = 30
 
 
-def tracked(shown: list[Shown]) -> list[Track]:
+def tracked(shown: list[Shown], fps: int = FPS) -> list[Track]:
     tracker = open_tracker(open_pipeline())
     return [
         tracker.step(
-            Frame(Image.from_array(bgr), index * NS // FPS), None if index else Prompt(box=shown[0].box)
+            Frame(Image.from_array(bgr), index * NS // fps), None if index else Prompt(box=shown[0].box)
         )
         for index, (bgr, _) in enumerate(shown)
     ]
@@ -59,7 +59,7 @@ def test_the_shipped_network_finds_the_car_again_after_the_camera_turned_away_fr
 
     world = World(WorldConfig(focal_px=800.0, with_bridge=False))
     shown = []
-    for index in range(120):
+    for index in range(0, 120, 2):  # at half the rate
         time_s = 2.0 + index / FPS
         yaw, pitch = direction(world.config.drone.at(time_s), world.config.target.at(time_s))
         # Away by 1.2 rad within 0.6 s, there for 1.5 s, and back.
@@ -67,10 +67,10 @@ def test_the_shipped_network_finds_the_car_again_after_the_camera_turned_away_fr
         shot = world.shoot(time_s, yaw + 0.6 * (1 - math.cos(math.pi * share)), pitch)
         shown.append(Shown(shot.image, shot.box))
     world.close()
-    tracks = tracked(shown)
+    tracks = tracked(shown, FPS // 2)
     gone = [index for index, (_, box) in enumerate(shown) if box is None]
-    assert len(gone) > 45
-    assert TrackState.TRACKING not in {tracks[index].state for index in gone[3:]}
+    assert len(gone) > 22
+    assert TrackState.TRACKING not in {tracks[index].state for index in gone[2:]}
     back = [t for t, (_, box) in zip(tracks[gone[-1] + 1 :], shown[gone[-1] + 1 :], strict=True) if box]
     assert any(t.state is TrackState.TRACKING for t in back)
     assert iou(tracks[-1].box, shown[-1].box) > 0.5

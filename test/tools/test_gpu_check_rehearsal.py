@@ -16,6 +16,7 @@ from test_gpu_check import NSYS
 from tools_helpers import ROOT, package_environment
 
 pytest.importorskip("cuda.bindings.driver", reason="the fakes take their names from cuda-bindings")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

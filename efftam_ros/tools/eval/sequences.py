@@ -6,14 +6,12 @@ Boxes are used as published: OTB counts pixels from 1, which shifts truth and pr
 from __future__ import annotations
 
 import csv
-import math
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -258,12 +256,19 @@ def _packed_masks(path: Path, count: int) -> Callable[[int], NDArray[np.bool_]] 
         return None
     try:
         with zipfile.ZipFile(path) as archive:
-            shape = _packed_array(archive, "shape", (3,))
-            n, height, width = (int(v) for v in shape)
-            if n != count:
-                raise InputError(f"{path} has {n} masks for {count} boxes; they must be equal in number")
-            check_size(width, height, what=f"{path}: a mask")
-            bits = _packed_array(archive, "bits", (n, (height * width + 7) // 8))
+            size = max(entry.file_size for entry in archive.infolist())
+        if size > MOST_MASK_BYTES:
+            raise ValueError(f"an array of {size} bytes, {MOST_MASK_BYTES} are the most")
+        with np.load(path) as arrays:
+            n, height, width = (int(v) for v in arrays["shape"])
+            bits = arrays["bits"]
+        check_size(width, height, what=f"{path}: a mask")
+        if n != count:
+            raise InputError(f"{path} has {n} masks for {count} boxes; they must be equal in number")
+        if bits.shape != (n, (height * width + 7) // 8) or bits.dtype != np.uint8:
+            raise ValueError(
+                f"bits is {bits.dtype} {list(bits.shape)} for {n} masks of {width} x {height} px"
+            )
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, InputError):
             raise
@@ -273,26 +278,6 @@ def _packed_masks(path: Path, count: int) -> Callable[[int], NDArray[np.bool_]] 
         return np.unpackbits(bits[index], count=height * width).reshape(height, width).astype(bool)
 
     return mask
-
-
-def _packed_array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Read an array of exactly this shape from an .npz; the shape is checked before decompressing.
-
-    Raises ValueError, KeyError, EOFError and the exceptions of zipfile.
-    """
-    with archive.open(f"{name}.npy") as file:
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        found, _, dtype = read(file)
-    if found != shape or dtype.kind not in "iu" or math.prod(shape) * dtype.itemsize > MOST_MASK_BYTES:
-        raise ValueError(
-            f"{name} is {dtype} {list(found)}, expected {list(shape)} of at most {MOST_MASK_BYTES} bytes"
-        )
-    with archive.open(f"{name}.npy") as file:
-        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    return array
 
 
 def _label_masks(labels: list[Path], number: int) -> Callable[[int], NDArray[np.bool_]]:
