@@ -23,6 +23,7 @@ class DrawnPrompt:
     """The feed of one command. `ask` and `show` are called by the thread that tracks."""
 
     buffer_s: float | None = None
+    max_targets = 1
 
     def __init__(self) -> None:
         self._sink: feed.Sink | None = None
@@ -87,6 +88,9 @@ class DrawnPrompt:
 
     def clear(self, target_id: int, reply: feed.Reply) -> None:
         reply(feed.Answer(False, "a file is being tracked; end the command to give up the target"))
+
+    def steer_by(self, target_id: int, reply: feed.Reply) -> None:
+        reply(feed.Answer(False, "of a file one target is tracked"))
 
     def _take(self, selection: feed.Selection) -> str:
         """Accept the drawing; returns why not, one line, empty when accepted."""

@@ -106,6 +106,11 @@ class Hub:
         return self._is_watched
 
     @property
+    def steered_target(self) -> int | None:
+        """Id of the target that is steered by, None where there is none."""
+        return self._tracks.steered
+
+    @property
     def is_steered(self) -> bool:
         """Whether the gimbal's controller said last that it is enabled."""
         return self._steering is not None and self._steering.enabled

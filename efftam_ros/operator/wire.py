@@ -65,6 +65,15 @@ class Clear(NamedTuple):
     sent_ms: float = math.nan
 
 
+class SteerBy(NamedTuple):
+    """The gimbal is to follow another target; ``turns`` as in `Select`."""
+
+    id: str
+    target_id: int
+    sent_ms: float = math.nan
+    turns: bool = False
+
+
 class SeatRequest(NamedTuple):
     take: bool
     sent_ms: float = math.nan
@@ -94,8 +103,8 @@ class Steer(NamedTuple):
     sent_ms: float = math.nan
 
 
-Timed = Select | Clear | SeatRequest | Ping | Steer
-Message = Hello | Ack | Watch | Hold | Select | Clear | SeatRequest | Ping | Steer
+Timed = Select | Clear | SteerBy | SeatRequest | Ping | Steer
+Message = Hello | Ack | Watch | Hold | Select | Clear | SteerBy | SeatRequest | Ping | Steer
 
 
 def frame(payload: bytes, *, stamp_ns: int, sent_ns: int, seq: int, shrink: int) -> bytes:
@@ -109,11 +118,13 @@ def dumps(message: dict[str, Any]) -> str:
     return json.dumps(_without_nan(message), separators=(",", ":"), allow_nan=False)
 
 
-def target(box: BoxReport, motion: MotionReport | None, last: Box | None) -> dict[str, Any]:
-    """One entry of a track message's ``targets``. ``last``: the box last seen of this selection."""
+def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind_s: float) -> dict[str, Any]:
+    """One entry of a track message's ``targets``. ``last``: the box last seen of this selection;
+    ``behind_s``: how much older than the message's image the one is that this is true for."""
     entry: dict[str, Any] = {
         "id": box.target_id,
         "selection": box.selection,
+        "steered": box.steered,
         "state": box.state.name,
         "reason": box.reason,
         "measured": box.measured,
@@ -123,6 +134,7 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None) -> dic
         "quality": _rounded(box.quality, 4),
         "likeness": _rounded(box.likeness, 4),
         "age_s": _rounded(box.age_s, 3),
+        "behind_s": _rounded(behind_s, 3),
     }
     if motion is not None:
         entry["velocity"] = [_rounded(v, 2) for v in motion.velocity]
@@ -179,6 +191,11 @@ def _clear(data: dict[str, Any]) -> Clear:
     return Clear(_text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET, 0), _sent_ms(data))
 
 
+def _steer_by(data: dict[str, Any]) -> SteerBy:
+    id, target_id = _text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET)
+    return SteerBy(id, target_id, _sent_ms(data), data.get("turns") is True)
+
+
 def _seat(data: dict[str, Any]) -> SeatRequest:
     return SeatRequest(_word(data, "action", ("take", "release")) == "take", _sent_ms(data))
 
@@ -208,6 +225,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
     "ack": _ack,
     "select": _select,
     "clear": _clear,
+    "steer_by": _steer_by,
     "seat": _seat,
     "hold": _hold,
     "watch": _watch,

@@ -148,6 +148,11 @@ export class Drawing {
     this.mode = "placed";
   }
 
+  /** Whether this press is the first of a drawing. */
+  get isFirstPress() {
+    return this.mode === "dragging" && this.corner === null && this.placed === null;
+  }
+
   /** Move the placed box, or the cursor, by image px within an image of this size. */
   nudge(dx, dy, image) {
     if (this.mode === "placed") this.box = moveBox(this.box, dx, dy, image.width, image.height);

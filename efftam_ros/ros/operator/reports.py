@@ -75,6 +75,7 @@ def box_report(message: Any) -> BoxReport:
         quality=message.quality,
         age_s=message.age,
         likeness=message.likeness,
+        steered=message.steered,
     )
 
 
