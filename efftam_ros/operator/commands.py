@@ -125,6 +125,11 @@ class Commands:
         if self.seat.holder(time.monotonic()) == viewer.name:
             self._feed.hold(message.stamp_ns)
 
+    def propose(self, viewer: Viewer, message: wire.Propose) -> None:
+        """Of the operator alone, as `hold`."""
+        if self.seat.holder(time.monotonic()) == viewer.name:
+            self._feed.propose(message.selection)
+
     def clear(self, viewer: Viewer, message: wire.Clear) -> None:
         refusal = self._refusal(viewer)
         if refusal:

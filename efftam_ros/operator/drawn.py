@@ -80,6 +80,9 @@ class DrawnPrompt:
     def hold(self, stamp_ns: int) -> None:
         """Ignored: the first image is there until it was drawn on."""
 
+    def propose(self, selection: feed.Selection) -> None:
+        """Ignored: the network is not loaded yet."""
+
     def select(self, selection: feed.Selection, reply: feed.Reply) -> None:
         refusal = self._take(selection)
         reply(feed.Answer(not refusal, refusal or "tracking starts", 0 if refusal else 1))

@@ -118,6 +118,16 @@ class Result:
     message: str = ""
 
 
+@dataclass(frozen=True)
+class Proposal:
+    """The box, px, that the tracker proposes for a point on the image of ``stamp_ns``; without one why, in
+    ``reason``."""
+
+    stamp_ns: int
+    box: Box | None = None
+    reason: str = ""
+
+
 class Controller(Enum):
     """Whether the gimbal's controller can be reached."""
 
@@ -141,7 +151,7 @@ class SteeringState:
 Reply = Callable[[Answer], None]
 
 
-Report = Picture | Unreadable | BoxReport | MotionReport | Result | Lifecycle | SteeringState
+Report = Picture | Unreadable | BoxReport | MotionReport | Result | Proposal | Lifecycle | SteeringState
 # The server's side: called from any thread, returns at once and never raises. Reports of one image may come
 # in any order; steering is offered from the first SteeringState on.
 Sink = Callable[[Report], None]
@@ -167,6 +177,9 @@ class Feed(Protocol):
     def hold(self, stamp_ns: int) -> None:
         """Keep the image of this stamp for a selection, up to ``buffer_s``; 0: no longer. One that is gone is
         told as a refused Result of this stamp."""
+
+    def propose(self, selection: Selection) -> None:
+        """Ask for the box that this selection would give; a `Proposal` answers, where one can be made."""
 
     def select(self, selection: Selection, reply: Reply) -> None: ...
 

@@ -18,6 +18,7 @@ from efftam_ros.operator.feed import (
     Lifecycle,
     MotionReport,
     Picture,
+    Proposal,
     Report,
     Result,
     SteeringState,
@@ -189,6 +190,8 @@ class Hub:
                 self._chain.heard_s = now_s
         elif isinstance(report, Result):
             self.tell_all(_result_message(report))
+        elif isinstance(report, Proposal):
+            self.tell_all(wire.proposal(report))
         elif report != self._steering:
             self._steering = report
             self.tell_all(_steering_message(report))

@@ -312,6 +312,8 @@ class OperatorServer:
             self._watch()
         elif isinstance(message, wire.Hold):
             self._commands.hold(viewer, message)
+        elif isinstance(message, wire.Propose):
+            self._commands.propose(viewer, message)
         elif isinstance(message, wire.Clear):
             self._commands.clear(viewer, message)
         elif isinstance(message, wire.SteerBy):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.operator.feed import BoxReport, MotionReport, Selection
+from efftam_ros.operator.feed import BoxReport, MotionReport, Proposal, Selection
 
 VERSION = 1
 CODEC_JPEG = 1
@@ -59,6 +59,12 @@ class Select(NamedTuple):
     turns: bool = False
 
 
+class Propose(NamedTuple):
+    """Which box would this selection give?"""
+
+    selection: Selection
+
+
 class Clear(NamedTuple):
     id: str
     target_id: int
@@ -104,7 +110,7 @@ class Steer(NamedTuple):
 
 
 Timed = Select | Clear | SteerBy | SeatRequest | Ping | Steer
-Message = Hello | Ack | Watch | Hold | Select | Clear | SteerBy | SeatRequest | Ping | Steer
+Message = Hello | Ack | Watch | Hold | Select | Propose | Clear | SteerBy | SeatRequest | Ping | Steer
 
 
 def frame(payload: bytes, *, stamp_ns: int, sent_ns: int, seq: int, shrink: int) -> bytes:
@@ -141,6 +147,12 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
         entry["velocity_valid"] = motion.valid
         entry["predicted"] = _corners(motion.predicted)
     return entry
+
+
+def proposal(told: Proposal) -> dict[str, Any]:
+    """What the pages are told of a proposal."""
+    stamp, box = str(told.stamp_ns), _corners(told.box)
+    return {"op": "proposal", "stamp": stamp, "box": box, "reason": told.reason}
 
 
 def parse(text: str) -> Message:
@@ -187,6 +199,10 @@ def _select(data: dict[str, Any]) -> Select:
     return Select(_text(data, "id", LONGEST_ID), selection, _sent_ms(data), data.get("turns") is True)
 
 
+def _propose(data: dict[str, Any]) -> Propose:
+    return Propose(_select(data).selection)
+
+
 def _clear(data: dict[str, Any]) -> Clear:
     return Clear(_text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET, 0), _sent_ms(data))
 
@@ -224,6 +240,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
     "hello": _hello,
     "ack": _ack,
     "select": _select,
+    "propose": _propose,
     "clear": _clear,
     "steer_by": _steer_by,
     "seat": _seat,

@@ -18,6 +18,7 @@ from efftam_ros.operator.feed import (
     Controller,
     MotionReport,
     Picture,
+    Proposal,
     Reply,
     Report,
     Result,
@@ -54,6 +55,8 @@ class BarcodeFeed:
         self.steered: int | None = 0
         self.max_targets = 1
         self.steered_by: list[int] = []
+        self.asked: list[Selection] = []  # for proposals
+        self.proposal: Callable[[Selection], Proposal] | None = None  # what answers them
         self.velocity = (0.0, 0.0)
         self.likeness = float("nan")
         self.selection = 0
@@ -84,6 +87,11 @@ class BarcodeFeed:
 
     def hold(self, stamp_ns: int) -> None:
         self.held.append(stamp_ns)
+
+    def propose(self, selection: Selection) -> None:
+        self.asked.append(selection)
+        if self.proposal is not None and self.sink is not None:
+            self.sink(self.proposal(selection))
 
     def select(self, selection: Selection, reply: Reply) -> None:
         self.selections.append(selection)

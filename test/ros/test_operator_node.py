@@ -26,7 +26,7 @@ from operator_page import Page, address_in, operator_command
 from ros_helpers import Process, box_of, box_selection, image_message, new_namespace, stamp_of
 from sensor_msgs.msg import CompressedImage
 
-from efftam_ros.core.geometry import iou
+from efftam_ros.core.geometry import Box, iou
 from efftam_ros.interop.messages import stamp_ns
 
 pytestmark = pytest.mark.ros
@@ -284,6 +284,23 @@ def test_a_page_is_told_how_long_an_image_can_be_drawn_on(chain):
         return page.messages("hello")[-1]["buffer_s"] == 7.25
 
     running.peer.wait(told, "the tracker's selection_buffer")
+
+
+def test_a_page_s_tap_is_answered_by_the_box_that_the_tracker_proposes(lasting_chain):
+    peer, page = lasting_chain.peer, lasting_chain.page()
+    peer.wait(lambda: subscribes(peer, "proposal"), "the operator to subscribe to proposal")
+    i = lasting_chain.show_until_seen(page, 0)
+    tap = {"op": "propose", "id": "p", "kind": "points", "labels": [1]}
+    middle = [[grey_box(0).cx, grey_box(0).cy]]
+    page.send(**tap, stamp=str(stamp_of(i)), points=middle)
+    page.wait(lambda: page.messages("proposal"))
+    (told,) = page.messages("proposal")
+    assert told["stamp"] == str(stamp_of(i))
+    assert iou(Box(*told["box"]), grey_box(0)) > 0.9
+    page.send(**tap, stamp=str(2**63 - 1), points=middle)
+    page.wait(lambda: len(page.messages("proposal")) == 2)
+    assert page.messages("proposal")[1]["box"] is None
+    assert "stamps end at" in page.messages("proposal")[1]["reason"]
 
 
 def test_a_page_adds_a_target_steers_by_it_and_removes_it(chain):

@@ -110,6 +110,12 @@ const RECEIVE = {
     }
     else if (message.outcome === "CLEARED") notify(message.message || "the target was cleared");
   },
+  proposal({ stamp, box, reason }) {
+    if (drawing.mode !== "corner" || stamp !== drawing.frame.stamp.toString()) return;
+    if (!box) return notify(`no proposal: ${reason}`);
+    const [x, y, width, height] = box;
+    drawing.propose(drawing.frame.stamp, { x, y, width, height });
+  },
   steering: (message) => steering.update(message),
 };
 
@@ -274,6 +280,7 @@ const POINTER = {
     if (drawing.isFirstPress && pressTarget(inside(at), far, isLong)) return;
     const near = (a, b) => Math.hypot(a.x - b.x, a.y - b.y) * viewport.scale <= 2 * tapPx;
     send(drawing.release(inside(at), far, near));
+    if (drawing.mode === "corner") askForProposal();
   },
   abandon,
 };
@@ -284,6 +291,12 @@ function toggleFreeze() {
   if (drawing.isFrozen) {
     if (drawing.mode !== "sent") goLive();
   } else freeze(true);
+}
+
+/** What would a point there select? Without an answer the point can be sent all the same. */
+function askForProposal() {
+  const point = { points: [drawing.start], labels: [1] };
+  link.send({ ...selectMessage(`c${++commands}`, drawing.frame.stamp, point), op: "propose" });
 }
 
 /** A press on a target: steers by it, or opens its menu when it is long; false where it is none of these. */
@@ -488,6 +501,7 @@ function currentBanners(nowMs) {
 function drawingChoice() {
   const { mode } = drawing;
   if (mode === "corner") return { text: "Tap again to take this point, or tap the opposite corner of a box", send: null };
+  if (mode === "proposed") return { text: "Follow this? Tap it, or the opposite corner of another box", send: "Follow" };
   if (mode === "placed") return { text: drawing.isBetweenTaps ? "A box between the two taps?" : "Move the box with the arrows, then send it", send: "Send" };
   if (mode !== "asked") return null;
   const turn = "the gimbal is steered: it will turn to this";
@@ -515,7 +529,7 @@ function showChoice() {
   const { mode } = drawing, drawn = menu ? null : drawing.shownBox ?? { ...drawing.mark, height: 0 };
   $("choice").classList.toggle("high", drawn !== null && viewport.toView({ x: 0, y: drawn.y + drawn.height / 2 }).y > viewport.view.height / 2);
   if ($("choice-text").textContent !== choice.text) say($("choice-text").textContent = choice.text);
-  $("choice-point").hidden = menu !== null || (mode !== "corner" && !drawing.isBetweenTaps);
+  $("choice-point").hidden = menu !== null || (!["corner", "proposed"].includes(mode) && !drawing.isBetweenTaps);
   $("choice-send").hidden = choice.send === null;
   $("choice-send").textContent = choice.send;
   $("choice-add").hidden = menu !== null || mode !== "asked" || !asked.mayAdd;
@@ -570,6 +584,7 @@ function paint() {
     lensAt: lensAt(),
     left: countdown(),
     isGrey: isGrey("box"),
+    proposedS: drawing.mode === "proposed" ? drawing.ageS(seconds()) : null,
     cursor: byKeys && ["live", "frozen", "corner"].includes(drawing.mode) ? drawing.cursor : null,
   });
   showState();

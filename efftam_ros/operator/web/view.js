@@ -37,9 +37,9 @@ export class View {
   /**
    * `frame` the picture, `track` its targets (or undefined), `drawing` what a person draws, `lensAt` the image
    * point under the lens or null, `left` {share, seconds} of the buffer or null, `isGrey` whether the targets may not be
-   * true any more.
+   * true any more, `proposedS` the age of the image that the box drawn was proposed on, s, null where it was not.
    */
-  paint({ frame, track, drawing, lensAt, left, cursor, isGrey }) {
+  paint({ frame, track, drawing, lensAt, left, cursor, isGrey, proposedS }) {
     this.isGrey = isGrey;
     this.fit();
     const { context } = this;
@@ -50,6 +50,7 @@ export class View {
     if (!frame) return;
     this.viewport.setImage(frame.width, frame.height);
     this.#scene(frame, track, drawing);
+    if (proposedS !== null) this.#proposal(drawing.shownBox, proposedS);
     if (cursor) this.#cross(this.viewport.toView(cursor));
     if (lensAt) this.#lens(lensAt, frame, track, drawing);
     if (left) this.#countdown(left, drawing.cursor && this.toView(drawing.cursor));
@@ -87,6 +88,11 @@ export class View {
     if (!target.measured && target.age_s !== null) words.push(`unseen ${target.age_s.toFixed(1)} s`);
     else if (behindS >= BEHIND_S) words.push(`${behindS.toFixed(1)} s ago`);
     this.#label(words.join(" "), at.x, at.y, at.y + shown.height * this.viewport.scale, colour);
+  }
+
+  #proposal(box, ageS) {
+    const { x, y, height } = this.#inView(box);
+    this.#label(`proposed, ${ageS.toFixed(1)} s ago`, x, y, y + height, DRAWN);
   }
 
   toView = ({ x, y }) => this.viewport.toView({ x, y });

@@ -20,8 +20,8 @@ from std_msgs.msg import Header
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.coded_video import VideoDecoder
-from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
-from efftam_ros.operator.feed import Answer, Lifecycle, Picture, Reply, Selection, Sink, Unreadable
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
+from efftam_ros.operator.feed import Answer, Lifecycle, Picture, Proposal, Reply, Selection, Sink, Unreadable
 from efftam_ros.ros.common.image_input import ImageInput, message_class
 from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.operator import reports
@@ -56,6 +56,7 @@ class RosFeed:
         self._max_targets = 1
         name = config.tracker
         self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
+        self._propose_publisher = node.create_publisher(TargetSelection, "propose", REPORT_DEPTH)
         self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
@@ -82,6 +83,9 @@ class RosFeed:
 
     def select(self, selection: Selection, reply: Reply) -> None:
         self._calls.do(lambda: self._select(selection, reply))
+
+    def propose(self, selection: Selection) -> None:
+        self._calls.do(lambda: self._propose(selection))
 
     def hold(self, stamp_ns: int) -> None:
         if stamp_ns <= reports.LARGEST_STAMP_NS:
@@ -139,6 +143,7 @@ class RosFeed:
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
             self._subscribe(BoundingBox, "bbox", lambda m: sink(reports.box_report(m))),
+            self._subscribe(BoundingBox, "proposal", lambda m: sink(reports.proposal_of(m))),
             self._subscribe(TargetVelocity, "velocity", lambda m: sink(reports.motion_report(m))),
         ]
 
@@ -170,6 +175,13 @@ class RosFeed:
             self._sink(Unreadable(str(refusal)))
         except ValueError as error:
             self._warn("image", f"an image is passed over: {error}")
+
+    def _propose(self, selection: Selection) -> None:
+        try:
+            self._propose_publisher.publish(reports.selection_message(selection))
+        except InputError as refusal:
+            if self._sink is not None:
+                self._sink(Proposal(selection.stamp_ns, reason=str(refusal)))
 
     def _select(self, selection: Selection, reply: Reply) -> None:
         try:
