@@ -145,6 +145,10 @@ class TargetSet:
         for tracker in self._trackers:
             tracker.reconfigure(config)
 
+    def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
+        """As `Tracker.propose`; on a lane that no target has, where there is one."""
+        return (self._free or [*self._targets.values()])[-1].propose(frame, prompt)
+
     def prefetch(self, image: Image) -> None:
         """As `Tracker.prefetch`."""
         if self._targets:

@@ -22,7 +22,7 @@ from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, Describe, FrameContext, no_description
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
 from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
-from efftam_ros.core.selection import is_blank, look
+from efftam_ros.core.selection import is_blank, look, whole
 from efftam_ros.core.types import (
     MISSED,
     NO_POINTS,
@@ -220,6 +220,20 @@ class Tracker:
         if frame.stamp_ns == self._last[0]:
             return self._unprocessed(frame, f"stamp {frame.stamp_ns} ns was already processed")
         return self._step_tracked(frame)
+
+    def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
+        """The box that the network gives for a prompt, px; None where it finds nothing.
+
+        Nothing is selected or remembered, and the target is as before; the mask of the last Track can no
+        longer be read. Raises InputError when the prompt can't be used.
+        """
+        self.commit()
+        self._shown = None
+        size = _size(frame)
+        views = self._make_window().starts(size, *prompt.region(*size))
+        candidates = look(self._pipeline, frame.image, prompt, views).candidates
+        box = candidates.box(whole(candidates)).clipped(*size)
+        return None if box.is_empty else box
 
     def prefetch(self, image: Image) -> None:
         """Announce that `step` will probably get this image object next; from any thread."""

@@ -99,7 +99,7 @@ class Commands:
             self._vacant_since_s = None
             if self._settings.on_operator_lost == "clear":
                 self._disarm(None)
-                self._feed.clear(0, lambda answer: None)
+                self._feed.clear(wire.LARGEST_TARGET, lambda answer: None)
 
     def take_seat(self, viewer: Viewer, take: bool) -> None:
         if take:
@@ -112,7 +112,7 @@ class Commands:
         refusal = self._refusal(viewer)
         if not refusal and not viewer.selections.allows(time.monotonic()):
             refusal = f"more than {self._settings.selections_per_s:g} selections in a second; wait a moment"
-        elif not refusal and self._is_steered and not message.turns:
+        elif not refusal and not message.turns and self._would_turn(message.selection.target_id):
             refusal = "the gimbal is steered and would turn to the new target; draw again and confirm it"
         viewer.armed_s = float("-inf")
         if refusal:
@@ -125,14 +125,30 @@ class Commands:
         if self.seat.holder(time.monotonic()) == viewer.name:
             self._feed.hold(message.stamp_ns)
 
+    def propose(self, viewer: Viewer, message: wire.Propose) -> None:
+        """Of the operator alone, as `hold`."""
+        if self.seat.holder(time.monotonic()) == viewer.name:
+            self._feed.propose(message.selection)
+
     def clear(self, viewer: Viewer, message: wire.Clear) -> None:
         refusal = self._refusal(viewer)
         if refusal:
             self._answer(viewer, message.id, Answer(False, refusal))
             return
         viewer.armed_s = float("-inf")
-        self._disarm(viewer)
+        if message.target_id in (0, wire.LARGEST_TARGET, self._hub.steered_target):
+            self._disarm(viewer)
         self._feed.clear(message.target_id, self._reply(viewer, message.id))
+
+    def steer_by(self, viewer: Viewer, message: wire.SteerBy) -> None:
+        refusal = self._refusal(viewer)
+        if not refusal and self._is_steered and not message.turns:
+            refusal = f"the gimbal is steered and would turn to target {message.target_id}; confirm it"
+        viewer.armed_s = float("-inf")
+        if refusal:
+            self._answer(viewer, message.id, Answer(False, refusal))
+            return
+        self._feed.steer_by(message.target_id, self._reply(viewer, message.id))
 
     def steer(self, viewer: Viewer, message: wire.Steer) -> None:
         """Every page may stop; only the operator may enable."""
@@ -163,6 +179,11 @@ class Commands:
     @property
     def _is_steered(self) -> bool:
         return self._hub.is_steered or time.monotonic() - self._enabled_s < STATUS_S
+
+    def _would_turn(self, target_id: int) -> bool:
+        """Whether a selection for this target turns the gimbal: one that is only added does not."""
+        steered = self._hub.steered_target
+        return self._is_steered and (steered is None or target_id in (0, steered))
 
     def _stop(self, steering: Steering, reply: Reply) -> None:
         self._enabled_s = float("-inf")

@@ -23,6 +23,7 @@ class DrawnPrompt:
     """The feed of one command. `ask` and `show` are called by the thread that tracks."""
 
     buffer_s: float | None = None
+    max_targets = 1
 
     def __init__(self) -> None:
         self._sink: feed.Sink | None = None
@@ -79,6 +80,9 @@ class DrawnPrompt:
     def hold(self, stamp_ns: int) -> None:
         """Ignored: the first image is there until it was drawn on."""
 
+    def propose(self, selection: feed.Selection) -> None:
+        """Ignored: the network is not loaded yet."""
+
     def select(self, selection: feed.Selection, reply: feed.Reply) -> None:
         refusal = self._take(selection)
         reply(feed.Answer(not refusal, refusal or "tracking starts", 0 if refusal else 1))
@@ -87,6 +91,9 @@ class DrawnPrompt:
 
     def clear(self, target_id: int, reply: feed.Reply) -> None:
         reply(feed.Answer(False, "a file is being tracked; end the command to give up the target"))
+
+    def steer_by(self, target_id: int, reply: feed.Reply) -> None:
+        reply(feed.Answer(False, "of a file one target is tracked"))
 
     def _take(self, selection: feed.Selection) -> str:
         """Accept the drawing; returns why not, one line, empty when accepted."""

@@ -56,7 +56,7 @@ class BoxReport:
     """What BoundingBox says of one target in one image. ``box`` in image px, None when there is none to use;
     ``presence``, ``quality`` 0..1, ``likeness`` to the selected target -1..1, NaN when unknown; ``age_s``
     since the last measured box, NaN before the first; ``selection`` the count of accepted selections that
-    this box answers."""
+    this box answers; ``steered``: it is the target that is steered by."""
 
     stamp_ns: int
     image_size: tuple[int, int]
@@ -70,6 +70,7 @@ class BoxReport:
     quality: float = float("nan")
     age_s: float = float("nan")
     likeness: float = float("nan")
+    steered: bool = True
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,16 @@ class Result:
     message: str = ""
 
 
+@dataclass(frozen=True)
+class Proposal:
+    """The box, px, that the tracker proposes for a point on the image of ``stamp_ns``; without one why, in
+    ``reason``."""
+
+    stamp_ns: int
+    box: Box | None = None
+    reason: str = ""
+
+
 class Controller(Enum):
     """Whether the gimbal's controller can be reached."""
 
@@ -140,7 +151,7 @@ class SteeringState:
 Reply = Callable[[Answer], None]
 
 
-Report = Picture | Unreadable | BoxReport | MotionReport | Result | Lifecycle | SteeringState
+Report = Picture | Unreadable | BoxReport | MotionReport | Result | Proposal | Lifecycle | SteeringState
 # The server's side: called from any thread, returns at once and never raises. Reports of one image may come
 # in any order; steering is offered from the first SteeringState on.
 Sink = Callable[[Report], None]
@@ -148,11 +159,14 @@ Sink = Callable[[Report], None]
 
 class Feed(Protocol):
     """A camera with a tracker behind it. ``buffer_s``: how old an image may be for a selection on it, None
-    when any age will do. ``reply`` is called once, from any thread; without a reply within the server's
-    limit the page says that the tracker doesn't answer."""
+    when any age will do; ``max_targets``: how many it follows at most. ``reply`` is called once, from any
+    thread; without a reply within the server's limit the page says that the tracker doesn't answer."""
 
     @property
     def buffer_s(self) -> float | None: ...
+
+    @property
+    def max_targets(self) -> int: ...
 
     def start(self, sink: Sink) -> None:
         """Called once before anything else."""
@@ -164,9 +178,16 @@ class Feed(Protocol):
         """Keep the image of this stamp for a selection, up to ``buffer_s``; 0: no longer. One that is gone is
         told as a refused Result of this stamp."""
 
+    def propose(self, selection: Selection) -> None:
+        """Ask for the box that this selection would give; a `Proposal` answers, where one can be made."""
+
     def select(self, selection: Selection, reply: Reply) -> None: ...
 
-    def clear(self, target_id: int, reply: Reply) -> None: ...
+    def clear(self, target_id: int, reply: Reply) -> None:
+        """Follow this target no more; 0: the one that is steered by, 255: all."""
+
+    def steer_by(self, target_id: int, reply: Reply) -> None:
+        """Steer by another of the targets that are followed."""
 
 
 class Steering(Protocol):

@@ -18,6 +18,7 @@ from efftam_ros.operator.feed import (
     Lifecycle,
     MotionReport,
     Picture,
+    Proposal,
     Report,
     Result,
     SteeringState,
@@ -106,6 +107,11 @@ class Hub:
         return self._is_watched
 
     @property
+    def steered_target(self) -> int | None:
+        """Id of the target that is steered by, None where there is none."""
+        return self._tracks.steered
+
+    @property
     def is_steered(self) -> bool:
         """Whether the gimbal's controller said last that it is enabled."""
         return self._steering is not None and self._steering.enabled
@@ -184,6 +190,8 @@ class Hub:
                 self._chain.heard_s = now_s
         elif isinstance(report, Result):
             self.tell_all(_result_message(report))
+        elif isinstance(report, Proposal):
+            self.tell_all(wire.proposal(report))
         elif report != self._steering:
             self._steering = report
             self.tell_all(_steering_message(report))

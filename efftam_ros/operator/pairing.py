@@ -14,6 +14,8 @@ from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
 MOST_TRACKS = 64
 # Box and motion of an image are published together; the box waits at most this long for a lost motion.
 MOTION_WAIT_S = 0.02
+# A target that nothing was heard of for so long is gone.
+FORGOTTEN_S = 5.0
 # A picture waits for its answer so long at most, and only while the tracker answers so quickly and was heard
 # lately.
 LEVEL_S, HEARD_S = 0.15, 0.5
@@ -83,21 +85,30 @@ class _TrackedImage:
 
 class Tracks:
     """Collects the reports of each image until they can be told, in any order. ``told``: what was told of
-    each stamp, the newest last."""
+    each stamp, the newest last; ``steered``: id of the target that is steered by, None where there is none.
+
+    Targets are answered one after the other and not each in every image: a message has all that are followed,
+    and an image is told again when more of its reports have come.
+    """
 
     def __init__(self) -> None:
         self.told: OrderedDict[int, str] = OrderedDict()
+        self.steered: int | None = None
         self._open: OrderedDict[int, _TrackedImage] = OrderedDict()
         self._last_seen: dict[int, tuple[int, Box]] = {}
+        # By target, as long as it is followed: what was told last, and when.
+        self._followed: dict[int, tuple[float, BoxReport, MotionReport | None]] = {}
         self._seq = 0
 
     def add_box(self, report: BoxReport, now_s: float) -> None:
         self._image(report.stamp_ns, now_s).boxes[report.target_id] = report
+        if report.steered:
+            self.steered = None if report.state is TrackState.IDLE else report.target_id
+        elif self.steered == report.target_id:
+            self.steered = None
 
     def add_motion(self, report: MotionReport, now_s: float) -> None:
-        # A report that arrives after its image was told is dropped.
-        if report.stamp_ns not in self.told:
-            self._image(report.stamp_ns, now_s).motions[report.target_id] = report
+        self._image(report.stamp_ns, now_s).motions[report.target_id] = report
 
     def finished(self, now_s: float, latency_ms: float) -> list[tuple[int, str]]:
         """Stamp and message of the images whose reports are all there, or have waited long enough, in order
@@ -106,12 +117,15 @@ class Tracks:
             (stamp_ns, image)
             for stamp_ns, image in self._open.items()
             if image.boxes
-            and (image.boxes.keys() <= image.motions.keys() or now_s - image.arrived_s >= MOTION_WAIT_S)
+            and (
+                self._followed.keys() | image.boxes.keys() <= image.boxes.keys() & image.motions.keys()
+                or now_s - image.arrived_s >= MOTION_WAIT_S
+            )
         )
         messages = []
         for stamp_ns, image in done:
             del self._open[stamp_ns]
-            self.told[stamp_ns] = text = self._message(stamp_ns, image, latency_ms)
+            self.told[stamp_ns] = text = self._message(stamp_ns, image, latency_ms, now_s)
             messages.append((stamp_ns, text))
         _forget_oldest(self.told)
         return messages
@@ -126,8 +140,13 @@ class Tracks:
         _forget_oldest(self._open)
         return image
 
-    def _message(self, stamp_ns: int, image: _TrackedImage, latency_ms: float) -> str:
+    def _message(self, stamp_ns: int, image: _TrackedImage, latency_ms: float, now_s: float) -> str:
         self._seq += 1
+        for id, box in image.boxes.items():
+            self._followed[id] = now_s, box, image.motions.get(id)
+        # Those that ended without a word that came here are forgotten.
+        shown = {id: one for id, one in self._followed.items() if now_s - one[0] < FORGOTTEN_S}
+        self._followed = {id: one for id, one in shown.items() if one[1].state is not TrackState.IDLE}
         message = {
             "op": "track",
             "seq": self._seq,
@@ -136,8 +155,8 @@ class Tracks:
             # Stamps of another clock tell no latency.
             "latency_ms": round(latency_ms, 1) if abs(latency_ms) < 1e7 else None,
             "targets": [
-                wire.target(box, image.motions.get(id), self._seen(box))
-                for id, box in sorted(image.boxes.items())
+                wire.target(box, motion, self._seen(box), max(0, stamp_ns - box.stamp_ns) / 1e9)
+                for _, (_, box, motion) in sorted((self._followed or shown).items())
             ],
         }
         return wire.dumps(message)

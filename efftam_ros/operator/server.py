@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES
+from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 from efftam_ros.operator import wire
 from efftam_ros.operator.commands import Commands
 from efftam_ros.operator.feed import Feed, Sink, Steering
@@ -252,6 +252,7 @@ class OperatorServer:
                 "name": viewer.name,
                 "role": self._commands.joined(viewer),
                 "buffer_s": self._feed.buffer_s,
+                "max_targets": self._feed.max_targets,
                 "selections_per_s": self.settings.selections_per_s,
             }
         )
@@ -311,8 +312,12 @@ class OperatorServer:
             self._watch()
         elif isinstance(message, wire.Hold):
             self._commands.hold(viewer, message)
+        elif isinstance(message, wire.Propose):
+            self._commands.propose(viewer, message)
         elif isinstance(message, wire.Clear):
             self._commands.clear(viewer, message)
+        elif isinstance(message, wire.SteerBy):
+            self._commands.steer_by(viewer, message)
         elif isinstance(message, wire.SeatRequest):
             self._commands.take_seat(viewer, message.take)
         elif isinstance(message, wire.Steer):
@@ -371,8 +376,8 @@ def _page_files() -> dict[str, bytes]:
         state.name: {"number": int(state), "colour": style.hex, "line": style.line, "frame": style.frame}
         for state, style in STATE_STYLES.items()
     }
-    edge = "#{:02x}{:02x}{:02x}".format(*EDGE_RGB)
-    files["palette.js"] = (
-        f"export const STATES = {json.dumps(styles)};\nexport const EDGE = {json.dumps(edge)};\n".encode()
-    )
+    edge, *targets = ("#{:02x}{:02x}{:02x}".format(*rgb) for rgb in (EDGE_RGB, *TARGET_RGB))
+    constants = {"STATES": styles, "EDGE": edge, "TARGETS": targets}
+    lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
+    files["palette.js"] = "".join(lines).encode()
     return files

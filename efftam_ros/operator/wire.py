@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.operator.feed import BoxReport, MotionReport, Selection
+from efftam_ros.operator.feed import BoxReport, MotionReport, Proposal, Selection
 
 VERSION = 1
 CODEC_JPEG = 1
@@ -59,10 +59,25 @@ class Select(NamedTuple):
     turns: bool = False
 
 
+class Propose(NamedTuple):
+    """Which box would this selection give?"""
+
+    selection: Selection
+
+
 class Clear(NamedTuple):
     id: str
     target_id: int
     sent_ms: float = math.nan
+
+
+class SteerBy(NamedTuple):
+    """The gimbal is to follow another target; ``turns`` as in `Select`."""
+
+    id: str
+    target_id: int
+    sent_ms: float = math.nan
+    turns: bool = False
 
 
 class SeatRequest(NamedTuple):
@@ -94,8 +109,8 @@ class Steer(NamedTuple):
     sent_ms: float = math.nan
 
 
-Timed = Select | Clear | SeatRequest | Ping | Steer
-Message = Hello | Ack | Watch | Hold | Select | Clear | SeatRequest | Ping | Steer
+Timed = Select | Clear | SteerBy | SeatRequest | Ping | Steer
+Message = Hello | Ack | Watch | Hold | Select | Propose | Clear | SteerBy | SeatRequest | Ping | Steer
 
 
 def frame(payload: bytes, *, stamp_ns: int, sent_ns: int, seq: int, shrink: int) -> bytes:
@@ -109,11 +124,13 @@ def dumps(message: dict[str, Any]) -> str:
     return json.dumps(_without_nan(message), separators=(",", ":"), allow_nan=False)
 
 
-def target(box: BoxReport, motion: MotionReport | None, last: Box | None) -> dict[str, Any]:
-    """One entry of a track message's ``targets``. ``last``: the box last seen of this selection."""
+def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind_s: float) -> dict[str, Any]:
+    """One entry of a track message's ``targets``. ``last``: the box last seen of this selection;
+    ``behind_s``: how much older than the message's image the one is that this is true for."""
     entry: dict[str, Any] = {
         "id": box.target_id,
         "selection": box.selection,
+        "steered": box.steered,
         "state": box.state.name,
         "reason": box.reason,
         "measured": box.measured,
@@ -123,12 +140,19 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None) -> dic
         "quality": _rounded(box.quality, 4),
         "likeness": _rounded(box.likeness, 4),
         "age_s": _rounded(box.age_s, 3),
+        "behind_s": _rounded(behind_s, 3),
     }
     if motion is not None:
         entry["velocity"] = [_rounded(v, 2) for v in motion.velocity]
         entry["velocity_valid"] = motion.valid
         entry["predicted"] = _corners(motion.predicted)
     return entry
+
+
+def proposal(told: Proposal) -> dict[str, Any]:
+    """What the pages are told of a proposal."""
+    stamp, box = str(told.stamp_ns), _corners(told.box)
+    return {"op": "proposal", "stamp": stamp, "box": box, "reason": told.reason}
 
 
 def parse(text: str) -> Message:
@@ -175,8 +199,17 @@ def _select(data: dict[str, Any]) -> Select:
     return Select(_text(data, "id", LONGEST_ID), selection, _sent_ms(data), data.get("turns") is True)
 
 
+def _propose(data: dict[str, Any]) -> Propose:
+    return Propose(_select(data).selection)
+
+
 def _clear(data: dict[str, Any]) -> Clear:
     return Clear(_text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET, 0), _sent_ms(data))
+
+
+def _steer_by(data: dict[str, Any]) -> SteerBy:
+    id, target_id = _text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET)
+    return SteerBy(id, target_id, _sent_ms(data), data.get("turns") is True)
 
 
 def _seat(data: dict[str, Any]) -> SeatRequest:
@@ -207,7 +240,9 @@ _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
     "hello": _hello,
     "ack": _ack,
     "select": _select,
+    "propose": _propose,
     "clear": _clear,
+    "steer_by": _steer_by,
     "seat": _seat,
     "hold": _hold,
     "watch": _watch,

@@ -138,3 +138,31 @@ def test_a_point_on_a_real_target_selects_all_of_it_at_any_size(zoom):
     tracker = open_tracker(open_pipeline(threads=1), TrackerConfig(camera_motion="off"))
     track = tracker.step(Frame(Image.from_array(np.asarray(image)), 0), point((true.cx, true.cy)))
     assert iou(track.box, true) > 0.9
+
+
+def test_a_proposal_is_the_box_that_a_selection_gives_and_the_target_is_followed_as_without_it():
+    shown = clip(8)
+    frames = [Frame(Image.from_array(bgr), i * 40_000_000) for i, (bgr, _) in enumerate(shown)]
+    box = shown[0].box
+    asked, config = point((box.cx, box.cy)), TrackerConfig(camera_motion="off")
+    proposed = []
+
+    def run(proposes: bool) -> list:
+        tracker = open_tracker(open_pipeline(threads=1), config)
+        tracks = []
+        for i, frame in enumerate(frames):
+            if proposes:
+                proposed.append(tracker.propose(frames[0], asked))
+            tracks.append(tracker.step(frame, Prompt(box=box) if i == 0 else None))
+        return [(track.state, track.box, track.likeness) for track in tracks]
+
+    assert run(True) == run(False)
+    selected = open_tracker(open_pipeline(threads=1), config).step(frames[0], asked)
+    assert proposed == [selected.box] * len(frames)
+
+
+def test_where_the_network_finds_nothing_nothing_is_proposed():
+    nothing = Candidates(np.full((1, 4), np.nan, np.float32), np.zeros(1), np.array([0.5]), 5.0)
+    tracker = Tracker(ScriptedPipeline(lambda index, view: nothing, SPEC))
+    assert tracker.propose(Frame(PICTURE, 0), point()) is None
+    assert tracker.state is TrackState.IDLE

@@ -381,3 +381,17 @@ def test_a_new_target_starts_the_camera_s_motion_anew_only_where_it_is_alone():
     scene.targets.clear()
     scene.add()
     assert camera.resets == 2
+
+
+# ---- proposals ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 2, 4])
+def test_a_proposal_changes_no_target_whether_a_lane_is_free_or_not(count):
+    scene = scene_of(count)
+    remembered = len(scene.pipeline.calls_of("remember"))
+    box = scene.targets.propose(frame(scene.index), Prompt(points=((40.0, 130.0),), labels=(1,)))
+    assert box is not None
+    assert scene.targets.ids == list(range(count))
+    assert len(scene.pipeline.calls_of("remember")) == remembered
+    assert [step.track.box for step in scene.step() if step.track.box] == [place(k) for k in range(count)]

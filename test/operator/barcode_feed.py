@@ -18,6 +18,7 @@ from efftam_ros.operator.feed import (
     Controller,
     MotionReport,
     Picture,
+    Proposal,
     Reply,
     Report,
     Result,
@@ -50,6 +51,12 @@ class BarcodeFeed:
         self.state = TrackState.IDLE
         self.box: Box | None = None
         self.reason = ""
+        self.others: dict[int, tuple[TrackState, Box]] = {}  # further targets, by id
+        self.steered: int | None = 0
+        self.max_targets = 1
+        self.steered_by: list[int] = []
+        self.asked: list[Selection] = []  # for proposals
+        self.proposal: Callable[[Selection], Proposal] | None = None  # what answers them
         self.velocity = (0.0, 0.0)
         self.likeness = float("nan")
         self.selection = 0
@@ -66,6 +73,7 @@ class BarcodeFeed:
         self.watched: list[bool] = []
         self.stamps: list[int] = []
         self.sink: Sink | None = None
+        self._ended_others: list[int] = []
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -80,6 +88,11 @@ class BarcodeFeed:
     def hold(self, stamp_ns: int) -> None:
         self.held.append(stamp_ns)
 
+    def propose(self, selection: Selection) -> None:
+        self.asked.append(selection)
+        if self.proposal is not None and self.sink is not None:
+            self.sink(self.proposal(selection))
+
     def select(self, selection: Selection, reply: Reply) -> None:
         self.selections.append(selection)
         if self.mute:
@@ -88,6 +101,14 @@ class BarcodeFeed:
             reply(Answer(False, self.refuse))
             return
         self.selection += 1
+        if selection.target_id:
+            target_id = selection.target_id
+            if target_id == 255:
+                target_id = next(i for i in range(1, 255) if i not in self.others)
+            assert selection.box is not None
+            self.others[target_id] = TrackState.TRACKING, selection.box
+            reply(Answer(True, f"following target {target_id}", self.selection))
+            return
         self.box, self.state = selection.box, TrackState.TRACKING
         if selection.points:
             (x, y), *_ = selection.points
@@ -97,9 +118,18 @@ class BarcodeFeed:
 
     def clear(self, target_id: int, reply: Reply) -> None:
         self.cleared.append(target_id)
-        self.box, self.state = None, TrackState.IDLE
+        if target_id in self.others:
+            self._ended_others.append(target_id)
+            del self.others[target_id]
+        else:
+            self.box, self.state = None, TrackState.IDLE
         reply(Answer(True, "cleared"))
         self._tell(Result(0, Outcome.CLEARED))
+
+    def steer_by(self, target_id: int, reply: Reply) -> None:
+        self.steered_by.append(target_id)
+        self.steered = target_id
+        reply(Answer(True))
 
     def close(self) -> None:
         self._ended.set()
@@ -136,9 +166,19 @@ class BarcodeFeed:
                 quality=0.85 if measured else float("nan"),
                 age_s=0.0 if measured else 1.5,
                 likeness=self.likeness,
+                steered=self.steered == 0,
             )
         )
         self.sink(MotionReport(stamp_ns, valid=shown, velocity=self.velocity))
+        for id, (state, box) in sorted(self.others.items()):
+            self.sink(MotionReport(stamp_ns, id, valid=True, velocity=(0.0, 0.0)))
+            self.sink(
+                BoxReport(stamp_ns, self.size, state, id, measured=True, box=box, steered=self.steered == id)
+            )
+        while self._ended_others:
+            id = self._ended_others.pop()
+            self.sink(MotionReport(stamp_ns, id))
+            self.sink(BoxReport(stamp_ns, self.size, TrackState.IDLE, id, steered=False))
 
     def _tell(self, result: Result) -> None:
         assert self.sink is not None

@@ -559,7 +559,7 @@ def test_the_seat_is_free_as_soon_as_its_page_is_gone(serve, feed):
     asyncio.run(look())
 
 
-@pytest.mark.parametrize(("rule", "cleared"), [("keep", []), ("clear", [0])])
+@pytest.mark.parametrize(("rule", "cleared"), [("keep", []), ("clear", [255])])
 def test_what_becomes_of_the_target_when_the_operator_is_lost(serve, feed, rule, cleared):
     async def look() -> None:
         url = serve(feed, on_operator_lost=rule, lease_s=1.0).url

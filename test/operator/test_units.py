@@ -22,7 +22,14 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.commands import Seat
 from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
-from efftam_ros.operator.pairing import LEVEL_S, MOST_TRACKS, MOTION_WAIT_S, Tracks, WaitingPictures
+from efftam_ros.operator.pairing import (
+    FORGOTTEN_S,
+    LEVEL_S,
+    MOST_TRACKS,
+    MOTION_WAIT_S,
+    Tracks,
+    WaitingPictures,
+)
 from efftam_ros.operator.settings import Settings
 from efftam_ros.operator.viewer import FrameCredit, Lateness, RateLimit
 
@@ -324,6 +331,31 @@ def test_a_box_waits_a_moment_for_its_motion_and_no_longer():
     assert [stamp for stamp, _ in tracks.finished(1.0 + MOTION_WAIT_S, 1.0)] == [7]
     tracks.add_motion(MotionReport(7), 1.1)
     assert not tracks.is_waiting
+
+
+def test_a_target_without_a_turn_in_an_image_is_told_with_its_last_box_and_how_old_that_is():
+    tracks = Tracks()
+    for stamp, targets in ((1_000_000_000, (0, 1)), (1_500_000_000, (0,))):
+        for target in targets:
+            tracks.add_motion(MotionReport(stamp, target), stamp / 1e9)
+            tracks.add_box(report(stamp, target), stamp / 1e9)
+        told = tracks.finished(stamp / 1e9 + MOTION_WAIT_S, 1.0)
+    ((stamp, text),) = told
+    assert stamp == 1_500_000_000
+    assert [(t["id"], t["behind_s"]) for t in json.loads(text)["targets"]] == [(0, 0.0), (1, 0.5)]
+
+
+@pytest.mark.parametrize("end", ["IDLE", "silence"])
+def test_a_target_that_ended_is_told_no_more(end):
+    tracks = Tracks()
+    for target in (0, 1):
+        tracks.add_box(report(1, target), 0.0)
+    tracks.finished(1.0, 1.0)
+    if end == "IDLE":
+        tracks.add_box(BoxReport(2, (64, 48), TrackState.IDLE, 1, steered=False), 1.0)
+    tracks.add_box(report(3), FORGOTTEN_S)
+    *_, (_, text) = tracks.finished(2 * FORGOTTEN_S - 1.0 if end == "IDLE" else FORGOTTEN_S + 1.0, 1.0)
+    assert [t["id"] for t in json.loads(text)["targets"]] == [0]
 
 
 def test_motions_alone_do_not_fill_the_memory():

@@ -70,6 +70,7 @@ class Published:
         self.ids: list[int] = []  # of their targets
         self.images = 0  # finished
         self.results: list[tuple[Outcome, int, str]] = []
+        self.proposals: list[tuple[Box | None, str]] = []
         self.changed = threading.Condition()
         self.remembered_when_published: list[int] = []
         self.views, self.fault = self, None  # raised by `add`
@@ -95,6 +96,11 @@ class Published:
     def publish_result(self, command, outcome, message=""):
         with self.changed:
             self.results.append((outcome, command.number, message))
+            self.changed.notify()
+
+    def propose(self, header, target_id, box, reason, size):
+        with self.changed:
+            self.proposals.append((box, reason))
             self.changed.notify()
 
     def clear(self, target_id, reason):
@@ -134,6 +140,14 @@ class Bench:
 
     def select(self, stamp_ns: int, target_id: int = 0) -> None:
         self.buffer.select(self.buffer.find(stamp_ns), PROMPTS[target_id], Command(None, target_id, 1))
+
+    def propose(self) -> tuple[Box | None, str]:
+        """What is proposed on the newest image, and why not."""
+        with self.outputs.changed:
+            count = len(self.outputs.proposals)
+            self.buffer.propose(self.buffer.find(0), PROMPTS[0], Command(None, 0))
+            assert self.outputs.changed.wait_for(lambda: len(self.outputs.proposals) > count, 5.0)
+            return self.outputs.proposals[-1]
 
     def _frame(self) -> BufferedFrame:
         return BufferedFrame(None, self._stamp_ns, 0.0, 100, (PIXELS.width, PIXELS.height), PIXELS)
@@ -202,6 +216,27 @@ def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
     for _ in range(2):  # as long as the process runs
         assert bench.faults() == (Level.ERROR, f"PipelineLostError: {LOST}")
     assert not any("Traceback" in line for line in bench.logged)
+
+
+def test_a_proposal_that_fails_costs_no_target(bench):
+    bench.step(select=True)
+    bench.pipeline.error = ZeroDivisionError("by zero")
+    assert bench.propose() == (None, "internal error (ZeroDivisionError: by zero)")
+    bench.pipeline.error = None
+    assert bench.step().state is TrackState.ACQUIRING
+    bench.pipeline.refusal = InputError("the prompt can't be used")
+    assert bench.propose() == (None, "the prompt can't be used")
+    assert bench.step().box is not None
+
+
+def test_a_gpu_that_is_lost_in_a_proposal_is_asked_for_nothing_again(bench):
+    bench.step(select=True)
+    bench.pipeline.error = PipelineLostError(LOST)
+    assert bench.propose() == (None, LOST)
+    bench.pipeline.error, calls = None, bench.pipeline.calls
+    assert (bench.step().state, bench.outputs.tracks[-1].reason) == (TrackState.IDLE, LOST)
+    assert bench.propose() == (None, LOST)
+    assert bench.pipeline.calls == calls
 
 
 def test_an_answer_is_published_before_its_frame_is_remembered(bench):

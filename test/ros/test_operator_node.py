@@ -26,7 +26,7 @@ from operator_page import Page, address_in, operator_command
 from ros_helpers import Process, box_of, box_selection, image_message, new_namespace, stamp_of
 from sensor_msgs.msg import CompressedImage
 
-from efftam_ros.core.geometry import iou
+from efftam_ros.core.geometry import Box, iou
 from efftam_ros.interop.messages import stamp_ns
 
 pytestmark = pytest.mark.ros
@@ -284,6 +284,62 @@ def test_a_page_is_told_how_long_an_image_can_be_drawn_on(chain):
         return page.messages("hello")[-1]["buffer_s"] == 7.25
 
     running.peer.wait(told, "the tracker's selection_buffer")
+
+
+def test_a_page_s_tap_is_answered_by_the_box_that_the_tracker_proposes(lasting_chain):
+    peer, page = lasting_chain.peer, lasting_chain.page()
+    peer.wait(lambda: subscribes(peer, "proposal"), "the operator to subscribe to proposal")
+    i = lasting_chain.show_until_seen(page, 0)
+    tap = {"op": "propose", "id": "p", "kind": "points", "labels": [1]}
+    middle = [[grey_box(0).cx, grey_box(0).cy]]
+    page.send(**tap, stamp=str(stamp_of(i)), points=middle)
+    page.wait(lambda: page.messages("proposal"))
+    (told,) = page.messages("proposal")
+    assert told["stamp"] == str(stamp_of(i))
+    assert iou(Box(*told["box"]), grey_box(0)) > 0.9
+    page.send(**tap, stamp=str(2**63 - 1), points=middle)
+    page.wait(lambda: len(page.messages("proposal")) == 2)
+    assert page.messages("proposal")[1]["box"] is None
+    assert "stamps end at" in page.messages("proposal")[1]["reason"]
+
+
+def test_a_page_adds_a_target_steers_by_it_and_removes_it(chain):
+    running = chain(tracker_arguments=(*LASTING, "-p", "max_targets:=3"))
+    peer, pages = running.peer, [running.page()]
+
+    def knows() -> bool:
+        if pages[-1].messages("hello")[-1]["max_targets"] != 3:
+            pages[-1].close()
+            peer.spin_for(0.5)
+            pages.append(running.page())
+        return pages[-1].messages("hello")[-1]["max_targets"] == 3
+
+    peer.wait(knows, "the tracker's max_targets")
+    page = pages[-1]
+    i = running.show_until_seen(page, 0)
+
+    def targets() -> dict[int, bool]:
+        """By id, whether it is steered by, as of a new image."""
+        nonlocal i
+        i += 1
+        peer.show(i, scene(0))
+        page.wait(lambda: page.target(stamp_of(i)) is not None)
+        peer.spin_for(0.1)
+        track = next(m for m in reversed(page.messages("track")) if m["stamp"] == str(stamp_of(i)))
+        return {t["id"]: t["steered"] for t in track["targets"] if t["state"] != "IDLE"}
+
+    select(page, bright_box(0), stamp_of(i), "first")
+    peer.wait(lambda: targets() == {0: True}, "the first target")
+    box = list(grey_box(0).xywh())
+    page.send(op="select", id="second", stamp=str(stamp_of(i)), kind="box", box=box, target=255)
+    peer.wait(lambda: targets() == {0: True, 1: False}, "the second target")
+    page.send(op="steer_by", id="steer", target=1)
+    peer.wait(lambda: targets() == {0: False, 1: True}, "the second target to be steered by")
+    page.send(op="steer_by", id="nobody", target=7)
+    peer.wait(lambda: page.answer("nobody"), "the answer")
+    assert "no target 7" in page.answer("nobody")["message"]
+    page.send(op="clear", id="clear", target=1)
+    peer.wait(lambda: targets() == {0: False}, "the first target alone")
 
 
 def test_a_tracker_that_stands_still_is_called_silent(chain):

@@ -6,13 +6,20 @@ const TONE_S = 0.18;
 
 export class Alarm {
   isLost = false;
+  #id = null;
   #unseenS = null;
   #foundMs = -Infinity;
   #afterS = 0;
   #audio = null; // while sound is on
 
-  /** The state's word now, and how long the target has been unseen, s or null. Words of no state change nothing. */
-  see(word, unseenS, nowMs) {
+  /** The state's word now, of the target of this id, and how long it has been unseen, s or null. Words of no state change
+   * nothing. */
+  see(word, id, unseenS, nowMs) {
+    if (word !== "UNKNOWN" && id !== this.#id) {
+      this.isLost = false;
+      this.#foundMs = -Infinity;
+      this.#id = id;
+    }
     if (word === "LOST") {
       if (!this.isLost) this.#sound(LOST_HZ);
       this.isLost = true;

@@ -1,8 +1,9 @@
 // What a person is drawing, and on which image: from press to the answer. No DOM.
 //
 // live -> press freezes the picture -> dragging -> release sends a box
-//                                   -> a tap marks a point; a second one on it sends the point, elsewhere it places a
-//                                      box between them, which is sent by a tap in it
+//                                   -> a tap marks a point, for which the tracker may propose a box; a second tap in that
+//                                      sends it, on the point sends the point, elsewhere places a box between them, which
+//                                      is sent by a tap in it
 // Enter sets corners at the cursor; R places a box of the last size; arrows move what is there by image px. What is
 // finished may have to be agreed to ("asked") before it is sent.
 
@@ -14,7 +15,7 @@ const MARGIN_S = 0.3;
 
 export class Drawing {
   constructor() {
-    this.mode = "live"; // live, frozen, dragging, corner, placed, asked, sent
+    this.mode = "live"; // live, frozen, dragging, corner, proposed, placed, asked, sent
     this.frame = null; // the frozen image
     this.cursor = null; // image px
     this.lastSize = DEFAULT_SIZE;
@@ -63,16 +64,29 @@ export class Drawing {
     }
   }
 
+  /** Age of the frozen image, s. */
+  ageS(nowS) {
+    return (this.frame.ageS ?? 0) + nowS - this.frozenS;
+  }
+
   /** Seconds for which the tracker still has the frozen image; null when it has no end. */
   secondsLeft(bufferS, nowS) {
     if (!this.isFrozen || bufferS === null) return null;
-    return bufferS - MARGIN_S - (this.frame.ageS ?? 0) - (nowS - this.frozenS);
+    return bufferS - MARGIN_S - this.ageS(nowS);
+  }
+
+  /** The tracker proposes `box` for what is marked on the image of `stamp`; ignored where it is for something else. */
+  propose(stamp, box) {
+    if (this.mode !== "corner" || stamp !== this.frame.stamp || isTooSmall(box) || !isInside(box, this.start)) return;
+    this.box = box;
+    this.mode = "proposed";
   }
 
   press(point) {
     if (this.mode === "sent") return;
-    this.corner = this.mode === "corner" ? this.start : null;
-    this.placed = this.mode === "placed" ? this.box : null;
+    const isProposed = this.mode === "proposed";
+    this.corner = this.mode === "corner" || isProposed ? this.start : null;
+    this.placed = this.mode === "placed" || isProposed ? this.box : null;
     this.start = this.end = this.cursor = point;
     this.box = this.selection = null;
     this.mode = "dragging";
@@ -115,7 +129,7 @@ export class Drawing {
       this.mode = "sent";
       return this.selection;
     }
-    if (this.mode === "placed") return this.#finish(this.box);
+    if (this.mode === "placed" || this.mode === "proposed") return this.#finish(this.box);
     if (this.mode === "corner") {
       const { x, y } = this.start;
       const moved = x !== this.cursor.x || y !== this.cursor.y;
@@ -130,7 +144,7 @@ export class Drawing {
 
   /** Take what was tapped last as a point on the target. */
   confirmPoint() {
-    return this.mode === "corner" || this.isBetweenTaps ? this.#point(this.start) : null;
+    return this.mode === "corner" || this.mode === "proposed" || this.isBetweenTaps ? this.#point(this.start) : null;
   }
 
   /** Whether a box lies between two taps. */
@@ -146,6 +160,11 @@ export class Drawing {
     this.#forget();
     this.box = moveBox(box, 0, 0, this.frame.width, this.frame.height);
     this.mode = "placed";
+  }
+
+  /** Whether this press is the first of a drawing. */
+  get isFirstPress() {
+    return this.mode === "dragging" && this.corner === null && this.placed === null;
   }
 
   /** Move the placed box, or the cursor, by image px within an image of this size. */
@@ -166,7 +185,7 @@ export class Drawing {
 
   /** The point to mark, null when there is none. */
   get mark() {
-    return this.mode === "corner" ? this.start : this.selection?.points?.[0] ?? null;
+    return this.mode === "corner" || this.mode === "proposed" ? this.start : this.selection?.points?.[0] ?? null;
   }
 
   #finish(drawn) {

@@ -3,10 +3,13 @@
 // A tap moves no further than this; one that lasts is a short drag beyond the smaller way.
 const TAP_PX = { mouse: 6, touch: 14, pen: 10 };
 const STILL_PX = 4, TAP_MS = 250;
+// A press that lasts and hardly moves.
+const LONG_MS = 600, LONG_PX = 8;
 const WHEEL_STEP = 1.0015;
 
 /**
- * `actions`: press(point, kind), move(point), release(point, far, near), abandon(), hover(point) with view points;
+ * `actions`: press(point, kind), move(point), release(point, far, tapPx, isLong), abandon(), hover(point) with view points; `far`:
+ * it moved as far as a drag, `isLong`: it lasted on its place.
  * `viewport` is zoomed and panned here. One finger draws, two zoom and pan; the wheel zooms, the right or middle
  * button pans, Shift pans with the left.
  */
@@ -75,9 +78,10 @@ export function bindPointer(canvas, viewport, actions) {
     if (panning?.id === event.pointerId) panning = null;
     if (drawing?.id !== event.pointerId) return;
     // Small moves of a finger may come with its end alone.
-    const at = place(event), far = isFar(event, at), { kind } = drawing;
+    const at = place(event), far = isFar(event, at), { kind, ms, x, y } = drawing;
+    const isLong = event.timeStamp - ms >= LONG_MS && Math.hypot(at.x - x, at.y - y) <= LONG_PX;
     drawing = null;
-    actions.release(at, far, limit(kind));
+    actions.release(at, far, limit(kind), isLong);
   });
 
   canvas.addEventListener("pointercancel", (event) => {

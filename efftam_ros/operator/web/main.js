@@ -11,6 +11,7 @@ import { Link } from "./link.js";
 import { notify, say, showBanners } from "./notices.js";
 import { History, Plots } from "./plots.js";
 import { SteeringPanel } from "./steering.js";
+import { TargetList, areMany, followedOf, steeredOf, targetAt, targetUnder } from "./targets.js";
 import { BEHIND_S, View } from "./view.js";
 import { selectMessage } from "./wire.js";
 
@@ -19,6 +20,10 @@ const CLEAR_MS = 3000;
 const ANSWER_MS = 6000;
 // A key in this time: somebody draws by keys.
 const KEYED_MS = 5000;
+// A finger takes what is so far beside it, in px of the view.
+const REACH_PX = 10;
+// In place of a target's id: the one that is steered by, and a new one.
+const STEERED = 0, NEXT_FREE = 255;
 
 const $ = (id) => document.getElementById(id);
 const seconds = () => performance.now() / 1000;
@@ -32,6 +37,7 @@ const drawing = new Drawing();
 const alarm = new Alarm();
 const history = new History();
 const plots = new Plots($("plot"));
+const list = new TargetList($("targets"), (id) => openMenu(id, true));
 const steering = new SteeringPanel((action) => command({ op: "steer", action }), (text) => notify(text, true));
 
 let hello = null; // what the server said of itself and of this page
@@ -51,6 +57,8 @@ let clearMs = -Infinity;
 let commands = 0;
 let isHeld = false; // the tracker was asked to keep the frozen image
 let stale = true; // something has changed since the last painting
+let menu = null; // {id, mayRemove}: the target that is asked about
+let asked = {}; // of what is drawn: {target, turns, mayReplace, mayAdd, addTurns}, see `choices`
 let awaited = null; // {id, ms} of the selection whose answer we wait for
 
 const mayCommand = () => hello !== null && (holder === null || holder === hello.name);
@@ -102,6 +110,12 @@ const RECEIVE = {
     }
     else if (message.outcome === "CLEARED") notify(message.message || "the target was cleared");
   },
+  proposal({ stamp, box, reason }) {
+    if (drawing.mode !== "corner" || stamp !== drawing.frame.stamp.toString()) return;
+    if (!box) return notify(`no proposal: ${reason}`);
+    const [x, y, width, height] = box;
+    drawing.propose(drawing.frame.stamp, { x, y, width, height });
+  },
   steering: (message) => steering.update(message),
 };
 
@@ -130,11 +144,11 @@ function told() {
   return ofPicture ?? newest;
 }
 
-const stateOf = (track) => (!track || isGrey("badge") ? "UNKNOWN" : track.targets[0]?.state ?? "IDLE");
+const stateOf = (track) => (!track || isGrey("badge") ? "UNKNOWN" : steeredOf(track)?.state ?? "IDLE");
 
 function showState() {
   const track = told();
-  const target = track?.targets[0];
+  const target = steeredOf(track);
   const word = stateOf(track);
   const badge = $("state");
   if (badge.dataset.state !== word) {
@@ -153,9 +167,10 @@ function showState() {
     if (target.velocity_valid && target.velocity?.[0] !== null) parts.push(`${Math.round(Math.hypot(...target.velocity))} px/s`);
   }
   if (target?.reason) parts.unshift(target.reason);
+  if (!target && followedOf(track).length) parts.push("no target is steered by; tap one");
   $("detail").textContent = !isGrey("presence") ? parts.join(" · ") : target ? `was ${target.state}` : "";
   const unseenS = target && target.age_s !== null ? target.age_s + (performance.now() - newestMs) / 1000 : null;
-  alarm.see(word, unseenS, performance.now());
+  alarm.see(word, target?.id ?? null, unseenS, performance.now());
   document.title = `${cause ? cause.word : alarm.isLost && unseenS !== null ? `LOST ${Math.floor(unseenS)} s` : word} · Target tracker`;
 }
 
@@ -204,20 +219,39 @@ function letGo() {
   isHeld = false;
 }
 
-/** `isAgreed`: that a gimbal that is steered turns to it. */
-function send(selection, isAgreed = false) {
+/** What may become of a selection: it replaces `target`, and a gimbal that is steered `turns`; or it is added. */
+function choices(selection) {
+  const targets = followedOf(frames.track(selection.stamp) ?? newest), steered = targets.find((one) => one.steered);
+  const drawnOn = targetUnder(targets, selection);
+  const isOther = drawnOn && !drawnOn.steered && drawnOn.id !== STEERED;
+  return {
+    target: isOther ? drawnOn.id : STEERED,
+    turns: steering.isOn && !isOther,
+    mayReplace: isOther || steered !== undefined || targets.length < 2,
+    mayAdd: !drawnOn && targets.length > 0 && targets.length < hello.max_targets && steered?.state !== "LOST",
+    addTurns: steering.isOn && !steered,
+  };
+}
+
+/** `as`: "replace" or "add" once that was chosen, and agreed to that a gimbal that is steered turns. */
+function send(selection, as = null) {
   if (!selection) return;
   if (selection.tooSmall) {
     const { width, height } = selection.tooSmall;
     notify(`the box is ${width.toFixed(1)} x ${height.toFixed(1)} px; draw at least 4 x 4, zoom in for more`, true);
     return;
   }
-  if (steering.isOn && drawing.mode === "sent" && !isAgreed) {
-    drawing.ask();
-    return;
+  if (!as) {
+    asked = choices(selection);
+    if (drawing.mode === "sent" && (asked.turns || asked.mayAdd)) {
+      drawing.ask();
+      return;
+    }
   }
+  const target = as === "add" ? NEXT_FREE : asked.target;
+  const turns = as === "add" ? asked.addTurns : as === "replace" && asked.turns;
   awaited = { id: `c${++commands}`, ms: performance.now() };
-  if (!link.send({ ...selectMessage(awaited.id, selection.stamp, selection), turns: isAgreed })) {
+  if (!link.send({ ...selectMessage(awaited.id, selection.stamp, selection, target), turns })) {
     notify(notSent(), true);
     awaited = null;
     goLive();
@@ -235,15 +269,18 @@ const POINTER = {
       return false;
     }
     if (!freeze(false)) return false;
+    menu = null;
     steering.disarm();
     drawing.press(inside(at));
     return true;
   },
   move: (at) => drawing.move(inside(at)),
   hover: (at) => drawing.move(inside(at)),
-  release(at, far, tapPx) {
+  release(at, far, tapPx, isLong) {
+    if (drawing.isFirstPress && pressTarget(inside(at), far, isLong)) return;
     const near = (a, b) => Math.hypot(a.x - b.x, a.y - b.y) * viewport.scale <= 2 * tapPx;
     send(drawing.release(inside(at), far, near));
+    if (drawing.mode === "corner") askForProposal();
   },
   abandon,
 };
@@ -256,6 +293,46 @@ function toggleFreeze() {
   } else freeze(true);
 }
 
+/** What would a point there select? Without an answer the point can be sent all the same. */
+function askForProposal() {
+  const point = { points: [drawing.start], labels: [1] };
+  link.send({ ...selectMessage(`c${++commands}`, drawing.frame.stamp, point), op: "propose" });
+}
+
+/** A press on a target: steers by it, or opens its menu when it is long; false where it is none of these. */
+function pressTarget(point, far, isLong) {
+  const targets = followedOf(frames.track(drawing.frame.stamp) ?? newest);
+  if (hello.max_targets < 2 && !areMany(targets)) return false;
+  const target = targetAt(targets, point, REACH_PX / viewport.scale);
+  if (!target || (isLong ? false : far || target.steered)) return false;
+  goLive();
+  if (isLong) openMenu(target.id, true);
+  else steerBy(target.id);
+  return true;
+}
+
+function openMenu(id, mayRemove) {
+  if (!mayCommand()) return;
+  abandon();
+  menu = { id, mayRemove };
+  showChoice();
+  if (document.body.classList.contains("keys")) $("choice").querySelector("button:not([hidden])").focus();
+}
+
+function steerBy(id, isAgreed = false) {
+  menu = null;
+  if (steering.isOn && !isAgreed) openMenu(id, false);
+  else command({ op: "steer_by", target: id, turns: isAgreed });
+}
+
+function remove({ id }) {
+  menu = null;
+  const target = followedOf(told()).find((one) => one.id === id);
+  // To the tracker 0 is the target that is steered by.
+  if (id === STEERED && !target?.steered) notify("target 0 can only be removed while it is steered by", true);
+  else command({ op: "clear", target: id });
+}
+
 function clear() {
   if (hello) command({ op: "clear", target: 0 });
 }
@@ -264,6 +341,10 @@ function escape() {
   const now = performance.now();
   const isDrawing = drawing.isFrozen;
   if (isDrawing && drawing.mode !== "sent") abandon();
+  if (menu) {
+    menu = null;
+    return;
+  }
   // Whoever gives up a drawing, with however many presses, keeps the target.
   if (isDrawing || now - cancelledMs < ESCAPES_MS) {
     cancelledMs = now;
@@ -276,11 +357,13 @@ function escape() {
 
 function confirm() {
   if (!mayCommand()) return;
+  if (menu) return steerBy(menu.id, true);
   drawing.cursor ??= { x: Math.round(viewport.image.width / 2), y: Math.round(viewport.image.height / 2) };
   if (!drawing.isFrozen && !freeze(false)) return;
   steering.disarm();
-  const isAgreed = drawing.mode === "asked";
-  send(drawing.confirm(), isAgreed);
+  if (drawing.mode === "asked" && !asked.mayReplace) return;
+  const as = drawing.mode === "asked" ? "replace" : null;
+  send(drawing.confirm(), as);
 }
 
 function placeLast() {
@@ -359,7 +442,12 @@ $("help-button").onclick = KEYS["?"];
 $("help-close").onclick = () => $("help").close();
 $("choice-point").onclick = () => send(drawing.confirmPoint());
 $("choice-send").onclick = confirm;
-$("choice-cancel").onclick = goLive;
+$("choice-add").onclick = () => send(drawing.confirm(), "add");
+$("choice-remove").onclick = () => remove(menu);
+$("choice-cancel").onclick = () => {
+  if (menu) menu = null;
+  else goLive();
+};
 
 // Every frame of the screen
 
@@ -409,21 +497,43 @@ function currentBanners(nowMs) {
   return banners;
 }
 
-function showChoice() {
+/** What is asked of a drawing: {text, send} with the label of the button that sends it, null for none. */
+function drawingChoice() {
   const { mode } = drawing;
-  const texts = {
-    corner: "Tap again to take this point, or tap the opposite corner of a box",
-    placed: drawing.isBetweenTaps ? "A box between the two taps?" : "Move the box with the arrows, then send it",
-    asked: "The gimbal is steered: it will turn to this",
+  if (mode === "corner") return { text: "Tap again to take this point, or tap the opposite corner of a box", send: null };
+  if (mode === "proposed") return { text: "Follow this? Tap it, or the opposite corner of another box", send: "Follow" };
+  if (mode === "placed") return { text: drawing.isBetweenTaps ? "A box between the two taps?" : "Move the box with the arrows, then send it", send: "Send" };
+  if (mode !== "asked") return null;
+  const turn = "the gimbal is steered: it will turn to this";
+  if (!asked.mayAdd) return { text: turn[0].toUpperCase() + turn.slice(1), send: "Turn to it" };
+  const text = asked.mayReplace ? "Follow this instead, or as well?" : "Follow this as well?";
+  const turns = asked.turns && asked.mayReplace ? ` Instead: ${turn}` : asked.addTurns ? ` ${turn}` : "";
+  return { text: text + turns, send: asked.mayReplace ? "Replace" : null };
+}
+
+function menuChoice() {
+  const target = followedOf(told()).find(({ id }) => id === menu.id);
+  if (!target) return null;
+  const turn = steering.isOn && !target.steered;
+  return {
+    text: `Target ${target.id}: ${turn ? "the gimbal is steered and will turn to it" : target.state}`,
+    send: target.steered ? null : turn ? "Turn to it" : "Steer by it",
   };
-  $("choice").hidden = !(mode in texts);
-  if (!(mode in texts)) return;
-  const drawn = drawing.shownBox ?? { ...drawing.mark, height: 0 };
-  $("choice").classList.toggle("high", viewport.toView({ x: 0, y: drawn.y + drawn.height / 2 }).y > viewport.view.height / 2);
-  if ($("choice-text").textContent !== texts[mode]) say($("choice-text").textContent = texts[mode]);
-  $("choice-point").hidden = mode !== "corner" && !drawing.isBetweenTaps;
-  $("choice-send").hidden = mode === "corner";
-  $("choice-send").textContent = mode === "asked" ? "Turn to it" : "Send";
+}
+
+function showChoice() {
+  const choice = menu ? menuChoice() : drawingChoice();
+  if (!choice) menu = null;
+  $("choice").hidden = !choice;
+  if (!choice) return;
+  const { mode } = drawing, drawn = menu ? null : drawing.shownBox ?? { ...drawing.mark, height: 0 };
+  $("choice").classList.toggle("high", drawn !== null && viewport.toView({ x: 0, y: drawn.y + drawn.height / 2 }).y > viewport.view.height / 2);
+  if ($("choice-text").textContent !== choice.text) say($("choice-text").textContent = choice.text);
+  $("choice-point").hidden = menu !== null || (!["corner", "proposed"].includes(mode) && !drawing.isBetweenTaps);
+  $("choice-send").hidden = choice.send === null;
+  $("choice-send").textContent = choice.send;
+  $("choice-add").hidden = menu !== null || mode !== "asked" || !asked.mayAdd;
+  $("choice-remove").hidden = !menu?.mayRemove;
 }
 
 /** Who draws by keys gets a newer picture instead of losing what is drawn; false where there is none. */
@@ -474,6 +584,7 @@ function paint() {
     lensAt: lensAt(),
     left: countdown(),
     isGrey: isGrey("box"),
+    proposedS: drawing.mode === "proposed" ? drawing.ageS(seconds()) : null,
     cursor: byKeys && ["live", "frozen", "corner"].includes(drawing.mode) ? drawing.cursor : null,
   });
   showState();
@@ -493,6 +604,8 @@ function paintSlowly() {
   document.body.dataset.grey = cause ? GREY[cause.id].join(" ") : "";
   showState();
   showBanners(currentBanners(nowMs));
+  // It covers nothing that is drawn on.
+  list.show(["live", "frozen"].includes(drawing.mode) ? followedOf(told()) : [], isGrey("badge"));
   showChoice();
   stale ||= drawing.isFrozen; // the countdown
   toggle($("freeze"), drawing.isFrozen);
@@ -504,7 +617,7 @@ function paintSlowly() {
   const isAsked = nowMs - clearMs < CLEAR_MS;
   $("clear").textContent = isAsked ? "Clear?" : "Clear";
   $("clear").classList.toggle("armed", isAsked);
-  const isIdle = stateOf(told()) === "IDLE" && drawing.mode === "live" && mayCommand() && !link.over;
+  const isIdle = stateOf(told()) === "IDLE" && !followedOf(told()).length && drawing.mode === "live" && mayCommand() && !link.over;
   $("hint").hidden = !isIdle;
   const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, isGrey("age") ? nowMs : frames.shown.arrivedMs) : null;
   const behindS = frames.shown ? frames.track(frames.shown.stamp)?.behindS ?? 0 : 0;

@@ -1,6 +1,7 @@
 // Speed, presence, quality and latency over time, above a ribbon of states.
 
 import { STATES } from "./palette.js";
+import { steeredOf } from "./targets.js";
 
 const SPAN_S = 60;
 const MOST_POINTS = 3600;
@@ -22,7 +23,7 @@ export class History {
   points = [];
 
   add(track) {
-    const [target] = track.targets;
+    const target = steeredOf(track);
     const t = Number(BigInt(track.stamp) / 1000000n) / 1000;
     // A bag that starts again begins a new history.
     if (this.points.length && t < this.points.at(-1).t) this.points = [];

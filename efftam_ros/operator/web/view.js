@@ -1,6 +1,7 @@
 // One canvas: the picture, the targets on it by word, line and colour, what is being drawn, lens and countdown.
 
 import { STATES, EDGE } from "./palette.js";
+import { areMany, boxOf, colourOf, followedOf } from "./targets.js";
 import { LENS_RADIUS_PX, lensPlace, lensZoom } from "./geometry.js";
 
 const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
@@ -36,9 +37,9 @@ export class View {
   /**
    * `frame` the picture, `track` its targets (or undefined), `drawing` what a person draws, `lensAt` the image
    * point under the lens or null, `left` {share, seconds} of the buffer or null, `isGrey` whether the targets may not be
-   * true any more.
+   * true any more, `proposedS` the age of the image that the box drawn was proposed on, s, null where it was not.
    */
-  paint({ frame, track, drawing, lensAt, left, cursor, isGrey }) {
+  paint({ frame, track, drawing, lensAt, left, cursor, isGrey, proposedS }) {
     this.isGrey = isGrey;
     this.fit();
     const { context } = this;
@@ -49,6 +50,7 @@ export class View {
     if (!frame) return;
     this.viewport.setImage(frame.width, frame.height);
     this.#scene(frame, track, drawing);
+    if (proposedS !== null) this.#proposal(drawing.shownBox, proposedS);
     if (cursor) this.#cross(this.viewport.toView(cursor));
     if (lensAt) this.#lens(lensAt, frame, track, drawing);
     if (left) this.#countdown(left, drawing.cursor && this.toView(drawing.cursor));
@@ -56,7 +58,8 @@ export class View {
 
   #scene(frame, track, drawing) {
     this.#picture(frame);
-    for (const target of track?.targets ?? []) this.#target(target, track.behindS, drawing?.isFrozen);
+    const targets = followedOf(track), isOne = !areMany(targets);
+    for (const target of targets) this.#target(target, track.behindS + target.behind_s, drawing?.isFrozen, isOne);
     const box = drawing?.shownBox;
     if (box) this.#box(box, DRAWN, drawing.mode === "sent" ? "solid" : "dashed");
     if (drawing?.mark) this.#cross(this.viewport.toView(drawing.mark));
@@ -68,22 +71,28 @@ export class View {
     this.context.drawImage(frame.bitmap, origin.x, origin.y, frame.width * scale, frame.height * scale);
   }
 
-  /** `behindS`: how much older than the picture the image is that this is true for. */
-  #target(target, behindS, isHeld) {
+  /** `behindS`: how much older than the picture the image is that this is true for; `isOne`: it is the only target, whose
+   * colour is that of its state. */
+  #target(target, behindS, isHeld, isOne) {
     const { line, frame } = STATES[target.state];
-    const colour = this.isGrey ? GREY : STATES[target.state].colour;
+    const colour = this.isGrey ? GREY : isOne ? STATES[target.state].colour : colourOf(target);
     const { toView } = this;
-    if (frame && !isHeld) this.#border(colour, line);
-    const box = target.box ?? target.last;
-    if (!box) return;
-    const shown = { x: box[0], y: box[1], width: box[2], height: box[3] };
-    this.#box(shown, colour, line);
+    if (frame && !isHeld && target.steered) this.#border(colour, line);
+    const shown = boxOf(target);
+    if (!shown) return;
+    this.#box(shown, colour, line, isOne ? 1 : target.steered ? 1.5 : 0.75);
     if (target.box) this.#arrow(shown, target, colour);
     const at = toView(shown);
-    const words = [this.isGrey ? "last" : isHeld ? `then ${target.state}` : target.state];
+    const words = isOne ? [] : [target.steered ? `\u25b6 ${target.id}` : target.id];
+    words.push(this.isGrey ? "last" : isHeld ? `then ${target.state}` : target.state);
     if (!target.measured && target.age_s !== null) words.push(`unseen ${target.age_s.toFixed(1)} s`);
     else if (behindS >= BEHIND_S) words.push(`${behindS.toFixed(1)} s ago`);
     this.#label(words.join(" "), at.x, at.y, at.y + shown.height * this.viewport.scale, colour);
+  }
+
+  #proposal(box, ageS) {
+    const { x, y, height } = this.#inView(box);
+    this.#label(`proposed, ${ageS.toFixed(1)} s ago`, x, y, y + height, DRAWN);
   }
 
   toView = ({ x, y }) => this.viewport.toView({ x, y });
@@ -93,10 +102,10 @@ export class View {
     return { ...this.toView(box), width: box.width * scale, height: box.height * scale };
   }
 
-  #box(box, colour, line) {
+  #box(box, colour, line, weight = 1) {
     const { x, y, width, height } = this.#inView(box);
     // Around a small target a wide line would hide it.
-    const thin = Math.min(width, height) < 24 ? 0.6 : 1;
+    const thin = Math.min(width, height) < 24 ? 0.6 * weight : weight;
     this.#stroke(colour, line, (context) => {
       if (line !== "corners") return context.rect(x, y, width, height);
       const arm = Math.min(width, height) * 0.3;

@@ -20,21 +20,21 @@ from std_msgs.msg import Header
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.coded_video import VideoDecoder
-from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
-from efftam_ros.operator.feed import Answer, Lifecycle, Picture, Reply, Selection, Sink, Unreadable
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
+from efftam_ros.operator.feed import Answer, Lifecycle, Picture, Proposal, Reply, Selection, Sink, Unreadable
 from efftam_ros.ros.common.image_input import ImageInput, message_class
 from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.operator import reports
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.parameters import OperatorConfig
-from efftam_ros.srv import ClearTarget, SelectTarget
+from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 
-REPORT_DEPTH = 10
+REPORT_DEPTH = 40  # several targets have a report each
 # How often the publishers of images and the tracker's state are looked at, s.
 LOOK_S = 0.5
 # A page that is reloaded must find what was seen last, s.
 LINGER_S = 30.0
-BUFFER = "selection_buffer"
+LIMITS = ["selection_buffer", "max_targets"]
 
 
 class RosFeed:
@@ -53,10 +53,13 @@ class RosFeed:
         self._reports: list[Any] = []
         self._unwatched_s = float("-inf")  # since when, monotonic
         self._buffer_s: float | None = None
+        self._max_targets = 1
         name = config.tracker
         self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
+        self._propose_publisher = node.create_publisher(TargetSelection, "propose", REPORT_DEPTH)
         self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
+        self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
         self._state_client = node.create_client(GetState, f"{name}/get_state")
         self._parameter_client = node.create_client(GetParameters, f"{name}/get_parameters")
 
@@ -67,6 +70,11 @@ class RosFeed:
         """The tracker's own word; None until it has answered."""
         return self._buffer_s
 
+    @property
+    def max_targets(self) -> int:
+        """The tracker's own word; 1 until it has answered."""
+        return self._max_targets
+
     def start(self, sink: Sink) -> None:
         self._calls.do(lambda: self._start(sink))
 
@@ -76,6 +84,9 @@ class RosFeed:
     def select(self, selection: Selection, reply: Reply) -> None:
         self._calls.do(lambda: self._select(selection, reply))
 
+    def propose(self, selection: Selection) -> None:
+        self._calls.do(lambda: self._propose(selection))
+
     def hold(self, stamp_ns: int) -> None:
         if stamp_ns <= reports.LARGEST_STAMP_NS:
             stamp = Time(sec=stamp_ns // 10**9, nanosec=stamp_ns % 10**9)
@@ -84,6 +95,10 @@ class RosFeed:
     def clear(self, target_id: int, reply: Reply) -> None:
         request = ClearTarget.Request(target_id=target_id)
         self._calls.do(lambda: self._command(self._clear_client, request, reply))
+
+    def steer_by(self, target_id: int, reply: Reply) -> None:
+        request = SteerTarget.Request(target_id=target_id)
+        self._calls.do(lambda: self._command(self._steer_client, request, reply))
 
     # The executor's thread
 
@@ -128,6 +143,7 @@ class RosFeed:
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
             self._subscribe(BoundingBox, "bbox", lambda m: sink(reports.box_report(m))),
+            self._subscribe(BoundingBox, "proposal", lambda m: sink(reports.proposal_of(m))),
             self._subscribe(TargetVelocity, "velocity", lambda m: sink(reports.motion_report(m))),
         ]
 
@@ -160,6 +176,13 @@ class RosFeed:
         except ValueError as error:
             self._warn("image", f"an image is passed over: {error}")
 
+    def _propose(self, selection: Selection) -> None:
+        try:
+            self._propose_publisher.publish(reports.selection_message(selection))
+        except InputError as refusal:
+            if self._sink is not None:
+                self._sink(Proposal(selection.stamp_ns, reason=str(refusal)))
+
     def _select(self, selection: Selection, reply: Reply) -> None:
         try:
             message = reports.selection_message(selection)
@@ -190,7 +213,7 @@ class RosFeed:
             self._tell(Lifecycle.UNKNOWN)
         for client, request, use in (
             (self._state_client, GetState.Request(), self._on_state),
-            (self._parameter_client, GetParameters.Request(names=[BUFFER]), self._on_parameters),
+            (self._parameter_client, GetParameters.Request(names=LIMITS), self._on_parameters),
         ):
             is_known = client is self._parameter_client and self._buffer_s is not None
             if self._calls.waits_for(client) or (is_known and self._images is None):
@@ -209,8 +232,9 @@ class RosFeed:
             self._tell(Lifecycle.ACTIVE if is_active else Lifecycle.UNKNOWN)
 
     def _on_parameters(self, response: Any) -> None:
-        doubles = [v.double_value for v in response.values if v.type == ParameterType.PARAMETER_DOUBLE]
-        self._buffer_s = doubles[0] if doubles else None
+        buffer, most = response.values
+        if buffer.type == ParameterType.PARAMETER_DOUBLE and most.type == ParameterType.PARAMETER_INTEGER:
+            self._buffer_s, self._max_targets = buffer.double_value, most.integer_value
 
     def _tell(self, state: Lifecycle) -> None:
         if self._sink is not None:

@@ -20,7 +20,7 @@ from efftam_ros.interop.messages import (
     stamp_ns,
 )
 from efftam_ros.msg import TargetSelection
-from efftam_ros.operator.feed import BoxReport, MotionReport, Picture, Result, Selection
+from efftam_ros.operator.feed import BoxReport, MotionReport, Picture, Proposal, Result, Selection
 from efftam_ros.runtime.image.encodings import to_bgr
 
 LARGEST_STAMP_NS = 2**31 * 1_000_000_000 - 1
@@ -75,6 +75,7 @@ def box_report(message: Any) -> BoxReport:
         quality=message.quality,
         age_s=message.age,
         likeness=message.likeness,
+        steered=message.steered,
     )
 
 
@@ -105,6 +106,12 @@ def result_of(message: Any) -> Result:
         selection=message.selection,
         message=message.message,
     )
+
+
+def proposal_of(message: Any) -> Proposal:
+    """A BoundingBox that is proposed. Raises ValueError for a stamp that does not exist."""
+    box = _box(message.x, message.y, message.width, message.height)
+    return Proposal(image_stamp(message), box, message.reason)
 
 
 def selection_message(selection: Selection) -> TargetSelection:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,8 @@ REACH = 0.51
 CATCH_UP_S = 0.5
 # Longest step of images while catching up, s: well below max_gap, beyond which the target is lost.
 MOST_STEP_S = 1.0
+# Least time between two proposals while a target is followed, s.
+PROPOSALS_APART_S = 1.0
 # In the place of an id, in a command to clear.
 ALL = 255
 
@@ -207,7 +210,7 @@ class Task:
     ``frame``: None for a command without an image; ``skipped``: images dropped before this one; ``command``:
     the command behind this task, None for an ordinary image; ``settings``: new settings of the tracker, from
     this task on; ``only``: the targets to process besides the selected one, None for all; ``steers``: the
-    command asks to steer by its target.
+    command asks to steer by its target; ``proposes``: the prompt's box is to be told, nothing is selected.
     """
 
     frame: BufferedFrame | None
@@ -217,6 +220,7 @@ class Task:
     settings: TrackerConfig | None = None
     only: frozenset[int] | None = None
     steers: bool = False
+    proposes: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,6 +229,30 @@ class _CatchUp:
 
     number: int
     stamp_ns: int
+
+
+class Proposals:
+    """The newest request that waits. Not thread-safe. ``task``: None while there is none."""
+
+    def __init__(self) -> None:
+        self.task: Task | None = None
+        self._computed_s = -math.inf
+        self._image = -1  # number of the newest image that had been taken by then
+
+    def put(self, task: Task) -> Command | None:
+        """Request a proposal; returns the command of the request that it replaces."""
+        replaced, self.task = self.task, task
+        return None if replaced is None else replaced.command
+
+    def take(self, now_s: float, is_followed: bool, taken: int, newest: int) -> Task | None:
+        """The request, when it has its turn: without a target at once, but in turn with images; with one
+        ``PROPOSALS_APART_S`` after the last. ``taken``, ``newest``: numbers of images."""
+        is_early = is_followed and now_s - self._computed_s < PROPOSALS_APART_S
+        if is_early or (newest > taken and taken == self._image):
+            return None
+        task, self.task = self.task, None
+        self._computed_s, self._image = now_s, taken
+        return task
 
 
 class FrameBuffer:
@@ -245,6 +273,7 @@ class FrameBuffer:
         self._newest_has_turn = True  # of those that are level with the camera
         self._waiting_s: float | None = None  # since when an image has been waiting to be processed
         self._commands: dict[int | None, Task] = {}  # pending: one per target, and under None one to steer
+        self._proposals = Proposals()
         self._settings: TrackerConfig | None = None  # pending
         self._followed = NOBODY
         self._selecting: int | None = None  # the target whose selection was taken, its image is in work
@@ -330,6 +359,14 @@ class FrameBuffer:
             self._condition.notify()
         return replaced
 
+    def propose(self, frame: BufferedFrame, prompt: Prompt, command: Command) -> Command | None:
+        """Request the box that the network gives for a prompt on a kept image; returns the pending request
+        that this one replaces."""
+        with self._condition:
+            replaced = self._proposals.put(Task(frame, prompt, command=command, proposes=True))
+            self._condition.notify()
+        return replaced
+
     def reconfigure(self, settings: TrackerConfig) -> None:
         """Have the loop apply these settings with its next task."""
         with self._condition:
@@ -379,9 +416,13 @@ class FrameBuffer:
             for gone in self._behind.keys() - followed.ids:
                 del self._behind[gone]
             while not self._closed:
-                task = self._next_command() if self._commands else self._next_image()
+                task = self._next_command() if self._commands else None
+                if task is None and self._proposals.task is not None:
+                    now_s, taken = time.monotonic(), self._furthest
+                    task = self._proposals.take(now_s, bool(followed.ids), taken, self._count)
+                task = task or self._next_image()
                 if task is None:
-                    self._condition.wait()
+                    self._condition.wait(None if self._proposals.task is None else PROPOSALS_APART_S)
                     continue
                 if self._settings is not None:
                     task, self._settings = replace(task, settings=self._settings), None

@@ -85,7 +85,9 @@ class TrackingLoop:
         while (task := self._buffer.take(self._round_s, self._followed)) is not None:
             if task.settings is not None:
                 self._targets.reconfigure(task.settings)
-            if task.frame is not None:
+            if task.proposes:
+                self._propose(task)
+            elif task.frame is not None:
                 self._process(task, task.frame)
             elif task.command is not None and task.steers:
                 self._steer(task.command)
@@ -137,6 +139,31 @@ class TrackingLoop:
         self._selections.pop(target_id, None)
         if target_id in self._targets.ids:
             self._targets.remove(target_id)
+
+    def _propose(self, task: Task) -> None:
+        """Tell the box of a prompt. Targets are dropped only when the pipeline is lost."""
+        frame, prompt, command, box = task.frame, task.prompt, task.command, None
+        assert frame is not None
+        assert prompt is not None
+        assert command is not None
+        try:
+            if self._lost:
+                raise InputError(self._lost)
+            image = frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
+            box = self._targets.propose(Frame(image, frame.stamp_ns), prompt)
+            image.derived.pop(GREY, None)
+            reason = "" if box is not None else "the network finds nothing there; draw a box instead"
+        except InputError as refusal:
+            reason = str(refusal)
+        except Exception as error:
+            self._report(error)
+            reason = f"internal error ({type(error).__name__}: {error})"
+            if isinstance(error, PipelineLostError):
+                self._lost = reason = str(error)
+                for target_id in self._targets.ids:
+                    self._forget(target_id)
+                    self._announce_end(target_id, reason)
+        self._outputs.propose(frame.header, command.target_id, box, reason, frame.size)
 
     def _process(self, task: Task, frame: BufferedFrame) -> None:
         begin_s = time.monotonic()

@@ -30,6 +30,7 @@ from efftam_ros.ros.tracker.views import Views
 
 if TYPE_CHECKING:
     from efftam_ros.core.bearing import Bearing
+    from efftam_ros.core.geometry import Box
 
 IDLE = TrackState.IDLE
 # Depths of the output queues: of one message per image, and of one per target. Outputs are reliable, so
@@ -78,6 +79,7 @@ class Outputs:
             self._velocity = self._create(TargetVelocity, "velocity", TARGET_DEPTH)
             self._tracks = self._create(Tracks, "tracks", IMAGE_DEPTH)
             lasting = DurabilityPolicy.TRANSIENT_LOCAL
+            self._proposals = self._create(BoundingBox, "proposal", IMAGE_DEPTH)
             self._results = self._create(SelectionResult, "selection_result", 1, durability=lasting)
             self.views = Views(self._create, with_detections, with_annotations)
         except BaseException:
@@ -246,6 +248,16 @@ class Outputs:
         self._velocity.publish(TargetVelocity(**fields))
         self._unsent.pop(answer.target_id, None)
         self._send_box(answer, nothing, reason)
+
+    def propose(
+        self, header: Any, target_id: int, box: Box | None, reason: str, size: tuple[int, int] = (0, 0)
+    ) -> None:
+        """Publish the box that a prompt on the image of this header and size, px, gives; without one, why."""
+        track = Track(0, IDLE, box, measured=box is not None, image_size=size)
+        fields = bbox_fields(track, header, target_id=target_id, steered=False)
+        with self._lock:
+            if self._publishers:
+                self._proposals.publish(BoundingBox(**fields | {"reason": reason}))
 
     def publish_result(self, command: Command, outcome: Outcome, message: str = "") -> None:
         """Publish the outcome of a command."""

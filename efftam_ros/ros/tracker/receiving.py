@@ -16,8 +16,9 @@ from std_msgs.msg import Header, UInt8
 
 from efftam_ros.core.errors import MOST_SHOWN, InputError
 from efftam_ros.core.targets import STEERED, id_for, listed
-from efftam_ros.core.types import Image
+from efftam_ros.core.types import Image, Prompt
 from efftam_ros.interop.messages import (
+    MOST_FRAME_ID,
     Kind,
     Outcome,
     camera_model,
@@ -224,6 +225,7 @@ class Selections:
         self.config, self.accepted, self._explain_no_image = config, accepted, explain_no_image
         self._max_targets = max_targets
         subscriptions.add(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH))
+        subscriptions.add(TargetSelection, "propose", self._on_propose, QoSProfile(depth=SELECTION_DEPTH))
         subscriptions.add(UInt8, "steer_target", self._on_steer, QoSProfile(depth=SELECTION_DEPTH))
         subscriptions.add(Header, "keep_image", self._on_keep_image, QoSProfile(depth=SELECTION_DEPTH))
         if config.clicks != "off":
@@ -289,12 +291,8 @@ class Selections:
         return id_for(asked, ids, steered, self._max_targets)
 
     def _select(self, message: Any, command: Command) -> tuple[Command, str]:
-        if self._buffer.newest is None:
-            raise InputError(self._explain_no_image())
-        named = stamp_ns(message.header.stamp)
-        frame = self._buffer.find(named)
-        prompt = selection_prompt(message, *frame.size, self.config.max_image_pixels)
-        note = ""
+        frame, prompt = self._drawn(message)
+        named, note = stamp_ns(message.header.stamp), ""
         if named and frame.stamp_ns != named:
             offset_ms = abs(frame.stamp_ns - named) * 1e-6
             note = f"the image of {seconds(frame.stamp_ns)} is taken, {offset_ms:.1f} ms from the one named"
@@ -303,6 +301,13 @@ class Selections:
         self.accepted = command.number
         self._log.inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
         return command, note
+
+    def _drawn(self, message: Any) -> tuple[BufferedFrame, Prompt]:
+        """The image that a selection names, and its prompt. Raises InputError."""
+        if self._buffer.newest is None:
+            raise InputError(self._explain_no_image())
+        frame = self._buffer.find(stamp_ns(message.header.stamp))
+        return frame, selection_prompt(message, *frame.size, self.config.max_image_pixels)
 
     def _report(self, replaced: list[Command]) -> None:
         for command in replaced:
@@ -315,6 +320,21 @@ class Selections:
     def _on_selection(self, message: Any) -> None:
         with suppress(InputError):  # reported on selection_result and in the log
             self.select(message)
+
+    def _on_propose(self, message: Any) -> None:
+        """Have the box of a selection told, nothing is selected."""
+        message.header.frame_id = message.header.frame_id[:MOST_FRAME_ID]
+        refused, reason = message, ""
+        try:
+            if check_selection(message) is Kind.CLEAR:
+                raise InputError("CLEAR proposes no box; give a box, points or a mask")
+            frame, prompt = self._drawn(message)
+            refused = self._buffer.propose(frame, prompt, Command(message.header, message.target_id))
+            reason = "a newer request took its place"
+        except InputError as refusal:
+            reason = str(refusal)
+        if refused is not None:
+            self._outputs.propose(refused.header, refused.target_id, None, reason)
 
     def _on_steer(self, message: Any) -> None:
         with suppress(InputError):  # reported on selection_result and in the log

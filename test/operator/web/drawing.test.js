@@ -55,6 +55,18 @@ test("the second of two far taps can be taken as a point", () => {
   assert.deepEqual(tappedTwice().confirmPoint().points, [at(160, 120)]);
 });
 
+test("a proposal for the point that was tapped is sent as a box by a tap in it", () => {
+  const drawing = pressed();
+  drawing.release(at(100, 50), false, near);
+  drawing.propose(41n, { x: 90, y: 40, width: 30, height: 30 });
+  drawing.propose(42n, { x: 200, y: 40, width: 30, height: 30 });
+  assert.equal(drawing.mode, "corner"); // of another image, of another place
+  drawing.propose(42n, { x: 90, y: 40, width: 30, height: 30 });
+  assert.equal(drawing.mode, "proposed");
+  drawing.press(at(115, 65));
+  assert.deepEqual(drawing.release(at(115, 65), false, near), { stamp: 42n, box: { x: 90, y: 40, width: 30, height: 30 } });
+});
+
 test("what is finished may have to be agreed to", () => {
   const drawing = pressed();
   const drawn = drawing.release(at(130, 90), true, near);

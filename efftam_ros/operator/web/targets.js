@@ -1,0 +1,75 @@
+// The targets that are followed: which one is steered by, which lies under a point, and their list.
+
+import { TARGETS } from "./palette.js";
+import { isInside } from "./geometry.js";
+
+/** Where there are several, each has a colour of its own. */
+export const colourOf = ({ id }) => TARGETS[id % TARGETS.length];
+
+/** The target that badge, banners and speech are of; undefined where there is none. */
+export const steeredOf = (track) => track?.targets.find(({ steered }) => steered);
+
+export const followedOf = (track) => track?.targets.filter(({ state }) => state !== "IDLE") ?? [];
+
+/** Whether targets must be told apart: there are several, or one that is not steered by. */
+export const areMany = (targets) => targets.length > 1 || targets.some(({ steered }) => !steered);
+
+/** A target's box, or that last seen, as {x, y, width, height}; null where it has none. */
+export function boxOf({ box, last }) {
+  const [x, y, width, height] = box ?? last ?? [];
+  return x === undefined ? null : { x, y, width, height };
+}
+
+/** The smallest target with an image point in its box or `marginPx` beside it; undefined where there is none. */
+export function targetAt(targets, point, marginPx) {
+  const around = targets.filter((target) => {
+    const box = boxOf(target);
+    return box && isInside({ x: box.x - marginPx, y: box.y - marginPx, width: box.width + 2 * marginPx, height: box.height + 2 * marginPx }, point);
+  });
+  const area = (target) => boxOf(target).width * boxOf(target).height;
+  return around.reduce((best, target) => (best && area(best) <= area(target) ? best : target), undefined);
+}
+
+const centre = ({ x, y, width, height }) => ({ x: x + width / 2, y: y + height / 2 });
+
+/** The target on which a selection {box} or {points} was drawn; undefined where the place is free. */
+export function targetUnder(targets, { box, points }) {
+  if (!box) return targetAt(targets, points[0], 0);
+  return targets.find((target) => {
+    const known = boxOf(target);
+    return known && isInside(known, centre(box)) && isInside(box, centre(known));
+  });
+}
+
+/** A button for each target, while they must be told apart. */
+export class TargetList {
+  /** `pick(id)`: a target was pressed. */
+  constructor(element, pick) {
+    this.element = element;
+    this.pick = pick;
+  }
+
+  show(targets, isGrey) {
+    const shown = areMany(targets) ? targets : [];
+    this.element.hidden = !shown.length;
+    for (const row of [...this.element.children]) if (!shown.some(({ id }) => id === Number(row.dataset.id))) row.remove();
+    for (const target of shown) {
+      const row = this.#row(target);
+      const text = `${target.id} ${isGrey ? "UNKNOWN" : target.state}`;
+      if (row.textContent !== text) row.textContent = text;
+      row.setAttribute("aria-pressed", String(target.steered));
+    }
+  }
+
+  #row(target) {
+    const rows = [...this.element.children];
+    const known = rows.find((row) => Number(row.dataset.id) === target.id);
+    if (known) return known;
+    const row = document.createElement("button");
+    row.dataset.id = target.id;
+    row.style.borderLeftColor = colourOf(target);
+    row.onclick = () => this.pick(target.id);
+    this.element.insertBefore(row, rows.find((other) => Number(other.dataset.id) > target.id) ?? null);
+    return row;
+  }
+}

@@ -1,0 +1,133 @@
+"""A tap proposes a box, in a real browser: seen with its age, followed only once confirmed."""
+
+from __future__ import annotations
+
+import pytest
+from barcode_feed import RecordedSteering
+from browser import one_selection, until
+
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.operator.feed import Proposal
+
+CAR = Box(180, 80, 80, 50)
+
+
+@pytest.fixture
+def tapped(serve, feed, open_page):
+    """``tapped(phone=True)``: Hands on a page where a tap was answered by a proposal of `CAR`."""
+
+    def open_(phone=True, steering=None):
+        feed.proposal = lambda asked: Proposal(asked.stamp_ns, CAR)
+        hands = open_page(serve(feed, steering=steering).url, phone=phone)
+        if phone:
+            hands.tap(200, 100)
+        else:
+            hands.page.mouse.click(*hands.at(200, 100))
+        hands.wait_mode("proposed")
+        return hands
+
+    return open_
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["mouse", "thumb"])
+def test_a_second_tap_in_the_proposed_box_follows_it(tapped, feed, phone):
+    hands = tapped(phone)
+    (asked,) = feed.asked
+    assert asked.points[0] == pytest.approx((200, 100), abs=2)
+    assert feed.selections == []
+    if phone:
+        hands.tap(240, 120)
+    else:
+        hands.page.mouse.click(*hands.at(240, 120))
+    selection = one_selection(feed)
+    assert iou(selection.box, CAR) > 0.99
+    assert selection.points == ()
+    assert selection.stamp_ns == asked.stamp_ns
+
+
+@pytest.mark.parametrize("how", ["Follow", "Enter"])
+def test_follow_and_enter_follow_it(tapped, feed, how):
+    hands = tapped(phone=False)
+    hands.wait_text("#choice-send", "Follow")
+    if how == "Follow":
+        hands.page.click("#choice-send")
+    else:
+        hands.keys("Enter")
+    assert iou(one_selection(feed).box, CAR) > 0.99
+
+
+def test_the_proposal_is_dashed_white_with_its_age(tapped):
+    hands = tapped(phone=False)
+    across = [(CAR.x + k, CAR.y1) for k in range(2, int(CAR.width) - 2)]
+    whites = [min(colour) > 200 for colour in hands.pixels(*across)]
+    assert any(whites)
+    assert not all(whites)
+    label = hands.pixels((CAR.x + 4, CAR.y - 4))
+    assert min(label[0]) > 200  # the label's ground
+
+
+def test_a_tap_beside_it_is_the_corner_of_another_box(tapped, feed):
+    hands = tapped()
+    hands.tap(340, 220)
+    hands.wait_text("#choice-text", "between the two taps")
+    hands.page.tap("#choice-send")
+    assert iou(one_selection(feed).box, Box(200, 100, 140, 120)) > 0.95
+
+
+def test_the_point_itself_and_nothing_at_all_remain_possible(tapped, feed):
+    hands = tapped()
+    hands.page.tap("#choice-cancel")
+    hands.wait_mode("live")
+    assert feed.selections == []
+    hands.tap(200, 100)
+    hands.wait_mode("proposed")
+    hands.page.tap("#choice-point")
+    assert one_selection(feed).points[0] == pytest.approx((200, 100), abs=2)
+
+
+@pytest.mark.parametrize(
+    "proposal",
+    [
+        lambda asked: Proposal(asked.stamp_ns - 1, CAR),
+        lambda asked: Proposal(asked.stamp_ns, CAR.moved(200, 0)),
+        lambda asked: Proposal(asked.stamp_ns, Box(199, 99, 3, 3)),
+    ],
+    ids=["another image", "another place", "too small"],
+)
+def test_what_is_not_for_this_tap_is_not_proposed(serve, feed, open_page, proposal):
+    feed.proposal = proposal
+    hands = open_page(serve(feed).url, phone=True)
+    hands.tap(200, 100)
+    until(lambda: feed.asked)
+    hands.page.wait_for_timeout(300)
+    assert hands.mode == "corner"
+
+
+def test_why_there_is_no_proposal_is_said_and_the_drawing_goes_on(serve, feed, open_page):
+    feed.proposal = lambda asked: Proposal(asked.stamp_ns, reason="the network finds nothing there")
+    hands = open_page(serve(feed).url, phone=True)
+    hands.tap(200, 100)
+    hands.wait_text("#notices", "no proposal: the network finds nothing there")
+    assert hands.mode == "corner"
+
+
+def test_a_gimbal_that_is_steered_is_asked_about_after_the_proposal(tapped, feed):
+    steering = RecordedSteering()
+    hands = tapped(steering=steering)
+    steering.say(enabled=True, phase="following")
+    hands.wait_text("#steering-text", "FOLLOWING")
+    hands.tap(240, 120)
+    hands.wait_text("#choice-text", "it will turn to this")
+    assert feed.selections == []
+    hands.page.tap("#choice-send")
+    assert iou(one_selection(feed).box, CAR) > 0.99
+
+
+def test_who_only_views_proposes_nothing(serve, feed, open_page):
+    url = serve(feed).url
+    open_page(url)
+    viewer = open_page(url)
+    viewer.wait_text("#banners", "VIEW ONLY")
+    viewer.page.mouse.click(*viewer.at(200, 100))
+    viewer.page.wait_for_timeout(200)
+    assert feed.asked == []

@@ -1,0 +1,239 @@
+"""Several targets on the page in a real browser: seen apart, steered by, added, replaced, removed."""
+
+from __future__ import annotations
+
+import pytest
+from barcode_feed import RecordedSteering
+from browser import until
+
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.palette import TARGET_RGB
+from efftam_ros.core.types import TrackState
+
+FIRST, SECOND, FREE = Box(100, 100, 60, 60), Box(300, 200, 60, 60), Box(480, 60, 60, 60)
+STEERED, NEXT_FREE = 0, 255
+DARK = "rgba(0, 0, 0, 0.867)"
+
+
+@pytest.fixture
+def two(serve, feed, open_page):
+    """``two(phone=False, steering=None)``: Hands on a page with two targets, steered by target 0."""
+
+    def open_(phone=False, steering=None):
+        feed.max_targets = 4
+        follow(feed)
+        feed.others[1] = TrackState.TRACKING, SECOND
+        hands = open_page(serve(feed, steering=steering).url, phone=phone)
+        hands.wait_text("#targets", "1 TRACKING")
+        return hands
+
+    return open_
+
+
+def follow(feed):
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, FIRST, 1
+
+
+def is_near(colour, rgb):
+    return max(abs(a - b) for a, b in zip(colour, rgb, strict=True)) < 60
+
+
+def pressed(hands):
+    """The texts of the list's rows, and those that are pressed."""
+    rows = hands.page.locator("#targets button").all()
+    return [row.text_content() for row in rows], [
+        row.text_content() for row in rows if row.get_attribute("aria-pressed") == "true"
+    ]
+
+
+# Seen
+
+
+def test_one_target_has_neither_a_list_nor_a_colour_of_its_own(serve, feed, open_page):
+    feed.max_targets = 4
+    follow(feed)
+    hands = open_page(serve(feed).url)
+    hands.wait_text("#state", "TRACKING")
+    (edge,) = hands.pixels((FIRST.cx, FIRST.y))
+    assert is_near(edge, (0x00, 0x9E, 0x73))
+    assert not hands.page.is_visible("#targets")
+
+
+def test_each_of_two_targets_has_its_colour_its_id_and_its_state(two, feed):
+    hands = two()
+    until(lambda: pressed(hands) == (["0 TRACKING", "1 TRACKING"], ["0 TRACKING"]))
+    for box, rgb in ((FIRST, TARGET_RGB[0]), (SECOND, TARGET_RGB[1])):
+        assert is_near(hands.pixels((box.cx, box.y))[0], rgb)
+    feed.others[1] = TrackState.COASTING, SECOND
+    until(lambda: pressed(hands)[0] == ["0 TRACKING", "1 COASTING"])
+
+
+@pytest.mark.parametrize("sun", [False, True])
+def test_the_list_can_be_read_and_makes_room_for_a_drawing(two, sun):
+    hands = two()
+    if sun:
+        hands.page.click("#sun")
+    for row, colours in ((0, ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]), (1, ["rgb(255, 255, 255)", DARK])):
+        style = "(row) => [getComputedStyle(row).color, getComputedStyle(row).backgroundColor]"
+        assert hands.page.locator("#targets button").nth(row).evaluate(style) == colours
+    hands.page.mouse.move(*hands.at(FREE.x, FREE.y))
+    hands.page.mouse.down()
+    hands.page.wait_for_selector("#targets", state="hidden")
+    hands.keys("Escape")
+    hands.page.wait_for_selector("#targets")
+    hands.page.mouse.up()
+
+
+def test_badge_banner_and_title_are_those_of_the_steered_target(two, feed):
+    hands = two()
+    feed.others[1] = TrackState.LOST, SECOND
+    until(lambda: pressed(hands)[0] == ["0 TRACKING", "1 LOST"])
+    assert hands.page.text_content("#state") == "TRACKING"
+    assert not hands.page.is_visible("#banners [data-word=LOST]")
+    feed.steered = 1
+    hands.wait_text("#state", "LOST")
+    hands.page.wait_for_selector("#banners [data-word=LOST]")
+    feed.steered = 0
+    hands.wait_text("#state", "TRACKING")
+    hands.page.wait_for_selector("#banners [data-word=LOST]", state="detached")
+    assert not hands.page.is_visible("#banners [data-word=FOUND]")  # it is another one
+
+
+def test_without_a_steered_target_the_page_says_so(two, feed):
+    hands = two()
+    feed.steered = None
+    hands.wait_text("#detail", "no target is steered by")
+    assert pressed(hands)[1] == []
+
+
+# Steered by
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["mouse", "thumb"])
+def test_a_tap_on_a_box_steers_by_it(two, feed, phone):
+    hands = two(phone)
+    if phone:
+        hands.tap(SECOND.cx, SECOND.cy)
+    else:
+        hands.page.mouse.click(*hands.at(SECOND.cx, SECOND.cy))
+    until(lambda: feed.steered_by == [1])
+    until(lambda: pressed(hands)[1] == ["1 TRACKING"])
+    assert feed.selections == []
+    assert hands.mode == "live"
+
+
+def test_while_the_gimbal_is_steered_another_target_is_asked_for_once(two, feed):
+    steering = RecordedSteering()
+    hands = two(steering=steering)
+    steering.say(enabled=True, phase="following")
+    hands.wait_text("#steering-text", "FOLLOWING")
+    hands.page.mouse.click(*hands.at(SECOND.cx, SECOND.cy))
+    hands.wait_text("#choice-text", "will turn to it")
+    assert feed.steered_by == []
+    hands.page.click("#choice-cancel")
+    hands.page.wait_for_selector("#choice", state="hidden")
+    assert feed.steered_by == []
+    hands.page.mouse.click(*hands.at(SECOND.cx, SECOND.cy))
+    hands.page.click("#choice-send")
+    until(lambda: feed.steered_by == [1])
+    assert steering.calls == []
+
+
+def test_the_list_steers_by_keys(two, feed):
+    hands = two()
+    hands.page.locator("#targets button").nth(1).focus()
+    hands.keys("Enter")
+    hands.wait_text("#choice-text", "Target 1: TRACKING")
+    hands.keys("Enter")
+    until(lambda: feed.steered_by == [1])
+
+
+# Added, replaced
+
+
+def test_a_drag_on_a_free_place_replaces_or_adds(two, feed):
+    hands = two()
+    for button, target in (("#choice-send", STEERED), ("#choice-add", NEXT_FREE)):
+        hands.wait_mode("live")
+        hands.drag(FREE.x, FREE.y, FREE.x1, FREE.y1)
+        hands.wait_text("#choice-text", "instead, or as well")
+        count = len(feed.selections)
+        hands.page.click(button)
+        until(lambda n=count: len(feed.selections) == n + 1)
+        assert feed.selections[-1].target_id == target
+        assert iou(feed.selections[-1].box, FREE) > 0.95
+        feed.box = FIRST
+
+
+def test_a_drag_on_a_target_draws_that_one_anew(two, feed):
+    hands = two()
+    hands.drag(SECOND.x + 5, SECOND.y + 5, SECOND.x1 + 5, SECOND.y1 + 5)
+    until(lambda: feed.selections)
+    assert feed.selections[0].target_id == 1
+
+
+def test_with_max_targets_and_for_a_lost_one_a_drag_replaces_at_once(two, feed):
+    hands = two()
+    feed.state = TrackState.LOST
+    hands.wait_text("#state", "LOST")
+    hands.drag(FREE.x, FREE.y, FREE.x1, FREE.y1)
+    until(lambda: [s.target_id for s in feed.selections] == [STEERED])
+    feed.max_targets = 2
+    hands.page.reload()
+    hands.see()
+    hands.wait_text("#targets", "1 TRACKING")
+    hands.drag(30, 250, 80, 300)
+    until(lambda: [s.target_id for s in feed.selections] == [STEERED, STEERED])
+
+
+def test_what_is_added_while_the_gimbal_is_steered_does_not_turn_it(two, feed):
+    steering = RecordedSteering()
+    hands = two(steering=steering)
+    steering.say(enabled=True, phase="following")
+    hands.wait_text("#steering-text", "FOLLOWING")
+    hands.drag(FREE.x, FREE.y, FREE.x1, FREE.y1)
+    hands.wait_text("#choice-text", "Instead: the gimbal is steered")
+    hands.page.click("#choice-add")
+    until(lambda: [s.target_id for s in feed.selections] == [NEXT_FREE])
+
+
+# Removed
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["mouse", "thumb"])
+def test_a_long_press_on_a_box_removes_it_once_agreed_to(two, feed, phone):
+    hands = two(phone)
+    steady(hands, SECOND, phone)
+    hands.wait_text("#choice-text", "Target 1: TRACKING")
+    assert feed.cleared == []
+    hands.page.click("#choice-remove")
+    until(lambda: feed.cleared == [1])
+    hands.page.wait_for_selector("#targets", state="hidden")
+    assert feed.selections == []
+
+
+def steady(hands, box, phone):
+    """Press for longer than a tap lasts."""
+    if phone:
+        hands.touch("touchStart", (box.cx, box.cy))
+    else:
+        hands.page.mouse.move(*hands.at(box.cx, box.cy))
+        hands.page.mouse.down()
+    hands.wait_mode("dragging")
+    hands.page.wait_for_timeout(800)
+    if phone:
+        hands.touch("touchEnd")
+    else:
+        hands.page.mouse.up()
+
+
+def test_removing_another_target_leaves_the_gimbal_s_steering_as_it_is(two, feed):
+    steering = RecordedSteering()
+    hands = two(steering=steering)
+    steering.say(enabled=True, phase="following")
+    hands.wait_text("#steering-text", "FOLLOWING")
+    hands.page.click("#targets [data-id='1']")
+    hands.page.click("#choice-remove")
+    until(lambda: feed.cleared == [1])
+    hands.page.wait_for_selector("#targets", state="hidden")
+    assert steering.calls == []

@@ -1,0 +1,102 @@
+"""A box that is proposed for a point, on the real middleware, the node in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from efftam_ros.msg import BoundingBox, TargetSelection
+from geometry_msgs.msg import Point
+from level_pipeline import bright_box, grey_box
+from ros_helpers import box_of, box_selection, stamp_of
+
+from efftam_ros.core.geometry import iou
+from efftam_ros.interop.messages import stamp_ns
+
+pytestmark = pytest.mark.ros
+
+
+class Asking:
+    """Asks a tracker for proposals; ``told``: those that came."""
+
+    def __init__(self, peer) -> None:
+        self.peer, self.told = peer, []
+        self._asks = peer.node.create_publisher(TargetSelection, "propose", 10)
+        peer.node.create_subscription(BoundingBox, "proposal", self.told.append, 10)
+        name = peer.node.resolve_topic_name("proposal")
+        peer.wait(lambda: self._asks.get_subscription_count() > 0, "the subscription to propose")
+        peer.wait(lambda: peer.node.count_publishers(name) > 0, "the publisher of proposal")
+        peer.spin_for(0.3)
+
+    def ask(self, box, stamp: int, kind: int = TargetSelection.POINTS) -> None:
+        """For the point in the middle of ``box``."""
+        message = TargetSelection(kind=kind, points=[Point(x=box.cx, y=box.cy)], labels=[1])
+        message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp, 10**9)
+        self._asks.publish(message)
+
+    def answer(self, count: int = 1) -> BoundingBox:
+        self.peer.wait(lambda: len(self.told) >= count, f"proposal {count}")
+        assert len(self.told) == count
+        return self.told[-1]
+
+
+@pytest.fixture
+def asking(tracker):
+    return Asking(tracker("-p", "image_timeout:=60.0"))
+
+
+def test_a_point_proposes_the_box_of_its_image_and_selects_nothing(asking):
+    peer = asking.peer
+    for i in range(5):
+        peer.show(i)
+    asking.ask(bright_box(2), stamp_of(2))
+    told = asking.answer()
+    assert stamp_ns(told.header.stamp) == stamp_of(2)
+    assert iou(box_of(told), bright_box(2)) > 0.9
+    assert (told.reason, told.valid, told.state) == ("", False, BoundingBox.IDLE)
+    assert peer.show(5).state == BoundingBox.IDLE
+    assert peer.results == []
+    # What was proposed is selected as a box of that image.
+    accepted = peer.select(box_selection(box_of(told), stamp_of(2)))
+    assert accepted.success
+    peer.show(6)
+    assert iou(box_of(peer.box_of_selection(accepted.selection)), bright_box(2)) > 0.9
+
+
+def test_the_target_is_followed_on_and_the_newest_request_wins(asking):
+    peer = asking.peer
+    peer.show(0)
+    accepted = peer.select(box_selection(bright_box(0), stamp_of(0)))
+    assert accepted.success
+    peer.box_of_selection(accepted.selection)
+    for _ in range(3):
+        asking.ask(grey_box(0), stamp_of(0))
+    peer.wait(lambda: len(asking.told) == 3, "three answers")
+    replaced = [told.reason for told in asking.told if told.reason]
+    assert all("newer request" in reason for reason in replaced)
+    assert iou(box_of(asking.told[-1]), grey_box(0)) > 0.9
+    for i in range(1, 6):
+        box = peer.show(i)
+        assert box.selection == accepted.selection
+        assert iou(box_of(box), bright_box(i)) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("stamp", "kind", "words"),
+    [
+        (stamp_of(-900), TargetSelection.POINTS, "only"),
+        (stamp_of(0), TargetSelection.CLEAR, "CLEAR proposes no box"),
+        (stamp_of(0), TargetSelection.MASK, "mask"),
+    ],
+    ids=["an image that is not kept", "clear", "an empty mask"],
+)
+def test_what_can_t_be_selected_is_not_proposed_and_the_reason_is_told(asking, stamp, kind, words):
+    asking.peer.show(0)
+    asking.ask(bright_box(0), stamp, kind)
+    told = asking.answer()
+    assert words in told.reason
+    assert "\n" not in told.reason
+    assert told.width != told.width  # NaN
+    assert asking.peer.results == []
