@@ -29,6 +29,7 @@ def run(*arguments: str, code: str = "") -> subprocess.CompletedProcess:
 
 @flies
 @pytest.mark.ros
+@pytest.mark.slow
 def test_the_gimbal_follows_and_video_plot_and_summary_are_left(tmp_path):
     import av
 

@@ -28,15 +28,15 @@ def tracked(shown: list[Shown], fps: int = FPS) -> list[Track]:
 
 
 def test_the_shipped_network_follows_the_car_past_its_twin_and_finds_it_behind_the_bridge():
-    shown = clip()
-    tracks = tracked(shown)
+    shown = clip()[::2]
+    tracks = tracked(shown, FPS // 2)
     hidden = [track for track, (_, box) in zip(tracks, shown, strict=True) if box is None]
     overlaps = [
         iou(track.box, box) if track.box else 0.0
         for track, (_, box) in zip(tracks[1:], shown[1:], strict=True)
         if box is not None
     ]
-    assert len(hidden) > 20
+    assert len(hidden) > 10
     assert TrackState.TRACKING not in {track.state for track in hidden}
     assert np.mean(overlaps) >= 0.8
     assert tracks[-1].state is TrackState.TRACKING
