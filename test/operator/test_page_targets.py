@@ -103,7 +103,7 @@ def test_without_a_steered_target_the_page_says_so(two, feed):
     hands = two()
     feed.steered = None
     hands.wait_text("#detail", "no target is steered by")
-    assert pressed(hands)[1] == []
+    until(lambda: pressed(hands)[1] == [])
 
 
 # Steered by
@@ -155,6 +155,7 @@ def test_a_drag_on_a_free_place_replaces_or_adds(two, feed):
     hands = two()
     for button, target in (("#choice-send", STEERED), ("#choice-add", NEXT_FREE)):
         hands.wait_mode("live")
+        until(lambda: is_near(hands.pixels((FIRST.cx, FIRST.y))[0], TARGET_RGB[0]))
         hands.drag(FREE.x, FREE.y, FREE.x1, FREE.y1)
         hands.wait_text("#choice-text", "instead, or as well")
         count = len(feed.selections)

@@ -89,11 +89,9 @@ def run(folder: Path, name: str, pillow: bool = True):
     return pipeline.frames, np.stack(masks) > 0, truth
 
 
-@pytest.mark.parametrize(
-    "name",
-    # The re-prompted run begins with a box and goes on with a click.
-    ["reprompt", *(pytest.param(n, marks=pytest.mark.slow) for n in ("box", "click", "mask", "absent"))],
-)
+@pytest.mark.slow
+# The re-prompted run begins with a box and goes on with a click.
+@pytest.mark.parametrize("name", ["reprompt", "box", "click", "mask", "absent"])
 def test_the_whole_video_is_the_references(golden_bundle, name):
     want = np.load(GOLDEN / f"video_ti_512x512_{name}.npz")
     got, masks, _ = run(golden_bundle, name)

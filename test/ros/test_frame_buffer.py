@@ -175,6 +175,14 @@ def test_clear_takes_a_waiting_selection_back():
     assert work.command is OTHER
 
 
+def test_a_target_is_gone_once_the_loop_has_taken_its_clear():
+    """So that a second clear, which comes when the first one was told, is refused."""
+    frame_buffer = filled(10)
+    frame_buffer.clear(Command(None, 1))
+    frame_buffer.take(followed=Followed((0, 1), 1))
+    assert frame_buffer.followed == Followed((0,), None)
+
+
 def test_a_selection_in_work_counts_until_the_next_task_is_taken():
     """So that a clear that comes meanwhile is not refused for want of a target."""
     frame_buffer = filled(10)

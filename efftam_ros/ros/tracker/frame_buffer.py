@@ -198,6 +198,11 @@ class Followed(NamedTuple):
     ids: tuple[int, ...]
     steered: int | None
 
+    def without(self, target_id: int) -> Followed:
+        """The same once this target, or `ALL`, is cleared."""
+        ids = () if target_id == ALL else tuple(one for one in self.ids if one != target_id)
+        return Followed(ids, self.steered if self.steered in ids else None)
+
 
 NOBODY, ONE = Followed((), None), Followed((0,), 0)
 
@@ -389,8 +394,8 @@ class FrameBuffer:
                     ids.add(target_id)
                     steered = target_id if steered is None else steered
                 else:
-                    ids -= {*ids} if target_id == ALL else {target_id}
-                    steered = steered if steered in ids else None
+                    left = Followed(tuple(ids), steered).without(target_id)
+                    ids, steered = {*left.ids}, left.steered
         return Followed(tuple(sorted(ids)), steered)
 
     def resume(self, target_id: int) -> None:
@@ -433,6 +438,8 @@ class FrameBuffer:
         task = self._commands.pop(next(iter(self._commands)))
         frame, command = task.frame, task.command
         if frame is None or command is None:
+            if command is not None and not task.steers:  # what is told of it must not be ahead of `followed`
+                self._followed = self._followed.without(command.target_id)
             return task
         self._selecting = target_id = command.target_id
         self._behind.pop(target_id, None)
