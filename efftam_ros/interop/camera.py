@@ -194,7 +194,7 @@ class Camera:
             self.waiting_for = f"for {self.name}: {reason}; the next attempt in {pause_s:g} s"
             # Without patience a name that is wrong would be tried for ever.
             if is_over or self._is_file or not (self._opened.is_set() or self._patience_s is None):
-                self.waiting_for = f"for nothing: {self.name}: {reason}"
+                self.waiting_for = f"no more: {self.name}: {reason}"
                 self._stop.set()
             self._stop.wait(pause_s)
 
