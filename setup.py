@@ -41,7 +41,7 @@ MANIFEST = ET.parse(Path(__file__).with_name("package.xml")).getroot()
 setup(
     name="efftam_ros",
     version=MANIFEST.findtext("version"),
-    description="Follows one target through a camera stream: mask, box and velocity for every image",
+    description="Follows targets through a camera stream: mask, box and velocity for every image",
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.10",

@@ -1,4 +1,4 @@
-"""Tracks one target through a camera stream: mask, box and velocity for every image.
+"""Tracks targets through a camera stream: mask, box and velocity for every image.
 
 ``import efftam_ros as et`` gives `Tracker`, `Result`, `State`, `InputError` and `BackendError`, which are
 loaded when they are first used: the parts without a network can be imported alone. Generated message modules
