@@ -165,7 +165,7 @@ class Commands:
             self._answer(viewer, message.id, Answer(False, refusal))
         elif message.action == "arm":
             viewer.armed_s = now_s
-            self._answer(viewer, message.id, Answer(True, f"press again within {ARMED_FOR_S:g} s to steer"))
+            self._answer(viewer, message.id, Answer(True))
         elif not ARMED_FROM_S <= now_s - viewer.armed_s <= ARMED_FOR_S:
             viewer.armed_s = float("-inf")
             limits = f"{ARMED_FROM_S:g} to {ARMED_FOR_S:g} s after the first"

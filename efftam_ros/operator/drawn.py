@@ -22,9 +22,6 @@ REPEAT_S = 0.5
 class DrawnPrompt:
     """The feed of one command. `ask` and `show` are called by the thread that tracks."""
 
-    buffer_s: float | None = None
-    max_targets = 1
-
     def __init__(self) -> None:
         self._sink: feed.Sink | None = None
         self._asked: tuple[int, int, int] | None = None  # stamp, width, height of the picture to draw on

@@ -43,6 +43,15 @@ class Unreadable:
     reason: str
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Of the tracker. ``buffer_s``: how old an image may be for a selection on it, None when any age will do;
+    ``max_targets``: how many it follows at most."""
+
+    buffer_s: float | None = None
+    max_targets: int = 1
+
+
 class Lifecycle(Enum):
     """What the tracker's node says of itself."""
 
@@ -151,22 +160,17 @@ class SteeringState:
 Reply = Callable[[Answer], None]
 
 
-Report = Picture | Unreadable | BoxReport | MotionReport | Result | Proposal | Lifecycle | SteeringState
+Report = (
+    Picture | Unreadable | BoxReport | MotionReport | Result | Proposal | Limits | Lifecycle | SteeringState
+)
 # The server's side: called from any thread, returns at once and never raises. Reports of one image may come
 # in any order; steering is offered from the first SteeringState on.
 Sink = Callable[[Report], None]
 
 
 class Feed(Protocol):
-    """A camera with a tracker behind it. ``buffer_s``: how old an image may be for a selection on it, None
-    when any age will do; ``max_targets``: how many it follows at most. ``reply`` is called once, from any
-    thread; without a reply within the server's limit the page says that the tracker doesn't answer."""
-
-    @property
-    def buffer_s(self) -> float | None: ...
-
-    @property
-    def max_targets(self) -> int: ...
+    """A camera with a tracker behind it. ``reply`` is called once, from any thread; without a reply within
+    the server's limit the page says that the tracker doesn't answer."""
 
     def start(self, sink: Sink) -> None:
         """Called once before anything else."""
@@ -175,8 +179,8 @@ class Feed(Protocol):
         """Whether a page is open; images, boxes and motions are needed only then."""
 
     def hold(self, stamp_ns: int) -> None:
-        """Keep the image of this stamp for a selection, up to ``buffer_s``; 0: no longer. One that is gone is
-        told as a refused Result of this stamp."""
+        """Keep the image of this stamp for a selection, up to `Limits.buffer_s`; 0: no longer. One that is
+        gone is told as a refused Result of this stamp."""
 
     def propose(self, selection: Selection) -> None:
         """Ask for the box that this selection would give; a `Proposal` answers, where one can be made."""

@@ -16,6 +16,7 @@ from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.feed import (
     BoxReport,
     Lifecycle,
+    Limits,
     MotionReport,
     Picture,
     Proposal,
@@ -54,6 +55,7 @@ class Hub:
         self._newest: Picture | None = None
         self._seq = 0
         self._wanted = asyncio.Event()
+        self._limits = Limits()
         self._steering: SteeringState | None = None
         self._is_watched = False
 
@@ -90,6 +92,7 @@ class Hub:
         """Send a new page the present state."""
         self.viewers.append(viewer)
         self.watch()
+        viewer.tell(wire.limits(self._limits))
         viewer.tell(self.status_message())
         if self._steering is not None:
             viewer.tell(_steering_message(self._steering))
@@ -192,6 +195,10 @@ class Hub:
             self.tell_all(_result_message(report))
         elif isinstance(report, Proposal):
             self.tell_all(wire.proposal(report))
+        elif isinstance(report, Limits):
+            if report != self._limits:
+                self._limits = report
+                self.tell_all(wire.limits(report))
         elif report != self._steering:
             self._steering = report
             self.tell_all(_steering_message(report))

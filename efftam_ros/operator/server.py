@@ -251,8 +251,6 @@ class OperatorServer:
                 "version": wire.VERSION,
                 "name": viewer.name,
                 "role": self._commands.joined(viewer),
-                "buffer_s": self._feed.buffer_s,
-                "max_targets": self._feed.max_targets,
                 "selections_per_s": self.settings.selections_per_s,
             }
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.operator.feed import BoxReport, MotionReport, Proposal, Selection
+from efftam_ros.operator.feed import BoxReport, Limits, MotionReport, Proposal, Selection
 
 VERSION = 1
 CODEC_JPEG = 1
@@ -153,6 +153,11 @@ def proposal(told: Proposal) -> dict[str, Any]:
     """What the pages are told of a proposal."""
     stamp, box = str(told.stamp_ns), _corners(told.box)
     return {"op": "proposal", "stamp": stamp, "box": box, "reason": told.reason}
+
+
+def limits(told: Limits) -> dict[str, Any]:
+    """What the pages are told of the tracker's limits."""
+    return {"op": "limits", "buffer_s": told.buffer_s, "max_targets": told.max_targets}
 
 
 def parse(text: str) -> Message:

@@ -16,6 +16,7 @@ from efftam_ros.operator.feed import (
     Answer,
     BoxReport,
     Controller,
+    Limits,
     MotionReport,
     Picture,
     Proposal,
@@ -79,8 +80,13 @@ class BarcodeFeed:
 
     def start(self, sink: Sink) -> None:
         self.sink = sink
+        self.tell_limits()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+
+    def tell_limits(self) -> None:
+        assert self.sink is not None
+        self.sink(Limits(self.buffer_s, self.max_targets))
 
     def watch(self, watched: bool) -> None:
         self.watched.append(watched)
@@ -147,9 +153,10 @@ class BarcodeFeed:
             self.sink(self.remake(made) if self.remake else made)
         late = len(self.stamps) - 1 - self.answer_late
         if not self.mute and late >= 0 and late % self.answer_every == 0:
-            self._answer(self.stamps[late])
+            self.answer(self.stamps[late])
 
-    def _answer(self, stamp_ns: int) -> None:
+    def answer(self, stamp_ns: int) -> None:
+        """What the tracker says of one image."""
         assert self.sink is not None
         shown = self.state not in (TrackState.IDLE, TrackState.LOST)
         measured = self.state in (TrackState.TRACKING, TrackState.ACQUIRING)

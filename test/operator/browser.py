@@ -42,6 +42,7 @@ class Hands:
     def __init__(self, page: Any, image: tuple[int, int] = (640, 360), canvas: str = "#view") -> None:
         self.page, self.image, self.canvas = page, image, canvas
         self._touch: Any = None
+        self._is_touching = False
 
     def see(self) -> None:
         """Wait for the first picture."""
@@ -72,11 +73,20 @@ class Hands:
         """``touchStart``, ``touchMove`` or ``touchEnd`` with fingers at these image px."""
         if self._touch is None:
             self._touch = self.page.context.new_cdp_session(self.page)
+        self._is_touching = kind != "touchEnd"
         places = [self.at(*point) for point in points]
         self._touch.send(
             "Input.dispatchTouchEvent",
             {"type": kind, "touchPoints": [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(places)]},
         )
+
+    def lift(self) -> None:
+        """Let go of all that is pressed."""
+        self.page.mouse.up()
+        if self._is_touching:
+            self.touch("touchEnd")
+        if self._touch is not None:
+            self._touch.detach()
 
     def tap(self, x: float, y: float) -> None:
         self.touch("touchStart", (x, y))

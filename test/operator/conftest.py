@@ -47,30 +47,70 @@ def browser():
         yield browser
 
 
-@pytest.fixture
-def open_page(browser):
-    """``open_page(url, phone=False)``: Hands on a new page that shows a picture; errors of the page fail the
-    test. ``script`` runs in the page before its own."""
-    contexts, errors = [], []
+class Tabs:
+    """Windows of one browser, used again by the next test: a new one costs three times as much processor time
+    as a page in it. Each test's server is an origin of its own."""
 
-    def open_(url, *, phone=False, wait=True, size=(640, 360), script=""):
-        size_ = PHONE if phone else DESKTOP
-        context = browser.new_context(
-            viewport=size_, has_touch=phone, is_mobile=phone, device_scale_factor=2 if phone else 1
+    def __init__(self, browser: Any) -> None:
+        self.errors: list[str] = []
+        self._browser = browser
+        self._free: dict[bool, list[Any]] = {False: [], True: []}
+
+    def take(self, phone: bool) -> Any:
+        """A page without content."""
+        if self._free[phone]:
+            return self._free[phone].pop()
+        context = self._browser.new_context(
+            viewport=PHONE if phone else DESKTOP,
+            has_touch=phone,
+            is_mobile=phone,
+            device_scale_factor=2 if phone else 1,
         )
-        contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(10_000)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda said: errors.append(said.text) if "Content Security" in said.text else None)
-        page.add_init_script(script)
-        page.goto(url)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", self._on_console)
+        return page
+
+    def give_back(self, hands: Hands, phone: bool) -> None:
+        """The hands are lifted, the page is left."""
+        hands.lift()
+        hands.page.set_viewport_size(PHONE if phone else DESKTOP)
+        hands.page.goto("about:blank")
+        self._free[phone].append(hands.page)
+
+    def _on_console(self, said: Any) -> None:
+        if "Content Security" in said.text:
+            self.errors.append(said.text)
+
+
+@pytest.fixture(scope="module")
+def tabs(browser):
+    return Tabs(browser)
+
+
+@pytest.fixture
+def open_page(tabs):
+    """``open_page(url, phone=False)``: Hands on a new page that shows a picture; errors of the page fail the
+    test. ``script`` runs in the page before its own, in a window that no other test gets."""
+    opened = []
+
+    def open_(url, *, phone=False, wait=True, size=(640, 360), script=""):
+        page = tabs.take(phone)
         hands = Hands(page, size)
+        opened.append((hands, phone, bool(script)))
+        if script:
+            page.add_init_script(script)
+        page.goto(url)
         if wait:
             hands.see()
         return hands
 
     yield open_
-    for context in contexts:
-        context.close()
+    for hands, phone, is_spent in opened:
+        if is_spent:
+            hands.page.context.close()
+        else:
+            tabs.give_back(hands, phone)
+    errors, tabs.errors[:] = [*tabs.errors], []
     assert errors == []

@@ -501,6 +501,7 @@ def test_steering_takes_a_deliberate_second_press_and_stop_is_always_there(serve
     time.sleep(0.5)
     assert steering.calls == []
     hands.wait_text("#steer", "Press again")
+    hands.wait_text("#spoken", "Press again to steer")
     hands.page.click("#steer")
     until(lambda: steering.calls == ["enable"])
     hands.wait_text("#steering-text", "GIMBAL FOLLOWING")

@@ -176,6 +176,43 @@ def test_loss_is_a_banner_across_the_page_a_border_and_the_title_and_so_is_the_r
     until(lambda: banner.count() == 0)
 
 
+def test_after_a_selection_on_an_older_picture_what_followed_it_is_told_at_once(serve, feed, open_page):
+    """The tracker catches up: it answers for images that are older than those it had answered before."""
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 60, 40), 1
+    hands = open_page(serve(feed, silent_s=30.0).url)
+    hands.wait_text("#state", "TRACKING")
+    until(lambda: len(feed.stamps) > 20)
+    feed.mute = True
+    hands.see_newer(feed.stamps[-1])
+    feed.state, feed.box, feed.selection = TrackState.ACQUIRING, Box(400, 100, 60, 40), 2
+    feed.answer(feed.stamps[-15])
+    hands.wait_text("#state", "ACQUIRING")
+    hands.wait_text("#behind", "s behind")
+    points = hands.page.evaluate("""async () => {
+        const { History } = await import("/static/plots.js"), history = new History();
+        for (const ms of [1, 2, 3, 4, 2]) history.add({ stamp: String(ms * 1e6), targets: [] });
+        return history.points.map(({ t }) => Math.round(t * 1000));
+    }""")
+    assert points == [1, 2]  # what was before stays in the plots
+
+
+def test_what_the_plots_know_of_now_goes_with_the_tracker(serve, feed, open_page):
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 60, 40), 1
+    hands = open_page(serve(feed).url)
+
+    def ink() -> int:
+        """Pixels of the numbers beside the rows."""
+        return hands.page.evaluate("""() => {
+            const { data } = document.getElementById("plot").getContext("2d").getImageData(62, 0, 46, 190);
+            return data.filter((value, i) => i % 4 === 3 && value > 128).length;
+        }""")
+
+    until(lambda: ink() > 150)
+    feed.mute = True
+    hands.wait_text("#banners", "TRACKER SILENT")
+    until(lambda: ink() < 100)
+
+
 def test_a_target_that_was_cleared_is_not_called_found(serve, feed, open_page):
     feed.state, feed.selection = TrackState.LOST, 1
     hands = open_page(serve(feed).url)

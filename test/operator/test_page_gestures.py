@@ -158,6 +158,7 @@ def test_an_idle_picture_says_what_to_do(serve, feed, open_page):
     hands.keys("Space")
     hint.wait_for(state="hidden")
     hands.keys("Space")
+    hint = hands.page.get_by_text("Arrows to the target, then Enter", exact=True)
     hint.wait_for(state="visible")
     feed.state, feed.box = TrackState.TRACKING, Box(300, 200, 40, 40)
     hint.wait_for(state="hidden")

@@ -56,6 +56,27 @@ def test_follow_and_enter_follow_it(tapped, feed, how):
     assert iou(one_selection(feed).box, CAR) > 0.99
 
 
+def test_with_keys_alone_a_box_is_proposed_and_followed(serve, feed, open_page):
+    feed.proposal = lambda asked: Proposal(asked.stamp_ns, Box(300, 160, 40, 40))
+    hands = open_page(serve(feed).url)
+    hands.page.focus("#view")
+    hands.keys("ArrowLeft", "Enter")
+    hands.wait_mode("proposed")
+    (asked,) = feed.asked
+    assert asked.points == ((319, 180),)
+    hands.wait_text("#choice-text", "Follow this? Enter")
+    hands.keys("Shift+ArrowRight", "Shift+ArrowDown")
+    hands.wait_text("#choice-text", "Arrows draw the box")
+    hands.keys("Escape", "Escape", "Enter")  # the cross stands on the other corner
+    until(lambda: len(feed.asked) == 2)
+    assert feed.asked[1].points == ((329, 190),)
+    hands.wait_mode("proposed")
+    hands.keys("Enter")
+    selection = one_selection(feed)
+    assert iou(selection.box, Box(300, 160, 40, 40)) > 0.99
+    assert selection.stamp_ns == feed.asked[1].stamp_ns
+
+
 def test_the_proposal_is_dashed_white_with_its_age(tapped):
     hands = tapped(phone=False)
     across = [(CAR.x + k, CAR.y1) for k in range(2, int(CAR.width) - 2)]

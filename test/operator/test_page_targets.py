@@ -7,7 +7,7 @@ from barcode_feed import RecordedSteering
 from browser import until
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.palette import TARGET_RGB
+from efftam_ros.core.palette import STATE_STYLES, TARGET_RGB
 from efftam_ros.core.types import TrackState
 
 FIRST, SECOND, FREE = Box(100, 100, 60, 60), Box(300, 200, 60, 60), Box(480, 60, 60, 60)
@@ -99,6 +99,34 @@ def test_badge_banner_and_title_are_those_of_the_steered_target(two, feed):
     assert not hands.page.is_visible("#banners [data-word=FOUND]")  # it is another one
 
 
+def test_a_lost_target_s_border_has_the_colour_of_loss_whatever_its_own_is(two, feed):
+    hands = two()
+    feed.state = TrackState.LOST
+    hands.wait_text("#state", "LOST")
+    lost = STATE_STYLES[TrackState.LOST].rgb
+    until(lambda: any(is_near(colour, lost) for colour in hands.pixels(*[(2, y) for y in range(100, 300)])))
+
+
+@pytest.mark.parametrize("way", ["portrait", "landscape"])
+def test_on_a_phone_the_list_is_a_row_below_and_covers_nothing_that_is_said(two, feed, way):
+    hands = two(phone=True)
+    if way == "landscape":
+        hands.page.set_viewport_size({"width": 640, "height": 360})
+    feed.refuse = "no"
+    hands.drag(FREE.x, FREE.y, FREE.x1, FREE.y1)
+    hands.page.click("#choice-add")
+    hands.wait_text("#notices", "no")
+    hands.page.wait_for_selector("#targets")
+    places = {name: hands.page.locator(name).bounding_box() for name in ("main", "#targets", "#notices")}
+    bottom = {name: box["y"] + box["height"] for name, box in places.items()}
+    assert bottom["#targets"] == pytest.approx(bottom["main"], abs=1)
+    assert places["#targets"]["height"] < 60
+    assert bottom["#notices"] <= places["#targets"]["y"] + 1
+    hands.page.click("#targets [data-id='1']")
+    choice = hands.page.locator("#choice").bounding_box()
+    assert choice["y"] + choice["height"] <= places["#targets"]["y"] + 1
+
+
 def test_without_a_steered_target_the_page_says_so(two, feed):
     hands = two()
     feed.steered = None
@@ -174,15 +202,14 @@ def test_a_drag_on_a_target_draws_that_one_anew(two, feed):
 
 
 def test_with_max_targets_and_for_a_lost_one_a_drag_replaces_at_once(two, feed):
+    """Also where another tracker with another limit was started while the page was open."""
     hands = two()
     feed.state = TrackState.LOST
     hands.wait_text("#state", "LOST")
     hands.drag(FREE.x, FREE.y, FREE.x1, FREE.y1)
     until(lambda: [s.target_id for s in feed.selections] == [STEERED])
     feed.max_targets = 2
-    hands.page.reload()
-    hands.see()
-    hands.wait_text("#targets", "1 TRACKING")
+    feed.tell_limits()
     hands.drag(30, 250, 80, 300)
     until(lambda: [s.target_id for s in feed.selections] == [STEERED, STEERED])
 
@@ -193,7 +220,7 @@ def test_what_is_added_while_the_gimbal_is_steered_does_not_turn_it(two, feed):
     steering.say(enabled=True, phase="following")
     hands.wait_text("#steering-text", "FOLLOWING")
     hands.drag(FREE.x, FREE.y, FREE.x1, FREE.y1)
-    hands.wait_text("#choice-text", "Instead: the gimbal is steered")
+    hands.wait_text("#choice-text", "instead (the gimbal will turn to it)")
     hands.page.click("#choice-add")
     until(lambda: [s.target_id for s in feed.selections] == [NEXT_FREE])
 
@@ -226,6 +253,20 @@ def steady(hands, box, phone):
         hands.touch("touchEnd")
     else:
         hands.page.mouse.up()
+
+
+def test_target_0_is_removed_once_it_is_steered_by_and_the_page_says_so(two, feed):
+    hands = two()
+    feed.steered = 1
+    until(lambda: pressed(hands)[1] == ["1 TRACKING"])
+    hands.page.click("#targets [data-id='0']")
+    hands.wait_text("#choice-text", "can be removed once it is steered by")
+    assert not hands.page.is_visible("#choice-remove")
+    hands.page.click("#choice-send")
+    until(lambda: pressed(hands)[1] == ["0 TRACKING"])
+    hands.page.click("#targets [data-id='0']")
+    hands.page.click("#choice-remove")
+    until(lambda: feed.cleared == [0])
 
 
 def test_removing_another_target_leaves_the_gimbal_s_steering_as_it_is(two, feed):

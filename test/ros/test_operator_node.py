@@ -23,7 +23,15 @@ from level_pipeline import bright_box, grey_box, scene
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from operator_page import Page, address_in, operator_command
-from ros_helpers import Process, box_of, box_selection, image_message, new_namespace, stamp_of
+from ros_helpers import (
+    Process,
+    box_of,
+    box_selection,
+    image_message,
+    new_namespace,
+    stamp_of,
+    tracker_command,
+)
 from sensor_msgs.msg import CompressedImage
 
 from efftam_ros.core.geometry import Box, iou
@@ -273,17 +281,19 @@ def test_a_stamp_that_no_message_holds_is_refused_and_harms_nobody(lasting_chain
     lasting_chain.show_until_seen(page, 0)
 
 
-def test_a_page_is_told_how_long_an_image_can_be_drawn_on(chain):
+def test_an_open_page_is_told_the_limits_of_the_tracker_also_when_another_one_runs(chain, processes):
     running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=7.25"))
+    peer, page = running.peer, running.page()
 
-    def told() -> bool:
-        page = running.page()
-        running.peer.wait(lambda: page.messages("hello"), "hello")
-        page.close()
-        running.peer.spin_for(0.5)
-        return page.messages("hello")[-1]["buffer_s"] == 7.25
+    def wait_limits(buffer_s: float, most: int) -> None:
+        wanted = {"op": "limits", "buffer_s": buffer_s, "max_targets": most}
+        peer.wait(lambda: page.messages("limits")[-1:] == [wanted], f"limits {wanted}")
 
-    running.peer.wait(told, "the tracker's selection_buffer")
+    wait_limits(7.25, 4)
+    peer.process.end()
+    another = ("-p", "selection_buffer:=5.0", "-p", "max_targets:=3")
+    processes(tracker_command(peer.namespace, *LASTING, *another))
+    wait_limits(5.0, 3)
 
 
 def test_a_page_s_tap_is_answered_by_the_box_that_the_tracker_proposes(lasting_chain):
@@ -305,17 +315,7 @@ def test_a_page_s_tap_is_answered_by_the_box_that_the_tracker_proposes(lasting_c
 
 def test_a_page_adds_a_target_steers_by_it_and_removes_it(chain):
     running = chain(tracker_arguments=(*LASTING, "-p", "max_targets:=3"))
-    peer, pages = running.peer, [running.page()]
-
-    def knows() -> bool:
-        if pages[-1].messages("hello")[-1]["max_targets"] != 3:
-            pages[-1].close()
-            peer.spin_for(0.5)
-            pages.append(running.page())
-        return pages[-1].messages("hello")[-1]["max_targets"] == 3
-
-    peer.wait(knows, "the tracker's max_targets")
-    page = pages[-1]
+    peer, page = running.peer, running.page()
     i = running.show_until_seen(page, 0)
 
     def targets() -> dict[int, bool]:

@@ -4,8 +4,8 @@
 //                                   -> a tap marks a point, for which the tracker may propose a box; a second tap in that
 //                                      sends it, on the point sends the point, elsewhere places a box between them, which
 //                                      is sent by a tap in it
-// Enter sets corners at the cursor; R places a box of the last size; arrows move what is there by image px. What is
-// finished may have to be agreed to ("asked") before it is sent.
+// Enter is a tap at the cursor; an arrow after it draws the box, and Enter sends that. R places a box of the last size;
+// arrows move it by image px. What is finished may have to be agreed to ("asked") before it is sent.
 
 import { boxFromCorners, clipBox, clamp, isInside, isTooSmall, moveBox } from "./geometry.js";
 
@@ -24,6 +24,7 @@ export class Drawing {
 
   #forget() {
     this.start = this.end = this.corner = this.placed = this.box = this.selection = null;
+    this.isKeyed = false; // arrows draw a box from the corner: no proposal is wanted
   }
 
   get isFrozen() {
@@ -39,8 +40,9 @@ export class Drawing {
     this.mode = "frozen";
   }
 
-  /** Draw on a newer picture instead; what is drawn stays where it is. */
+  /** Draw on a newer picture instead; what is drawn stays where it is, what was proposed was for the old one. */
   renew(frame, nowS) {
+    if (this.mode === "proposed") this.#markAgain();
     this.frame = frame;
     this.frozenS = nowS;
     if (this.selection) this.selection = { ...this.selection, stamp: frame.stamp };
@@ -75,9 +77,14 @@ export class Drawing {
     return bufferS - MARGIN_S - this.ageS(nowS);
   }
 
+  /** Whether a proposal for what is marked on the image of `stamp` is wanted. */
+  wants(stamp) {
+    return this.mode === "corner" && !this.isKeyed && stamp === this.frame.stamp;
+  }
+
   /** The tracker proposes `box` for what is marked on the image of `stamp`; ignored where it is for something else. */
   propose(stamp, box) {
-    if (this.mode !== "corner" || stamp !== this.frame.stamp || isTooSmall(box) || !isInside(box, this.start)) return;
+    if (!this.wants(stamp) || isTooSmall(box) || !isInside(box, this.start)) return;
     this.box = box;
     this.mode = "proposed";
   }
@@ -89,6 +96,7 @@ export class Drawing {
     this.placed = this.mode === "placed" || isProposed ? this.box : null;
     this.start = this.end = this.cursor = point;
     this.box = this.selection = null;
+    this.isKeyed = false;
     this.mode = "dragging";
   }
 
@@ -123,7 +131,13 @@ export class Drawing {
     this.mode = "asked";
   }
 
-  /** Enter: the first corner, then the second; sends a placed box and what was asked for. Returns as `release`. */
+  #markAgain() {
+    this.box = null;
+    this.mode = "corner";
+  }
+
+  /** Enter: marks a point, then sends what is proposed or drawn from there; sends a placed box and what was asked for.
+   * Returns as `release`. */
   confirm() {
     if (this.mode === "asked") {
       this.mode = "sent";
@@ -169,6 +183,8 @@ export class Drawing {
 
   /** Move the placed box, or the cursor, by image px within an image of this size. */
   nudge(dx, dy, image) {
+    if (this.mode === "proposed") this.#markAgain();
+    this.isKeyed = this.mode === "corner";
     if (this.mode === "placed") this.box = moveBox(this.box, dx, dy, image.width, image.height);
     const from = this.cursor ?? { x: Math.round(image.width / 2), y: Math.round(image.height / 2) };
     this.cursor = { x: clamp(from.x + dx, 0, image.width), y: clamp(from.y + dy, 0, image.height) };

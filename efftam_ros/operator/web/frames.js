@@ -6,6 +6,8 @@ const MOST_TRACKS = 240;
 // Answers that are further off belong to another run of the stamps.
 const SPAN_NS = 60_000_000_000n;
 
+const selectionOf = (track) => Math.max(...track.targets.map(({ selection }) => selection));
+
 export class Frames extends EventTarget {
   shown = null; // {stamp, bitmap, width, height, arrivedMs}
   #past = [];
@@ -23,8 +25,11 @@ export class Frames extends EventTarget {
   addTrack(track) {
     // A bag that starts again: what was told before belongs to other pictures.
     const last = [...this.#tracks.keys()].pop();
-    if (last !== undefined && last - BigInt(track.stamp) > SPAN_NS) this.#tracks.clear();
-    this.#tracks.set(BigInt(track.stamp), track);
+    const stamp = BigInt(track.stamp);
+    if (last !== undefined && last - stamp > SPAN_NS) this.#tracks.clear();
+    // A selection on an older picture: what was told of later ones was of what had been followed before.
+    for (const [later, told] of this.#tracks) if (later > stamp && selectionOf(told) < selectionOf(track)) this.#tracks.delete(later);
+    this.#tracks.set(stamp, track);
     // A Map keeps the order of insertion: the first is the oldest.
     if (this.#tracks.size > MOST_TRACKS) this.#tracks.delete(this.#tracks.keys().next().value);
   }

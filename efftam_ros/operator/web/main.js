@@ -41,6 +41,7 @@ const list = new TargetList($("targets"), (id) => openMenu(id, true));
 const steering = new SteeringPanel((action) => command({ op: "steer", action }), (text) => notify(text, true));
 
 let hello = null; // what the server said of itself and of this page
+let limits = { buffer_s: null, max_targets: 1 }; // the tracker's
 let holder = null;
 let status = null;
 let newest = null; // the newest track
@@ -63,7 +64,7 @@ let awaited = null; // {id, ms} of the selection whose answer we wait for
 
 const mayCommand = () => hello !== null && (holder === null || holder === hello.name);
 // Who only views may look at a held picture for as long as he likes.
-const bufferS = () => (mayCommand() ? hello.buffer_s : null);
+const bufferS = () => (mayCommand() ? limits.buffer_s : null);
 
 // What arrives
 
@@ -83,6 +84,7 @@ const RECEIVE = {
     }
     holder = message.holder;
   },
+  limits: (message) => { limits = message; },
   status(message) {
     status = message;
     statusMs = performance.now();
@@ -111,7 +113,7 @@ const RECEIVE = {
     else if (message.outcome === "CLEARED") notify(message.message || "the target was cleared");
   },
   proposal({ stamp, box, reason }) {
-    if (drawing.mode !== "corner" || stamp !== drawing.frame.stamp.toString()) return;
+    if (!drawing.wants(BigInt(stamp))) return;
     if (!box) return notify(`no proposal: ${reason}`);
     const [x, y, width, height] = box;
     drawing.propose(drawing.frame.stamp, { x, y, width, height });
@@ -161,7 +163,7 @@ function showState() {
   if (target && target.state !== "IDLE") {
     // A reason speaks for itself; the seconds are at the box as well.
     if (!target.measured && target.age_s !== null && !target.reason) parts.push(`unseen ${target.age_s.toFixed(1)} s`);
-    if (target.presence !== null) parts.push(`presence ${target.presence.toFixed(2)}`);
+    if (target.presence !== null && !target.reason.includes("presence")) parts.push(`presence ${target.presence.toFixed(2)}`);
     if (target.likeness !== null) parts.push(`likeness ${target.likeness.toFixed(2)}`);
     if (target.measured && target.quality !== null) parts.push(`quality ${target.quality.toFixed(2)}`);
     if (target.velocity_valid && target.velocity?.[0] !== null) parts.push(`${Math.round(Math.hypot(...target.velocity))} px/s`);
@@ -169,6 +171,13 @@ function showState() {
   if (target?.reason) parts.unshift(target.reason);
   if (!target && followedOf(track).length) parts.push("no target is steered by; tap one");
   $("detail").textContent = !isGrey("presence") ? parts.join(" · ") : target ? `was ${target.state}` : "";
+  const { shown } = frames;
+  const ageMs = shown ? link.clock.ageMs(shown.stamp, isGrey("age") ? performance.now() : shown.arrivedMs) : null;
+  const age = ageMs >= 1000 ? `${(ageMs / 1000).toFixed(1)} s` : `${Math.round(ageMs)} ms`;
+  $("age").textContent = !shown ? "" : ageMs === null ? "age unknown" : age;
+  // As the label of the box has it.
+  const behindS = (shown && track?.behindS || 0) + (target?.behind_s ?? 0);
+  $("behind").textContent = behindS >= BEHIND_S && !isGrey("box") ? `tracker ${behindS.toFixed(1)} s behind` : "";
   const unseenS = target && target.age_s !== null ? target.age_s + (performance.now() - newestMs) / 1000 : null;
   alarm.see(word, target?.id ?? null, unseenS, performance.now());
   document.title = `${cause ? cause.word : alarm.isLost && unseenS !== null ? `LOST ${Math.floor(unseenS)} s` : word} · Target tracker`;
@@ -228,7 +237,7 @@ function choices(selection) {
     target: isOther ? drawnOn.id : STEERED,
     turns: steering.isOn && !isOther,
     mayReplace: isOther || steered !== undefined || targets.length < 2,
-    mayAdd: !drawnOn && targets.length > 0 && targets.length < hello.max_targets && steered?.state !== "LOST",
+    mayAdd: !drawnOn && targets.length > 0 && targets.length < limits.max_targets && steered?.state !== "LOST",
     addTurns: steering.isOn && !steered,
   };
 }
@@ -302,7 +311,7 @@ function askForProposal() {
 /** A press on a target: steers by it, or opens its menu when it is long; false where it is none of these. */
 function pressTarget(point, far, isLong) {
   const targets = followedOf(frames.track(drawing.frame.stamp) ?? newest);
-  if (hello.max_targets < 2 && !areMany(targets)) return false;
+  if (limits.max_targets < 2 && !areMany(targets)) return false;
   const target = targetAt(targets, point, REACH_PX / viewport.scale);
   if (!target || (isLong ? false : far || target.steered)) return false;
   goLive();
@@ -327,10 +336,7 @@ function steerBy(id, isAgreed = false) {
 
 function remove({ id }) {
   menu = null;
-  const target = followedOf(told()).find((one) => one.id === id);
-  // To the tracker 0 is the target that is steered by.
-  if (id === STEERED && !target?.steered) notify("target 0 can only be removed while it is steered by", true);
-  else command({ op: "clear", target: id });
+  command({ op: "clear", target: id });
 }
 
 function clear() {
@@ -362,8 +368,9 @@ function confirm() {
   if (!drawing.isFrozen && !freeze(false)) return;
   steering.disarm();
   if (drawing.mode === "asked" && !asked.mayReplace) return;
-  const as = drawing.mode === "asked" ? "replace" : null;
+  const { mode } = drawing, as = mode === "asked" ? "replace" : null;
   send(drawing.confirm(), as);
+  if (mode === "frozen" && drawing.mode === "corner") askForProposal();
 }
 
 function placeLast() {
@@ -499,25 +506,31 @@ function currentBanners(nowMs) {
 
 /** What is asked of a drawing: {text, send} with the label of the button that sends it, null for none. */
 function drawingChoice() {
-  const { mode } = drawing;
-  if (mode === "corner") return { text: "Tap again to take this point, or tap the opposite corner of a box", send: null };
-  if (mode === "proposed") return { text: "Follow this? Tap it, or the opposite corner of another box", send: "Follow" };
+  const { mode } = drawing, byKeys = document.body.classList.contains("keys");
+  if (mode === "corner") {
+    const text = !byKeys ? "Tap again to take this point, or tap the opposite corner of a box" : drawing.isKeyed ? "Arrows draw the box, Enter sends it" : "Enter again takes this point; arrows draw a box from here";
+    return { text, send: null };
+  }
+  if (mode === "proposed") return { text: `Follow this? ${byKeys ? "Enter; arrows draw another box from the cross" : "Tap it, or the opposite corner of another box"}`, send: "Follow" };
   if (mode === "placed") return { text: drawing.isBetweenTaps ? "A box between the two taps?" : "Move the box with the arrows, then send it", send: "Send" };
   if (mode !== "asked") return null;
-  const turn = "the gimbal is steered: it will turn to this";
-  if (!asked.mayAdd) return { text: turn[0].toUpperCase() + turn.slice(1), send: "Turn to it" };
-  const text = asked.mayReplace ? "Follow this instead, or as well?" : "Follow this as well?";
-  const turns = asked.turns && asked.mayReplace ? ` Instead: ${turn}` : asked.addTurns ? ` ${turn}` : "";
-  return { text: text + turns, send: asked.mayReplace ? "Replace" : null };
+  const turn = "The gimbal is steered: it will turn to this";
+  if (!asked.mayAdd) return { text: turn, send: "Turn to it" };
+  if (!asked.mayReplace) return { text: `Follow this as well?${asked.addTurns ? ` ${turn}` : ""}`, send: null };
+  return { text: `Follow this instead${asked.turns ? " (the gimbal will turn to it)" : ""}, or as well?`, send: "Replace" };
 }
 
 function menuChoice() {
   const target = followedOf(told()).find(({ id }) => id === menu.id);
   if (!target) return null;
   const turn = steering.isOn && !target.steered;
+  // In a command 0 means the target that is steered by, whichever that is.
+  const canRemove = target.id !== STEERED || target.steered;
+  const first = menu.mayRemove && !canRemove ? ". It can be removed once it is steered by" : "";
   return {
-    text: `Target ${target.id}: ${turn ? "the gimbal is steered and will turn to it" : target.state}`,
+    text: `Target ${target.id}: ${turn && !menu.mayRemove ? "the gimbal is steered and will turn to it" : target.state}${first}`,
     send: target.steered ? null : turn ? "Turn to it" : "Steer by it",
+    remove: menu.mayRemove && canRemove,
   };
 }
 
@@ -533,7 +546,7 @@ function showChoice() {
   $("choice-send").hidden = choice.send === null;
   $("choice-send").textContent = choice.send;
   $("choice-add").hidden = menu !== null || mode !== "asked" || !asked.mayAdd;
-  $("choice-remove").hidden = !menu?.mayRemove;
+  $("choice-remove").hidden = !choice.remove;
 }
 
 /** Who draws by keys gets a newer picture instead of losing what is drawn; false where there is none. */
@@ -543,6 +556,7 @@ function renew(nowMs) {
   if (!isByKeys || shown.stamp === drawing.frame.stamp || pictureS(nowMs) > bufferS() / 2) return false;
   drawing.renew({ ...shown, ageS: pictureS(nowMs) }, seconds());
   hold();
+  if (drawing.wants(shown.stamp)) askForProposal();
   notify("a newer picture: see whether the box still fits");
   return true;
 }
@@ -619,16 +633,12 @@ function paintSlowly() {
   $("clear").classList.toggle("armed", isAsked);
   const isIdle = stateOf(told()) === "IDLE" && !followedOf(told()).length && drawing.mode === "live" && mayCommand() && !link.over;
   $("hint").hidden = !isIdle;
-  const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, isGrey("age") ? nowMs : frames.shown.arrivedMs) : null;
-  const behindS = frames.shown ? frames.track(frames.shown.stamp)?.behindS ?? 0 : 0;
-  const age = ageMs >= 1000 ? `${(ageMs / 1000).toFixed(1)} s` : `${Math.round(ageMs)} ms`;
-  $("age").textContent = !frames.shown ? "" : ageMs === null ? "age unknown" : age;
-  $("behind").textContent = behindS >= BEHIND_S && !isGrey("box") ? `tracker ${behindS.toFixed(1)} s behind` : "";
+  $("hint").textContent = document.body.classList.contains("keys") ? "Arrows to the target, then Enter" : "Drag a box around the target";
   paintPlots();
 }
 
 function paintPlots() {
-  if (!$("plots").hidden) plots.paint(history.points);
+  if (!$("plots").hidden) plots.paint(history.points, isGrey("presence"));
 }
 
 document.addEventListener("keydown", () => { keyedMs = performance.now(); }, true);

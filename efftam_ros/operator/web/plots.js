@@ -25,8 +25,8 @@ export class History {
   add(track) {
     const target = steeredOf(track);
     const t = Number(BigInt(track.stamp) / 1000000n) / 1000;
-    // A bag that starts again begins a new history.
-    if (this.points.length && t < this.points.at(-1).t) this.points = [];
+    // A bag that starts again, or what follows from a selection on an older picture, takes the place of what was.
+    if (t <= this.points.at(-1)?.t) this.points = this.points.filter((point) => point.t < t);
     const velocity = target?.velocity_valid ? target.velocity : null;
     this.points.push({
       t,
@@ -62,9 +62,10 @@ export class Plots {
     this.context.font = "12px system-ui, sans-serif";
   }
 
-  /** The last minute of `points` {t, state, speed, presence, quality, latency}. */
-  paint(points) {
+  /** The last minute of `points` {t, state, speed, presence, quality, latency}; `isGrey`: the last is not of now. */
+  paint(points, isGrey) {
     this.#fit();
+    this.now = isGrey ? {} : points.at(-1);
     if (!points.length || this.width < 120) return;
     this.to = points.at(-1).t;
     this.from = this.to - SPAN_S;
@@ -86,13 +87,12 @@ export class Plots {
     context.strokeStyle = this.faint;
     context.lineWidth = 1;
     context.strokeRect(LEFT_PX + 0.5, Math.round(top) + 0.5, this.width - LEFT_PX - RIGHT_PX, Math.round(height));
-    const at = points.at(-1);
     const titles = [row.title, row.second];
     row.keys.forEach((key, i) => {
       const y = top + height * (row.keys.length === 1 ? 0.3 : 0.22 + 0.56 * i);
       this.#text(titles[i], 4, y, this.ink);
       if (row.keys.length > 1) this.#sample(4, y + 9, DASHES[i]);
-      this.#text(shownValue(at[key], row), LEFT_PX - 6, row.keys.length === 1 ? top + height * 0.7 : y, this.ink, "right");
+      this.#text(shownValue(this.now[key], row), LEFT_PX - 6, row.keys.length === 1 ? top + height * 0.7 : y, this.ink, "right");
     });
     this.#text(row.range[1] === null ? `${largest}` : "", LEFT_PX + 4, top + 8, this.ink);
     context.save();
@@ -134,7 +134,7 @@ export class Plots {
       this.#piece(points[start].state, this.#x(points[start].t), this.#x(end), top);
       start = i;
     }
-    this.#text(points.at(-1).state?.[0] ?? "", LEFT_PX - 6, top + RIBBON_PX / 2, this.ink, "right");
+    this.#text(this.now.state?.[0] ?? "–", LEFT_PX - 6, top + RIBBON_PX / 2, this.ink, "right");
   }
 
   #piece(state, x0, x1, top) {

@@ -1,5 +1,7 @@
 // The gimbal's panel: its state, a first and a second press to enable, and a Stop that is always there.
 
+import { say } from "./notices.js";
+
 const ARMED_MS = 5000;
 // A double click is one press; the server wants the second to be a decision of its own.
 const BOUNCE_MS = 350;
@@ -87,7 +89,7 @@ export class SteeringPanel {
   press(nowMs) {
     if (this.armedMs === null) {
       this.armedMs = nowMs;
-      this.enable.textContent = "Press again to steer";
+      say(this.enable.textContent = "Press again to steer");
       this.enable.classList.add("armed");
       this.timer = setTimeout(() => this.disarm(), ARMED_MS);
       this.command("arm");

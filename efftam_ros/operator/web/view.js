@@ -59,7 +59,8 @@ export class View {
   #scene(frame, track, drawing) {
     this.#picture(frame);
     const targets = followedOf(track), isOne = !areMany(targets);
-    for (const target of targets) this.#target(target, track.behindS + target.behind_s, drawing?.isFrozen, isOne);
+    const steeredLast = [...targets].sort((a, b) => a.steered - b.steered);
+    for (const target of steeredLast) this.#target(target, track.behindS + target.behind_s, drawing?.isFrozen, isOne);
     const box = drawing?.shownBox;
     if (box) this.#box(box, DRAWN, drawing.mode === "sent" ? "solid" : "dashed");
     if (drawing?.mark) this.#cross(this.viewport.toView(drawing.mark));
@@ -77,16 +78,19 @@ export class View {
     const { line, frame } = STATES[target.state];
     const colour = this.isGrey ? GREY : isOne ? STATES[target.state].colour : colourOf(target);
     const { toView } = this;
-    if (frame && !isHeld && target.steered) this.#border(colour, line);
+    if (frame && !isHeld && target.steered) this.#border(this.isGrey ? GREY : STATES[target.state].colour, line);
     const shown = boxOf(target);
     if (!shown) return;
     this.#box(shown, colour, line, isOne ? 1 : target.steered ? 1.5 : 0.75);
     if (target.box) this.#arrow(shown, target, colour);
     const at = toView(shown);
-    const words = isOne ? [] : [target.steered ? `\u25b6 ${target.id}` : target.id];
-    words.push(this.isGrey ? "last" : isHeld ? `then ${target.state}` : target.state);
+    const words = [];
+    // The others' TRACKING is in the list: words hide what is beside them.
+    if (this.isGrey) words.push("last");
+    else if (isOne || target.steered || target.state !== "TRACKING") words.push(isHeld ? `then ${target.state}` : target.state);
     if (!target.measured && target.age_s !== null) words.push(`unseen ${target.age_s.toFixed(1)} s`);
-    else if (behindS >= BEHIND_S) words.push(`${behindS.toFixed(1)} s ago`);
+    else if ((words.length ? behindS : target.behind_s) >= BEHIND_S) words.push(`${words.length ? "" : "from "}${behindS.toFixed(1)} s ago`);
+    if (!isOne) words.unshift(target.steered ? `\u25b6 ${target.id}` : target.id);
     this.#label(words.join(" "), at.x, at.y, at.y + shown.height * this.viewport.scale, colour);
   }
 

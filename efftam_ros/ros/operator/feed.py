@@ -21,7 +21,17 @@ from std_msgs.msg import Header
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.coded_video import VideoDecoder
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
-from efftam_ros.operator.feed import Answer, Lifecycle, Picture, Proposal, Reply, Selection, Sink, Unreadable
+from efftam_ros.operator.feed import (
+    Answer,
+    Lifecycle,
+    Limits,
+    Picture,
+    Proposal,
+    Reply,
+    Selection,
+    Sink,
+    Unreadable,
+)
 from efftam_ros.ros.common.image_input import ImageInput, message_class
 from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.operator import reports
@@ -52,8 +62,7 @@ class RosFeed:
         self._picture: Callable[[Any, int], Picture] = reports.raw_picture
         self._reports: list[Any] = []
         self._unwatched_s = float("-inf")  # since when, monotonic
-        self._buffer_s: float | None = None
-        self._max_targets = 1
+        self._knows_limits = False
         name = config.tracker
         self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
         self._propose_publisher = node.create_publisher(TargetSelection, "propose", REPORT_DEPTH)
@@ -64,16 +73,6 @@ class RosFeed:
         self._parameter_client = node.create_client(GetParameters, f"{name}/get_parameters")
 
     # The server's thread
-
-    @property
-    def buffer_s(self) -> float | None:
-        """The tracker's own word; None until it has answered."""
-        return self._buffer_s
-
-    @property
-    def max_targets(self) -> int:
-        """The tracker's own word; 1 until it has answered."""
-        return self._max_targets
 
     def start(self, sink: Sink) -> None:
         self._calls.do(lambda: self._start(sink))
@@ -215,7 +214,7 @@ class RosFeed:
             (self._state_client, GetState.Request(), self._on_state),
             (self._parameter_client, GetParameters.Request(names=LIMITS), self._on_parameters),
         ):
-            is_known = client is self._parameter_client and self._buffer_s is not None
+            is_known = client is self._parameter_client and self._knows_limits
             if self._calls.waits_for(client) or (is_known and self._images is None):
                 continue
             if client.service_is_ready():
@@ -234,8 +233,9 @@ class RosFeed:
     def _on_parameters(self, response: Any) -> None:
         buffer, most = response.values
         if buffer.type == ParameterType.PARAMETER_DOUBLE and most.type == ParameterType.PARAMETER_INTEGER:
-            self._buffer_s, self._max_targets = buffer.double_value, most.integer_value
+            self._knows_limits = True
+            self._tell(Limits(buffer.double_value, most.integer_value))
 
-    def _tell(self, state: Lifecycle) -> None:
+    def _tell(self, state: Lifecycle | Limits) -> None:
         if self._sink is not None:
             self._sink(state)

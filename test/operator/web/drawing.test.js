@@ -118,6 +118,38 @@ test("keys alone: corner, corner, send", () => {
   assert.deepEqual(drawing.confirm().box, { x: 330, y: 180, width: 30, height: 20 });
 });
 
+test("with keys a proposal is followed by Enter, and given up by an arrow that draws from there", () => {
+  const car = { x: 310, y: 170, width: 40, height: 20 };
+  const marked = () => {
+    const drawing = new Drawing();
+    drawing.nudge(0, 0, FRAME);
+    drawing.freeze(FRAME, 0);
+    drawing.confirm();
+    return drawing;
+  };
+  const proposed = () => {
+    const drawing = marked();
+    drawing.propose(FRAME.stamp, car);
+    assert.equal(drawing.mode, "proposed");
+    return drawing;
+  };
+  assert.deepEqual(proposed().confirm().box, car);
+  const drawn = proposed();
+  drawn.nudge(10, 10, FRAME);
+  assert.deepEqual(drawn.confirm().box, { x: 320, y: 180, width: 10, height: 10 });
+  const begun = marked();
+  begun.nudge(10, 10, FRAME);
+  begun.propose(FRAME.stamp, car);
+  assert.equal(begun.mode, "corner");
+  begun.press(at(321, 300)); // too thin for a box from the corner: marked anew, by hand
+  begun.release(at(321, 300), false, near);
+  assert.ok(begun.wants(FRAME.stamp));
+  const renewed = proposed();
+  renewed.renew({ ...FRAME, stamp: FRAME.stamp + 1n }, 1);
+  assert.equal(renewed.mode, "corner");
+  assert.ok(renewed.wants(FRAME.stamp + 1n));
+});
+
 test("R places a box of the last size, arrows move it inside the image", () => {
   const drawing = pressed();
   drawing.release(at(130, 90), true, near);
