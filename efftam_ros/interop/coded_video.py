@@ -9,6 +9,7 @@ import numpy as np
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
+from efftam_ros.interop.messages import stamp_ns
 from efftam_ros.runtime.image.limits import MOST_PIXELS, check_size
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ DEFINITIONS = {
 }
 # Codec by part of the name that the message gives: of a codec, a format or an encoder.
 CODECS = {"264": "h264", "265": "hevc", "hevc": "hevc", "vp9": "vp9", "av1": "av1"}
+# After a longer pause of stamps and arrivals, ns, the encoder may be another one, whose key frame nobody
+# heard: images that need it would be wrong without an error.
+LONGEST_PAUSE_NS = 1_000_000_000
 
 
 def header_of(message: Any, make: Callable[..., Any]) -> Any:
@@ -36,15 +40,16 @@ class VideoDecoder:
     """Decodes the messages of one topic, in order, one image each."""
 
     def __init__(self) -> None:
-        self._codec, self._count = "", 0
+        self._codec, self._count, self._last_ns = "", 0, (0, 0)  # stamp and arrival
         self._context: Any = None
         self._is_started = False
 
-    def decode(self, message: Any, most_pixels: int = MOST_PIXELS) -> av.VideoFrame:
-        """Return the image of this message.
+    def decode(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> av.VideoFrame:
+        """Return the image of this message. ``arrived_ns``: arrival on a steady clock, or the recording time.
 
-        Raises InputError for a codec that is not known, before the first key frame, for data that can't be
-        decoded, for more than ``most_pixels``, and where images come out in another order (B frames).
+        Raises InputError for a codec that is not known, before the first key frame and the first one after a
+        pause, for data that can't be decoded, for more than ``most_pixels``, and where images come out in
+        another order (B frames).
         """
         import av
 
@@ -53,7 +58,11 @@ class VideoDecoder:
         codec = next((codec for part, codec in CODECS.items() if part in first), "")
         if not codec:
             raise InputError(f"video of codec {shown(name)} can't be decoded; send h264 or h265")
-        if codec != self._codec:
+        stamp = message.header.stamp if hasattr(message, "header") else message.timestamp
+        now_ns = stamp_ns(stamp), arrived_ns
+        steps_ns, self._last_ns = [abs(a - b) for a, b in zip(now_ns, self._last_ns, strict=True)], now_ns
+        is_anew = min(steps_ns) > LONGEST_PAUSE_NS
+        if codec != self._codec or is_anew:
             self._codec, self._context, self._is_started = codec, av.CodecContext.create(codec, "r"), False
             # Threads by frame, or a wait for frames in another order, would delay images.
             self._context.flags |= av.codec.context.Flags.low_delay
@@ -69,9 +78,10 @@ class VideoDecoder:
                 ) from None
             frames = []
         if not frames:
-            what = "gave no image" if self._is_started else "waits for a key frame"
+            why = ", as packets are lost" if self._is_started else ""
             raise InputError(
-                f"the {codec} video {what}; send one every second or so (the encoder's gop size)"
+                f"the {codec} video waits for a key frame{why}; send one every second or so (the encoder's"
+                " gop size)"
             )
         self._is_started = True
         frame = frames[-1]
@@ -80,9 +90,9 @@ class VideoDecoder:
         check_size(frame.width, frame.height, most_pixels)
         return frame
 
-    def read(self, message: Any) -> Image:
+    def read(self, message: Any, arrived_ns: int) -> Image:
         """The image of this message as bgr8; raises InputError as `decode` does."""
-        return image_of(self.decode(message))
+        return image_of(self.decode(message, arrived_ns))
 
 
 def image_of(frame: av.VideoFrame) -> Image:

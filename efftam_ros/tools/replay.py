@@ -159,9 +159,9 @@ def read_images(
     camera: CameraModel | None = None
     refused = ""
     held: tuple[int, bytes, CameraModel | None] | None = None
-    known: dict[str, Callable[[Any], Image]] = {
-        bags.IMAGE_TYPES[0]: partial(image_from_message, levels=levels),
-        bags.IMAGE_TYPES[1]: partial(image_from_compressed, levels=levels),
+    known: dict[str, Callable[[Any, int], Image]] = {
+        bags.IMAGE_TYPES[0]: lambda message, _: image_from_message(message, levels=levels),
+        bags.IMAGE_TYPES[1]: lambda message, _: image_from_compressed(message, levels=levels),
     }
     decode = known.get(images.msgtype) or VideoDecoder().read
 
@@ -169,7 +169,7 @@ def read_images(
         recorded, raw, model = held
         message = bags.deserialized(store, raw, images)
         header = header_of(message, store.types["std_msgs/msg/Header"])
-        return RecordedImage(header, partial(decode, message), recorded, next_ns, model)
+        return RecordedImage(header, partial(decode, message, recorded), recorded, next_ns, model)
 
     for connection, recorded, raw in bags.messages(reader, [images] if info is None else [images, info]):
         if info is not None and connection.topic == info.topic:
@@ -250,8 +250,8 @@ class Replay:
         self._clear_before(recorded.recorded_ns)
         selections = self._selections_for(stamp, recorded)
         try:
+            image = recorded.read()  # in any case: the next images of a video need it
             self._stamps.check(stamp, recorded.recorded_ns)
-            image = recorded.read()
         except InputError as error:
             for selection in selections:
                 self._refuse(selection, f"its image can't be used: {error}")

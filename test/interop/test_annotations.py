@@ -9,25 +9,13 @@ import pytest
 pytest.importorskip("rosbags.typesys", reason="needs rosbags: pip install 'efftam_ros[tools]'")
 
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+from support.message_packages import ANNOTATIONS
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.interop.annotations import annotations_message
 
-DEFINITIONS = {
-    "Point2": "float64 x\nfloat64 y",
-    "Color": "float64 r\nfloat64 g\nfloat64 b\nfloat64 a",
-    "CircleAnnotation": "builtin_interfaces/Time timestamp\nPoint2 position\nfloat64 diameter\n"
-    "float64 thickness\nColor fill_color\nColor outline_color",
-    "PointsAnnotation": "builtin_interfaces/Time timestamp\n"
-    "uint8 UNKNOWN=0\nuint8 POINTS=1\nuint8 LINE_LOOP=2\nuint8 LINE_STRIP=3\nuint8 LINE_LIST=4\n"
-    "uint8 type\nPoint2[] points\nColor outline_color\n"
-    "Color[] outline_colors\nColor fill_color\nfloat64 thickness",
-    "TextAnnotation": "builtin_interfaces/Time timestamp\nPoint2 position\nstring text\nfloat64 font_size\n"
-    "Color text_color\nColor background_color",
-    "ImageAnnotations": "CircleAnnotation[] circles\nPointsAnnotation[] points\nTextAnnotation[] texts",
-}
 BOX = Box(100.0, 60.0, 40.0, 20.0)
 LOOP, PIECES = 2, 4
 
@@ -35,10 +23,7 @@ LOOP, PIECES = 2, 4
 @pytest.fixture(scope="module")
 def store():
     store = get_typestore(Stores.ROS2_JAZZY)
-    for name, text in DEFINITIONS.items():
-        text = text.replace("Point2", "foxglove_msgs/Point2").replace("Color ", "foxglove_msgs/Color ")
-        for inner in ("Color[]", "CircleAnnotation[]", "PointsAnnotation[]", "TextAnnotation[]"):
-            text = text.replace(inner, f"foxglove_msgs/{inner}")
+    for name, text in ANNOTATIONS.items():
         store.register(get_types_from_msg(text, f"foxglove_msgs/msg/{name}"))
     return store
 
@@ -46,7 +31,7 @@ def store():
 @pytest.fixture
 def foxglove(store):
     """The classes as the package has them: empty messages can be made, and all is given by name."""
-    classes = {name: store.types[f"foxglove_msgs/msg/{name}"] for name in DEFINITIONS}
+    classes = {name: store.types[f"foxglove_msgs/msg/{name}"] for name in ANNOTATIONS}
     empty = classes["ImageAnnotations"]
     return SimpleNamespace(**classes | {"ImageAnnotations": lambda: empty(circles=[], points=[], texts=[])})
 

@@ -149,3 +149,23 @@ def slow_peer(_slow):
     """The same with a network that takes 0.2 s a frame."""
     _slow.begin_anew()
     return _slow
+
+
+@pytest.fixture(scope="session")
+def _generated_messages(ros):
+    """What a process needs in its environment to find the messages that are not installed."""
+    from support.message_packages import environment, generated, load, missing
+
+    if not (definitions := missing()):
+        return {}
+    prefix = generated(definitions)
+    load(prefix)
+    return environment(prefix)
+
+
+@pytest.fixture
+def video_messages(_generated_messages, monkeypatch):
+    """The messages of video topics and of Foxglove, for this process and those that it starts: as installed,
+    else generated."""
+    for name, value in _generated_messages.items():
+        monkeypatch.setenv(name, value)

@@ -113,7 +113,36 @@ def test_packets_that_are_lost_or_damaged_cost_their_images_alone(tmp_path: Path
     said = capsys.readouterr()
     assert "image can't be decoded" in said.err
     assert "packets are lost" in said.err
+    assert codec == "h264" or "waits for a key frame, as packets are lost" in said.err
     assert "images not used" in said.out
+
+
+@pytest.mark.parametrize("codec", ["h264", "h265"])
+def test_a_wrong_stamp_costs_its_image_alone(tmp_path: Path, codec: str, capsys):
+    """The images after it need its data."""
+    rows = [(START_NS + i * PERIOD_NS, data) for i, data in enumerate(packets(codec))]
+    stamp = [t + 3 * 10**9 if i == GROUP + 2 else t for i, (t, _) in enumerate(rows)]
+    made = [message(FFMPEG_TYPE, codec, data, s) for s, (_, data) in zip(stamp, rows, strict=True)]
+    bag = write_bag(tmp_path / "bag", [("/video", t, m) for (t, _), m in zip(rows, made, strict=True)])
+    out = tmp_path / "out"
+    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
+    boxes = read_messages(out, "/bbox")
+    assert stamps(boxes) == [t for i, (t, _) in enumerate(rows) if i != GROUP + 2]
+    assert "3.000 s ahead of the arrival of its image" in capsys.readouterr().err
+    assert all(abs(box.x - (40 + 3 * i)) < 4 for i, box in enumerate(boxes[-3:], start=FRAMES - 3))
+
+
+def test_after_a_pause_a_video_waits_for_a_key_frame(tmp_path: Path, capsys):
+    """An encoder that was started anew: what it sent first was not heard, and the rest needs it."""
+    coded = packets("h264")
+    rows = [(START_NS + i * PERIOD_NS, data) for i, data in enumerate(coded)]
+    rows += [(t + 30 * PERIOD_NS, data) for t, data in rows[2:]]
+    bag = write_bag(tmp_path / "bag", [("/video", t, message(FOXGLOVE_TYPE, "h264", d, t)) for t, d in rows])
+    out = tmp_path / "out"
+    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
+    answered = [(t - START_NS) // PERIOD_NS for t in stamps(read_messages(out, "/bbox"))]
+    assert answered == [*range(FRAMES), *range(30 + GROUP, 30 + FRAMES)]
+    assert "video waits for a key frame;" in capsys.readouterr().err
 
 
 def test_after_a_pause_a_stream_of_another_size_goes_on(tmp_path: Path):
@@ -129,9 +158,9 @@ def test_after_a_pause_a_stream_of_another_size_goes_on(tmp_path: Path):
 
 def test_images_of_too_many_pixels_are_refused():
     _, made = message(FOXGLOVE_TYPE, "h264", packets("h264")[0], START_NS)
-    assert VideoDecoder().decode(made, 160 * 120).width == 160
+    assert VideoDecoder().decode(made, 0, 160 * 120).width == 160
     with pytest.raises(InputError, match="160 x 120"):
-        VideoDecoder().decode(made, 160 * 120 - 1)
+        VideoDecoder().decode(made, 0, 160 * 120 - 1)
 
 
 def test_b_frames_are_refused_with_their_remedy(tmp_path: Path, capsys):

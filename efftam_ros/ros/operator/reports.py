@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 from geometry_msgs.msg import Point
@@ -55,7 +56,7 @@ def compressed_picture(message: Any, most_pixels: int) -> Picture:
 
 def video_picture(decoder: VideoDecoder, message: Any, most_pixels: int) -> Picture:
     """A message of a video, of which every one must come here. Raises InputError where it gives no image."""
-    frame = decoder.decode(message, most_pixels)
+    frame = decoder.decode(message, time.monotonic_ns(), most_pixels)
     stamp = stamp_ns(header_of(message, Header).stamp)
     return Picture(stamp, bgr=lambda: to_bgr(image_of(frame)))
 

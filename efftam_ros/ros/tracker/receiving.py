@@ -128,7 +128,7 @@ class Receiver:
         def receive(message: Any) -> None:
             now_s = time.monotonic()
             try:
-                frame = decoder.decode(message, self._config.max_image_pixels)
+                frame = decoder.decode(message, round(now_s * 1e9), self._config.max_image_pixels)
                 size = frame.width, frame.height
                 # The decoded image is kept, of 1.5 bytes per pixel.
                 nbytes = size[0] * size[1] * 3 // 2
