@@ -29,9 +29,9 @@ from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda, DeviceFacts
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.frame_state import Answers
+from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.image.prompts import EncodedPrompt
 from efftam_ros.runtime.pipeline import open_tracker
-from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.tools.bench.command import image_size
 from efftam_ros.tools.bench.frames import drawn_frames
 from efftam_ros.tools.common.options import open_bundle

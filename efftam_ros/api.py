@@ -22,6 +22,7 @@ from efftam_ros.interop.camera import Camera, is_live
 from efftam_ros.interop.video import NS, open_video
 from efftam_ros.runtime.image.encodings import check_image
 from efftam_ros.runtime.image.limits import check_size
+from efftam_ros.runtime.image.prompts import check_prompt
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline, open_targets
 
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
@@ -464,43 +465,32 @@ def _prompt(
     labels: Sequence[int] | None,
     mask: NDArray[Any] | None,
 ) -> Prompt:
-    width, height = image.width, image.height
     if labels is not None and points is None:
         raise InputError("labels are given without points; give points=[(x, y), ...] too")
     if box is not None:
-        return Prompt(box=_box(box, width, height))
-    if mask is not None:
+        prompt = Prompt(box=_box(box, image.width, image.height))
+    elif mask is not None:
         mask = np.asarray(mask)
         if mask.dtype not in (np.bool_, np.uint8):
             raise InputError(f"mask is {mask.dtype}; give bool or uint8, not 0 on the target")
-        if mask.shape != (height, width):
-            raise InputError(f"mask has the shape {mask.shape}; give [H, W] of the image, {(height, width)}")
-        return Prompt(mask=mask != 0)
-    pairs = [point] if point is not None else list(points or ())
-    marked = [_numbers(f"point {number}" if points else "point", p, 2) for number, p in enumerate(pairs)]
-    for x, y in marked:
-        if not (0 <= x <= width and 0 <= y <= height):
-            raise InputError(f"point ({x:g}, {y:g}) is outside the image of {width} x {height} px")
-    on = [1] * len(marked) if labels is None else [int(label) for label in labels]
-    if len(on) != len(marked):
-        raise InputError(f"there are {len(on)} labels for {len(marked)} points; give one per point, 1 or 0")
-    return Prompt(points=tuple((x, y) for x, y in marked), labels=tuple(on))
+        prompt = Prompt(mask=mask != 0)
+    else:
+        pairs = [point] if point is not None else list(points or ())
+        marked = [_numbers(f"point {number}" if points else "point", p, 2) for number, p in enumerate(pairs)]
+        on = [1] * len(marked) if labels is None else [int(label) for label in labels]
+        prompt = Prompt(points=tuple((x, y) for x, y in marked), labels=tuple(on))
+    check_prompt(prompt, image.width, image.height)
+    return prompt
 
 
 def _box(given: Sequence[float], width: int, height: int) -> CoreBox:
     x, y, w, h = _numbers("box", given, 4, "(x, y, width, height)")
-    box, text = CoreBox(x, y, w, h), f"box ({x:g}, {y:g}, {w:g}, {h:g})"
-    if box.is_empty:
-        raise InputError(f"{text} has no area; give (x, y, width, height) with width and height above 0")
-    leaves = box.x1 > width or box.y1 > height
-    if leaves and x < w <= width and y < h <= height and x >= 0 and y >= 0:
+    if (x + w > width or y + h > height) and 0 <= x < w <= width and 0 <= y < h <= height:
         raise InputError(
-            f"{text} leaves the image of {width} x {height} px; if these are edges x0, y0, x1, y1, give "
-            f"(x, y, width, height): ({x:g}, {y:g}, {w - x:g}, {h - y:g})"
+            f"box ({x:g}, {y:g}, {w:g}, {h:g}) leaves the image of {width} x {height} px; if these are edges"
+            f" x0, y0, x1, y1, give (x, y, width, height): ({x:g}, {y:g}, {w - x:g}, {h - y:g})"
         )
-    if box.clipped(width, height).is_empty:
-        raise InputError(f"{text} is outside the image of {width} x {height} px")
-    return box
+    return CoreBox(x, y, w, h)
 
 
 def _numbers(what: str, given: Any, count: int, shape: str = "(x, y)") -> list[float]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import selectors
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.interop.package_files import package_file
+from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
 from efftam_ros.tools.common.interruption import SIGNALS
-from efftam_ros.tools.demo import node_command, ros_environment
 
 NAMESPACE = "flight_demo"
 SIMULATION = "simulation"
@@ -36,11 +39,26 @@ def free_port(flavour: str) -> int:
 def node_words(
     name: str, parameters: Mapping[str, object], file: str, remapped: Sequence[str] = ()
 ) -> list[str]:
-    """The command line of a node in our namespace; ``remapped``: FROM:=TO."""
+    """The command line of the node efftam_NAME in our namespace; ``file``: its parameters in ``config``;
+    ``remapped``: FROM:=TO."""
     # As JSON, texts stay texts: without quotes "off" is false to ROS.
     given = [word for key, value in parameters.items() for word in ("-p", f"{key}:={json.dumps(value)}")]
     names = [word for rule in (f"__ns:=/{NAMESPACE}", *remapped) for word in ("-r", rule)]
-    return node_command(name, file, [*names, *given])
+    code = f"import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_{name}'))"
+    shipped = package_file(f"config/{file}")
+    files = ["--params-file", str(shipped)] if shipped is not None else []
+    return [sys.executable, "-c", code, "--ros-args", *files, *names, *given]
+
+
+def ros_environment() -> dict[str, str]:
+    """Environment variables of processes that hear one another and nobody else on the network."""
+    profile = package_file("config/fastdds_images.xml")
+    defaults = {
+        "ROS_DOMAIN_ID": str(random.SystemRandom().randrange(1, 100)),
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+        **({} if profile is None else dict.fromkeys(PROFILE_VARIABLES, str(profile))),
+    }
+    return defaults | dict(os.environ)
 
 
 class Processes:

@@ -261,23 +261,23 @@ WRONG_TARGETS = [
     ({"box": BOX, "point": (50, 40)}, "box and point are given; give one of"),
     ({"box": (40, 30, 24)}, "box is (40, 30, 24); give (x, y, width, height), 4 finite numbers in px"),
     ({"box": "40,30,24,24"}, "box is '40,30,24,24'; give (x, y, width, height)"),
-    ({"box": (40, 30, 0, 24)}, "box (40, 30, 0, 24) has no area"),
-    ({"box": (200, 30, 20, 24)}, "box (200, 30, 20, 24) is outside the image of 160 x 120 px"),
+    ({"box": (40, 30, 0, 24)}, "box x=40 y=30 width=0 height=24 has no area"),
+    ({"box": (200, 30, 20, 24)}, "box x=200 y=30 width=20 height=24 lies outside the image of 160 x 120 px"),
     (
         {"box": (100, 60, 130, 100)},
         "box (100, 60, 130, 100) leaves the image of 160 x 120 px; if these are edges x0, y0, x1, y1, give"
         " (x, y, width, height): (100, 60, 30, 40)",
     ),
     ({"point": (50, 40, 1)}, "point is (50, 40, 1); give (x, y), 2 finite numbers in px"),
-    ({"point": (161, 40)}, "point (161, 40) is outside the image of 160 x 120 px"),
+    ({"point": (161, 40)}, "point (161, 40) lies outside the image of 160 x 120 px"),
     ({"points": [(50, 40), 7]}, "point 1 is 7; give (x, y), 2 finite numbers in px"),
-    ({"points": [(50, 40)], "labels": [1, 0]}, "there are 2 labels for 1 points; give one per point"),
-    ({"points": [(50, 40)], "labels": [0]}, "point on the target"),
+    ({"points": [(50, 40)], "labels": [1, 0]}, "1 points and 2 labels; give one label per point"),
+    ({"points": [(50, 40)], "labels": [0]}, "only points off the target"),
     ({"points": []}, "give a box"),
     ({"box": BOX, "labels": [1]}, "labels are given without points"),
-    ({"mask": MASK.T}, "mask has the shape (160, 120); give [H, W] of the image, (120, 160)"),
+    ({"mask": MASK.T}, "mask is 120 x 160 px, the image 160 x 120 px"),
     ({"mask": MASK.astype(float)}, "mask is float64; give bool or uint8"),
-    ({"mask": ~MASK}, "mask is empty"),
+    ({"mask": ~MASK}, "mask has no pixel set"),
 ]
 
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.bearing import Bearing, Intrinsics
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image, Motion, Prompt, Track, TrackState
 from efftam_ros.runtime.image.encodings import ENCODINGS, NARROWED, check_image
 from efftam_ros.runtime.image.levels import Levels
 from efftam_ros.runtime.image.limits import MOST_PIXELS, check_size, coded_size
-from efftam_ros.runtime.image.prompts import MOST_POINTS, encode_prompt
+from efftam_ros.runtime.image.prompts import MOST_POINTS, check_prompt
 
 NANOSECONDS = 1_000_000_000
 # States in which control may use the motion: the target is confirmed and not given up.
@@ -448,9 +448,7 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
         prompt = Prompt(mask=marked)
     else:
         raise InputError("selection kind is CLEAR; it marks nothing")
-    # Encoded with the whole image as view, so that a prompt the pipeline would refuse is refused now, while
-    # the sender waits for the response.
-    encode_prompt(prompt, View.full(width, height, 64), width, height)
+    check_prompt(prompt, width, height)  # now, while the sender waits for the response
     if prompt.box is not None and min(prompt.box.width, prompt.box.height) < 1.0:
         raise InputError(
             f"selection box is {prompt.box.width:g} x {prompt.box.height:g} px, less than a pixel;"

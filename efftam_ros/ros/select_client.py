@@ -1,77 +1,41 @@
-"""Asks a running tracker to follow what a JSON object on stdin says; prints the node's own words.
-
-Started by `efftam select`, which reads the command line: a process of its own, so that ROS is loaded only
-here.
-"""
+"""Asks a running tracker to follow what `efftam select` read; prints the node's own words."""
 
 from __future__ import annotations
 
-import base64
-import importlib
-import json
-import signal
 import sys
 import time
 from contextlib import suppress
 from typing import Any
 
-from efftam_ros.core.errors import InputError
-from efftam_ros.ros.common.process import SIGNALS, StopFlag, start_ros
+import rclpy
+from geometry_msgs.msg import Point
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node, NodeNameNonExistentError
+from rclpy.qos import DurabilityPolicy, QoSProfile
+
+from efftam_ros.interop.messages import fill_image
+from efftam_ros.msg import SelectionResult, TargetSelection
+from efftam_ros.ros.common.process import start_ros
+from efftam_ros.srv import ClearTarget, SelectTarget
 
 SELECT, KIND = "select_target", "efftam_ros/srv/SelectTarget"
 # How long the loop may take to begin, s: it waits for the frame in work.
 DECISION_S = 10.0
-NO_ROS = (
-    "efftam select: ROS 2 or the built messages are not in this environment ({error}); source"
-    " .venv/setup.bash, or your ROS 2 and install/setup.bash"
-)
 
 
-def main() -> int:
-    """Returns 0: accepted, 1: refused, 2: no node was found, 130: a signal came."""
-    with StopFlag() as stop:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked by whoever started this
-        text = sys.stdin.read()
-        if stop.asked:  # the request may be incomplete
-            return 130
-        try:
-            return _run(stop, json.loads(text))
-        except _StoppedError:
-            return 130
-
-
-class _StoppedError(Exception):
-    """A signal came while something was waited for."""
-
-
-def _run(stop: StopFlag, request: dict[str, Any]) -> int:
-    try:
-        import rclpy
-
-        importlib.import_module("efftam_ros.srv")  # the messages are built
-    except ImportError as error:
-        print(NO_ROS.format(error=error), file=sys.stderr)
-        return 2
-    try:
-        start_ros()
-    except InputError as error:
-        print(f"efftam select: {error}", file=sys.stderr)
-        return 2
+def ask(request: dict[str, Any]) -> int:
+    """``request``: as `tools.select` reads it. Returns 0: accepted, 1: refused, 2: no node was found. Raises
+    InputError where ROS does not start."""
+    start_ros()
     node = rclpy.create_node("efftam_select", namespace=request["namespace"])
     try:
-        return _ask(stop, node, request)
+        return _ask(node, request)
     finally:
         node.destroy_node()
         rclpy.try_shutdown()
 
 
-def _ask(stop: StopFlag, node: Any, request: dict[str, Any]) -> int:
-    from rclpy.executors import SingleThreadedExecutor
-    from rclpy.qos import DurabilityPolicy, QoSProfile
-
-    from efftam_ros.msg import SelectionResult
-    from efftam_ros.srv import ClearTarget, SelectTarget
-
+def _ask(node: Node, request: dict[str, Any]) -> int:
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     results: list[Any] = []
@@ -81,8 +45,6 @@ def _ask(stop: StopFlag, node: Any, request: dict[str, Any]) -> int:
     def wait(done: Any, seconds: float) -> bool:
         end = time.monotonic() + seconds
         while not done() and time.monotonic() < end:
-            if stop.asked:
-                raise _StoppedError
             executor.spin_once(timeout_sec=0.05)
         return bool(done())
 
@@ -124,10 +86,6 @@ def _answers(result: Any, request: dict[str, Any]) -> bool:
 
 
 def _selection(request: dict[str, Any]) -> Any:
-    from geometry_msgs.msg import Point
-
-    from efftam_ros.msg import TargetSelection
-
     selection = TargetSelection()
     # Results carry the header of their command: the tag tells ours from those of others.
     request["tag"] = f"efftam_select_{time.time_ns()}"
@@ -142,16 +100,11 @@ def _selection(request: dict[str, Any]) -> Any:
         selection.labels = request["labels"]
     else:
         selection.kind = TargetSelection.MASK
-        mask = selection.mask
-        mask.encoding, mask.width, mask.height = "mono8", request["width"], request["height"]
-        mask.step = request["width"]
-        mask.data.frombytes(base64.b64decode(request["mask"]))
+        fill_image(selection.mask, request["mask"], "mono8")
     return selection
 
 
 def _explain_absence(node: Any, service: str) -> str:
-    from rclpy.node import NodeNameNonExistentError
-
     there = set()
     for place in node.get_node_names_and_namespaces():
         with suppress(NodeNameNonExistentError):  # it has ended since
@@ -167,7 +120,3 @@ def _explain_absence(node: Any, service: str) -> str:
     )
     wanted = node.resolve_service_name(service)
     return f"no tracker offers {wanted}; {found}; is it configured, and on this ROS_DOMAIN_ID?"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

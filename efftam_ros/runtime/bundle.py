@@ -15,9 +15,8 @@ from typing import Any, Protocol
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.identity import Calibration
 from efftam_ros.core.types import PipelineSpec
+from efftam_ros.runtime.graphs import Shape, Tensor, check_signatures, external_files
 from efftam_ros.runtime.likeness import TEMPLATES
-from efftam_ros.runtime.onnx_files import external_files
-from efftam_ros.runtime.signatures import Shape, Tensor, check_signatures
 
 FORMAT = 1
 MANIFEST = "bundle.json"

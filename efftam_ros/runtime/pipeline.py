@@ -229,8 +229,7 @@ def open_tracker(
     is None then.
     """
     from efftam_ros.core.tracker import Tracker
-    from efftam_ros.runtime.image.appearance import ColourAppearance
-    from efftam_ros.runtime.image.target_points import FlowPoints
+    from efftam_ros.runtime.image.target import ColourAppearance, FlowPoints
 
     config = config or TrackerConfig()
     return Tracker(pipeline, config, _camera_of(config, attitude), ColourAppearance(), FlowPoints())
@@ -241,8 +240,7 @@ def open_targets(
 ) -> TargetSet:
     """As `open_tracker`, for as many targets as the pipeline has lanes."""
     from efftam_ros.core.targets import TargetSet
-    from efftam_ros.runtime.image.appearance import ColourAppearance
-    from efftam_ros.runtime.image.target_points import FlowPoints
+    from efftam_ros.runtime.image.target import ColourAppearance, FlowPoints
 
     config = config or TrackerConfig()
     return TargetSet(pipeline, config, _camera_of(config, attitude), ColourAppearance(), FlowPoints)

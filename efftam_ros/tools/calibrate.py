@@ -34,7 +34,7 @@ from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.bundle import CALIBRATION, MANIFEST, Bundle, network_sha256
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common.options import add_quiet_argument
-from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, plotted, write_text
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_ros.tools.eval.metrics import FALSE_CLAIM_IOU, known_rows, overlaps
 from efftam_ros.tools.eval.sequences import Sequence, find_sequences, folders_read
@@ -262,25 +262,17 @@ def report(boxes: Boxes, held_out: Array, calibration: Calibration) -> None:
 
 
 def plot(path: Path, boxes: Boxes, held_out: Array) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     bins = reliability(held_out, boxes.right)
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
-    axes.plot([0, 1], [0, 1], color="0.7")
-    axes.plot([one.confidence for one in bins], [one.right for one in bins], marker="o")
-    for one in bins:
-        axes.annotate(f"{one.boxes}", (one.confidence, one.right), (4, -12), textcoords="offset points")
-    axes.set(
-        xlabel="confidence",
-        ylabel="share of right boxes",
-        xlim=(0, 1.02),
-        ylim=(0, 1.02),
-        title=f"{len(held_out)} measured boxes of {len(np.unique(boxes.sequence))} sequences, held out",
-    )
-    axes.grid(alpha=0.3)
-    with replacing(path) as part:
-        figure.savefig(part, dpi=120)
-    pyplot.close(figure)
+    with plotted(path) as axes:
+        axes.plot([0, 1], [0, 1], color="0.7")
+        axes.plot([one.confidence for one in bins], [one.right for one in bins], marker="o")
+        for one in bins:
+            axes.annotate(f"{one.boxes}", (one.confidence, one.right), (4, -12), textcoords="offset points")
+        sequences = len(np.unique(boxes.sequence))
+        axes.set(
+            xlabel="confidence",
+            ylabel="share of right boxes",
+            xlim=(0, 1.02),
+            ylim=(0, 1.02),
+            title=f"{len(held_out)} measured boxes of {sequences} sequences, held out",
+        )

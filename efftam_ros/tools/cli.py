@@ -23,8 +23,8 @@ from typing import NoReturn
 
 from efftam_ros import __version__
 from efftam_ros.core.errors import BackendError, InputError, one_line
+from efftam_ros.interop.packages import missing_package
 from efftam_ros.tools.common.interruption import Interruptions
-from efftam_ros.tools.common.packages import OPTIONAL
 
 COMMANDS = {
     "track": "track",
@@ -43,8 +43,6 @@ COMMANDS = {
 }
 """Commands and their modules in this package."""
 
-NEEDED = {"cv2": "opencv-python-headless", "numpy": "numpy", "onnxruntime": "onnxruntime"}
-"""What every installation needs: import name, pip name."""
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
@@ -119,14 +117,8 @@ def explain(error: BaseException) -> str | None:
     """One line for an error that the user can fix, None for a bug."""
     if isinstance(error, InputError | BackendError):
         return one_line(error)
-    if isinstance(error, ModuleNotFoundError):
-        missing = (error.name or "").partition(".")[0]
-        if package := next((one for one in OPTIONAL if one.module == missing), None):
-            return f"the Python package {package.pip} is not installed; run: {package.install}"
-        if missing in NEEDED:
-            return (
-                f"the Python package {NEEDED[missing]} is not installed; run: pip install {NEEDED[missing]}"
-            )
+    if isinstance(error, ModuleNotFoundError) and (package := missing_package(error)):
+        return f"the Python package {package.pip} is not installed; run: {package.install}"
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             where = f" while writing {error.filename}" if error.filename else ""

@@ -7,18 +7,12 @@ the node refused; 2: no node was found.
 from __future__ import annotations
 
 import argparse
-import base64
-import json
+import importlib
 import re
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from typing import Any
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.video import read_bgr
-from efftam_ros.tools.common.interruption import SIGNALS
 from efftam_ros.tools.common.prompts import add_target_arguments, numbers
 
 CLIENT = "efftam_ros.ros.select_client"
@@ -30,7 +24,6 @@ MOST_SECONDS = 2**31 - 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     what = parser.add_argument_group("target (exactly one)")
     add_target_arguments(what, "the camera image")
     what.add_argument("--clear", action="store_true", help="clear the target")
@@ -50,37 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry out the command; returns the exit code."""
     request = read_request(args)
-    # The client unblocks them once it handles them: Ctrl-C reaches it too, even while it is being loaded.
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    client = subprocess.Popen([sys.executable, "-m", CLIENT], stdin=subprocess.PIPE, text=True)
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        client.communicate(json.dumps(request))
-    except KeyboardInterrupt:
-        client.terminate()  # the signal may have come to this process alone
-        assert client.stdin is not None
-        with suppress(OSError):
-            client.stdin.close()  # it may be waiting for the request
-        client.wait()
-        raise
-    return client.returncode
+        client = importlib.import_module(CLIENT)  # loads ROS
+    except ImportError as error:
+        raise InputError(
+            f"ROS 2 or the built messages are not in this environment ({error}); source .venv/setup.bash, or"
+            " your ROS 2 and install/setup.bash"
+        ) from None
+    return int(client.ask(request))
 
 
 def read_request(args: argparse.Namespace) -> dict[str, Any]:
     """The client's request. Raises InputError: not exactly one target, bad numbers or names, an unreadable
     mask."""
-    given = [
-        name
-        for name, value in (
-            ("--box", args.box),
-            ("--point", args.point),
-            ("--mask", args.mask),
-            ("--clear", args.clear),
-        )
-        if value
-    ]
+    given = [f"--{name}" for name in ("box", "point", "mask", "clear") if getattr(args, name)]
     if len(given) != 1:
         got = " and ".join(given) or "nothing"
         raise InputError(f"{got} was given; give one of --box, --point, --mask, --clear")
@@ -117,7 +94,5 @@ def read_request(args: argparse.Namespace) -> dict[str, Any]:
         if not set(request["labels"]) <= {0, 1}:
             raise InputError(f"--point labels are {request['labels']}; use 1 on the target, 0 off it")
     if args.mask:
-        marked = read_bgr(args.mask).max(axis=2)
-        request["mask"] = base64.b64encode(marked.tobytes()).decode()
-        request["height"], request["width"] = marked.shape
+        request["mask"] = read_bgr(args.mask).max(axis=2)
     return request

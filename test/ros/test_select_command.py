@@ -144,7 +144,7 @@ def test_ctrl_c_ends_it_in_one_line_while_ros_is_still_being_loaded():
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    while not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text():
+    while "librcl.so" not in Path(f"/proc/{process.pid}/maps").read_text():
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)

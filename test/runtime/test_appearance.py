@@ -7,7 +7,7 @@ import pytest
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image
-from efftam_ros.runtime.image.appearance import ColourAppearance
+from efftam_ros.runtime.image.target import ColourAppearance
 
 RED, GREY = (40, 40, 200), (120, 120, 120)
 SOURCE = ColourAppearance()

@@ -525,7 +525,7 @@ def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
     )
     assert_refused(efftam_here("replay", bag, *box, "--out", bag), "exists already")
     assert_refused(
-        efftam_here("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160x120"
+        efftam_here("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160 x 120"
     )
     assert not (tmp_path / "o").exists()
 

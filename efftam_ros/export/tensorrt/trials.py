@@ -24,7 +24,7 @@ from efftam_ros.export.tensorrt.builder import (
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError
 from efftam_ros.runtime.cuda.stream import Event, Stream
 from efftam_ros.runtime.device.graph import DeviceGraph
-from efftam_ros.runtime.signatures import Tensor
+from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs

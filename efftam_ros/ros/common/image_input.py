@@ -141,7 +141,7 @@ class ImageInput:
     @property
     def mixed(self) -> str:
         """Warning that images of several publishers may be mixed, in one line; empty while there is one."""
-        found = self._senders()
+        found = [info for info in self._publishers(self.topic) if info.topic_type == self._type]
         # See `other_publishers`.
         if len(found) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
             return ""
@@ -149,11 +149,6 @@ class ImageInput:
             f"{len(found)} publishers on {self.topic} ({self._named(found)}): if more than one of them sends,"
             " their images are mixed and no target can be followed; stop the others, or remap image"
         )
-
-    @property
-    def has_several(self) -> bool:
-        """True if several publishers may send images, also while their names are unknown."""
-        return len(self._senders()) > 1
 
     def look(self) -> None:
         """Check the publishers, and resubscribe if the topic or the reliability has to change."""
@@ -230,9 +225,6 @@ class ImageInput:
 
     def _publishers(self, topic: str) -> list[Any]:
         return list(self._node.get_publishers_info_by_topic(topic))
-
-    def _senders(self) -> list[Any]:
-        return [info for info in self._publishers(self.topic) if info.topic_type == self._type]
 
     @staticmethod
     def _named(found: list[Any]) -> str:

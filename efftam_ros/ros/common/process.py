@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from efftam_ros.core.errors import InputError, one_line
+from efftam_ros.interop.packages import missing_package
 
 DEVICE_LOST = 3
 """Exit code of a node whose GPU failed for good: started again it may work."""
@@ -70,15 +71,6 @@ PATIENCE_S = 0.1
 # of /clock it looks at every turn: that topic is a subscription too, and until it is served the node's clock
 # stands still.
 SERVED_S = 0.08
-# Packages whose absence is reported in one line: import name and package name.
-NEEDED = {
-    "aiohttp": "aiohttp",
-    "cv2": "opencv-python-headless",
-    "numpy": "numpy",
-    "onnxruntime": "onnxruntime",
-    "pymavlink": "pymavlink",
-    "serial": "pyserial",
-}
 
 
 def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_text: str = "") -> int:
@@ -172,12 +164,12 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         print(f"{name}: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in NEEDED:
+        package = missing_package(error)
+        if package is None:
             raise
         print(
-            f"{name}: the Python package {missing} is not installed for {sys.executable}; run:"
-            f" {sys.executable} -m pip install {NEEDED[missing]}",
+            f"{name}: the Python package {package.pip} is not installed for {sys.executable}; run:"
+            f" {sys.executable} -m pip install {package.pip}",
             file=sys.stderr,
         )
         return 2

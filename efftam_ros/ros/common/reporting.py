@@ -151,8 +151,8 @@ class Subscriptions:
         while self._made:
             self.remove(self._made[-1])
 
-    def callbacks(self, topic: str) -> SubscriptionEventCallbacks:
-        """Event callbacks for a subscription to ``topic``."""
+    def callbacks(self, topic: str, lost: Callable[[Any], None] | None = None) -> SubscriptionEventCallbacks:
+        """Event callbacks for a subscription to ``topic``; ``lost``: told of messages lost in transport."""
 
         def on_incompatible(event: Any) -> None:
             policy = qos_policy_name_from_kind(event.last_policy_kind)
@@ -161,7 +161,7 @@ class Subscriptions:
                 f" nothing arrives from it; set qos_overrides.{topic}.subscription.{policy.lower()}"
             )
 
-        return SubscriptionEventCallbacks(incompatible_qos=on_incompatible)
+        return SubscriptionEventCallbacks(incompatible_qos=on_incompatible, message_lost=lost)
 
 
 class Throttle:

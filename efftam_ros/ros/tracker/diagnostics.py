@@ -1,5 +1,4 @@
-"""What the tracker's node counts, what the stamps and arrivals of images say of their stream, and the health
-that it shows on /diagnostics.
+"""What the tracker's node counts, and the health that it shows on /diagnostics.
 
 This module does not import ROS, so the assessment can be tested with plain numbers; the node converts the
 result to a message.
@@ -14,11 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from efftam_ros.core.types import Track, TrackState
 
@@ -28,51 +24,27 @@ WINDOW_S = 10.0
 STOPPED_S = 2.0
 # Above this size images do not fit the default shared memory of Fast DDS, bytes.
 LARGE_BYTES = 500_000
-# Share of images lost in transport above which a warning is raised.
-LOSS_LIMIT = 0.2
-# A stream older than this with only a few unevenly spaced images is judged to have lost the others, s.
-SPARSE_S = 3.0
-# Fewest gaps between images from which loss can be estimated.
-FEWEST_GAPS = 9
-# Most gaps that loss is estimated from, the newest: all of the window up to 60 Hz.
-MOST_GAPS = 600
-# Two gaps count as equal when they differ by less than this share of the period.
-JITTER = 0.25
-# A gap of up to this many periods is loss; a longer one may be a pause of the camera or a jump of its clock.
-MOST_PERIODS = 8
-# A stream is steady when this share of its gaps are whole multiples of the period, and this share (at least
-# this many) equal one period.
-STEADY_SHARE, PERIOD_SHARE, FEWEST_PERIODS = 0.6, 0.1, 3
-# Below this rate, in Hz, a stream with uneven gaps is taken for the remainder of a faster one.
-SPARSE_HZ = 5.0
+# Share of images lost in transport above which a warning is raised, and the fewest images that tell.
+LOSS_LIMIT, FEWEST_IMAGES = 0.2, 10
 # Fewest images that show a slow camera, and the silence after which it counts as stopped, in its periods.
 FEWEST_OF_SLOW, MOST_MISSED = 4, 3.0
 
 
 class ImageStream:
-    """The images of the last `WINDOW_S`. Times in s on the steady clock, stamps in ns. Not thread-safe.
+    """The images of the last `WINDOW_S`. Times in s on the steady clock. Not thread-safe.
 
     Older ones are dropped when it is asked with a time, which must happen now and then.
-    ``has_several``: several publishers may send; then no loss is told, as mixed stamps look as if some were
-    lost.
     """
 
     def __init__(self) -> None:
-        self._arrivals: deque[tuple[float, int]] = deque()
-        self._image_bytes = 0
-        self.has_several = False
-        self._mixed_until_s = -math.inf
+        self._arrivals: deque[tuple[float, int]] = deque()  # and bytes
+        self._losses: deque[tuple[float, int]] = deque()  # and images
 
-    def received(self, now_s: float, stamp_ns: int, nbytes: int) -> None:
-        self._image_bytes = nbytes
-        if self._arrivals and stamp_ns < self._arrivals[-1][1]:
-            self._arrivals.clear()
-        self._arrivals.append((now_s, stamp_ns))
+    def received(self, now_s: float, nbytes: int) -> None:
+        self._arrivals.append((now_s, nbytes))
 
-    def published_by(self, has_several: bool) -> None:
-        if self.has_several and self._arrivals:
-            self._mixed_until_s = self._arrivals[-1][0]
-        self.has_several = has_several
+    def lost(self, now_s: float, images: int) -> None:
+        self._losses.append((now_s, images))
 
     def silence_s(self, now_s: float) -> float:
         """Time since the last image; infinite when none is left."""
@@ -83,37 +55,26 @@ class ImageStream:
         forget(self._arrivals, now_s)
         return rate_hz([moment_s for moment_s, _ in self._arrivals], now_s)
 
-    def lost_share(self) -> float | None:
-        return lost_share([stamp_ns for _, stamp_ns in self._unmixed()])
+    def lost_share(self, now_s: float) -> float | None:
+        """Share of the images that the middleware lost on the way, 0..1; None: too few to tell."""
+        forget(self._arrivals, now_s)
+        forget(self._losses, now_s)
+        lost = sum(images for _, images in self._losses)
+        count = lost + len(self._arrivals)
+        return lost / count if count >= FEWEST_IMAGES else None
 
-    def _unmixed(self) -> list[tuple[float, int]]:
-        """The images since one publisher alone sends."""
-        if self.has_several:
-            return []
-        return [arrival for arrival in self._arrivals if arrival[0] > self._mixed_until_s]
-
-    def loss(self, now_s: float, is_reliable: bool, publishers: str) -> str:
+    def loss(self, now_s: float, is_reliable: bool) -> str:
         """Describe images lost in transport, with the remedy; empty when none are lost or there are too few
-        to tell. ``is_reliable``: they are received reliably already; ``publishers``: as in
-        `ImageInput.facts`."""
-        if self.silence_s(now_s) > STOPPED_S:
-            return ""
-        arrivals, share, said = self._unmixed(), self.lost_share(), ""
-        if share is not None and share > LOSS_LIMIT:
-            said = f"{share:.0%} of the images are lost on the way"
-        span_s = now_s - arrivals[0][0] if arrivals else 0.0
-        if share is None and span_s > SPARSE_S and is_sparse([stamp_ns for _, stamp_ns in arrivals]):
-            count = len(arrivals)
-            said = f"only {count} images came in {span_s:.0f} s, unevenly: most are lost on the way"
-        if not said:
+        to tell. ``is_reliable``: they are received reliably already."""
+        share = self.lost_share(now_s)
+        if share is None or share <= LOSS_LIMIT or self.silence_s(now_s) > STOPPED_S:
             return ""
         # Only where images are lost.
-        from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
+        from efftam_ros.ros.common.large_images import large_image_remedy
 
-        if publishers.partition(":")[0] == CAMERA_NODE and "," not in publishers:
-            return f"{said}; the stream or this machine can't keep up: see the diagnostics of {CAMERA_NODE}"
-        if self._image_bytes > LARGE_BYTES:
-            return f"{said} ({self._image_bytes / 1e6:.1f} MB each); {large_image_remedy(is_reliable)}"
+        said, nbytes = f"{share:.0%} of the images are lost on the way", self._arrivals[-1][1]
+        if nbytes > LARGE_BYTES:
+            return f"{said} ({nbytes / 1e6:.1f} MB each); {large_image_remedy(is_reliable)}"
         return f"{said}; the link or the machine can't keep up with the camera"
 
     def slow(self, now_s: float, image_timeout_s: float) -> str:
@@ -133,63 +94,6 @@ def forget(samples: deque[tuple[float, Any]], now_s: float) -> None:
     """Drop the samples whose first value, a time, is before the window."""
     while samples and samples[0][0] < now_s - WINDOW_S:
         samples.popleft()
-
-
-def lost_share(stamps_ns: Sequence[int]) -> float | None:
-    """Share of the images of a steady stream that were stamped but never arrived, 0..1.
-
-    The period is the shortest gap of which the others are whole multiples; each missing multiple between two
-    images a few periods apart is one lost image. Longer gaps are not counted: a restarting camera, a clock
-    adjustment or irregular images at driver start-up are not loss in transport. Only the newest `MOST_GAPS`
-    gaps are used.
-
-    Returns None where the stream is too short or too uneven to tell.
-    """
-    gaps = np.sort(np.array([b - a for a, b in pairwise(stamps_ns) if b > a][-MOST_GAPS:], float))
-    if len(gaps) < FEWEST_GAPS:
-        return None
-    # Every gap may be the period. One column each, shortest first: a period, the number of gaps like it, and
-    # the numbers of gaps that are 1, 2, ... times as long.
-    periods, alike = _around(gaps)
-    multiples = np.arange(1, MOST_PERIODS + 1)
-    counts = _between(gaps, np.outer(multiples - JITTER, periods), np.outer(multiples + JITTER, periods))
-    fewest = max(FEWEST_PERIODS, PERIOD_SHARE * len(gaps))
-    is_steady = (alike >= fewest) & (counts.sum(axis=0) >= STEADY_SHARE * len(gaps))
-    if not is_steady.any():
-        return None
-    found = counts[:, is_steady.argmax()]
-    return 1.0 - float(found.sum() / (multiples @ found))
-
-
-def _around(gaps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """For each of the ordered gaps, the median of those like it, and their number.
-
-    Repeated, which leads from the edge of a cluster that jitter widened to its middle.
-    """
-    middle = gaps
-    for _ in range(3):
-        first = np.searchsorted(gaps, (1 - JITTER) * middle, "left")
-        end = np.searchsorted(gaps, (1 + JITTER) * middle, "right")
-        middle = (gaps[(first + end - 1) // 2] + gaps[(first + end) // 2]) / 2
-    return middle, end - first
-
-
-def _between(ordered: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> NDArray[Any]:
-    """How many of the ordered values are from ``low`` to ``high``."""
-    return np.searchsorted(ordered, high, "right") - np.searchsorted(ordered, low, "left")
-
-
-def is_sparse(stamps_ns: Sequence[int]) -> bool:
-    """True when images are few and unevenly spaced: what remains of a stream after heavy loss, too little for
-    `lost_share`.
-
-    A camera that is slow by itself has even gaps.
-    """
-    gaps = [b - a for a, b in pairwise(stamps_ns) if b > a]
-    if len(gaps) < 2:
-        return True
-    lower, middle, upper = quantiles(gaps, n=4, method="inclusive")
-    return sum(gaps) / len(gaps) > 1e9 / SPARSE_HZ and upper - lower > JITTER * middle
 
 
 def rate_hz(moments_s: Sequence[float], now_s: float) -> float | None:
@@ -351,10 +255,15 @@ class Statistics:
         self._explanation = "is the topic image right?"
         self._shared: Sequence[str] = ()
 
-    def image_received(self, now_s: float, stamp_ns: int, nbytes: int = 0) -> None:
+    def image_received(self, now_s: float, nbytes: int = 0) -> None:
         with self._lock:
             self._counts["received"] += 1
-            self._stream.received(now_s, stamp_ns, nbytes)
+            self._stream.received(now_s, nbytes)
+
+    def images_lost(self, now_s: float, images: int) -> None:
+        """Count images that the middleware says were lost in transport."""
+        with self._lock:
+            self._stream.lost(now_s, images)
 
     def answered(self, now_s: float, latency_s: float, again: bool = False) -> None:
         """Record that the first box of an image was published ``latency_s`` after the image arrived.
@@ -379,12 +288,11 @@ class Statistics:
         with self._lock:
             self._counts["dropped"] += images
 
-    def input_seen(self, facts: Mapping[str, str], explanation: str, are_several: bool = False) -> None:
-        """Store what is known of the image publishers (as named values), why no image arrives if none does,
-        and whether more than one publisher may send."""
+    def input_seen(self, facts: Mapping[str, str], explanation: str) -> None:
+        """Store what is known of the image publishers (as named values), and why no image arrives if none
+        does."""
         with self._lock:
             self._input, self._explanation = facts, explanation
-            self._stream.published_by(are_several)
 
     def topics_shared(self, reasons: Sequence[str]) -> None:
         """Store which topics are shared now, one line each: an output topic on which another node publishes
@@ -471,11 +379,9 @@ class Statistics:
         return Health(level, message, values)
 
     def _loss(self, now_s: float) -> str:
-        publishers = self._input.get("image publishers")
-        if publishers == "":
+        if self._input.get("image publishers") == "":
             return ""  # the camera was stopped
-        is_reliable = self._input.get("image reliability", "").startswith("reliable")
-        return self._stream.loss(now_s, is_reliable, publishers or "")
+        return self._stream.loss(now_s, self._input.get("image reliability", "").startswith("reliable"))
 
     def _findings(self, now_s: float, setup: Setup, image_timeout_s: float) -> list[tuple[Level, str]]:
         found = [(Level.OK, setup.lifecycle)]
@@ -513,7 +419,7 @@ class Statistics:
     def _values(self, now_s: float) -> dict[str, str]:
         forget(self._answers, now_s)
         latencies_s = sorted(latency_s for _, latency_s in self._answers)
-        image_rate_hz, share = self._stream.rate_hz(now_s), self._stream.lost_share()
+        image_rate_hz, share = self._stream.rate_hz(now_s), self._stream.lost_share(now_s)
         _, track = self.targets.shown or ("", None)
         values = {
             "state": track.state.name if track is not None else "",

@@ -289,34 +289,28 @@ class TrackerNode(ReportingNode):
     # Services
 
     def _on_select_target(self, request: Any, response: Any) -> Any:
-        selection = request.selection
-        try:
-            selections = self._active_selections(Command(selection.header, selection.target_id))
-            command, response.message = selections.select(selection)
+        def select(selections: Selections) -> None:
+            command, response.message = selections.select(request.selection)
             response.selection, response.target_id = command.number, command.target_id
-        except InputError as refusal:
-            response.message = str(refusal)
-        else:
-            response.success = True
-        return response
+
+        command = Command(request.selection.header, request.selection.target_id)
+        return self._answered(response, command, select)
 
     def _on_clear_target(self, request: Any, response: Any) -> Any:
         command = Command(None, request.target_id)
-        try:
-            self._active_selections(command).clear(command)
-        except InputError as refusal:
-            response.message = str(refusal)
-        else:
-            response.success = True
-        return response
+        return self._answered(response, command, lambda selections: selections.clear(command))
 
     def _on_steer_target(self, request: Any, response: Any) -> Any:
+        command = Command(None, request.target_id)
+        return self._answered(response, command, lambda selections: selections.steer(command.target_id))
+
+    def _answered(self, response: Any, command: Command, act: Callable[[Selections], object]) -> Any:
+        """The response once ``act`` has carried out a service's command, or why it was refused."""
         try:
-            self._active_selections(Command(None, request.target_id)).steer(request.target_id)
+            act(self._active_selections(command))
+            response.success = True
         except InputError as refusal:
             response.message = str(refusal)
-        else:
-            response.success = True
         return response
 
     def _active_selections(self, command: Command) -> Selections:

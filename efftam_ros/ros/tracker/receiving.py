@@ -72,7 +72,8 @@ class Receiver:
         receives = {"raw": self._on_image, "compressed": self._on_compressed}
         receive = receives.get(config.image_transport) or self._video_receiver()
         transport, reliability = config.image_transport, config.image_reliability
-        self.input = ImageInput(node, transport, reliability, receive, subscriptions.callbacks)
+        callbacks = partial(subscriptions.callbacks, lost=self._on_lost)
+        self.input = ImageInput(node, transport, reliability, receive, callbacks)
         self._subscribe_camera_info()
 
     def close(self) -> None:
@@ -153,7 +154,10 @@ class Receiver:
         self._stamps.check(stamp, round(now_s * 1e9))
         kept_bytes = nbytes + len(header.frame_id) + OVERHEAD_BYTES
         self._buffer.put(BufferedFrame(header, stamp, now_s, kept_bytes, size, pixels))
-        self._statistics.image_received(now_s, stamp, nbytes)
+        self._statistics.image_received(now_s, nbytes)
+
+    def _on_lost(self, event: Any) -> None:
+        self._statistics.images_lost(time.monotonic(), event.total_count_change)
 
     def _subscribe_camera_info(self) -> None:
         self._camera_topic = self.input.camera_info_topic

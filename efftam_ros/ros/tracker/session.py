@@ -86,7 +86,7 @@ class Watch:
         if self._receiver.image_range:
             facts["range of 16-bit images"] = self._receiver.image_range
         why = images.explain(self._buffer.newest is not None)
-        self._statistics.input_seen(facts, why, images.has_several)
+        self._statistics.input_seen(facts, why)
         shared = {"others": self._outputs.others, "mixed": images.mixed}
         self._statistics.topics_shared([reason for reason in shared.values() if reason])
         for kind, reason in shared.items():

@@ -24,8 +24,8 @@ from efftam_ros.runtime.device.network import DeviceNetwork
 from efftam_ros.runtime.device.section import StageClock
 from efftam_ros.runtime.device.tensors import PREPROCESS, SEARCH, SEARCH_VIEWS, DeviceTensors
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
+from efftam_ros.runtime.graphs import NEEDED
 from efftam_ros.runtime.image.prompts import EncodedPrompt
-from efftam_ros.runtime.signatures import NEEDED
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener

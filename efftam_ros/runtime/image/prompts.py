@@ -81,6 +81,12 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
     )
 
 
+def check_prompt(prompt: Prompt, width: int, height: int) -> None:
+    """Raises InputError, as `encode_prompt` does in a view of the whole image, where a prompt can't be
+    used on an image of this size."""
+    encode_prompt(prompt, View.full(width, height, 64), width, height)
+
+
 def _visible(box: Box, view: View, width: int, height: int) -> Box:
     text = f"selection box x={box.x:g} y={box.y:g} width={box.width:g} height={box.height:g}"
     if not box.is_finite:

@@ -18,11 +18,11 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.frame_state import Answers, FramePipeline, round_bfloat16
+from efftam_ros.runtime.graphs import NEEDED
 from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.likeness import SAMPLES, cosines, sampled
-from efftam_ros.runtime.signatures import NEEDED
 
 PROVIDER = "CPUExecutionProvider"
 _TOPOLOGY = Path("/sys/devices/system/cpu")

@@ -12,9 +12,9 @@ import numpy as np
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import BundleGraph
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH
+from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.onnxruntime.libraries import first_line, known_error
 from efftam_ros.runtime.onnxruntime.options import run_options
-from efftam_ros.runtime.signatures import Tensor
 
 # Shape computations on a few integers, which onnxruntime places on the CPU on purpose. All of these operators
 # have GPU kernels for data tensors, so on the CPU they only compute shapes.

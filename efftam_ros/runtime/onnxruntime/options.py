@@ -10,7 +10,7 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph
-from efftam_ros.runtime.signatures import Tensor
+from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.tensorrt.store import check_private
 
 MOST_DYNAMIC = 512

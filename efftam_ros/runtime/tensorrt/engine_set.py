@@ -15,8 +15,8 @@ from efftam_ros.runtime.bundle import SHA256, Bundle, file_sha256
 from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.pipeline import power_mode
-from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.library import Library, load_library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore, write_atomically

@@ -11,7 +11,7 @@ from efftam_ros.core.errors import BackendError, one_line
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, DeviceLostError, megabytes
 from efftam_ros.runtime.cuda.memory import ALIGNMENT, DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
-from efftam_ros.runtime.signatures import Tensor
+from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.tensorrt.library import RTX, Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]

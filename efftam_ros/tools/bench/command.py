@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.core.types import Frame, Image
 from efftam_ros.interop.package_files import package_file
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, backend_of, open_pipeline
 from efftam_ros.tools.bench.frames import (
@@ -40,7 +40,7 @@ from efftam_ros.tools.common.options import (
     tracker_config,
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.common.prompts import read_box
+from efftam_ros.tools.common.prompts import read_prompt
 from efftam_ros.tools.common.terminal import Cell, print_table
 
 FRAMES, TOP, NODE_SECONDS = 200, 20, 10.0
@@ -120,7 +120,7 @@ def _frames(args: argparse.Namespace) -> Frames:
     from efftam_ros.interop.video import open_video
 
     video = open_video(args.video)
-    prompt: Prompt | None = Prompt(box=read_box(args.box, video.width, video.height))
+    prompt = read_prompt(args.box, [], None, video.width, video.height)
     for frame in video.frames():
         yield Frame(Image.from_array(frame.bgr), frame.stamp_ns), prompt
         prompt = None

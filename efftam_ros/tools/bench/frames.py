@@ -22,9 +22,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.interop.moving_target import endless
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.image.appearance import ColourAppearance
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
-from efftam_ros.runtime.image.target_points import FlowPoints
+from efftam_ros.runtime.image.target import ColourAppearance, FlowPoints
 from efftam_ros.runtime.pipeline import open_tracker
 
 # Enough frames to fill maps and pointers and to settle clocks; in a long run allocators too.

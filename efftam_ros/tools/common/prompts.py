@@ -11,6 +11,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import NEXT_FREE
 from efftam_ros.core.types import Prompt
 from efftam_ros.interop.video import read_bgr
+from efftam_ros.runtime.image.prompts import check_prompt
 
 
 def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) -> None:
@@ -87,48 +88,22 @@ def read_prompt(
 ) -> Prompt | None:
     """Build the Prompt for an image of ``width`` x ``height`` px; None if no option was given.
 
-    Raises InputError: not numbers, no area, outside the image, a mask of another size or combined with a box
-    or point.
+    Raises InputError: not numbers, an unreadable mask, and as `check_prompt`.
     """
     if box is None and not points and mask is None:
         return None
-    if mask is not None:
-        if box is not None or points:
-            raise InputError("--mask can't be combined with --box or --point; leave them out")
-        image = read_bgr(mask)
-        if image.shape[:2] != (height, width):
-            raise InputError(
-                f"{mask} is {image.shape[1]}x{image.shape[0]}, the video {width}x{height};"
-                " use a mask of the video's size"
-            )
-        on = image.max(axis=2) > 127
-        if not on.any():
-            raise InputError(f"{mask} has no pixel on the target; it must be brighter than 127 of 255")
-        return Prompt(mask=on)
     parsed = [numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in points]
     for text, values in zip(points, parsed, strict=True):
-        if len(values) == 3 and values[2] not in (0.0, 1.0):
+        if values[2:] not in ([], [0.0], [1.0]):
             raise InputError(f"--point {text}: the third number must be 1 (on the target) or 0 (off it)")
-        if not (0 <= values[0] <= width and 0 <= values[1] <= height):
-            raise InputError(f"--point {text} is outside the image of {width}x{height}")
-    labels = tuple(int(values[2]) if len(values) == 3 else 1 for values in parsed)
-    if box is None and 1 not in labels:
-        raise InputError("every --point is off the target; give one on it or a --box")
-    return Prompt(
-        box=None if box is None else read_box(box, width, height),
+    prompt = Prompt(
+        box=None if box is None else Box(*numbers("--box", box, "X,Y,W,H", (4,))),
         points=tuple((values[0], values[1]) for values in parsed),
-        labels=labels,
+        labels=tuple(int(values[2]) if len(values) == 3 else 1 for values in parsed),
+        mask=None if mask is None else read_bgr(mask).max(axis=2) > 127,
     )
-
-
-def read_box(text: str, width: int, height: int) -> Box:
-    """Parse a box from ``X,Y,W,H``. Raises InputError: not four numbers, no area, outside the image."""
-    box = Box(*numbers("--box", text, "X,Y,W,H", (4,)))
-    if box.is_empty:
-        raise InputError(f"--box {text} has no area; width and height must be positive")
-    if box.clipped(width, height).is_empty:
-        raise InputError(f"--box {text} is outside the image of {width}x{height}")
-    return box
+    check_prompt(prompt, width, height)
+    return prompt
 
 
 def numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import efftam_ros
 from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.interop.package_files import package_file
+from efftam_ros.interop.packages import OPTIONAL
 from efftam_ros.runtime.bundle import MANIFEST, default_bundle, file_sha256
 from efftam_ros.runtime.pipeline import ENGINES, TABLE, jetson_release, power_mode, text_of
-from efftam_ros.tools.common.packages import OPTIONAL
 from efftam_ros.tools.doctor.probe import CAPTURED, answer
 
 

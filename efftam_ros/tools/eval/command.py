@@ -45,7 +45,7 @@ from efftam_ros.tools.common.options import (
     list_of,
     tracker_config,
 )
-from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, plotted, write_text
 from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_ros.tools.eval.metrics import (
@@ -420,26 +420,17 @@ def _opened(
 
 
 def _plot(path: Path, results: list[Result], sequences: int) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
-    for result in sorted(results, key=lambda r: -r.curve.mean()):
-        axes.plot(SUCCESS_THRESHOLDS, result.curve, label=f"{result.name} [{result.curve.mean():.3f}]")
-    axes.set(
-        xlabel="overlap threshold",
-        ylabel="share of frames above",
-        xlim=(0, 1),
-        ylim=(0, 1),
-        title=f"Success on {sequences} sequence{'s'[: sequences > 1]} [AUC]",
-    )
-    axes.grid(alpha=0.3)
-    axes.legend()
-    with replacing(path) as part:
-        figure.savefig(part, dpi=120)
-    pyplot.close(figure)
+    with plotted(path) as axes:
+        for result in sorted(results, key=lambda r: -r.curve.mean()):
+            axes.plot(SUCCESS_THRESHOLDS, result.curve, label=f"{result.name} [{result.curve.mean():.3f}]")
+        axes.set(
+            xlabel="overlap threshold",
+            ylabel="share of frames above",
+            xlim=(0, 1),
+            ylim=(0, 1),
+            title=f"Success on {sequences} sequence{'s'[: sequences > 1]} [AUC]",
+        )
+        axes.legend()
 
 
 def _known(values: dict[str, float]) -> dict[str, float | None]:

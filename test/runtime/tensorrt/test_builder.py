@@ -22,7 +22,7 @@ from efftam_ros.export.tensorrt.builder import (
 )
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import DeviceFacts
-from efftam_ros.runtime.signatures import Tensor
+from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, ShapeRange, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library
 from efftam_ros.runtime.tensorrt.store import EngineKey

@@ -1,1 +1,0 @@
-"""Playing bags and frames into a running tracker."""
