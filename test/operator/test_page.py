@@ -156,6 +156,19 @@ def test_an_open_dialog_has_all_keys_but_stop_and_escape_closes_it(serve, feed, 
     assert feed.cleared == []  # one Escape was the dialog's
 
 
+def test_the_help_begins_at_its_beginning(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.page.set_viewport_size({"width": 640, "height": 360})
+    hands.page.click("#help-button")
+    hands.page.wait_for_selector("#help h2")
+    assert hands.page.locator("#help").evaluate(
+        "(help) => [help.scrollTop, help.scrollHeight > help.clientHeight]"
+    ) == [
+        0,
+        True,
+    ]
+
+
 def test_a_box_under_4_px_is_not_sent(serve, feed, open_page):
     hands = open_page(serve(feed).url)
     hands.drag(200, 100, 203, 160)

@@ -200,9 +200,9 @@ export class Drawing {
     return this.mode === "corner" ? boxFromCorners(this.start, this.cursor) : null;
   }
 
-  /** The point to mark, null when there is none. */
+  /** The point to mark, null when there is none; a proposed box speaks for itself. */
   get mark() {
-    return this.mode === "corner" || this.mode === "proposed" ? this.start : this.selection?.points?.[0] ?? null;
+    return this.mode === "corner" ? this.start : this.selection?.points?.[0] ?? null;
   }
 
   #finish(drawn) {

@@ -163,10 +163,10 @@ function showState() {
     if (word !== "UNKNOWN") say(word + (target?.reason ? `: ${target.reason}` : ""));
   }
   const parts = [];
-  if (target && target.state !== "IDLE") {
-    // A reason speaks for itself; the seconds are at the box as well.
-    if (!target.measured && target.age_s !== null && !target.reason) parts.push(`unseen ${target.age_s.toFixed(1)} s`);
-    if (target.presence !== null && !target.reason.includes("presence")) parts.push(`presence ${target.presence.toFixed(2)}`);
+  // A reason speaks for itself; the seconds are at the box as well.
+  if (target && target.state !== "IDLE" && !target.reason) {
+    if (!target.measured && target.age_s !== null) parts.push(`unseen ${target.age_s.toFixed(1)} s`);
+    if (target.presence !== null) parts.push(`presence ${target.presence.toFixed(2)}`);
     if (target.likeness !== null) parts.push(`likeness ${target.likeness.toFixed(2)}`);
     if (target.measured && target.quality !== null) parts.push(`quality ${target.quality.toFixed(2)}`);
     const speed = speedOf(target);
@@ -516,7 +516,7 @@ function drawingChoice() {
     const text = !byKeys ? "Tap again to take this point, or tap the opposite corner of a box" : drawing.isKeyed ? "Arrows draw the box, Enter sends it" : "Enter again takes this point; arrows draw a box from here";
     return { text, send: null };
   }
-  if (mode === "proposed") return { text: `Follow this? ${byKeys ? "Enter; arrows draw another box from the cross" : "Tap it, or the opposite corner of another box"}`, send: "Follow" };
+  if (mode === "proposed") return { text: `Follow this? ${byKeys ? "Enter; arrows draw another box" : "Tap it, or the opposite corner of another box"}`, send: "Follow" };
   if (mode === "placed") return { text: drawing.isBetweenTaps ? "A box between the two taps?" : "Move the box with the arrows, then send it", send: "Send" };
   if (mode !== "asked") return null;
   const turn = "The gimbal is steered: it will turn to this";
@@ -545,7 +545,9 @@ function showChoice() {
   $("choice").hidden = !choice;
   if (!choice) return;
   const { mode } = drawing, drawn = menu ? null : drawing.shownBox ?? { ...drawing.mark, height: 0 };
-  $("choice").classList.toggle("high", drawn !== null && viewport.toView({ x: 0, y: drawn.y + drawn.height / 2 }).y > viewport.view.height / 2);
+  // Where there is more room: above the drawing and its label, or below.
+  const above = drawn && viewport.toView(drawn).y - 80, below = drawn && viewport.view.height - viewport.toView({ x: 0, y: drawn.y + drawn.height }).y;
+  $("choice").classList.toggle("high", above > below);
   if ($("choice-text").textContent !== choice.text) say($("choice-text").textContent = choice.text);
   $("choice-point").hidden = menu !== null || (!["corner", "proposed"].includes(mode) && !drawing.isBetweenTaps);
   $("choice-send").hidden = choice.send === null;
