@@ -84,14 +84,13 @@ class BoxReport:
 
 @dataclass(frozen=True)
 class MotionReport:
-    """What TargetVelocity says of one target in one image. ``velocity`` (vx, vy) px/s; ``predicted`` the
-    box at the time of publishing, px, None when unknown; ``valid`` False: nothing may steer by it."""
+    """What TargetVelocity says of one target in one image. ``velocity`` (vx, vy) px/s; ``valid``
+    False: nothing may steer by it."""
 
     stamp_ns: int
     target_id: int = 0
     valid: bool = False
     velocity: tuple[float, float] = (float("nan"), float("nan"))
-    predicted: Box | None = None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ CONTENT_TYPES = {
     ".css": "text/css",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
-    ".webmanifest": "application/manifest+json",
 }
 HELLO_S = 5.0
 # Connections that are no page's: so many at most, and each must send a whole request within this time. They
@@ -371,7 +370,7 @@ def _page_files() -> dict[str, bytes]:
     """The page's files by name; `palette.js` is made from the palette that the overlay has too."""
     files = {path.name: path.read_bytes() for path in WEB.iterdir() if path.suffix in CONTENT_TYPES}
     styles = {
-        state.name: {"number": int(state), "colour": style.hex, "line": style.line, "frame": style.frame}
+        state.name: {"colour": style.hex, "line": style.line, "frame": style.frame}
         for state, style in STATE_STYLES.items()
     }
     edge, *targets = ("#{:02x}{:02x}{:02x}".format(*rgb) for rgb in (EDGE_RGB, *TARGET_RGB))

@@ -145,7 +145,6 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
     if motion is not None:
         entry["velocity"] = [_rounded(v, 2) for v in motion.velocity]
         entry["velocity_valid"] = motion.valid
-        entry["predicted"] = _corners(motion.predicted)
     return entry
 
 

@@ -63,11 +63,42 @@ def test_the_tracker_is_asked_to_keep_the_frozen_picture_until_it_is_let_go(serv
     hands.drag(200, 100, 260, 150)
     assert one_selection(feed).stamp_ns == feed.held[0]
     until(lambda: feed.held[1:] == [0])
-    hands.keys("Space")
-    until(lambda: len(feed.held) == 3)
-    feed.sink(Result(feed.held[2], Outcome.REFUSED, message="the image is gone"))
-    hands.wait_text("#notices .refusal", "the image is gone")
+
+
+def test_drawing_goes_on_with_a_newer_picture_where_the_tracker_did_not_get_the_frozen_one(
+    serve, feed, open_page
+):
+    hands = open_page(serve(feed).url)
+
+    def press() -> None:
+        hands.page.mouse.move(*hands.at(200, 100))
+        hands.page.mouse.down()
+        hands.page.mouse.move(*hands.at(240, 130))
+        until(lambda: feed.held and feed.held[-1])
+        until(lambda: feed.stamps[-1] > feed.held[-1] + 200_000_000)
+
+    def refuse() -> None:
+        why = f"no image near the stamp {feed.held[-1] / 1e9:.9f} was received; copy the stamp from the image"
+        feed.sink(Result(feed.held[-1], Outcome.REFUSED, message=why))
+
+    press()
+    first = feed.held[-1]
+    refuse()
+    until(lambda: feed.held[-1] > first)
+    hands.wait_text("#notices", "see whether the box still fits")
+    assert hands.mode == "dragging"
+    hands.page.mouse.up()
+    selection = one_selection(feed)
+    assert selection.stamp_ns == feed.held[1] > first
+    assert selection.box.xywh() == pytest.approx((200, 100, 40, 30), abs=1.5)
     hands.wait_mode("live")
+    press()
+    for _ in range(2):
+        count = len(feed.held)
+        refuse()
+        until(lambda n=count: len(feed.held) > n)
+    hands.wait_mode("live")
+    hands.wait_text("#notices .refusal", "does not have this picture; draw again")
 
 
 def test_a_thumb_drags_a_box_on_a_phone(serve, feed, open_page):
@@ -123,6 +154,19 @@ def test_an_open_dialog_has_all_keys_but_stop_and_escape_closes_it(serve, feed, 
     hands.keys("s")
     until(lambda: steering.calls == ["stop", "stop"])
     assert feed.cleared == []  # one Escape was the dialog's
+
+
+def test_the_help_begins_at_its_beginning(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.page.set_viewport_size({"width": 640, "height": 360})
+    hands.page.click("#help-button")
+    hands.page.wait_for_selector("#help h2")
+    assert hands.page.locator("#help").evaluate(
+        "(help) => [help.scrollTop, help.scrollHeight > help.clientHeight]"
+    ) == [
+        0,
+        True,
+    ]
 
 
 def test_a_box_under_4_px_is_not_sent(serve, feed, open_page):

@@ -22,6 +22,13 @@ def followed(hands, feed):
     hands.wait_text("#state", "TRACKING")
 
 
+def several(hands, feed):
+    followed(hands, feed)
+    feed.others[1] = TrackState.LOST, Box(400, 200, 60, 60)
+    hands.page.click("#targets [data-id='1']")
+    hands.page.locator("#choice-remove").wait_for()
+
+
 def lost_in_sunlight(hands, feed):
     feed.state, feed.selection = TrackState.LOST, 1
     hands.wait_text("#banners", "LOST")
@@ -53,7 +60,7 @@ def without_tracker(hands, feed):
 
 @pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
 @pytest.mark.parametrize(
-    "bring", [live, followed, lost_in_sunlight, drawn, refused, help_read, without_tracker]
+    "bring", [live, followed, several, lost_in_sunlight, drawn, refused, help_read, without_tracker]
 )
 def test_axe_core_finds_nothing(serve, feed, open_page, bring, phone):
     hands = open_page(serve(feed, steering=RecordedSteering()).url, phone=phone)

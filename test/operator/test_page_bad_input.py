@@ -120,6 +120,28 @@ def test_a_hidden_tab_takes_no_pictures_and_goes_on_when_it_is_seen(serve, feed,
     hands.see_newer(feed.stamps[-1])
 
 
+def test_a_page_that_is_opened_again_shows_no_old_picture_as_if_it_were_of_now(serve, feed, open_page):
+    url = serve(feed).url
+    hands = open_page(url)
+    feed.rate_hz = 0.01
+    hands.page.goto("about:blank")
+    time.sleep(2.5)
+    hands.page.goto(url)
+    hands.wait_text("#banners", "NO PICTURE")
+    assert hands.page.get_attribute("#view", "data-stamp") == ""
+    assert hands.page.locator("#age").inner_text() == ""
+
+
+def test_a_page_that_is_opened_beside_another_says_that_the_camera_stopped(serve, feed, open_page):
+    url = serve(feed).url
+    first = open_page(url)
+    feed.rate_hz = 0.01
+    first.wait_text("#banners", "CAMERA STOPPED 2 s")
+    second = open_page(url)
+    second.wait_text("#banners", "CAMERA STOPPED")
+    assert second.page.locator("#state").inner_text() == "UNKNOWN"
+
+
 def test_a_selection_that_is_refused_again_leaves_the_page_as_it_was(serve, feed, open_page):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(10, 10, 40, 40), 4
     feed.refuse = "the selection's image is 9.20 s old and only 8.00 s of images are kept"

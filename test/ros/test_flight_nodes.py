@@ -123,6 +123,9 @@ def stops(rig, end, record_property):
     assert not any(rate for at, rate in rig.wire.rates() if at > stood)
     if end not in (gimbal_killed, bridge_terminated):  # said by the controller, not by the bridge's watchdog
         wait(lambda: rig.tracker.rates[-1][1] == 0.0, "the controller's zero")
+    if end in (gimbal_deactivated, gimbal_terminated, gimbal_interrupted):  # what is read last is true
+        wait(lambda: rig.tracker.statuses[-1].phase == GimbalStatus.OFF, "the controller's last word")
+        assert not rig.tracker.statuses[-1].enabled
     if end is target_lost:
         assert "the target is lost" in {status.reason for status in rig.tracker.statuses}
     for process in (rig.gimbal, rig.bridge):

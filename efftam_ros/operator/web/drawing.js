@@ -13,6 +13,8 @@ const DEFAULT_SIZE = { width: 40, height: 40 };
 // The tracker drops old images in its own time; a selection takes a moment to get there.
 const MARGIN_S = 0.3;
 
+const middleOf = ({ width, height }) => ({ x: Math.round(width / 2), y: Math.round(height / 2) });
+
 export class Drawing {
   constructor() {
     this.mode = "live"; // live, frozen, dragging, corner, proposed, placed, asked, sent
@@ -37,6 +39,7 @@ export class Drawing {
     this.byHand = byHand;
     this.frame = frame;
     this.frozenS = nowS;
+    this.cursor ??= middleOf(frame);
     this.mode = "frozen";
   }
 
@@ -149,7 +152,7 @@ export class Drawing {
       const moved = x !== this.cursor.x || y !== this.cursor.y;
       return moved ? this.#finish(boxFromCorners(this.start, this.cursor)) : this.#point(this.start);
     }
-    if (this.mode === "frozen" && this.cursor) {
+    if (this.mode === "frozen") {
       this.start = this.cursor;
       this.mode = "corner";
     }
@@ -168,7 +171,7 @@ export class Drawing {
 
   /** R: a box of the last size around the cursor, for Enter to send. */
   place() {
-    if (!this.isFrozen || this.mode === "sent" || !this.cursor) return;
+    if (!this.isFrozen || this.mode === "sent") return;
     const { width, height } = this.lastSize;
     const box = { x: this.cursor.x - width / 2, y: this.cursor.y - height / 2, width, height };
     this.#forget();
@@ -186,22 +189,20 @@ export class Drawing {
     if (this.mode === "proposed") this.#markAgain();
     this.isKeyed = this.mode === "corner";
     if (this.mode === "placed") this.box = moveBox(this.box, dx, dy, image.width, image.height);
-    const from = this.cursor ?? { x: Math.round(image.width / 2), y: Math.round(image.height / 2) };
+    const from = this.cursor ?? middleOf(image);
     this.cursor = { x: clamp(from.x + dx, 0, image.width), y: clamp(from.y + dy, 0, image.height) };
   }
 
   /** The box as it stands, for the eye; null when there is none. */
   get shownBox() {
     if (this.box) return this.box;
-    if (this.mode === "dragging" && this.corner === null) return boxFromCorners(this.start, this.end);
-    if (this.mode === "corner" && this.cursor) return boxFromCorners(this.start, this.cursor);
-    if (this.mode === "dragging") return boxFromCorners(this.corner, this.end);
-    return null;
+    if (this.mode === "dragging") return boxFromCorners(this.corner ?? this.start, this.end);
+    return this.mode === "corner" ? boxFromCorners(this.start, this.cursor) : null;
   }
 
-  /** The point to mark, null when there is none. */
+  /** The point to mark, null when there is none; a proposed box speaks for itself. */
   get mark() {
-    return this.mode === "corner" || this.mode === "proposed" ? this.start : this.selection?.points?.[0] ?? null;
+    return this.mode === "corner" ? this.start : this.selection?.points?.[0] ?? null;
   }
 
   #finish(drawn) {

@@ -27,7 +27,7 @@ export class Frames extends EventTarget {
     const last = [...this.#tracks.keys()].pop();
     const stamp = BigInt(track.stamp);
     if (last !== undefined && last - stamp > SPAN_NS) this.#tracks.clear();
-    // A selection on an older picture: what was told of later ones was of what had been followed before.
+    // Selected on an older picture: what was told of later ones was of what was followed before.
     for (const [later, told] of this.#tracks) if (later > stamp && selectionOf(told) < selectionOf(track)) this.#tracks.delete(later);
     this.#tracks.set(stamp, track);
     // A Map keeps the order of insertion: the first is the oldest.
@@ -42,14 +42,11 @@ export class Frames extends EventTarget {
     return { ...this.#tracks.get(told), behindS: Number(stamp - told) / 1e9 };
   }
 
-  /** Free what was shown before and is none of `used` (bitmaps): pictures are too large to wait for the garbage
-   * collector, which doesn't see their size. */
+  /** Free what was shown before but for the bitmap `used`: pictures are too large to wait for the garbage collector,
+   * which doesn't see their size. */
   release(used) {
-    this.#past = this.#past.filter((bitmap) => {
-      if (used.includes(bitmap)) return true;
-      bitmap.close();
-      return false;
-    });
+    for (const bitmap of this.#past) if (bitmap !== used) bitmap.close();
+    this.#past = this.#past.filter((bitmap) => bitmap === used);
   }
 
   forget() {
@@ -74,8 +71,8 @@ export class Frames extends EventTarget {
     try {
       const bitmap = await createImageBitmap(new Blob([frame.payload], { type: "image/jpeg" }));
       this.#show(frame, bitmap);
-    } catch (error) {
-      this.dispatchEvent(new CustomEvent("unreadable", { detail: error }));
+    } catch {
+      this.dispatchEvent(new Event("unreadable"));
     } finally {
       this.#decoding = false;
       this.#acknowledge(frame.seq);

@@ -39,8 +39,8 @@ export function bindPointer(canvas, viewport, actions) {
     const at = place(event);
     document.body.classList.remove("keys");
     canvas.focus({ preventScroll: true });
-    // A pointer that the test or the system has let go of already can't be captured; it still draws.
-    try { canvas.setPointerCapture(event.pointerId); } catch { /* drawn without capture */ }
+    // A pointer that was let go of already can't be captured; it still draws.
+    try { canvas.setPointerCapture(event.pointerId); } catch {}
     if (event.pointerType === "touch") down.set(event.pointerId, at);
     if (down.size > 1) {
       if (drawing) actions.abandon();
@@ -106,23 +106,22 @@ function pinch(down, id, at, viewport) {
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 /**
- * `keys`: action by key name, and `arrow(dx, dy)`. Buttons and sliders that have the focus keep their own keys; an open
- * dialog has all but those of `always`, and Escape closes it. The body has the class `keys` while the keyboard is what is used.
+ * `keys`: action by key name, and `arrow(dx, dy)`. A button that has the focus keeps Space and Enter; an open dialog
+ * has all but those of `always`, and Escape closes it. The body has the class `keys` while the keyboard is what is used.
  */
 export function bindKeys(keys, arrow, always = "") {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (document.querySelector("dialog[open]") && !always.includes(event.key.toLowerCase())) return;
     document.body.classList.add("keys");
-    const own = event.target.closest("button, input, [role=slider]");
-    if (own && [" ", "Enter", "Home", "End", ...Object.keys(ARROWS)].includes(event.key)) return;
+    if (event.target.closest("button") && [" ", "Enter"].includes(event.key)) return;
     const step = ARROWS[event.key];
     if (step) {
       const size = event.shiftKey ? 10 : 1;
       arrow(step[0] * size, step[1] * size);
     } else {
       const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-      if (!action || (event.repeat && !",.jl".includes(event.key))) return;
+      if (!action || event.repeat) return;
       action();
     }
     event.preventDefault();

@@ -3,9 +3,9 @@
 import { ServerClock } from "./wire.js";
 
 const PING_MS = 1000;
-/** The server speaks every second; a stopped server or a dead link leaves the socket "open" for minutes. */
-export const SILENT_MS = 2500;
-/** A socket without a word for so long is given up: the system reports a dead one after minutes, if at all. */
+// The server speaks every second; a stopped server or a dead link leaves the socket "open" for minutes.
+const SILENT_MS = 2500;
+// A socket without a word for so long is given up: the system reports a dead one late, if at all.
 const GIVEN_UP_MS = 5000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 4000;
@@ -14,12 +14,12 @@ const CLOSED_OVER = 4000;
 export class Link extends EventTarget {
   clock = new ServerClock();
   heardMs = -Infinity;
-  bytes = 0;
   #socket = null;
   #openedMs = -Infinity;
   #admitted = false;
   #waitMs = FIRST_WAIT_MS;
-  #refused = "";
+  /** Why the server turned this page away; empty while it did not. */
+  refused = "";
   /** What the server said when it ended because there is no more to show; empty until then. */
   over = "";
 
@@ -31,11 +31,6 @@ export class Link extends EventTarget {
       if (performance.now() - Math.max(this.heardMs, this.#openedMs) > GIVEN_UP_MS) this.#lose();
       else this.send({ op: "ping" });
     }, PING_MS);
-  }
-
-  /** Why the server turned this page away; empty while it did not. */
-  get refused() {
-    return this.#refused;
   }
 
   isSilent(nowMs) {
@@ -79,16 +74,15 @@ export class Link extends EventTarget {
   #receive(data) {
     this.heardMs = performance.now();
     if (data instanceof ArrayBuffer) {
-      this.bytes += data.byteLength;
       this.dispatchEvent(new CustomEvent("frame", { detail: data }));
       return;
     }
     const message = JSON.parse(data);
     if (message.op === "pong") this.clock.add(message.t, message.server_ns, performance.now());
-    else if (message.op === "refused") this.#refused = message.message;
+    else if (message.op === "refused") this.refused = message.message;
     else if (message.op === "hello") {
       this.#admitted = true;
-      this.#refused = this.over = "";
+      this.refused = this.over = "";
       this.#waitMs = FIRST_WAIT_MS;
       this.clock = new ServerClock();
       this.send({ op: "ping" });

@@ -11,7 +11,7 @@ import { Link } from "./link.js";
 import { notify, say, showBanners } from "./notices.js";
 import { History, Plots } from "./plots.js";
 import { SteeringPanel } from "./steering.js";
-import { TargetList, areMany, followedOf, steeredOf, targetAt, targetUnder } from "./targets.js";
+import { TargetList, areMany, followedOf, speedOf, steeredOf, targetAt, targetUnder } from "./targets.js";
 import { BEHIND_S, View } from "./view.js";
 import { selectMessage } from "./wire.js";
 
@@ -57,6 +57,7 @@ let keyedMs = -Infinity; // the last key
 let clearMs = -Infinity;
 let commands = 0;
 let isHeld = false; // the tracker was asked to keep the frozen image
+let isSecond = false; // held in place of an image that the tracker did not have
 let stale = true; // something has changed since the last painting
 let menu = null; // {id, mayRemove}: the target that is asked about
 let asked = {}; // of what is drawn: {target, turns, mayReplace, mayAdd, addTurns}, see `choices`
@@ -70,7 +71,7 @@ const bufferS = () => (mayCommand() ? limits.buffer_s : null);
 
 const RECEIVE = {
   hello(message) {
-    // A server that was started anew may count and number from the beginning.
+    // A server that was started anew counts from the beginning.
     hello = message;
     frames.forget();
     steering.forget();
@@ -102,13 +103,15 @@ const RECEIVE = {
       awaited = null;
       goLive();
     }
-    if (message.message && (wasAwaited || !message.ok || message.id)) notify(message.message, !message.ok);
+    if (message.message && (wasAwaited || !message.ok || message.id)) notify(plain(message.message), !message.ok);
   },
   result(message) {
     if (message.outcome === "REFUSED") {
-      notify(message.message, true);
-      // The held image is gone: what is drawn on it could not be sent.
-      if (message.stamp === drawing.frame?.stamp.toString() && drawing.mode !== "sent") goLive();
+      const isGone = message.stamp === drawing.frame?.stamp.toString() && drawing.mode !== "sent";
+      // Some images get lost on their way to the tracker.
+      if (isGone && !isSecond && (isSecond = renew(performance.now()))) return;
+      notify(plain(message.message), true);
+      if (isGone) goLive();
     }
     else if (message.outcome === "CLEARED") notify(message.message || "the target was cleared");
   },
@@ -160,13 +163,14 @@ function showState() {
     if (word !== "UNKNOWN") say(word + (target?.reason ? `: ${target.reason}` : ""));
   }
   const parts = [];
-  if (target && target.state !== "IDLE") {
-    // A reason speaks for itself; the seconds are at the box as well.
-    if (!target.measured && target.age_s !== null && !target.reason) parts.push(`unseen ${target.age_s.toFixed(1)} s`);
-    if (target.presence !== null && !target.reason.includes("presence")) parts.push(`presence ${target.presence.toFixed(2)}`);
+  // A reason speaks for itself; the seconds are at the box as well.
+  if (target && target.state !== "IDLE" && !target.reason) {
+    if (!target.measured && target.age_s !== null) parts.push(`unseen ${target.age_s.toFixed(1)} s`);
+    if (target.presence !== null) parts.push(`presence ${target.presence.toFixed(2)}`);
     if (target.likeness !== null) parts.push(`likeness ${target.likeness.toFixed(2)}`);
     if (target.measured && target.quality !== null) parts.push(`quality ${target.quality.toFixed(2)}`);
-    if (target.velocity_valid && target.velocity?.[0] !== null) parts.push(`${Math.round(Math.hypot(...target.velocity))} px/s`);
+    const speed = speedOf(target);
+    if (speed !== null) parts.push(`${Math.round(speed)} px/s`);
   }
   if (target?.reason) parts.unshift(target.reason);
   if (!target && followedOf(track).length) parts.push("no target is steered by; tap one");
@@ -184,6 +188,9 @@ function showState() {
 }
 
 // What a person does
+
+/** Nobody at a page copies a stamp from an image. */
+const plain = (text) => (/\d\.\d{9}\b/.test(text) ? "the tracker does not have this picture; draw again" : text);
 
 const notSent = () => `${link.over || "no link"}: nothing was sent`;
 
@@ -205,6 +212,7 @@ function freeze(byHand) {
   }
   const ageMs = link.clock.ageMs(frame.stamp, performance.now());
   drawing.freeze({ ...frame, ageS: ageMs === null ? null : ageMs / 1000 }, seconds(), byHand);
+  isSecond = false;
   hold();
   return true;
 }
@@ -334,11 +342,6 @@ function steerBy(id, isAgreed = false) {
   else command({ op: "steer_by", target: id, turns: isAgreed });
 }
 
-function remove({ id }) {
-  menu = null;
-  command({ op: "clear", target: id });
-}
-
 function clear() {
   if (hello) command({ op: "clear", target: 0 });
 }
@@ -364,7 +367,6 @@ function escape() {
 function confirm() {
   if (!mayCommand()) return;
   if (menu) return steerBy(menu.id, true);
-  drawing.cursor ??= { x: Math.round(viewport.image.width / 2), y: Math.round(viewport.image.height / 2) };
   if (!drawing.isFrozen && !freeze(false)) return;
   steering.disarm();
   if (drawing.mode === "asked" && !asked.mayReplace) return;
@@ -375,7 +377,6 @@ function confirm() {
 
 function placeLast() {
   if (!mayCommand()) return;
-  drawing.cursor ??= { x: Math.round(viewport.image.width / 2), y: Math.round(viewport.image.height / 2) };
   if (drawing.isFrozen || freeze(false)) drawing.place();
 }
 
@@ -446,11 +447,15 @@ $("sun").onclick = () => toggle($("sun"), document.body.classList.toggle("sun"))
 $("sound").onclick = () => toggle($("sound"), alarm.toggle());
 $("full").onclick = toggleFull;
 $("help-button").onclick = KEYS["?"];
+$("detail").title = $("numbers").textContent;
 $("help-close").onclick = () => $("help").close();
 $("choice-point").onclick = () => send(drawing.confirmPoint());
 $("choice-send").onclick = confirm;
 $("choice-add").onclick = () => send(drawing.confirm(), "add");
-$("choice-remove").onclick = () => remove(menu);
+$("choice-remove").onclick = () => {
+  command({ op: "clear", target: menu.id });
+  menu = null;
+};
 $("choice-cancel").onclick = () => {
   if (menu) menu = null;
   else goLive();
@@ -511,7 +516,7 @@ function drawingChoice() {
     const text = !byKeys ? "Tap again to take this point, or tap the opposite corner of a box" : drawing.isKeyed ? "Arrows draw the box, Enter sends it" : "Enter again takes this point; arrows draw a box from here";
     return { text, send: null };
   }
-  if (mode === "proposed") return { text: `Follow this? ${byKeys ? "Enter; arrows draw another box from the cross" : "Tap it, or the opposite corner of another box"}`, send: "Follow" };
+  if (mode === "proposed") return { text: `Follow this? ${byKeys ? "Enter; arrows draw another box" : "Tap it, or the opposite corner of another box"}`, send: "Follow" };
   if (mode === "placed") return { text: drawing.isBetweenTaps ? "A box between the two taps?" : "Move the box with the arrows, then send it", send: "Send" };
   if (mode !== "asked") return null;
   const turn = "The gimbal is steered: it will turn to this";
@@ -540,7 +545,9 @@ function showChoice() {
   $("choice").hidden = !choice;
   if (!choice) return;
   const { mode } = drawing, drawn = menu ? null : drawing.shownBox ?? { ...drawing.mark, height: 0 };
-  $("choice").classList.toggle("high", drawn !== null && viewport.toView({ x: 0, y: drawn.y + drawn.height / 2 }).y > viewport.view.height / 2);
+  // Where there is more room: above the drawing and its label, or below.
+  const above = drawn && viewport.toView(drawn).y - 80, below = drawn && viewport.view.height - viewport.toView({ x: 0, y: drawn.y + drawn.height }).y;
+  $("choice").classList.toggle("high", above > below);
   if ($("choice-text").textContent !== choice.text) say($("choice-text").textContent = choice.text);
   $("choice-point").hidden = menu !== null || (!["corner", "proposed"].includes(mode) && !drawing.isBetweenTaps);
   $("choice-send").hidden = choice.send === null;
@@ -549,11 +556,10 @@ function showChoice() {
   $("choice-remove").hidden = !choice.remove;
 }
 
-/** Who draws by keys gets a newer picture instead of losing what is drawn; false where there is none. */
+/** Hold a newer picture and keep what is drawn; false where there is none. */
 function renew(nowMs) {
   const { shown } = frames;
-  const isByKeys = document.body.classList.contains("keys") && nowMs - keyedMs < KEYED_MS;
-  if (!isByKeys || shown.stamp === drawing.frame.stamp || pictureS(nowMs) > bufferS() / 2) return false;
+  if (shown.stamp === drawing.frame.stamp || pictureS(nowMs) > bufferS() / 2) return false;
   drawing.renew({ ...shown, ageS: pictureS(nowMs) }, seconds());
   hold();
   if (drawing.wants(shown.stamp)) askForProposal();
@@ -563,7 +569,8 @@ function renew(nowMs) {
 
 function expire(nowMs) {
   const left = drawing.secondsLeft(bufferS(), seconds());
-  if (left !== null && left <= 0 && drawing.mode !== "sent" && !renew(nowMs)) {
+  const isByKeys = document.body.classList.contains("keys") && nowMs - keyedMs < KEYED_MS;
+  if (left !== null && left <= 0 && drawing.mode !== "sent" && !(isByKeys && renew(nowMs))) {
     notify(`this picture is older than the ${bufferS()} s that the tracker keeps; draw on the live one`, true);
     goLive();
   }
@@ -605,7 +612,7 @@ function paint() {
   view.canvas.dataset.stamp = frame ? frame.stamp.toString() : "";
   view.canvas.dataset.mode = drawing.mode;
   view.canvas.dataset.zoom = viewport.zoom.toFixed(2);
-  frames.release([frame?.bitmap]);
+  frames.release(frame?.bitmap);
 }
 
 function paintSlowly() {

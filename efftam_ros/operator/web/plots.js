@@ -1,7 +1,7 @@
 // Speed, presence, quality and latency over time, above a ribbon of states.
 
 import { STATES } from "./palette.js";
-import { steeredOf } from "./targets.js";
+import { speedOf, steeredOf } from "./targets.js";
 
 const SPAN_S = 60;
 const MOST_POINTS = 3600;
@@ -25,13 +25,12 @@ export class History {
   add(track) {
     const target = steeredOf(track);
     const t = Number(BigInt(track.stamp) / 1000000n) / 1000;
-    // A bag that starts again, or what follows from a selection on an older picture, takes the place of what was.
+    // A bag starts again, or it was selected on an older picture.
     if (t <= this.points.at(-1)?.t) this.points = this.points.filter((point) => point.t < t);
-    const velocity = target?.velocity_valid ? target.velocity : null;
     this.points.push({
       t,
       state: target?.state ?? "IDLE",
-      speed: velocity && velocity[0] !== null && velocity[1] !== null ? Math.hypot(...velocity) : null,
+      speed: target ? speedOf(target) : null,
       presence: target?.presence ?? null,
       quality: target?.quality ?? null,
       latency: track.latency_ms,
@@ -91,7 +90,7 @@ export class Plots {
     row.keys.forEach((key, i) => {
       const y = top + height * (row.keys.length === 1 ? 0.3 : 0.22 + 0.56 * i);
       this.#text(titles[i], 4, y, this.ink);
-      if (row.keys.length > 1) this.#sample(4, y + 9, DASHES[i]);
+      if (row.keys.length > 1) this.#sample(4, y + 9, i);
       this.#text(shownValue(this.now[key], row), LEFT_PX - 6, row.keys.length === 1 ? top + height * 0.7 : y, this.ink, "right");
     });
     this.#text(row.range[1] === null ? `${largest}` : "", LEFT_PX + 4, top + 8, this.ink);
@@ -105,10 +104,7 @@ export class Plots {
 
   #curve(points, key, top, height, largest, dash) {
     const { context } = this;
-    context.strokeStyle = this.ink;
-    context.lineWidth = dash ? 1.2 : 1.8;
-    context.setLineDash(DASHES[dash % 2]);
-    context.beginPath();
+    this.#pen(dash);
     let pen = false;
     for (const point of points) {
       const value = point[key];
@@ -179,12 +175,17 @@ export class Plots {
     context.restore();
   }
 
-  #sample(x, y, dash) {
+  #pen(row) {
     const { context } = this;
     context.strokeStyle = this.ink;
-    context.lineWidth = dash.length ? 1.2 : 1.8;
-    context.setLineDash(dash);
+    context.lineWidth = row ? 1.2 : 1.8;
+    context.setLineDash(DASHES[row]);
     context.beginPath();
+  }
+
+  #sample(x, y, row) {
+    const { context } = this;
+    this.#pen(row);
     context.moveTo(x, y);
     context.lineTo(x + 24, y);
     context.stroke();

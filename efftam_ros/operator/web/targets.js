@@ -14,6 +14,9 @@ export const followedOf = (track) => track?.targets.filter(({ state }) => state 
 /** Whether targets must be told apart: there are several, or one that is not steered by. */
 export const areMany = (targets) => targets.length > 1 || targets.some(({ steered }) => !steered);
 
+/** A target's speed, px/s; null where it is unknown. */
+export const speedOf = ({ velocity_valid, velocity }) => (velocity_valid && velocity.every((v) => v !== null) ? Math.hypot(...velocity) : null);
+
 /** A target's box, or that last seen, as {x, y, width, height}; null where it has none. */
 export function boxOf({ box, last }) {
   const [x, y, width, height] = box ?? last ?? [];

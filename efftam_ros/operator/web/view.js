@@ -1,7 +1,7 @@
 // One canvas: the picture, the targets on it by word, line and colour, what is being drawn, lens and countdown.
 
 import { STATES, EDGE } from "./palette.js";
-import { areMany, boxOf, colourOf, followedOf } from "./targets.js";
+import { areMany, boxOf, colourOf, followedOf, speedOf } from "./targets.js";
 import { LENS_RADIUS_PX, lensPlace, lensZoom } from "./geometry.js";
 
 const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
@@ -131,7 +131,7 @@ export class View {
   }
 
   #arrow(box, target, colour) {
-    if (!target.velocity_valid || target.velocity?.[0] == null || target.velocity[1] == null) return;
+    if (speedOf(target) === null) return;
     const from = this.toView({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
     const dx = target.velocity[0] * ARROW_S * this.viewport.scale, dy = target.velocity[1] * ARROW_S * this.viewport.scale;
     const length = Math.hypot(dx, dy);
@@ -197,7 +197,7 @@ export class View {
     context.arc(place.x, place.y, LENS_RADIUS_PX, 0, 2 * Math.PI);
     context.clip();
     context.fillStyle = "#000";
-    context.fillRect(place.x - LENS_RADIUS_PX, place.y - LENS_RADIUS_PX, 2 * LENS_RADIUS_PX, 2 * LENS_RADIUS_PX);
+    context.fill();
     context.translate(place.x, place.y);
     context.scale(zoom, zoom);
     context.translate(-at.x, -at.y);

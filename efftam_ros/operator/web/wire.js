@@ -62,9 +62,4 @@ export class ServerClock {
     const age = this.at(pageMs) - toMs(stamp);
     return age > -200 && age < 3_600_000 ? Math.max(0, age) : null;
   }
-
-  /** The shortest way there and back, ms; null while unknown. */
-  get roundTripMs() {
-    return Number.isFinite(this.#best.wayMs) ? this.#best.wayMs : null;
-  }
 }

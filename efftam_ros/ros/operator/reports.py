@@ -87,9 +87,6 @@ def motion_report(message: Any) -> MotionReport:
         target_id=message.target_id,
         valid=message.valid,
         velocity=(message.velocity_x, message.velocity_y),
-        predicted=_box(
-            message.predicted_x, message.predicted_y, message.predicted_width, message.predicted_height
-        ),
     )
 
 

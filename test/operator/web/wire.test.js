@@ -61,14 +61,12 @@ test("the answer with the shortest way is believed", () => {
   const clock = new ServerClock();
   clock.add(0, ns(1e12 + 10), 20);
   clock.add(1000, ns(1e12 + 1000 + 390), 1400); // 390 ms there, 10 back
-  assert.equal(clock.roundTripMs, 20);
   assert.ok(Math.abs(clock.at(2000) - (1e12 + 2000)) < 0.01);
 });
 
 test("an unknown age is unknown, never a false number", () => {
   const clock = new ServerClock();
   assert.equal(clock.ageMs(5n, 100), null);
-  assert.equal(clock.roundTripMs, null);
   clock.add(0, ns(1e12), 2);
   assert.equal(clock.ageMs(5_000_000_000n, 100), null); // simulated time
   assert.equal(clock.ageMs(BigInt(ns(1e12 + 60_000)), 100), null); // from the future
