@@ -245,6 +245,7 @@ class Camera:
         clock = _ArrivalClock()
         began_ns: int | None = None
         backlog = None if container.duration else _Backlog()
+        has_begun = False
         for packet in container.demux(stream):
             arrived_ns = time.monotonic_ns()
             self.damaged += packet.is_corrupt
@@ -253,6 +254,9 @@ class Camera:
             except av.error.InvalidDataError:
                 self.damaged += 1
                 continue
+            # Of H.265 each packet gives an image; what can't be decoded, or needs what was lost, gives none.
+            self.damaged += has_begun and not decoded and context.name == "hevc" and packet.size > 0
+            has_begun = has_begun or bool(decoded)
             for frame in decoded:
                 base = frame.time_base or stream.time_base
                 own_ns = None if frame.pts is None or base is None else round(frame.pts * base * NS)

@@ -80,6 +80,18 @@ def test_lost_packets_are_counted_and_the_stream_goes_on():
     assert all(frame.size == (640, 480) for frame in frames)
 
 
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+def test_packets_that_can_not_be_decoded_are_counted_and_the_stream_goes_on(codec):
+    port = free_port()
+    with sender(port, codec, damaged=20), closing(patient(udp(port))) as camera:
+        images = camera.frames()
+        next(images)
+        before = camera.damaged
+        wait_for(lambda: camera.damaged > before, "a packet that can't be decoded")
+        index = camera._newest[0]
+        assert next(f.index for f in images if f.index > index + 10) > index
+
+
 def test_after_a_pause_and_a_restart_with_another_size_the_images_come_again():
     port = free_port()
     with closing(patient(udp(port), timeout=0.5)) as camera:

@@ -97,6 +97,19 @@ def test_a_stream_that_loses_packets_is_told(heard, processes):
         peer.wait(lambda: len(images) > 10, "images all the same")
 
 
+def test_images_that_can_not_be_decoded_are_told_in_one_line_and_the_others_come(heard, processes):
+    peer, images, _ = heard
+    port = free_port()
+    process = processes(command(peer.namespace, f"stream:=udp://127.0.0.1:{port}", "diagnostics_period:=0.2"))
+    with sender(port, damaged=20):
+        peer.wait(lambda: said(peer, "come damaged: images are torn", DiagnosticStatus.WARN), "the damage")
+        count = len(images)
+        peer.wait(lambda: len(images) > count + 30, "images of after it")
+    (line,) = [line for line in process.output.splitlines() if "come damaged" in line]
+    assert "lower the camera's bit rate" in line
+    assert "Traceback" not in process.output
+
+
 def test_the_latency_is_taken_off_the_stamps(heard, processes):
     peer, images, _ = heard
     port = free_port()

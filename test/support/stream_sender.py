@@ -1,4 +1,5 @@
-"""Sends MPEG-TS over UDP as a drone's camera does: PORT CODEC WIDTHxHEIGHT. Image i is grey, 10 + i % 200."""
+"""Sends MPEG-TS over UDP as a drone's camera does: PORT CODEC WIDTHxHEIGHT [DAMAGED]. Image i is grey,
+10 + i % 200; instead of each DAMAGED-th comes what no decoder can read."""
 
 import sys
 import time
@@ -7,9 +8,11 @@ import av
 import numpy as np
 
 FPS = 30
+# Of a picture, after which nothing is as it must be.
+START = {"libx264": b"\0\0\0\1\x09\xf0\0\0\0\1\x65", "libx265": b"\0\0\0\1\x46\1\x50\0\0\0\1\x26\1"}
 
 if __name__ == "__main__":
-    port, codec, size = sys.argv[1:]
+    port, codec, size, damaged = [*sys.argv[1:], "0"][:4]
     width, height = map(int, size.split("x"))
     out = av.open(
         f"udp://127.0.0.1:{port}?pkt_size=1316",
@@ -30,6 +33,10 @@ if __name__ == "__main__":
         frame = av.VideoFrame.from_ndarray(noise + np.uint8(10 + i % 200), format="bgr24")
         frame.pts = i
         for packet in stream.encode(frame):
+            if i and int(damaged) and i % int(damaged) == 0:
+                times = packet.pts, packet.dts, packet.time_base, packet.stream
+                packet = av.Packet(START[codec] + bytes(range(1, 251)))
+                packet.pts, packet.dts, packet.time_base, packet.stream = times
             out.mux(packet)
         i += 1
         time.sleep(1 / FPS)

@@ -26,9 +26,10 @@ def running(*command: object):
         process.wait()
 
 
-def sender(port: int, codec: str = "libx264", size: str = "320x240"):
-    """MPEG-TS over UDP to this port; image i has the grey 10 + i % 200."""
-    return running(sys.executable, HERE / "stream_sender.py", port, codec, size)
+def sender(port: int, codec: str = "libx264", size: str = "320x240", damaged: int = 0):
+    """MPEG-TS over UDP to this port; image i has the grey 10 + i % 200. ``damaged``: each so many-th can't be
+    decoded."""
+    return running(sys.executable, HERE / "stream_sender.py", port, codec, size, damaged)
 
 
 def rtsp_server(port: int, size: str = "320x240", *login: str):

@@ -118,12 +118,16 @@ def test_all_channels_of_a_topic_are_read_from_a_lone_mcap(tmp_path: Path) -> No
     assert stamps(read_messages(tmp_path / "out", "/bbox")) == [stamp(i) for i in range(6)]
 
 
-def test_16_bit_images_are_followed_and_a_range_that_hides_the_target_is_told(tmp_path: Path, capsys):
+@pytest.mark.parametrize("kind", ["raw", "png"])
+def test_16_bit_images_are_followed_and_a_range_that_hides_the_target_is_told(
+    tmp_path: Path, kind: str, capsys
+):
     images = camera(6)
     for i, picture in enumerate(pictures(6)):
         wide = (7500 + cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY) * (600 / 255)).round().astype("<u2")
         fields = {"encoding": "mono16", "step": 320, "data": wide.view(np.uint8).reshape(-1)}
-        images[i] = ("/image", recorded(i), image(picture, stamp(i), **fields))
+        made = image(picture, stamp(i), **fields) if kind == "raw" else compressed(wide, stamp(i))
+        images[i] = ("/image", recorded(i), made)
     bag = write_bag(tmp_path / "in", images)
     box = ("--box", "40,30,24,24")
     assert replay(bag, *box, "--out", tmp_path / "auto") == 0
