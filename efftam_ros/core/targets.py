@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import Future, wait
+from concurrent.futures.thread import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
@@ -10,7 +12,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.identity import Others, Rival
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import MISSED, CameraMotion, Frame, Image, Prompt, Track, TrackState
+from efftam_ros.core.types import MISSED, CameraMotion, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import AppearanceSource, CameraMotionSource, Pipeline, PointSource
@@ -86,6 +88,11 @@ class TargetSet:
             for index in reversed(range(pipeline.lanes))
         ]
         self._lanes = {tracker: lane for lane, tracker in enumerate(reversed(self._free))}
+        # Several threads where lanes work side by side, started when there are targets for them.
+        self._pool = (
+            ThreadPoolExecutor(pipeline.side_by_side, "target") if pipeline.side_by_side > 1 else None
+        )
+        self._looking: dict[int, Future[None]] = {}  # at an image, before their turn
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
         self.steered: int | None = None
@@ -132,6 +139,7 @@ class TargetSet:
         tracker.clear()
         self._free.append(self._targets.pop(target_id))
         self._stepped.pop(target_id, None)
+        self._looking.pop(target_id, None)
         if self.steered == target_id:
             self.steered = None
 
@@ -162,7 +170,8 @@ class TargetSet:
         only: Collection[int] | None = None,
     ) -> Generator[Step]:
         """Process one image: yields each target's answer right after its computation, the steered one's
-        first, then in order of id; without a target one of id 0 that is IDLE.
+        first, then in order of id; without a target one of id 0 that is IDLE. The targets after the first are
+        computed side by side where the pipeline can, with the results of one after the other.
 
         What is only needed later (`Tracker.commit`) is computed when the iterator goes on, and a target's
         mask can be read until then.
@@ -185,26 +194,35 @@ class TargetSet:
             yield Step(0, self._free[-1].step(frame), self._free[-1])
         turn = self._turn(prompts, limit, only)
         windows = self._shares(turn)
-        for target_id in turn:
-            tracker = self._targets.get(target_id)
-            prompt, refine = prompts.get(target_id, (None, False))
-            self.in_work = target_id
-            try:
-                tracker = tracker or self._added(target_id)
-                tracker.others = self._others(target_id, frame.stamp_ns, windows.get(target_id))
-                track = tracker.step(frame, prompt, refine)
-            except InputError as error:
-                refusal = refusal or error
-                if tracker is not None and tracker.state is TrackState.IDLE:
-                    self.remove(target_id)
-                continue
-            self._stepped[target_id] = self._images
-            if self.steered is None and prompt is not None:
-                self.steered = target_id
-            try:
-                yield Step(target_id, track, tracker)
-            finally:
-                tracker.commit()
+        predicted: dict[int, Motion | None] = {}
+        try:
+            for target_id in turn:
+                if target_id in turn[1:2] and not prompts:
+                    predicted = self._look(frame, turn[1:])
+                tracker = self._targets.get(target_id)
+                prompt, refine = prompts.get(target_id, (None, False))
+                self.in_work = target_id
+                try:
+                    tracker = tracker or self._added(target_id)
+                    if target_id in self._looking:
+                        self._looking.pop(target_id).result()
+                    tracker.others = self._others(target_id, frame.stamp_ns, windows, predicted)
+                    track = tracker.step(frame, prompt, refine)
+                except InputError as error:
+                    refusal = refusal or error
+                    if tracker is not None and tracker.state is TrackState.IDLE:
+                        self.remove(target_id)
+                    continue
+                predicted.pop(target_id, None)
+                self._stepped[target_id] = self._images
+                if self.steered is None and prompt is not None:
+                    self.steered = target_id
+                try:
+                    yield Step(target_id, track, tracker)
+                finally:
+                    tracker.commit()
+        finally:
+            wait(self._looking.values())
         if refusal is not None:
             raise refusal
 
@@ -213,14 +231,34 @@ class TargetSet:
         self._targets[target_id] = self._free.pop()
         return self._targets[target_id]
 
-    def _others(self, target_id: int, stamp_ns: int, search_windows: int | None) -> Others:
-        """Where the other targets are in this image: seen, or predicted."""
+    def _look(self, frame: Frame, turn: Sequence[int]) -> dict[int, Motion | None]:
+        """Have targets look at an image side by side, before their turn, where that is worth it; returns
+        where each was expected before."""
+        if self._pool is None or len(turn) < 2:
+            return {}
+        predicted = {one: self._targets[one].predict(frame.stamp_ns) for one in turn}
+        for one in turn:
+            if one not in self._looking:
+                self._looking[one] = self._pool.submit(self._targets[one].look, frame)
+        return predicted
+
+    def _others(
+        self,
+        target_id: int,
+        stamp_ns: int,
+        windows: Mapping[int, int],
+        predicted: Mapping[int, Motion | None],
+    ) -> Others:
+        """Where the other targets are in this image: seen, or ``predicted``. ``windows``: that missed targets
+        may search."""
         rivals = []
         for other, tracker in self._targets.items():
-            motion = None if other == target_id else tracker.predict(stamp_ns)
+            if other == target_id:
+                continue
+            motion = predicted[other] if other in predicted else tracker.predict(stamp_ns)
             if motion is not None:
                 rivals.append(Rival(other, motion.box, self._lanes[tracker], tracker.templates))
-        return Others(rivals, search_windows, [rival.box for rival in rivals])
+        return Others(rivals, windows.get(target_id), [rival.box for rival in rivals])
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
         """The windows that each missed target may search in this image: those that the followed ones leave,
