@@ -327,14 +327,11 @@ function steerBy(id, isAgreed = false) {
 
 function remove({ id }) {
   menu = null;
-  const target = followedOf(told()).find((one) => one.id === id);
-  // To the tracker 0 is the target that is steered by.
-  if (id === STEERED && !target?.steered) notify("target 0 can only be removed while it is steered by", true);
-  else command({ op: "clear", target: id });
+  command({ op: "clear", target: id });
 }
 
 function clear() {
-  if (hello) command({ op: "clear", target: 0 });
+  if (hello) command({ op: "clear", target: steeredOf(told())?.id ?? STEERED });
 }
 
 function escape() {
