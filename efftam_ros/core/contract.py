@@ -154,6 +154,10 @@ class CameraMotionSource(Protocol):
         """The motion from a kept image to that of the last call of `estimate`, over any time between."""
         ...
 
+    def another(self) -> CameraMotionSource:
+        """A source of the same camera for another sequence of its images."""
+        ...
+
     def reset(self) -> None:
         """Forget the previous image; the next one starts a new sequence."""
         ...
@@ -161,6 +165,8 @@ class CameraMotionSource(Protocol):
 
 class GuidedSource(CameraMotionSource, Protocol):
     """A `CameraMotionSource` that accepts an initial guess."""
+
+    def another(self) -> GuidedSource: ...
 
     def estimate(
         self, image: Image, stamp_ns: int, targets: Sequence[Box], guess: Matrix | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, wait
 from concurrent.futures.thread import ThreadPoolExecutor
@@ -281,13 +282,15 @@ class TargetSet:
 
 
 class SharedCameraMotion:
-    """A source that is asked once per image, for several targets (`of_target`)."""
+    """A source that is asked once per image, for several targets (`of_target`). ``stamp_ns``: of the last
+    image, None before the first."""
 
     def __init__(self, source: CameraMotionSource, targets: Sized) -> None:
         """``targets``: those that there are."""
         self.source, self._targets = source, targets
-        self._stamp_ns: int | None = None  # of the last image
+        self.stamp_ns: int | None = None
         self._users: list[_TargetCameraMotion] = []
+        self._lock = threading.Lock()
 
     def of_target(self) -> CameraMotionSource:
         self._users.append(_TargetCameraMotion(self))
@@ -295,26 +298,35 @@ class SharedCameraMotion:
 
     def advance(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> None:
         """Give all users the motion to this image, unless they have it."""
-        if stamp_ns != self._stamp_ns:
-            self._stamp_ns = stamp_ns
-            motion = self.source.estimate(image, stamp_ns, targets)
-            for user in self._users:
-                user.add(motion)
+        with self._lock:
+            if stamp_ns != self.stamp_ns:
+                self.stamp_ns = stamp_ns
+                motion = self.source.estimate(image, stamp_ns, targets)
+                for user in self._users:
+                    user.add(motion)
 
     def restart(self) -> None:
         """A new target: what was estimated before is of no use, unless to others."""
         if len(self._targets) <= 1:
-            self._stamp_ns = None
+            self.stamp_ns = None
             self.source.reset()
 
 
 class _TargetCameraMotion:
-    """The `CameraMotionSource` of one target, which may not have its turn in every image."""
+    """The `CameraMotionSource` of one target, which may not have its turn in every image. After a selection
+    on an image before the others' last one it goes through its own images, until it is level with them."""
 
     def __init__(self, shared: SharedCameraMotion) -> None:
         self._shared = shared
-        self.keep, self.since = shared.source.keep, shared.source.since
+        self._ask(None)
+        self._is_new = False  # no image came since `reset`
+
+    def _ask(self, own: CameraMotionSource | None) -> None:
+        """``own``: the source for images of its own, None for those of all."""
+        self._own = own
         self._since: CameraMotion | None = None  # the last call of `estimate`
+        source = own or self._shared.source
+        self.keep, self.since = source.keep, source.since
 
     def add(self, motion: CameraMotion) -> None:
         before = self._since
@@ -325,10 +337,25 @@ class _TargetCameraMotion:
         self._since = motion
 
     def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
-        self._shared.advance(image, stamp_ns, targets)
-        motion, self._since = self._since, None
+        others_ns = self._shared.stamp_ns
+        is_behind = others_ns is not None and stamp_ns < others_ns
+        if self._is_new and is_behind:
+            self._ask(self._shared.source.another())
+        self._is_new = False
+        if self._own is not None:
+            motion: CameraMotion | None = self._own.estimate(image, stamp_ns, targets)
+            if not is_behind:
+                self._shared.advance(image, stamp_ns, targets)
+                self._ask(None)
+        else:
+            self._shared.advance(image, stamp_ns, targets)
+            motion, self._since = self._since, None
         return motion or CameraMotion(None, "no previous image")
+
+    def another(self) -> CameraMotionSource:
+        return self._shared.source.another()
 
     def reset(self) -> None:
         self._shared.restart()
-        self._since = None
+        self._ask(None)
+        self._is_new = True

@@ -333,12 +333,17 @@ def test_a_single_target_has_all_windows():
 
 
 class Camera:
-    """Shifts by 3 px to the right in every image; counts what it is asked."""
+    """Shifts by 3 px to the right in every image; counts what it is asked, and keeps those made by it."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.excluded: list[int] = []
         self.resets = 0
+        self.made: list[Camera] = []
+
+    def another(self) -> Camera:
+        self.made.append(Camera())
+        return self.made[-1]
 
     def estimate(self, image, stamp_ns, targets) -> CameraMotion:
         self.asked.append(stamp_ns)
@@ -373,6 +378,32 @@ def test_a_target_that_had_no_turn_is_told_the_motion_since_its_last_one():
         for step in scene.step(limit=2):
             shifts[step.target_id] = step.track.camera.matrix[0, 2]
     assert shifts == {0: 3.0, 1: 9.0, 2: 9.0, 3: 9.0}
+
+
+def test_a_target_that_catches_up_has_the_motion_of_its_own_images_and_the_others_theirs():
+    camera = Camera()
+    scene = scene_of(2, camera=camera)
+    for _ in range(8):
+        scene.step()
+    list(scene.targets.step(frame(3), {2: (Prompt(box=place(2)), False)}, only=[2]))
+    kept, own = [], []
+    for late, live in ((5, 11), (8, 12), (10, 13)):
+        for index, only in ((late, [2]), (live, [0, 1])):
+            for step in scene.targets.step(frame(index), only=only):
+                own.append((step.target_id, step.track.camera.matrix[0, 2]))
+                kept.append((step.target_id, step.tracker._search.last_seen.image))
+    assert own == [(2, 3.0), (0, 3.0), (1, 3.0)] * 3
+    (its,) = camera.made
+    assert its.asked == [frame(index).stamp_ns for index in (3, 5, 8, 10)]
+    assert camera.asked == [frame(index).stamp_ns for index in (*range(10), 11, 12, 13)]
+    # The place to recognise is that of its own image.
+    assert kept[::3] == [(2, 2), (2, 3), (2, 4)]
+    # Level again: one estimate for all.
+    for index in (14, 15):
+        shifts = {step.target_id: step.track.camera.matrix[0, 2] for step in scene.targets.step(frame(index))}
+        assert shifts == {0: 3.0, 1: 3.0, 2: 3.0}
+    assert its.asked[-1] == frame(14).stamp_ns
+    assert camera.asked[-2:] == [frame(14).stamp_ns, frame(15).stamp_ns]
 
 
 def test_a_new_target_starts_the_camera_s_motion_anew_only_where_it_is_alone():
