@@ -33,8 +33,8 @@ class Pipeline(Protocol):
         mask(choice)            # only if a mask is needed
 
     Between frames, `search` evaluates several windows of one image. Tensors (features, maps, pointers,
-    logits) stay inside the pipeline. Not thread-safe, except for `prefetch`. Calls out of order raise
-    RuntimeError, slots that do not exist IndexError.
+    logits) stay inside the pipeline. Not thread-safe, except for `prefetch` and `side_by_side`. Calls out of
+    order raise RuntimeError, slots that do not exist IndexError.
     """
 
     @property
@@ -48,10 +48,16 @@ class Pipeline(Protocol):
     def lane(self, index: int) -> Pipeline:
         """One of them as a pipeline, with slots and templates of its own; the pipeline itself is lane 0.
 
-        The network works for one lane at a time: a frame ends where another lane encodes or searches, and
-        what belongs to it raises RuntimeError then. Of an image that several lanes encode in the same view
-        the features are computed once. Raises IndexError.
+        A frame ends where another lane encodes or searches, and what belongs to it raises RuntimeError then,
+        unless lanes work side by side. Of an image that several lanes encode in the same view the features
+        are computed once. Raises IndexError.
         """
+        ...
+
+    @property
+    def side_by_side(self) -> int:
+        """How many lanes may work at once, in a thread each, with the results of one after the other; 1: the
+        pipeline is for one thread at a time."""
         ...
 
     @property
@@ -148,6 +154,10 @@ class CameraMotionSource(Protocol):
         """The motion from a kept image to that of the last call of `estimate`, over any time between."""
         ...
 
+    def another(self) -> CameraMotionSource:
+        """A source of the same camera for another sequence of its images."""
+        ...
+
     def reset(self) -> None:
         """Forget the previous image; the next one starts a new sequence."""
         ...
@@ -155,6 +165,8 @@ class CameraMotionSource(Protocol):
 
 class GuidedSource(CameraMotionSource, Protocol):
     """A `CameraMotionSource` that accepts an initial guess."""
+
+    def another(self) -> GuidedSource: ...
 
     def estimate(
         self, image: Image, stamp_ns: int, targets: Sequence[Box], guess: Matrix | None = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import Future, wait
+from concurrent.futures.thread import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
@@ -10,7 +13,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.identity import Others, Rival
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import MISSED, CameraMotion, Frame, Image, Prompt, Track, TrackState
+from efftam_ros.core.types import MISSED, CameraMotion, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import AppearanceSource, CameraMotionSource, Pipeline, PointSource
@@ -86,6 +89,11 @@ class TargetSet:
             for index in reversed(range(pipeline.lanes))
         ]
         self._lanes = {tracker: lane for lane, tracker in enumerate(reversed(self._free))}
+        # Several threads where lanes work side by side, started when there are targets for them.
+        self._pool = (
+            ThreadPoolExecutor(pipeline.side_by_side, "target") if pipeline.side_by_side > 1 else None
+        )
+        self._looking: dict[int, Future[None]] = {}  # at an image, before their turn
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
         self.steered: int | None = None
@@ -132,6 +140,7 @@ class TargetSet:
         tracker.clear()
         self._free.append(self._targets.pop(target_id))
         self._stepped.pop(target_id, None)
+        self._looking.pop(target_id, None)
         if self.steered == target_id:
             self.steered = None
 
@@ -162,7 +171,8 @@ class TargetSet:
         only: Collection[int] | None = None,
     ) -> Generator[Step]:
         """Process one image: yields each target's answer right after its computation, the steered one's
-        first, then in order of id; without a target one of id 0 that is IDLE.
+        first, then in order of id; without a target one of id 0 that is IDLE. The targets after the first are
+        computed side by side where the pipeline can, with the results of one after the other.
 
         What is only needed later (`Tracker.commit`) is computed when the iterator goes on, and a target's
         mask can be read until then.
@@ -185,26 +195,35 @@ class TargetSet:
             yield Step(0, self._free[-1].step(frame), self._free[-1])
         turn = self._turn(prompts, limit, only)
         windows = self._shares(turn)
-        for target_id in turn:
-            tracker = self._targets.get(target_id)
-            prompt, refine = prompts.get(target_id, (None, False))
-            self.in_work = target_id
-            try:
-                tracker = tracker or self._added(target_id)
-                tracker.others = self._others(target_id, frame.stamp_ns, windows.get(target_id))
-                track = tracker.step(frame, prompt, refine)
-            except InputError as error:
-                refusal = refusal or error
-                if tracker is not None and tracker.state is TrackState.IDLE:
-                    self.remove(target_id)
-                continue
-            self._stepped[target_id] = self._images
-            if self.steered is None and prompt is not None:
-                self.steered = target_id
-            try:
-                yield Step(target_id, track, tracker)
-            finally:
-                tracker.commit()
+        predicted: dict[int, Motion | None] = {}
+        try:
+            for target_id in turn:
+                if target_id in turn[1:2] and not prompts:
+                    predicted = self._look(frame, turn[1:])
+                tracker = self._targets.get(target_id)
+                prompt, refine = prompts.get(target_id, (None, False))
+                self.in_work = target_id
+                try:
+                    tracker = tracker or self._added(target_id)
+                    if target_id in self._looking:
+                        self._looking.pop(target_id).result()
+                    tracker.others = self._others(target_id, frame.stamp_ns, windows, predicted)
+                    track = tracker.step(frame, prompt, refine)
+                except InputError as error:
+                    refusal = refusal or error
+                    if tracker is not None and tracker.state is TrackState.IDLE:
+                        self.remove(target_id)
+                    continue
+                predicted.pop(target_id, None)
+                self._stepped[target_id] = self._images
+                if self.steered is None and prompt is not None:
+                    self.steered = target_id
+                try:
+                    yield Step(target_id, track, tracker)
+                finally:
+                    tracker.commit()
+        finally:
+            wait(self._looking.values())
         if refusal is not None:
             raise refusal
 
@@ -213,14 +232,34 @@ class TargetSet:
         self._targets[target_id] = self._free.pop()
         return self._targets[target_id]
 
-    def _others(self, target_id: int, stamp_ns: int, search_windows: int | None) -> Others:
-        """Where the other targets are in this image: seen, or predicted."""
+    def _look(self, frame: Frame, turn: Sequence[int]) -> dict[int, Motion | None]:
+        """Have targets look at an image side by side, before their turn, where that is worth it; returns
+        where each was expected before."""
+        if self._pool is None or len(turn) < 2:
+            return {}
+        predicted = {one: self._targets[one].predict(frame.stamp_ns) for one in turn}
+        for one in turn:
+            if one not in self._looking:
+                self._looking[one] = self._pool.submit(self._targets[one].look, frame)
+        return predicted
+
+    def _others(
+        self,
+        target_id: int,
+        stamp_ns: int,
+        windows: Mapping[int, int],
+        predicted: Mapping[int, Motion | None],
+    ) -> Others:
+        """Where the other targets are in this image: seen, or ``predicted``. ``windows``: that missed targets
+        may search."""
         rivals = []
         for other, tracker in self._targets.items():
-            motion = None if other == target_id else tracker.predict(stamp_ns)
+            if other == target_id:
+                continue
+            motion = predicted[other] if other in predicted else tracker.predict(stamp_ns)
             if motion is not None:
                 rivals.append(Rival(other, motion.box, self._lanes[tracker], tracker.templates))
-        return Others(rivals, search_windows, [rival.box for rival in rivals])
+        return Others(rivals, windows.get(target_id), [rival.box for rival in rivals])
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
         """The windows that each missed target may search in this image: those that the followed ones leave,
@@ -243,13 +282,15 @@ class TargetSet:
 
 
 class SharedCameraMotion:
-    """A source that is asked once per image, for several targets (`of_target`)."""
+    """A source that is asked once per image, for several targets (`of_target`). ``stamp_ns``: of the last
+    image, None before the first."""
 
     def __init__(self, source: CameraMotionSource, targets: Sized) -> None:
         """``targets``: those that there are."""
         self.source, self._targets = source, targets
-        self._stamp_ns: int | None = None  # of the last image
+        self.stamp_ns: int | None = None
         self._users: list[_TargetCameraMotion] = []
+        self._lock = threading.Lock()
 
     def of_target(self) -> CameraMotionSource:
         self._users.append(_TargetCameraMotion(self))
@@ -257,26 +298,35 @@ class SharedCameraMotion:
 
     def advance(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> None:
         """Give all users the motion to this image, unless they have it."""
-        if stamp_ns != self._stamp_ns:
-            self._stamp_ns = stamp_ns
-            motion = self.source.estimate(image, stamp_ns, targets)
-            for user in self._users:
-                user.add(motion)
+        with self._lock:
+            if stamp_ns != self.stamp_ns:
+                self.stamp_ns = stamp_ns
+                motion = self.source.estimate(image, stamp_ns, targets)
+                for user in self._users:
+                    user.add(motion)
 
     def restart(self) -> None:
         """A new target: what was estimated before is of no use, unless to others."""
         if len(self._targets) <= 1:
-            self._stamp_ns = None
+            self.stamp_ns = None
             self.source.reset()
 
 
 class _TargetCameraMotion:
-    """The `CameraMotionSource` of one target, which may not have its turn in every image."""
+    """The `CameraMotionSource` of one target, which may not have its turn in every image. After a selection
+    on an image before the others' last one it goes through its own images, until it is level with them."""
 
     def __init__(self, shared: SharedCameraMotion) -> None:
         self._shared = shared
-        self.keep, self.since = shared.source.keep, shared.source.since
+        self._ask(None)
+        self._is_new = False  # no image came since `reset`
+
+    def _ask(self, own: CameraMotionSource | None) -> None:
+        """``own``: the source for images of its own, None for those of all."""
+        self._own = own
         self._since: CameraMotion | None = None  # the last call of `estimate`
+        source = own or self._shared.source
+        self.keep, self.since = source.keep, source.since
 
     def add(self, motion: CameraMotion) -> None:
         before = self._since
@@ -287,10 +337,25 @@ class _TargetCameraMotion:
         self._since = motion
 
     def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
-        self._shared.advance(image, stamp_ns, targets)
-        motion, self._since = self._since, None
+        others_ns = self._shared.stamp_ns
+        is_behind = others_ns is not None and stamp_ns < others_ns
+        if self._is_new and is_behind:
+            self._ask(self._shared.source.another())
+        self._is_new = False
+        if self._own is not None:
+            motion: CameraMotion | None = self._own.estimate(image, stamp_ns, targets)
+            if not is_behind:
+                self._shared.advance(image, stamp_ns, targets)
+                self._ask(None)
+        else:
+            self._shared.advance(image, stamp_ns, targets)
+            motion, self._since = self._since, None
         return motion or CameraMotion(None, "no previous image")
+
+    def another(self) -> CameraMotionSource:
+        return self._shared.source.another()
 
     def reset(self) -> None:
         self._shared.restart()
-        self._since = None
+        self._ask(None)
+        self._is_new = True

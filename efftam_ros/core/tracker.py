@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -186,6 +186,7 @@ class Tracker:
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._pending: list[Callable[[], None]] = []  # what `commit` calls
+        self._looked: tuple[Frame, Generator[None, None, Track]] | None = None  # at an image, by `look`
         self._forget_points()
 
     def _make_window(self) -> WholeImage:
@@ -211,6 +212,11 @@ class Tracker:
         Raises:
             InputError: The prompt can't be used; the previous target is unchanged.
         """
+        looked, self._looked = self._looked, None
+        if looked is not None:
+            track = _ended(looked[1])
+            if looked[0] is frame:
+                return track
         if self._pending:
             self.commit()
         if prompt is not None:
@@ -219,7 +225,16 @@ class Tracker:
             return Track(frame.stamp_ns, self.state, image_size=_size(frame))
         if frame.stamp_ns == self._last[0]:
             return self._unprocessed(frame, f"stamp {frame.stamp_ns} ns was already processed")
-        return self._step_tracked(frame)
+        return _ended(self._step_tracked(frame))
+
+    def look(self, frame: Frame) -> None:
+        """Compute what `step` for this image begins with and what the answers of other targets do not change,
+        in any thread. The next call is `step`."""
+        if self.state is not TrackState.IDLE and self._looked is None and frame.stamp_ns != self._last[0]:
+            self.commit()
+            steps = self._step_tracked(frame, stops=True)
+            next(steps)
+            self._looked = frame, steps
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
         """The box that the network gives for a prompt, px; None where it finds nothing.
@@ -304,7 +319,8 @@ class Tracker:
             self._confirm(frame, choice.box, (0.0, 0.0))
         return self._track(frame, view, candidates, choice, choice.reason or doubt)
 
-    def _step_tracked(self, frame: Frame) -> Track:
+    def _step_tracked(self, frame: Frame, stops: bool = False) -> Generator[None, None, Track]:
+        """The Track of an image; ``stops`` where the answers of other targets begin to count."""
         (stamp, size), (previous, previous_size) = (frame.stamp_ns, _size(frame)), self._last
         dt_s, config = (stamp - previous) * 1e-9, self._target.config
         interruption = ""  # why the motion estimate no longer holds
@@ -327,6 +343,8 @@ class Tracker:
         windows: tuple[View, ...] = ()
         try:
             if interruption or state in MISSED:
+                if stops:
+                    yield
                 can_search = self._policy.searches and dt_s >= 0 and size == previous_size
                 place = Box(0.0, 0.0, *size) if expected is None else expected.box  # where it may be
                 is_lost = bool(interruption) or state is TrackState.LOST
@@ -337,6 +355,8 @@ class Tracker:
             plan = self.memory.plan()
             self._pipeline.encode(frame.image, view)
         except InputError as refusal:
+            if stops:
+                yield
             return self._unprocessed(frame, str(refusal))
         if interruption:
             self._interrupt(stamp, size)
@@ -353,6 +373,8 @@ class Tracker:
                 self._sources.points.reset()
             points = self._sources.points.follow(frame.image, expected.box)
         candidates = self._pipeline.decode(None)
+        if stops:
+            yield
         predicted = None if expected is None or state is TrackState.LOST else expected.box
         holder = None
         if self.others.rivals:
@@ -556,6 +578,16 @@ class Tracker:
         if motion is None or self.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
             return None
         return self._extent.grown_motion(motion.at(stamp_ns))
+
+
+def _ended(steps: Generator[None, None, Track]) -> Track:
+    """Run to the end."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        track: Track = end.value
+        return track
 
 
 def _size(frame: Frame) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,11 @@ class AttitudeMotion:
     def reset(self) -> None:
         self._previous: NDArray[np.float64] | None = None
         self._size = (0, 0)
+
+    def another(self) -> AttitudeMotion:
+        made = copy(self)  # samples and lock are the same
+        made.reset()
+        return made
 
     def set_intrinsics(self, intrinsics: Matrix | None) -> None:
         """K [3, 3] px of the images as the tracker gets them, in edge coordinates (a pixel's centre lies at
@@ -153,6 +159,9 @@ class GuidedMotion:
     def __init__(self, attitude: CameraMotionSource, images: GuidedSource) -> None:
         self._attitude, self._images = attitude, images
         self._shifts: deque[tuple[NDArray[np.float64], NDArray[np.float64]]] = deque(maxlen=COMPARED_IMAGES)
+
+    def another(self) -> GuidedMotion:
+        return GuidedMotion(self._attitude.another(), self._images.another())
 
     def reset(self) -> None:
         self._attitude.reset()

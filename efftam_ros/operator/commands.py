@@ -136,7 +136,8 @@ class Commands:
             self._answer(viewer, message.id, Answer(False, refusal))
             return
         viewer.armed_s = float("-inf")
-        if message.target_id in (0, wire.LARGEST_TARGET, self._hub.steered_target):
+        steered = self._hub.steered_target
+        if steered is None or message.target_id in (wire.LARGEST_TARGET, steered):
             self._disarm(viewer)
         self._feed.clear(message.target_id, self._reply(viewer, message.id))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -87,15 +88,50 @@ def placed(plan: MemoryPlan, first: int) -> MemoryPlan:
 
 @dataclass(frozen=True)
 class _Encoded:
-    """Whose features there are: of this image in this view, for these lanes so far."""
+    """Whose features there are: of this image in this view, for these lanes so far, computed by ``owner``."""
 
     image: weakref.ref[Image]
     view: View
     lanes: set[int]
+    owner: FramePipeline
 
     def serves(self, image: Image, view: View, lane: int) -> bool:
         """Whether this lane can use them. The lane that they were made for wants its image anew."""
         return lane not in self.lanes and self.image() is image and self.view == view
+
+
+class LanesState:
+    """What all lanes of a pipeline have in common, for lanes that work side by side too."""
+
+    def __init__(self, lanes: int, templates: int) -> None:
+        self.has_template = np.zeros((lanes, templates), bool)
+        self.is_closed = False
+        self.pipelines: list[FramePipeline] = []
+        """By lane, where each has buffers of its own; else none."""
+        self._lock = threading.Lock()
+        self._encoded: _Encoded | None = None
+
+    def share(self, lane: FramePipeline, image: Image, view: View) -> bool:
+        """Give a lane the features that another one has of this view; False: it must compute them."""
+        with self._lock:
+            encoded = self._encoded
+            if encoded is not None and encoded.serves(image, view, lane._lane):
+                encoded.lanes.add(lane._lane)
+                lane._reuse(encoded.owner)
+                return True
+        self.forget(lane)
+        return False
+
+    def keep(self, lane: FramePipeline, image: Image, view: View) -> None:
+        """A lane has computed the features of this view."""
+        with self._lock:
+            self._encoded = _Encoded(weakref.ref(image), view, {lane._lane}, lane)
+
+    def forget(self, lane: FramePipeline) -> None:
+        """The features that a lane has computed are about to change."""
+        with self._lock:
+            if self._encoded is not None and self._encoded.owner is lane:
+                self._encoded = None
 
 
 class FramePipeline(ABC):
@@ -107,23 +143,24 @@ class FramePipeline(ABC):
     """
 
     is_asynchronous = False
+    side_by_side = 1
     notice = ""
     _stage_seconds: Mapping[str, float]
     """See `Pipeline.stage_seconds`, without the search."""
 
-    def __init__(self, spec: PipelineSpec, lanes: int = 1) -> None:
+    def __init__(self, spec: PipelineSpec, lanes: int = 1, state: LanesState | None = None) -> None:
+        """``state``: of the lanes before, for a pipeline that is the next one alone."""
         self.spec, self.lanes = spec, lanes
-        self._lane = 0  # whose frame this is
-        self._encoded: _Encoded | None = None
+        self._all = state or LanesState(lanes, spec.templates)
+        self._lane = len(self._all.pipelines)  # whose frame this is
         self.prompt: EncodedPrompt | None = None
         """Of a prompted frame, once its prompt was encoded."""
         self.image_size = (0, 0)
         self._view: View | None = None  # of the encoded image
-        self._is_attended = self._is_closed = False
+        self._is_attended = False
         self._rows: Sequence[int] = ()  # of the decoder's output, by candidate
         self._search_s = 0.0
         self._has_searched = False  # since the last frame
-        self._has_template = np.zeros((lanes, spec.templates), bool)
 
     @property
     def stage_seconds(self) -> Mapping[str, float]:
@@ -133,6 +170,8 @@ class FramePipeline(ABC):
     def lane(self, index: int) -> Pipeline:
         if not 0 <= index < self.lanes:
             raise IndexError(f"lane {index} is beyond the {self.lanes} of this pipeline")
+        if self._all.pipelines:
+            return self._all.pipelines[index]
         return self if self.lanes == 1 else Lane(self, index)
 
     def prefetch(self, image: Image) -> None:
@@ -141,17 +180,13 @@ class FramePipeline(ABC):
     def encode(self, image: Image, view: View) -> None:
         self._view = self.prompt = None
         self._is_attended, self._rows = False, ()
-        if self._is_closed:
+        if self._all.is_closed:
             raise self._misuse()
         self._search_s, self._has_searched = self._search_s if self._has_searched else 0.0, False
-        if self._encoded is not None and self._encoded.serves(image, view, self._lane):
-            self._encoded.lanes.add(self._lane)
-            self._reuse()
-        else:
-            self._encoded = None
+        if self.lanes == 1 or not self._all.share(self, image, view):
             self._encode(image, view)
             if self.lanes > 1:
-                self._encoded = _Encoded(weakref.ref(image), view, {self._lane})
+                self._all.keep(self, image, view)
         self._view, self.image_size = view, (image.width, image.height)
 
     def attend(self, plan: MemoryPlan) -> None:
@@ -189,18 +224,19 @@ class FramePipeline(ABC):
         if box.is_empty:
             raise ValueError(f"a template of the box {box.xywh()}; give one with an area")
         if index == 0:
-            self._has_template[self._lane] = False
-        self._has_template[self._lane, index] = True
+            self._all.has_template[self._lane] = False
+        self._all.has_template[self._lane, index] = True
         edges = np.array(self._view.to_network(box).edges(), np.float32)
         self._take_template(self._lane * self.spec.templates + index, edges)
 
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        self._view = self._encoded = None
-        if self._is_closed:
+        self._view = None
+        if self._all.is_closed:
             raise self._misuse()
         if not plan.slots:
             raise ValueError("search without memory: give a plan with at least one slot")
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
+        self._all.forget(self)
         start = time.perf_counter()
         found = self._searched(image, views, placed(plan, self._lane * self.spec.slots))
         self._search_s, self._has_searched = time.perf_counter() - start, True
@@ -212,13 +248,13 @@ class FramePipeline(ABC):
         return self._mask(self._rows[choice], self._view, *self.image_size)
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed, self._view = True, None
+        if not self._all.is_closed:
+            self._all.is_closed, self._view = True, None
             self._close()
 
     def _misuse(self) -> RuntimeError:
         """What is wrong with a call without an encoded image."""
-        if self._is_closed:
+        if self._all.is_closed:
             return RuntimeError("the pipeline is closed")
         return RuntimeError("no image: encode comes first in every frame")
 
@@ -230,12 +266,12 @@ class FramePipeline(ABC):
         if encoded is not None and encoded.logits is not None:
             boxes, areas = boxes_and_areas(encoded.logits[None])
             answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return known(rows_as_candidates(view, answers, self._rows), self._has_template, self._lane)
+        return known(rows_as_candidates(view, answers, self._rows), self._all.has_template, self._lane)
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         """The candidates of each view, in image px."""
         return [
-            known(rows_as_candidates(view, answers, ALTERNATIVES), self._has_template, self._lane)
+            known(rows_as_candidates(view, answers, ALTERNATIVES), self._all.has_template, self._lane)
             for view, answers in zip(views, self._search(image, views, plan), strict=True)
         ]
 
@@ -250,8 +286,8 @@ class FramePipeline(ABC):
     def _encode(self, image: Image, view: View) -> None:
         """Preprocess and run the image encoder."""
 
-    def _reuse(self) -> None:
-        """The features of the last `_encode` are this frame's too: another lane's, of the same view."""
+    def _reuse(self, owner: FramePipeline) -> None:
+        """The features of the last `_encode` of ``owner``, of the same view, are this frame's too."""
         return
 
     @abstractmethod
@@ -292,6 +328,7 @@ class Lane:
     def __init__(self, whole: FramePipeline, index: int) -> None:
         self._whole, self._index = whole, index
         self.spec, self.lanes, self.is_asynchronous = whole.spec, whole.lanes, whole.is_asynchronous
+        self.side_by_side = whole.side_by_side
         self.notice = whole.notice
         self.lane, self.prefetch, self.close = whole.lane, whole.prefetch, whole.close
 

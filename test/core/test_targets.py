@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -332,12 +333,17 @@ def test_a_single_target_has_all_windows():
 
 
 class Camera:
-    """Shifts by 3 px to the right in every image; counts what it is asked."""
+    """Shifts by 3 px to the right in every image; counts what it is asked, and keeps those made by it."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.excluded: list[int] = []
         self.resets = 0
+        self.made: list[Camera] = []
+
+    def another(self) -> Camera:
+        self.made.append(Camera())
+        return self.made[-1]
 
     def estimate(self, image, stamp_ns, targets) -> CameraMotion:
         self.asked.append(stamp_ns)
@@ -374,6 +380,32 @@ def test_a_target_that_had_no_turn_is_told_the_motion_since_its_last_one():
     assert shifts == {0: 3.0, 1: 9.0, 2: 9.0, 3: 9.0}
 
 
+def test_a_target_that_catches_up_has_the_motion_of_its_own_images_and_the_others_theirs():
+    camera = Camera()
+    scene = scene_of(2, camera=camera)
+    for _ in range(8):
+        scene.step()
+    list(scene.targets.step(frame(3), {2: (Prompt(box=place(2)), False)}, only=[2]))
+    kept, own = [], []
+    for late, live in ((5, 11), (8, 12), (10, 13)):
+        for index, only in ((late, [2]), (live, [0, 1])):
+            for step in scene.targets.step(frame(index), only=only):
+                own.append((step.target_id, step.track.camera.matrix[0, 2]))
+                kept.append((step.target_id, step.tracker._search.last_seen.image))
+    assert own == [(2, 3.0), (0, 3.0), (1, 3.0)] * 3
+    (its,) = camera.made
+    assert its.asked == [frame(index).stamp_ns for index in (3, 5, 8, 10)]
+    assert camera.asked == [frame(index).stamp_ns for index in (*range(10), 11, 12, 13)]
+    # The place to recognise is that of its own image.
+    assert kept[::3] == [(2, 2), (2, 3), (2, 4)]
+    # Level again: one estimate for all.
+    for index in (14, 15):
+        shifts = {step.target_id: step.track.camera.matrix[0, 2] for step in scene.targets.step(frame(index))}
+        assert shifts == {0: 3.0, 1: 3.0, 2: 3.0}
+    assert its.asked[-1] == frame(14).stamp_ns
+    assert camera.asked[-2:] == [frame(14).stamp_ns, frame(15).stamp_ns]
+
+
 def test_a_new_target_starts_the_camera_s_motion_anew_only_where_it_is_alone():
     camera = Camera()
     scene = scene_of(3, camera=camera)
@@ -395,3 +427,127 @@ def test_a_proposal_changes_no_target_whether_a_lane_is_free_or_not(count):
     assert scene.targets.ids == list(range(count))
     assert len(scene.pipeline.calls_of("remember")) == remembered
     assert [step.track.box for step in scene.step() if step.track.box] == [place(k) for k in range(count)]
+
+
+# ---- side by side ------------------------------------------------------------------------------------------
+
+
+class Apart(ScriptedPipeline):
+    """One lane of several, each with a frame of its own. ``before``: called with its number to encode."""
+
+    side_by_side = 2
+
+    def __init__(self, before, lanes: int, number: int = 0) -> None:
+        super().__init__(lambda index, view: certain_candidate(place(number)), SPEC)
+        self.lanes, self.number, self.before = lanes, number, before
+        self.rest = [Apart(before, lanes, one) for one in range(1, lanes if number == 0 else 1)]
+
+    def lane(self, index: int):
+        return [self, *self.rest][index]
+
+    def encode(self, image, view) -> None:
+        self.before(self.number)
+        super().encode(image, view)
+
+
+class SideBySide:
+    """Four targets, one per lane. ``before``: called with a lane's number where it encodes."""
+
+    def __init__(self, side_by_side: int = 2) -> None:
+        self.before = lambda lane: None
+        pipeline = Apart(lambda lane: self.before(lane), 4)
+        pipeline.side_by_side = side_by_side
+        self.targets = TargetSet(pipeline, camera=Camera())
+        self.index = 0
+        for target_id in range(4):
+            prompt = Prompt(box=place(target_id))
+            list(self.targets.step(frame(0), {target_id: (prompt, False)}, only=[target_id]))
+
+    def next_frame(self) -> Frame:
+        self.index += 1
+        return frame(self.index)
+
+    def seen(self) -> list[int]:
+        now = self.next_frame()
+        seen = [step for step in self.targets.step(now) if step.track.measured]
+        assert {step.track.stamp_ns for step in seen} <= {now.stamp_ns}
+        return [step.target_id for step in seen]
+
+
+def test_targets_after_the_first_are_computed_at_once():
+    scene, meeting = SideBySide(), threading.Barrier(2)
+    scene.before = lambda lane: meeting.wait(20) if lane in (1, 2) else None
+    assert scene.seen() == [0, 1, 2, 3]
+
+
+def test_each_is_told_of_the_others_what_it_would_be_told_one_after_the_other():
+    told = []
+    for side_by_side in (1, 2):
+        scene = SideBySide(side_by_side)
+        steps = (step for _ in range(4) for step in scene.targets.step(scene.next_frame()))
+        told.append([step.tracker.others.boxes for step in steps])
+    assert told[0] == told[1]
+
+
+def test_the_target_that_is_steered_by_is_answered_before_the_others_begin():
+    scene, begun = SideBySide(), []
+    scene.before = begun.append
+    scene.targets.steer(2)
+    answers = scene.targets.step(scene.next_frame())
+    assert next(answers).target_id == 2
+    assert begun == [2]
+    assert [step.target_id for step in answers] == [0, 1, 3]
+    assert sorted(begun) == [0, 1, 2, 3]
+
+
+def test_an_error_of_one_is_raised_in_its_turn_and_costs_the_others_nothing():
+    scene = SideBySide()
+
+    def fail(lane: int) -> None:
+        if lane == 2:
+            raise ZeroDivisionError
+
+    scene.before = fail
+    answers = scene.targets.step(scene.next_frame())
+    assert [next(answers).target_id, next(answers).target_id] == [0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(answers)
+    assert scene.targets.in_work == 2
+    scene.targets.remove(2)
+    scene.before = lambda lane: None
+    assert scene.seen() == scene.seen() == [0, 1, 3]
+
+
+def test_an_error_of_one_whose_turn_did_not_come_is_raised_in_the_next_image():
+    scene = SideBySide()
+
+    def fail(lane: int) -> None:
+        if lane in (1, 3):
+            raise ZeroDivisionError
+
+    scene.before = fail
+    for wrong in (1, 3):
+        with pytest.raises(ZeroDivisionError):
+            scene.seen()
+        assert scene.targets.in_work == wrong
+        scene.targets.remove(wrong)
+        scene.before = lambda lane: None
+    assert scene.seen() == [0, 2]
+
+
+def test_a_loop_that_is_left_early_leaves_those_that_have_begun_usable():
+    scene, begun, may_go_on = SideBySide(), [], threading.Event()
+
+    def slow(lane: int) -> None:
+        assert lane < 2 or may_go_on.wait(20)
+        begun.append(lane)
+
+    scene.before = slow
+    answers = scene.targets.step(scene.next_frame())
+    assert [next(answers).target_id, next(answers).target_id] == [0, 1]
+    threading.Timer(0.3, may_go_on.set).start()
+    answers.close()
+    assert sorted(begun) == [0, 1, 2, 3]
+    assert scene.seen() == scene.seen() == [0, 1, 2, 3]
+    scene.targets.clear()
+    assert not scene.seen()

@@ -21,9 +21,10 @@ from efftam_ros.flight.angles import (
     target_direction,
     wrapped,
 )
-from efftam_ros.flight.attitude_motion import AttitudeMotion
+from efftam_ros.flight.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.flight.camera_motion import CameraAttitude
 from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
+from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 
 CAMERA = Intrinsics(900.0, 900.0, 639.5, 359.5)
 IMAGE = Image.from_array(np.zeros((720, 1280, 3), np.uint8))
@@ -217,3 +218,19 @@ def test_an_offset_moves_the_stamps():
     motion.estimate(IMAGE, NS // 2, ())
     want = turned(from_yaw_pitch(0.0, 0.0), from_yaw_pitch(0.1, 0.0))
     assert motion.estimate(IMAGE, NS * 6 // 10, ()).matrix == pytest.approx(want, abs=1e-9)
+
+
+def test_a_second_sequence_of_images_has_the_same_attitudes_and_leaves_the_first_as_it_is():
+    """Also those that come later; for images beside them too."""
+    fed = Fed()
+    both = GuidedMotion(fed.motion, ImageCameraMotion())
+    for i in range(6):
+        fed.feed.add_attitude(AttitudeSample(i * NS // 50, from_yaw_pitch(0.02 * i, 0.0), YawFrame.EARTH))
+    both.estimate(IMAGE, NS // 10, ())
+    other = both.another()
+    for i in range(6, 11):
+        fed.feed.add_attitude(AttitudeSample(i * NS // 50, from_yaw_pitch(0.02 * i, 0.0), YawFrame.EARTH))
+    assert other.estimate(IMAGE, 0, ()).matrix is None
+    turn = turned(from_yaw_pitch(0.0, 0.0), from_yaw_pitch(0.04, 0.0))
+    for source, stamp in ((other, 4), (both, 14), (other, 8), (both, 18)):
+        assert source.estimate(IMAGE, stamp * NS // 100, ()).matrix == pytest.approx(turn, abs=1e-6)

@@ -255,27 +255,24 @@ def steady(hands, box, phone):
         hands.page.mouse.up()
 
 
-def test_target_0_is_removed_once_it_is_steered_by_and_the_page_says_so(two, feed):
+@pytest.mark.parametrize("other", [1, 0])
+def test_removing_another_target_leaves_the_gimbal_s_steering_as_it_is(two, feed, other):
+    steering = RecordedSteering()
+    hands = two(steering=steering)
+    feed.steered = 1 - other
+    until(lambda: pressed(hands)[1] == [f"{1 - other} TRACKING"])
+    steering.say(enabled=True, phase="following")
+    hands.wait_text("#steering-text", "FOLLOWING")
+    hands.page.click(f"#targets [data-id='{other}']")
+    hands.page.click("#choice-remove")
+    until(lambda: feed.cleared == [other])
+    assert steering.calls == []
+
+
+def test_clear_names_the_target_that_is_steered_by(two, feed):
     hands = two()
     feed.steered = 1
     until(lambda: pressed(hands)[1] == ["1 TRACKING"])
-    hands.page.click("#targets [data-id='0']")
-    hands.wait_text("#choice-text", "can be removed once it is steered by")
-    assert not hands.page.is_visible("#choice-remove")
-    hands.page.click("#choice-send")
-    until(lambda: pressed(hands)[1] == ["0 TRACKING"])
-    hands.page.click("#targets [data-id='0']")
-    hands.page.click("#choice-remove")
-    until(lambda: feed.cleared == [0])
-
-
-def test_removing_another_target_leaves_the_gimbal_s_steering_as_it_is(two, feed):
-    steering = RecordedSteering()
-    hands = two(steering=steering)
-    steering.say(enabled=True, phase="following")
-    hands.wait_text("#steering-text", "FOLLOWING")
-    hands.page.click("#targets [data-id='1']")
-    hands.page.click("#choice-remove")
+    hands.page.click("#clear")
+    hands.page.click("#clear")
     until(lambda: feed.cleared == [1])
-    hands.page.wait_for_selector("#targets", state="hidden")
-    assert steering.calls == []

@@ -29,6 +29,7 @@ from ros_helpers import Process, new_namespace
 from efftam_ros.flight.mavlink.connection import connect
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder
+from efftam_ros.flight.mavlink.selection import SelectionRequest
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import StreamView, tracking_message
 from efftam_ros.interop.messages import stamp_ns
@@ -401,7 +402,8 @@ def test_only_the_target_that_is_steered_by_is_told_to_the_station(ros, capfd):
         rclpy.create_node("peer", namespace=namespace),
     )
     node.start()
-    told, landings = [], []
+    told, landings, selected = [], [], []
+    peer.create_subscription(TargetSelection, "select", selected.append, 10)
     node._bridge.track, node._bridge.estimate = told.append, landings.append
     boxes, velocities = (
         peer.create_publisher(kind, topic, 10)
@@ -430,5 +432,9 @@ def test_only_the_target_that_is_steered_by_is_told_to_the_station(ros, capfd):
         assert set(selections) == {1, 3}
         assert selections == sorted(selections)
     assert "shows target 2 now (before: 0)" in capfd.readouterr().err
+    until(lambda: node._tracker.select(SelectionRequest(1)) is None, steered=2)
+    while not selected:
+        rclpy.spin_once(peer, timeout_sec=0.1)
+    assert (selected[0].kind, selected[0].target_id) == (TargetSelection.CLEAR, 2)
     node.close()
     peer.destroy_node()

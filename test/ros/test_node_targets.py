@@ -242,6 +242,23 @@ def test_once_the_steered_target_is_cleared_nothing_is_to_be_steered_by(several)
     assert scene.show(1)[1].steered
 
 
+@pytest.mark.parametrize("how", ["clear", "select CLEAR"])
+def test_target_0_is_cleared_by_its_id_also_while_another_is_steered_by(several, how):
+    scene = several(2, 2)
+    assert scene.steer(1).success
+    if how == "clear":
+        assert scene.clear(0).success
+    else:
+        assert scene.peer.select(TargetSelection(kind=TargetSelection.CLEAR)).success
+    cleared = scene.result(lambda r: r.outcome == SelectionResult.CLEARED, "the result")
+    assert cleared.target_id == 0
+    ((target_id, box),) = scene.show(1).items()
+    assert (target_id, box.steered, box.valid) == (1, True, True)
+    # Without a target 0 it is the steered one.
+    assert scene.clear(0).success
+    assert scene.result(lambda r: r.target_id == 1, "the result").outcome == SelectionResult.CLEARED
+
+
 def test_a_switch_while_the_steered_target_coasts(several):
     scene = several(2, 2)
     scene.hidden = {0}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -13,10 +16,12 @@ from runtime.cuda.fake_memory import RaceError
 from support.gpu_rig import Rig
 from support.scripted_pipeline import ScriptedPipeline
 
+from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.frame_state import Lane, LanesState
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 from efftam_ros.runtime.pipeline import open_targets
 from efftam_ros.tools.bench.frames import resident_mb
@@ -118,6 +123,8 @@ def test_a_search_for_one_target_changes_nothing_for_another(
 
 
 def test_a_frame_ends_where_another_target_s_begins(lanes: list[Pipeline]) -> None:
+    if not isinstance(lanes[0], Lane):
+        pytest.skip("each lane has a frame of its own")
     visited(lanes[0], 0, 0)
     lanes[1].encode(IMAGES[1], view_of(1, 1, lanes[1].spec.image_side))
     for call in (
@@ -174,11 +181,101 @@ def test_of_one_view_the_image_is_encoded_once_and_each_image_again() -> None:
     encoded = []
     for index, lane in product(range(3), range(2)):
         visited(pipeline.lane(lane), lane, index)
-        encoded.append("image_encoder" in pipeline.stage_seconds)
+        encoded.append("image_encoder" in pipeline.lane(lane).stage_seconds)
     assert encoded == [True, False] * 3
     visited(pipeline.lane(1), 1, 2)  # the lane itself wants it anew
-    assert "image_encoder" in pipeline.stage_seconds
+    assert "image_encoder" in pipeline.lane(1).stage_seconds
     pipeline.close()
+
+
+def test_lanes_on_the_cpu_work_at_once_each_as_it_would_alone() -> None:
+    """Two of them share an image's features."""
+    alone, together = (OrtPipeline(default_bundle(), threads=2, lanes=count) for count in (1, LANES))
+    wanted = [[one for index in range(3) for one in visited(alone, lane, index)] for lane in range(LANES)]
+    assert together.side_by_side == 2
+    begin = threading.Barrier(LANES)
+
+    def follow(lane: int) -> Run:
+        begin.wait()
+        return visited(together.lane(lane), lane, index)
+
+    with ThreadPoolExecutor(LANES) as threads:
+        for index in [*range(3)] * 4:
+            for lane, (found,) in enumerate(threads.map(follow, range(LANES))):
+                assert same(found, wanted[lane][index]), (index, lane)
+    alone.close()
+    together.close()
+
+
+class OneAfterTheOther(OrtPipeline):
+    side_by_side = 1  # type: ignore[assignment]
+
+
+def panned(number: int, hidden: int) -> Image:
+    """Image ``number`` of four targets under a camera that pans: the clip's, moved by 3 px an image."""
+    picture = clip()[0][number % 3].copy()
+    if 6 <= number < 14:
+        x, y, w, h = map(int, corner(hidden).xywh())
+        picture[y : y + h, x : x + w] = 90
+    return Image.from_array(np.ascontiguousarray(np.roll(picture, 3 * number, axis=1)), "rgb8")
+
+
+def corner(lane: int) -> Box:
+    return Box(BOX.x + 20.0 * (lane % 2), BOX.y + 30.0 * (lane // 2), 16.0, 24.0)
+
+
+@pytest.mark.parametrize("view", ["window", "full"])
+def test_four_targets_side_by_side_are_tracked_as_one_after_the_other(view: str) -> None:
+    """With camera motion, a target that is lost, and a switch of the steered one."""
+    answers = []
+    for kind in (OneAfterTheOther, OrtPipeline):
+        pipeline = kind(default_bundle(), threads=2, lanes=LANES)
+        targets = open_targets(pipeline, TrackerConfig(view=view, lost_after=0.1))
+        found = []
+        for number in range(18):
+            frame = Frame(panned(number, hidden=3), number * 33_000_000)
+            prompts = {} if number else {lane: (Prompt(box=corner(lane)), False) for lane in range(LANES)}
+            if number == 9:
+                targets.steer(2)
+            for step in targets.step(frame, prompts):
+                found.append(repr(replace(step.track, stage_seconds={}, camera=None)))
+                if step.track.camera is not None:
+                    found.append(str(step.track.camera.matrix))
+                mask = step.tracker.mask()
+                found.append("" if mask is None else hashlib.sha256(mask).hexdigest())
+        answers.append(found)
+        pipeline.close()
+    assert answers[0] == answers[1]
+    assert any("LOST" in one for one in answers[0])
+
+
+def test_what_a_lane_on_the_cpu_writes_is_its_own() -> None:
+    pipeline = OrtPipeline(default_bundle(), threads=1, lanes=3)
+    network = set(map(id, arrays_of(pipeline._network)))
+    own = [[one for one in arrays_of(pipeline.lane(lane)) if id(one) not in network] for lane in range(3)]
+    assert min(map(len, own)) > 30
+    for one, other in combinations(own, 2):
+        shared = [(a.shape, b.shape) for a, b in product(one, other) if np.shares_memory(a, b)]
+        assert shared == []
+    pipeline.close()
+
+
+def arrays_of(thing: object, seen: set[int] | None = None) -> list[np.ndarray]:
+    """All arrays that can be reached by attributes and containers, without other lanes."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen:
+        return []
+    seen.add(id(thing))
+    if isinstance(thing, np.ndarray):
+        return [thing]
+    parts: Iterable[object] = ()
+    if isinstance(thing, dict):
+        parts = thing.values()
+    elif isinstance(thing, list | tuple):
+        parts = thing
+    elif type(thing).__module__.startswith("efftam_ros.runtime") and not isinstance(thing, LanesState):
+        parts = vars(thing).values()
+    return [array for part in parts for array in arrays_of(part, seen)]
 
 
 @pytest.mark.parametrize("tensorrt", [False, True])

@@ -343,7 +343,7 @@ function steerBy(id, isAgreed = false) {
 }
 
 function clear() {
-  if (hello) command({ op: "clear", target: 0 });
+  if (hello) command({ op: "clear", target: steeredOf(told())?.id ?? STEERED });
 }
 
 function escape() {
@@ -529,13 +529,10 @@ function menuChoice() {
   const target = followedOf(told()).find(({ id }) => id === menu.id);
   if (!target) return null;
   const turn = steering.isOn && !target.steered;
-  // In a command 0 means the target that is steered by, whichever that is.
-  const canRemove = target.id !== STEERED || target.steered;
-  const first = menu.mayRemove && !canRemove ? ". It can be removed once it is steered by" : "";
   return {
-    text: `Target ${target.id}: ${turn && !menu.mayRemove ? "the gimbal is steered and will turn to it" : target.state}${first}`,
+    text: `Target ${target.id}: ${turn && !menu.mayRemove ? "the gimbal is steered and will turn to it" : target.state}`,
     send: target.steered ? null : turn ? "Turn to it" : "Steer by it",
-    remove: menu.mayRemove && canRemove,
+    remove: menu.mayRemove,
   };
 }
 

@@ -111,6 +111,7 @@ class MavlinkNode(Node):
         self._config = bridge_config(self._settings)
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._bridge: Bridge | None = None
+        self._tracker = TrackerTopics(self)
         self._gimbal = GimbalTopics(self, self._settings.yaw_lock)
         self._read: list[_Reading] = []
         self._knows_steering = False
@@ -121,9 +122,7 @@ class MavlinkNode(Node):
         key = self._settings.signing_key
         signer = Signer(Path(key).expanduser()) if key else None
         links = open_links(self._settings.addresses())
-        bridge = Bridge(
-            self._config, links, TrackerTopics(self), self._gimbal, self._now, self._report, signer
-        )
+        bridge = Bridge(self._config, links, self._tracker, self._gimbal, self._now, self._report, signer)
         self._bridge = bridge
         # Best effort where the next message replaces one that was lost.
         self._subscribe(0.0, TwistStamped, "rates", self._on_rates, sampled())
@@ -179,6 +178,7 @@ class MavlinkNode(Node):
         if not message.steered:
             return
         status = status_of(message)
+        self._tracker.steered = 0 if status.state is TrackState.IDLE else message.target_id
         if status.state is not TrackState.IDLE and message.target_id != self._target:
             if self._target is not None:
                 self.get_logger().info(f"shows target {message.target_id} now (before: {self._target})")

@@ -19,16 +19,21 @@ from efftam_ros.ros.gimbal.conversions import track_state
 
 
 class TrackerTopics:
-    """Publishes the operator's selections; implements the bridge's `TrackerPort`."""
+    """Publishes the operator's selections; implements the bridge's `TrackerPort`. ``steered``: `target_id` of
+    the target that is steered by, which a request to stop means; 0: none."""
 
     def __init__(self, node: Node) -> None:
+        self.steered = 0
         self._selections = node.create_publisher(TargetSelection, "select", reliable())
 
     def select(self, request: SelectionRequest) -> str | None:
         """Hand a request on without waiting; a text when nobody would get it."""
         if not self._selections.get_subscription_count():
             return "no tracker listens; start efftam_tracker"
-        self._selections.publish(selection_message(request))
+        message = selection_message(request)
+        if message.kind == TargetSelection.CLEAR:
+            message.target_id = self.steered
+        self._selections.publish(message)
         return None
 
 

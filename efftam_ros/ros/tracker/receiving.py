@@ -283,8 +283,9 @@ class Selections:
             raise InputError(f"there is no target {target_id}; {listed(ids)}")
 
     def _cleared(self, command: Command) -> Command:
-        """The command with the id of the target that it clears. Raises InputError when there is none."""
-        if command.target_id == STEERED:
+        """The command with the id of the target that it clears: the one of this id, also of 0; without a
+        target 0 that is the steered or only one. Raises InputError when there is none."""
+        if command.target_id == STEERED and STEERED not in self._buffer.followed.ids:
             return replace(command, target_id=self._id_for(STEERED))
         if command.target_id != ALL:
             self._require(command.target_id)

@@ -120,7 +120,7 @@ class DevicePipeline(FramePipeline):
         the GPU is given back at the end."""
         from efftam_ros.runtime.verify.runners import DeviceRunner
 
-        if self._is_closed:
+        if self._all.is_closed:
             raise self._misuse()
         with ExitStack() as opened:
             yield {
@@ -158,7 +158,7 @@ class DevicePipeline(FramePipeline):
         self._in_flight, self._planned, self._has_features = True, False, False
         self._stream.wait(self._image_ready)
 
-    def _reuse(self) -> None:
+    def _reuse(self, owner: FramePipeline) -> None:
         self._begin()
         self._in_flight, self._planned, self._clock.is_on = True, False, False
 

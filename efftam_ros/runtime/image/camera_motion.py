@@ -125,6 +125,9 @@ class ImageCameraMotion:
         self._carried_images = 0
         self._present: Landmarks | None = None  # of the previous image, once needed
 
+    def another(self) -> ImageCameraMotion:
+        return ImageCameraMotion()
+
     def estimate(
         self, image: Image, stamp_ns: int, targets: Sequence[Box], guess: Matrix | None = None
     ) -> CameraMotion:

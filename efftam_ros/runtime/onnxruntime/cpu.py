@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.frame_state import Answers, FramePipeline, round_bfloat16
+from efftam_ros.runtime.frame_state import Answers, FramePipeline, LanesState, round_bfloat16
 from efftam_ros.runtime.graphs import NEEDED
 from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
@@ -94,24 +94,45 @@ class _PromptTensors:
         return named if self.raster is None else named | {"prompt_raster": self.raster}
 
 
-class _MemoryAttention(BoundGraph):
-    """Memory attention with the ring of maps and pointers, and those that a frame attends to side by side."""
+class _Network:
+    """What all lanes use: the graphs, and maps, pointers and templates, of which each has a part of its
+    own."""
 
-    def __init__(self, session: onnxruntime.InferenceSession, bundle: Bundle, lanes: int) -> None:
-        super().__init__(session)
-        outputs, count = bundle.graphs["memory_encoder"].outputs, bundle.spec.slots
+    def __init__(self, bundle: Bundle, threads: int, profile_folder: Path | None, lanes: int) -> None:
+        outputs, spec = bundle.graphs["memory_encoder"].outputs, bundle.spec
+        self.threads = threads or default_threads()
+        self.sessions = {name: _open(bundle, name, self.threads, profile_folder) for name in NEEDED}
+        self.state = LanesState(lanes, spec.templates)
         _, tokens, channels = _static(outputs["map"].shape)
         _, pointer_channels = _static(outputs["stored_pointer"].shape)
         self._rounds = bundle.memory_dtype == "bfloat16"
-        self._maps = np.zeros((lanes * count, tokens, channels), np.float32)
-        self._pointers = np.zeros((lanes * count, pointer_channels), np.float32)
+        self.maps = np.zeros((lanes * spec.slots, tokens, channels), np.float32)
+        self.pointers = np.zeros((lanes * spec.slots, pointer_channels), np.float32)
         self.slots = [
             {"map": SharedArray(maps), "stored_pointer": SharedArray(pointers)}
-            for maps, pointers in zip(self._maps[:, None], self._pointers[:, None], strict=True)
+            for maps, pointers in zip(self.maps[:, None], self.pointers[:, None], strict=True)
         ]
         """Outputs of the memory encoder, by slot."""
+        feature_channels = _static(bundle.graphs["image_encoder"].outputs["features"].shape)[1]
+        self.templates = np.zeros((lanes * spec.templates, SAMPLES**2, feature_channels), np.float32)
+
+    def round(self, slot: int) -> None:
+        """Round a stored map to the type of the network's memory."""
+        if self._rounds:
+            round_bfloat16(self.maps[slot])
+
+
+class _MemoryAttention(BoundGraph):
+    """Memory attention with the maps and pointers that a frame attends to side by side."""
+
+    def __init__(self, network: _Network, count: int) -> None:
+        """``count``: most maps, and most pointers."""
+        super().__init__(network.sessions["memory_attention"])
+        self._network = network
         # One tensor per number of memories, because creating them takes time in every frame.
-        maps, pointers = np.zeros_like(self._maps[:count]), np.zeros_like(self._pointers[:count])
+        maps, pointers = (
+            np.zeros((count, *stored.shape[1:]), np.float32) for stored in (network.maps, network.pointers)
+        )
         rows = np.zeros(count, np.int64)
         self._maps_of = [SharedArray(maps[:n]) for n in range(count + 1)]
         self._rows_of = [SharedArray(rows[:n]) for n in range(count + 1)]
@@ -126,9 +147,9 @@ class _MemoryAttention(BoundGraph):
             self._rows_of[counts[0]],
             self._pointers_of[counts[1]],
         )
-        self._maps.take(plan.slots, axis=0, out=maps.array, mode="clip")
+        self._network.maps.take(plan.slots, axis=0, out=maps.array, mode="clip")
         rows.array[:] = plan.rows
-        self._pointers.take(plan.pointer_slots, axis=0, out=pointers.array, mode="clip")
+        self._network.pointers.take(plan.pointer_slots, axis=0, out=pointers.array, mode="clip")
         if counts != self._counts:
             self.bind(maps=maps, rows=rows, pointers=pointers)
             self._counts = counts
@@ -136,41 +157,53 @@ class _MemoryAttention(BoundGraph):
         self._session.run_with_iobinding(self._binding)
         return time.perf_counter() - start
 
-    def round(self, slot: int) -> None:
-        """Round a stored map to the type of the network's memory."""
-        if self._rounds:
-            round_bfloat16(self._maps[slot])
-
 
 class OrtPipeline(FramePipeline):
     """The `Pipeline` contract on onnxruntime's CPU provider.
 
     Every tensor that lives longer than a call is allocated at open. Features, logits and memory stay in
     place: graphs read and write the same buffers, and a new memory is written straight into its ring slot.
+    Each lane has buffers and bindings of its own, and so works beside the others.
     """
 
+    _network: _Network
     _stage_seconds: dict[str, float]
 
     def __init__(
-        self, bundle: Bundle, threads: int = 0, profile_folder: Path | None = None, lanes: int = 1
+        self,
+        bundle: Bundle,
+        threads: int = 0,
+        profile_folder: Path | None = None,
+        lanes: int = 1,
+        first: OrtPipeline | None = None,
     ) -> None:
         """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. ``profile_folder``: an
-        existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputError when a
-        graph can't be loaded or has other tensors than the bundle says."""
-        super().__init__(bundle.spec, lanes)
-        opened = {name: _open(bundle, name, threads or default_threads(), profile_folder) for name in NEEDED}
-        self._memory = _MemoryAttention(opened.pop("memory_attention"), bundle, lanes)
-        self._graphs = {name: BoundGraph(session) for name, session in opened.items()}
-        self._graphs["memory_attention"] = self._memory
+        existing folder for a trace of each graph's operators, see `end_profiling`. ``first``: lane 0 of the
+        pipeline that this is the next lane of. Raises InputError when a graph can't be loaded or has other
+        tensors than the bundle says."""
+        network = first._network if first else _Network(bundle, threads, profile_folder, lanes)
+        self._network = network
+        super().__init__(bundle.spec, lanes, network.state)
+        self._graphs = {name: BoundGraph(session) for name, session in network.sessions.items()}
+        self._graphs["memory_attention"] = self._memory = _MemoryAttention(network, self.spec.slots)
         self._preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
         self._stage_seconds = {}
-        self._memory_encoder_s: float | None = None
+        self._next_seconds: dict[str, float] = {}  # what the next frame's begin with
         self._allocate(bundle)
         self._no_prompt = no_prompt(bundle.spec.image_side)
         self._tracking = self._encode_prompt(self._no_prompt)
         self._prompted = self._tracking
         # What the decoder is bound to, because binding takes time in every frame.
         self._decoded_with: _PromptTensors | None = None
+        if lanes > 1:
+            self._all.pipelines.append(self)
+        if first is None:
+            for _ in range(1, lanes):
+                OrtPipeline(bundle, lanes=lanes, first=self)
+
+    @property
+    def side_by_side(self) -> int:  # type: ignore[override]
+        return min(self._network.threads, self.lanes)
 
     def _allocate(self, bundle: Bundle) -> None:
         encoder, decoder = bundle.graphs["image_encoder"].outputs, bundle.graphs["mask_decoder"].outputs
@@ -184,20 +217,19 @@ class OrtPipeline(FramePipeline):
         ]
         self._flags = {"present": SharedArray.zeros(1), "binarize": SharedArray.zeros(1)}
         features = self._features["features"]
-        count, channels = self.lanes * self.spec.templates, features.array.shape[1]
-        self._templates = np.zeros((count, SAMPLES**2, channels), np.float32)
         self._graphs["image_encoder"].bind(image=SharedArray(self._preprocess.output), **self._features)
         self._graphs["memory_attention"].bind(features=features, conditioned=self._conditioned)
         self._graphs["mask_decoder"].bind(conditioned=self._conditioned, **self._features, **self._answers)
         self._graphs["memory_encoder"].bind(features=features, **self._flags)
 
-    def _reuse(self) -> None:
-        earlier = self._memory_encoder_s
-        self._stage_seconds = {} if earlier is None else {"memory_encoder": earlier}
-        self._memory_encoder_s = None
+    def _reuse(self, owner: FramePipeline) -> None:
+        assert isinstance(owner, OrtPipeline)
+        self._stage_seconds, self._next_seconds = self._next_seconds, {}
+        for name, features in self._features.items():
+            features.array[:] = owner._features[name].array
 
     def _encode(self, image: Image, view: View) -> None:
-        self._reuse()
+        self._stage_seconds, self._next_seconds = self._next_seconds, {}
         start = time.perf_counter()
         self._preprocess(image, view)
         self._stage_seconds["preprocess"] = time.perf_counter() - start
@@ -226,20 +258,20 @@ class OrtPipeline(FramePipeline):
             answers["areas"].array,
             answers["ious"].array,
             float(answers["presence"].array[0]),
-            cosines(sampled(features, boxes), self._templates),
+            cosines(sampled(features, boxes), self._network.templates),
         )
 
     def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
-        self._templates[index] = sampled(self._features["features"].array[0], edges[None])[0]
+        self._network.templates[index] = sampled(self._features["features"].array[0], edges[None])[0]
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
         is_prompted = self.prompt is not None
         self._flags["present"].array[0], self._flags["binarize"].array[0] = present, is_prompted
         prompt = self._prompted if is_prompted else self._tracking
-        memory = self._memory.slots[slot]
+        memory = self._network.slots[slot]
         self._graphs["memory_encoder"].bind(**self._candidates[row], **memory, **prompt.named())
-        self._memory_encoder_s = self._graphs["memory_encoder"].timed_run()
-        self._memory.round(slot)
+        self._next_seconds = {"memory_encoder": self._graphs["memory_encoder"].timed_run()}
+        self._network.round(slot)
 
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         return image_mask(self._answers["masks"].array[0, row], view, width, height)
@@ -250,8 +282,12 @@ class OrtPipeline(FramePipeline):
         return {name: graph.end_profiling() for name, graph in self._graphs.items()}
 
     def _close(self) -> None:
-        self._graphs = {}
-        del self._memory
+        for lane in self._all.pipelines or [self]:
+            assert isinstance(lane, OrtPipeline)
+            lane._graphs = {}
+            del lane._memory
+        self._network.sessions.clear()
+        self._all.pipelines.clear()
 
     def _encode_prompt(self, encoded: EncodedPrompt) -> _PromptTensors:
         """Run the prompt encoder on this frame's features."""
