@@ -307,20 +307,17 @@ class TrackerNode(ReportingNode):
     def _answered(self, response: Any, command: Command, act: Callable[[Selections], object]) -> Any:
         """The response once ``act`` has carried out a service's command, or why it was refused."""
         try:
-            act(self._active_selections(command))
+            if self._session is None:
+                reason = "the node is inactive; activate it first (ros2 lifecycle set)"
+                assert self._outputs is not None  # as long as the services are offered
+                self._outputs.publish_result(command, Outcome.REFUSED, reason)
+                self._warn("selection", f"command refused: {reason}")
+                raise InputError(reason)
+            act(self._session.selections)
             response.success = True
         except InputError as refusal:
             response.message = str(refusal)
         return response
-
-    def _active_selections(self, command: Command) -> Selections:
-        if self._session is None:
-            reason = "the node is inactive; activate it first (ros2 lifecycle set)"
-            assert self._outputs is not None  # as long as the services are offered
-            self._outputs.publish_result(command, Outcome.REFUSED, reason)
-            self._warn("selection", f"command refused: {reason}")
-            raise InputError(reason)
-        return self._session.selections
 
     # Diagnostics
 
