@@ -62,15 +62,13 @@ class RosFeed:
         self._picture: Callable[[Any, int], Picture] = reports.raw_picture
         self._reports: list[Any] = []
         self._unwatched_s = float("-inf")  # since when, monotonic
-        self._knows_limits = False
         name = config.tracker
         self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
         self._propose_publisher = node.create_publisher(TargetSelection, "propose", REPORT_DEPTH)
         self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
-        self._state_client = node.create_client(GetState, f"{name}/get_state")
-        self._parameter_client = node.create_client(GetParameters, f"{name}/get_parameters")
+        self._tracker = _TrackerWatch(node, name, calls, self._tell)
 
     # The server's thread
 
@@ -208,6 +206,26 @@ class RosFeed:
             for subscription in self._reports:
                 self._node.destroy_subscription(subscription)
             self._reports = []
+        self._tracker.look(self._images is not None)
+
+    def _tell(self, state: Lifecycle | Limits) -> None:
+        if self._sink is not None:
+            self._sink(state)
+
+
+class _TrackerWatch:
+    """Tells the state and the limits of the tracker's node, by its services."""
+
+    def __init__(
+        self, node: Node, name: str, calls: Calls, tell: Callable[[Lifecycle | Limits], None]
+    ) -> None:
+        self._calls, self._tell = calls, tell
+        self._knows_limits = False
+        self._state_client = node.create_client(GetState, f"{name}/get_state")
+        self._parameter_client = node.create_client(GetParameters, f"{name}/get_parameters")
+
+    def look(self, is_watched: bool) -> None:
+        """Ask; the limits, once they are known, only while a page is open."""
         if self._state_client in self._calls.give_up():
             self._tell(Lifecycle.UNKNOWN)
         for client, request, use in (
@@ -215,7 +233,7 @@ class RosFeed:
             (self._parameter_client, GetParameters.Request(names=LIMITS), self._on_parameters),
         ):
             is_known = client is self._parameter_client and self._knows_limits
-            if self._calls.waits_for(client) or (is_known and self._images is None):
+            if self._calls.waits_for(client) or (is_known and not is_watched):
                 continue
             if client.service_is_ready():
                 self._calls.ask(client, request, use)
@@ -235,7 +253,3 @@ class RosFeed:
         if buffer.type == ParameterType.PARAMETER_DOUBLE and most.type == ParameterType.PARAMETER_INTEGER:
             self._knows_limits = True
             self._tell(Limits(buffer.double_value, most.integer_value))
-
-    def _tell(self, state: Lifecycle | Limits) -> None:
-        if self._sink is not None:
-            self._sink(state)
