@@ -145,7 +145,7 @@ def test_a_camera_gives_its_newest_images_with_the_time_of_their_arrival(tracker
 
 def test_a_camera_that_is_not_there_is_named(tracker: et.Tracker):
     for camera in (97, "/dev/video97", Path("/dev/video97"), "rtsp://127.0.0.1:9/none"):
-        with pytest.raises(et.InputError, match=re.escape(f"camera {camera} can't be opened; check")):
+        with pytest.raises(et.InputError, match=re.escape(f"camera {camera} can't be opened: ")):
             tracker.track(camera, box=BOX)
 
 

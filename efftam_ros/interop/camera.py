@@ -96,7 +96,7 @@ class Camera:
         that is not there.
         """
         self._source = f"/dev/video{source}" if isinstance(source, int) else source
-        self.name = re.sub(r"(?<=://)[^/@]*@", "***@", str(source))  # without a password
+        self.name = re.sub(r"(?<=://)[^/@]+@", "***@", str(source))  # without a password
         self.path = Path(self.name)
         self._options, self._patience_s = options or CameraOptions(), patience_s
         self._hardware = _hardware(self._options.hardware_decoder)
@@ -116,8 +116,8 @@ class Camera:
             self._opened.wait()
             if self._stop.is_set():
                 raise InputError(
-                    f"camera {self.name} can't be opened; check its name, that it is connected, and that no"
-                    f" other program uses it ({self.waiting_for})"
+                    f"camera {self.name} can't be opened: {self.waiting_for.rpartition(f'{self.name}: ')[2]};"
+                    " check its name, that it is connected and sends, and that no other program uses it"
                 )
 
     @property
