@@ -210,6 +210,8 @@ def test_a_rectangle_that_is_none_is_denied(corners):
 def test_a_point_outside_is_denied(point):
     scene = Scene()
     assert scene.ask(POINT, *point) == [DENIED]
+    assert any("0 to 1" in line for line in scene.lines)
+    assert any("selection refused" in text.text for text in scene.station.of("STATUSTEXT"))
 
 
 @pytest.mark.parametrize("corners", [(0.6, 0.7, 0.4, 0.3), (0.6, 0.3, 0.4, 0.7), (0.4, 0.7, 0.6, 0.3)])
@@ -223,6 +225,7 @@ def test_a_command_that_names_another_camera_is_denied_with_ours():
     scene = Scene()
     assert scene.ask(RECT, *BOX, 101) == [DENIED]
     assert any("101" in line and "100" in line for line in scene.lines)
+    assert any("101" in text.text for text in scene.station.of("STATUSTEXT"))
 
 
 def test_a_rectangle_that_hangs_over_the_edge_is_clipped():
