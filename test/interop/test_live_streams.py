@@ -167,6 +167,27 @@ def test_a_hardware_decoder_that_is_not_there_is_refused_by_its_name():
         Camera("udp://127.0.0.1:9", None, CameraOptions(hardware_decoder="abacus"))
 
 
+def test_a_device_is_asked_for_the_size_rate_and_format_that_are_given(monkeypatch):
+    import av
+
+    asked = []
+
+    def refuse(source, **given):
+        asked.append((source, given["format"], given["options"]))
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(av, "open", refuse)
+    options = CameraOptions(device_size="1280x720", device_fps=60.0, device_format="mjpeg")
+    for device in (2, "/dev/video2"):
+        with pytest.raises(InputError, match="busy"):
+            Camera(device, options=options)
+    ((source, form, wanted), second) = asked
+    assert second == (source, form, wanted)
+    assert (source, form) == ("/dev/video2", "v4l2")
+    assert wanted["video_size"] == "1280x720"
+    assert (wanted["framerate"], wanted["input_format"]) == ("60", "mjpeg")
+
+
 def test_what_comes_at_once_at_the_start_is_left_out_also_on_a_busy_machine():
     arrivals = [i * MS for i in range(10)] + [(40 + i) * MS for i in range(5)]
     arrivals += [arrivals[-1] + (i + 1) * 33 * MS for i in range(10)]
