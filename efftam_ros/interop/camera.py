@@ -177,9 +177,10 @@ class Camera:
         indices, pause_s = count(), FIRST_PAUSE_S
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         while not self._stop.is_set():
-            before, is_over = self._newest, False
+            before, is_open, is_over = self._newest, False, False
             try:
                 with closing(self._open()) as container:
+                    is_open = True
                     self._opened.set()
                     self.waiting_for = f"for a key frame of {self.name}"
                     self._receive(container, indices)
@@ -187,7 +188,9 @@ class Camera:
                     is_over = bool(container.duration) and not self._stop.is_set()
                 reason = "the stream ended"
             except av.error.ExitError:  # PyAV's time-out
-                reason = "nothing arrives"
+                # Other packets, such as RTP, may well arrive there.
+                is_foreign = self._source.startswith("udp:") and not is_open
+                reason = "no MPEG-TS arrives" if is_foreign else "nothing arrives"
             except (av.error.FFmpegError, OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
             pause_s = FIRST_PAUSE_S if self._newest is not before else min(2 * pause_s, LONGEST_PAUSE_S)

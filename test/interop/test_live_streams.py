@@ -146,7 +146,7 @@ def test_a_file_plays_once_in_real_time(tmp_path):
 
 def test_without_a_sender_the_caller_is_told_what_was_waited_for():
     port = free_port()
-    with pytest.raises(InputError, match=rf"camera udp://@:{port} can't be opened: nothing arrives; check"):
+    with pytest.raises(InputError, match=rf"udp://@:{port} can't be opened: no MPEG-TS arrives; check"):
         Camera(f"udp://@:{port}")
     with pytest.raises(InputError, match="can't be opened: Connection refused; check"):
         Camera(f"rtsp://127.0.0.1:{free_port(socket.SOCK_STREAM)}/none")
