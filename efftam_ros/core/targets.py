@@ -72,7 +72,6 @@ class TargetSet:
         points: Callable[[], PointSource] | None = None,
     ) -> None:
         """Without a target. ``points`` makes the source for one target; for the others see `Tracker`."""
-        self._pipeline = pipeline
         self._targets: dict[int, Tracker] = {}
         shared = None if camera is None else SharedCameraMotion(camera, self._targets)
         self._free = [
@@ -151,8 +150,8 @@ class TargetSet:
 
     def prefetch(self, image: Image) -> None:
         """As `Tracker.prefetch`."""
-        if self._targets:
-            self._pipeline.prefetch(image)
+        for tracker in list(self._targets.values())[:1]:  # what it looks at is for all of them
+            tracker.prefetch(image)
 
     def step(
         self,
@@ -275,7 +274,8 @@ class _TargetCameraMotion:
 
     def __init__(self, shared: SharedCameraMotion) -> None:
         self._shared = shared
-        self.keep, self.since = shared.source.keep, shared.source.since
+        source = shared.source
+        self.prefetch, self.keep, self.since = source.prefetch, source.keep, source.since
         self._since: CameraMotion | None = None  # the last call of `estimate`
 
     def add(self, motion: CameraMotion) -> None:
