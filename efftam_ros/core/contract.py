@@ -137,6 +137,11 @@ class Pipeline(Protocol):
 class CameraMotionSource(Protocol):
     """Estimates the camera's motion for each image."""
 
+    def prefetch(self, image: Image) -> None:
+        """Announce that `estimate` will probably get this very image object next, so that it can be looked at
+        in another thread. Optional; may be called from any thread; changes no result."""
+        ...
+
     def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
         """Estimate the motion since the image of the previous call. Does not raise on a bad image.
 

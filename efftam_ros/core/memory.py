@@ -195,6 +195,7 @@ class FrameMemory:
     def __init__(self, bank: MemoryBank) -> None:
         self._bank = bank
         self._frame = 0
+        self._plan: MemoryPlan | None = None  # of the next frame, once asked for
         self._spaced_ns: int | None = None  # stamp of the last spaced frame
 
     def require_room_for_prompt(self) -> None:
@@ -203,7 +204,8 @@ class FrameMemory:
 
     def plan(self) -> MemoryPlan:
         """The memory that the next frame attends to."""
-        return self._bank.plan(self._frame)
+        self._plan = self._plan or self._bank.plan(self._frame)
+        return self._plan
 
     def store(
         self,
@@ -220,9 +222,9 @@ class FrameMemory:
         if is_spaced:
             self._spaced_ns = stamp_ns
         record = Record(self._frame, prompted, quality, presence_logit, motion_iou, is_spaced)
-        self._frame += 1
+        self.skip()
         return self._bank.add(record)
 
     def skip(self) -> None:
         """Close the frame without keeping it."""
-        self._frame += 1
+        self._frame, self._plan = self._frame + 1, None

@@ -75,7 +75,6 @@ class TargetSet:
         points: Callable[[], PointSource] | None = None,
     ) -> None:
         """Without a target. ``points`` makes the source for one target; for the others see `Tracker`."""
-        self._pipeline = pipeline
         self._targets: dict[int, Tracker] = {}
         shared = None if camera is None else SharedCameraMotion(camera, self._targets)
         self._free = [
@@ -160,8 +159,8 @@ class TargetSet:
 
     def prefetch(self, image: Image) -> None:
         """As `Tracker.prefetch`."""
-        if self._targets:
-            self._pipeline.prefetch(image)
+        for tracker in list(self._targets.values())[:1]:  # what it looks at is for all of them
+            tracker.prefetch(image)
 
     def step(
         self,
@@ -318,6 +317,7 @@ class _TargetCameraMotion:
 
     def __init__(self, shared: SharedCameraMotion) -> None:
         self._shared = shared
+        self.prefetch = shared.source.prefetch
         self._ask(None)
         self._is_new = False  # no image came since `reset`
 

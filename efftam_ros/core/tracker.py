@@ -185,7 +185,7 @@ class Tracker:
         self._extent: TargetExtent = DrawnExtent(None)
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
-        self._pending: list[Callable[[], None]] = []  # what `commit` calls
+        self._pending: list[Callable[[], object]] = []  # what `commit` calls
         self._looked: tuple[Frame, Generator[None, None, Track]] | None = None  # at an image, by `look`
         self._forget_points()
 
@@ -252,8 +252,11 @@ class Tracker:
 
     def prefetch(self, image: Image) -> None:
         """Announce that `step` will probably get this image object next; from any thread."""
-        if self.state is not TrackState.IDLE:
-            self._pipeline.prefetch(image)
+        if self.state is TrackState.IDLE:
+            return
+        if self._sources.camera is not None and self._pipeline.is_asynchronous:  # else the CPU has no time
+            self._sources.camera.prefetch(image)
+        self._pipeline.prefetch(image)
 
     def commit(self) -> None:
         """Compute what only later frames need of the last step's image: the memory update, the points to
@@ -296,6 +299,7 @@ class Tracker:
             describe,
             drawn=box,
             is_prompted=True,
+            later=self._pending,
         )
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
@@ -398,6 +402,7 @@ class Tracker:
             points=points,
             is_confirmed=self._target.confirmed,
             confirmed_ns=self._target.confirmed_ns,
+            later=self._pending,
         )
         choice = self._policy.choose(candidates, context)
         confirmed = choice.box is not None and self._target.hit(stamp)
@@ -494,6 +499,7 @@ class Tracker:
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> None:
         """Have the frame stored in a slot of the ring if the policy keeps it."""
+        self._pending.append(self.memory.plan)
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)

@@ -72,6 +72,9 @@ class AttitudeMotion:
                 return
             self._samples.append((stamp_ns, np.asarray(rotation, np.float64)))
 
+    def prefetch(self, image: Image) -> None:
+        return
+
     def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
         previous, self._size = self._previous, (image.width, image.height)
         with self._lock:
@@ -166,6 +169,9 @@ class GuidedMotion:
     def reset(self) -> None:
         self._attitude.reset()
         self._images.reset()
+
+    def prefetch(self, image: Image) -> None:
+        """Nothing: where to look in the image is known with the attitude of its stamp."""
 
     def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
         by_attitude = self._attitude.estimate(image, stamp_ns, targets)

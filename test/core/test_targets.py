@@ -338,12 +338,16 @@ class Camera:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.excluded: list[int] = []
+        self.announced: list[Image] = []
         self.resets = 0
         self.made: list[Camera] = []
 
     def another(self) -> Camera:
         self.made.append(Camera())
         return self.made[-1]
+
+    def prefetch(self, image) -> None:
+        self.announced.append(image)
 
     def estimate(self, image, stamp_ns, targets) -> CameraMotion:
         self.asked.append(stamp_ns)
@@ -413,6 +417,17 @@ def test_a_new_target_starts_the_camera_s_motion_anew_only_where_it_is_alone():
     scene.targets.clear()
     scene.add()
     assert camera.resets == 2
+
+
+@pytest.mark.parametrize(("is_gpu", "count", "announced"), [(True, 3, 1), (True, 0, 0), (False, 3, 0)])
+def test_an_image_is_announced_once_to_the_camera_s_motion_where_a_gpu_leaves_the_cpu_its_time(
+    is_gpu, count, announced, monkeypatch
+):
+    monkeypatch.setattr(ScriptedPipeline, "is_asynchronous", is_gpu)
+    camera, image = Camera(), frame(0).image
+    scene = scene_of(count, camera=camera)
+    scene.targets.prefetch(image)
+    assert camera.announced == [image] * announced
 
 
 # ---- proposals ---------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from support.scripted_pipeline import ScriptedPipeline
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.memory import MemoryBank
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import (
     NO_POINTS,
@@ -162,6 +163,28 @@ def test_it_remembers_right_after_the_choice_before_the_filter_is_updated():
         assert track.motion is not None
         assert beliefs[-1].stamp_ns == track.stamp_ns
         assert np.trace(beliefs[-1].covariance) > np.trace(track.motion.covariance)
+
+
+def test_what_only_later_frames_need_is_made_after_the_answer(monkeypatch):
+    """The colours of a target that is followed, and what the next frame attends to."""
+    described, planned, plan = [], [], MemoryBank.plan
+
+    class Colours:
+        def describe(self, image, box):
+            described.append(box)
+            return np.array([1.0])
+
+    monkeypatch.setattr(MemoryBank, "plan", lambda *which: planned.append(which) or plan(*which))
+
+    tracker = Tracker(ScriptedPipeline(steady, SPEC), appearance=Colours())
+    tracker.step(frame(0), Prompt(points=((moving(0).cx, moving(0).cy),), labels=(1,)))
+    for index in range(1, 4):
+        tracker.commit()
+        before = len(described), len(planned)
+        track = tracker.step(frame(index))
+        assert (len(described), len(planned)) == before
+        tracker.commit()
+        assert described[before[0] :] == [track.box]
 
 
 def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():

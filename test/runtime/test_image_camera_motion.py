@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import moved_point
 from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
+from efftam_ros.runtime.image.encodings import GREY
 
 WIDTH, HEIGHT = 1280, 720
 
@@ -247,6 +251,78 @@ def test_where_too_few_corners_are_left_new_ones_are_looked_for(ground):
     lower[:360] = 90
     motion = source.estimate(Image.from_array(lower), 3, ())
     assert moved_point(motion.matrix, 640, 600) == pytest.approx((620, 600), abs=1.5)
+
+
+# ---- images that are announced -----------------------------------------------------------------------------
+
+
+def film(ground) -> list[Image]:
+    """A pan of 14 images whose sixth shows nothing, whose ninth is cut off, and whose last are smaller."""
+    pictures = [look(ground, 20 + 25 * index) for index in range(14)]
+    pictures[5] = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    pictures += [cv2.resize(look(ground, 400 + 20 * index), (600, 338)) for index in range(8)]
+    images = [Image.from_array(picture) for picture in pictures]
+    images[8] = replace(images[8], rows=images[8].rows[:100])
+    return images
+
+
+def crossing(index: int) -> Box:
+    """A target that moves over the corners of the images before."""
+    return Box(100.0 + 40 * index, 200, 150, 130)
+
+
+def answers(images, announce) -> list[tuple[bytes, str]]:
+    """Bytes and reason of each motion. ``announce``: is called before and after each image's turn."""
+    source, told = ImageCameraMotion(), []
+    for index, image in enumerate(images):
+        announce(source, index, "before")
+        motion = source.estimate(image, index, [crossing(index)])
+        told.append((b"" if motion.matrix is None else motion.matrix.tobytes(), motion.reason))
+        announce(source, index, "after")
+    return told
+
+
+@pytest.mark.parametrize("when", ["after", "before", "another"])
+def test_an_announced_image_gives_the_same_motion_to_the_last_bit(ground, when):
+    """Announced while the image before it is in work, before that was compared, or never asked for."""
+
+    def announce(source, index, now):
+        if when == "another":
+            source.prefetch(film(ground)[0])
+        elif when == now and index + 1 < len(images):
+            source.prefetch(images[index + 1])
+
+    images = film(ground)
+    expected = answers(images, lambda *_: None)
+    assert len({found for found, _ in expected if found}) >= 15
+    assert answers(images, announce) == expected
+
+
+def test_an_announced_image_is_compared_in_a_thread_of_its_own_unless_new_corners_are_needed(
+    ground, monkeypatch
+):
+    threads, flow, source = [], cv2.calcOpticalFlowPyrLK, ImageCameraMotion()
+    images = [Image.from_array(look(ground, 20 + 25 * index)) for index in range(13)]
+
+    def told(*arguments, **named):
+        threads.append(threading.current_thread())
+        return flow(*arguments, **named)
+
+    monkeypatch.setattr(cv2, "calcOpticalFlowPyrLK", told)
+    for index, image in enumerate(images):
+        source.estimate(image, index, ())
+        for following in images[index + 1 : index + 2]:
+            source.prefetch(following)
+    here = [thread is threading.current_thread() for thread in threads]
+    assert here == [True, *5 * [False]] * 2
+
+
+def test_an_image_that_never_has_its_turn_keeps_no_grey_version(ground):
+    """The node counts the bytes of the images that it keeps."""
+    image, source = Image.from_array(cv2.resize(look(ground), (320, 180))), ImageCameraMotion()
+    source.prefetch(image)
+    source.estimate(replace(image), 0, ())  # after it, in the same thread's queue
+    assert GREY not in image.derived
 
 
 # ---- the kept image ----------------------------------------------------------------------------------------

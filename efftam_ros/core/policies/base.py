@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -41,6 +41,7 @@ class FrameContext:
         is_confirmed: Whether the state before this frame claims the target: the track is unbroken.
         confirmed_ns: Stamp of the last confirmed frame, ns.
         is_prompted: Whether the target is selected on this frame.
+        later: The policy adds what only later frames need; called before the next frame, in order.
     """
 
     stamp_ns: int
@@ -56,6 +57,7 @@ class FrameContext:
     is_confirmed: bool = True
     confirmed_ns: int | None = None
     is_prompted: bool = False
+    later: list[Callable[[], object]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -44,8 +45,8 @@ class VisibleCandidate:
     box: Box
     area: float
     quality: float
-    overlap: float
-    score: float
+    overlap: float = 0.0
+    score: float = 0.0
 
 
 class DefaultPolicy:
@@ -264,12 +265,18 @@ class DefaultPolicy:
             is_merged = share > self.GROWN_SHARE and quality < self.GROWN_CLEARNESS * model.usual_quality
             is_itself = share >= self.WHOLE_SHARE and not is_merged
             keeps = quality > self.config.memory_quality and is_clear and is_itself
-        descriptor = context.describe(choice.box)
-        llr = model.llr(area, quality, candidates.presence_logit, descriptor)
-        if keeps and descriptor is not None:
-            model.appearance.add(descriptor)
-        model.add(area, quality, llr, keeps)
+        seen = VisibleCandidate(choice.index, choice.box, area, quality)
+        context.later.append(partial(self._learn, seen, candidates.presence_logit, context, keeps))
         return keeps
+
+    def _learn(
+        self, seen: VisibleCandidate, presence_logit: float, context: FrameContext, is_kept: bool
+    ) -> None:
+        """Make a confirmed frame part of what is usual."""
+        descriptor, llr = context.describe(seen.box), self._llr(seen, presence_logit, context)
+        if is_kept and descriptor is not None:
+            self._model.appearance.add(descriptor)
+        self._model.add(seen.area, seen.quality, llr, is_kept)
 
 
 def have_ended(points: FoundPoints, box: Box) -> bool:
