@@ -483,8 +483,9 @@ def test_the_steered_target_is_the_one_that_update_tells_of(several: et.Tracker)
     assert several.update(two_squares(1)).target_id == 0
     several.steer(7)
     assert several.update(two_squares(2)).target_id == 7
+    assert [result.target_id for result in several.update_all(two_squares(3))] == [0, 7]
     several.remove(0)
-    assert (several.ids, several.update(two_squares(3)).target_id) == ([7], 7)
+    assert (several.ids, several.update(two_squares(4)).target_id) == ([7], 7)
 
 
 def test_a_start_replaces_all_targets(several: et.Tracker):

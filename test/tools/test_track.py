@@ -14,6 +14,8 @@ from tools_helpers import ROOT, assert_refused, square_picture
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt, Track, TrackState
+from efftam_ros.tools import track
+from efftam_ros.tools.cli import main
 from efftam_ros.tools.common.options import tracker_config
 from efftam_ros.tools.common.prompts import read_prompt, read_prompts
 from efftam_ros.tools.track import frame_record
@@ -165,8 +167,6 @@ BAD = {
 def test_bad_input_is_one_line_and_code_2(case: str, square_video: Path, tmp_path: Path, monkeypatch, capsys):
     """Within this process, as a network is opened in the last cases only; processes are tested in
     test_cli."""
-    from efftam_ros.tools.cli import main
-
     (tmp_path / "text.mp4").write_text("no video at all")
     cv2.imwrite(str(tmp_path / "small.png"), np.full((8, 8), 255, np.uint8))
     monkeypatch.chdir(tmp_path)
@@ -206,14 +206,7 @@ def test_settings_from_the_command_line():
 
 def test_each_box_is_a_target_of_its_own(efftam, tmp_path: Path):
     """The second one moves the other way; the frame's own fields are those of the first."""
-    folder = tmp_path / "frames"
-    folder.mkdir()
-    for i in range(6):
-        picture = square_picture(40 + 3 * i, 30)
-        picture[70:94, 110 - 3 * i : 134 - 3 * i] = square_picture(40, 30)[30:54, 40:64]
-        cv2.imwrite(str(folder / f"{i}.png"), picture)
-    targets = ("--box", "40,30,24,24", "--box", "5:110,70,24,24")
-    result = efftam("track", folder, *targets, "--json", "t.json", "--out", "o.mp4")
+    result = efftam("track", two_squares(tmp_path), *TWO, "--json", "t.json")
     assert result.returncode == 0, result.stderr
     for index, frame in enumerate(json.loads((tmp_path / "t.json").read_text())["frames"]):
         assert [one["id"] for one in frame["targets"]] == [0, 5]
@@ -224,6 +217,31 @@ def test_each_box_is_a_target_of_its_own(efftam, tmp_path: Path):
             (one["box"] for one in frame["targets"]), (52 + 3 * index, 122 - 3 * index), strict=True
         ):
             assert x + width / 2 == pytest.approx(middle, abs=5)
+
+
+TWO = ("--box", "40,30,24,24", "--box", "5:110,70,24,24")
+
+
+def two_squares(tmp_path: Path) -> Path:
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    for i in range(6):
+        picture = square_picture(40 + 3 * i, 30)
+        picture[70:94, 110 - 3 * i : 134 - 3 * i] = square_picture(40, 30)[30:54, 40:64]
+        cv2.imwrite(str(folder / f"{i}.png"), picture)
+    return folder
+
+
+@pytest.mark.parametrize(("targets", "drawn"), [(TWO, [(5, False), (0, True)]), (TWO[:2], [(None, True)])])
+def test_the_overlay_of_several_has_their_ids_and_the_words_of_the_first(
+    targets: tuple[str, ...], drawn: list, tmp_path: Path, monkeypatch
+):
+    """Which is drawn last, over the others."""
+    asked = []
+    monkeypatch.setattr(track, "draw_overlay", lambda shown, one, mask, *how: asked.append(how))
+    arguments = [str(two_squares(tmp_path)), *targets, "--out", str(tmp_path / "o.mp4"), "--quiet"]
+    assert main(["track", *arguments]) == 0
+    assert asked == drawn * 6
 
 
 def test_targets_on_the_command_line_have_ids():
