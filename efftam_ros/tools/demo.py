@@ -26,6 +26,8 @@ from efftam_ros.tools.eval.sequences import read_own
 
 OUT = Path("demo_output")
 CLIP = Path(__file__).resolve().parents[1] / "demo" / "clip"
+# The car that looks the same, once it is wholly in sight: frame, and box in px.
+TWIN = 36, (216.0, 292.0, 62.0, 52.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bundle", type=Path, metavar="DIR", help="another network (default: the shipped one)"
     )
     parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER", help="default %(default)s")
+    parser.add_argument(
+        "--twin", action="store_true", help="follow both cars, from where the second one is in sight"
+    )
     add_quiet_argument(parser)
     parser.add_argument(
         "--flight",
@@ -44,14 +49,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.flight is not None:
-        if args.quiet or args.out != OUT or args.frames or args.bundle:
+        if args.quiet or args.out != OUT or args.frames or args.bundle or args.twin:
             raise InputError("give the options of the flight after --flight; --flight --help lists them")
         return _fly(args.flight)
     open_bundle(args.bundle)
     check_outputs([Output("--out", args.out, "folder")])
     args.out.mkdir(parents=True, exist_ok=True)
-    boxes, file = read_own(CLIP).boxes, args.out / "track.json"
-    words = [CLIP / "video.mp4", "--box", ",".join(map(str, boxes[0]))]
+    start, twin = TWIN if args.twin else (0, None)
+    boxes, file = read_own(CLIP).boxes[start:], args.out / "track.json"
+    words = [CLIP / "video.mp4", "--start", start]
+    for box in [boxes[0]] if twin is None else [boxes[0], twin]:
+        words += ["--box", ",".join(map(str, box))]
     words += ["--out", args.out / "overlay.mp4", "--json", file]
     for name, given in (("--frames", args.frames), ("--bundle", args.bundle)):
         words += [] if given is None else [name, given]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from support.clip import Shown, clip
 
-from efftam_ros.core.geometry import iou
+from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.interop.video import NS
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
-from efftam_ros.tools.demo import CLIP
+from efftam_ros.runtime.pipeline import open_pipeline, open_targets, open_tracker
+from efftam_ros.tools.demo import CLIP, TWIN
 
 FPS = 30
 
@@ -40,6 +40,36 @@ def test_the_shipped_network_follows_the_car_past_its_twin_and_finds_it_behind_t
     assert TrackState.TRACKING not in {track.state for track in hidden}
     assert np.mean(overlaps) >= 0.8
     assert tracks[-1].state is TrackState.TRACKING
+
+
+def test_the_shipped_network_follows_both_cars_past_one_another_and_keeps_their_ids():
+    """At half the rate, until the look-alike has left the image."""
+    begin, drawn = TWIN
+    targets = open_targets(open_pipeline(max_targets=2))
+    seen = 0
+    for index, (bgr, box) in list(enumerate(clip(150)))[::2]:
+        frame = Frame(Image.from_array(bgr), index * NS // FPS)
+        prompts = {0: {0: (Prompt(box=box), False)}, begin: {1: (Prompt(box=Box(*drawn)), False)}}
+        found = {step.target_id: step.track for step in targets.step(frame, prompts.get(index, {}))}
+        assert iou(found[0].box, box) > 0.8
+        assert found[0].state is TrackState.TRACKING or index < 8
+        twin = other_car(bgr, box) if begin < index else None
+        if twin is not None and twin.x1 < 630:
+            seen += 1
+            assert iou(found[1].box, twin) > 0.7
+            assert found[1].state in (TrackState.ACQUIRING, TrackState.TRACKING)
+    assert seen > 35
+    assert found[1].state in (TrackState.COASTING, TrackState.LOST)
+
+
+def other_car(bgr: np.ndarray, box: Box) -> Box | None:
+    """What else is as red as the cars."""
+    blue, green, red = np.moveaxis(bgr.astype(int), 2, 0)
+    x0, y0, x1, y1 = map(int, box.edges())
+    is_red = (red > blue + 60) & (red > green + 60)
+    is_red[max(0, y0 - 8) : y1 + 8, max(0, x0 - 8) : x1 + 8] = False
+    ys, xs = np.nonzero(is_red)
+    return Box.from_edges(xs.min(), ys.min(), xs.max() + 1, ys.max() + 1) if len(xs) > 150 else None
 
 
 def test_the_clip_is_small_and_its_boxes_belong_to_its_images():

@@ -47,6 +47,18 @@ def test_the_clip_is_tracked_and_compared_with_its_boxes(demo: Demo, tmp_path: P
     assert len(list(open_video(tmp_path / "results" / "overlay.mp4").frames())) == 12
 
 
+def test_with_its_twin_there_are_two_targets_from_where_that_is_in_sight(demo: Demo, tmp_path: Path):
+    done = demo("--twin", "--frames", "8", "--out", "results", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].startswith("mean overlap with the truth 0.9")
+    report = json.loads((tmp_path / "results" / "track.json").read_text())
+    assert [frame["index"] for frame in report["frames"]] == list(range(36, 44))
+    for frame in report["frames"]:
+        first, second = frame["targets"]
+        assert (first["id"], second["id"], first["measured"], second["measured"]) == (0, 1, True, True)
+        assert second["box"][1] > first["box"][1] + 100  # it comes from below
+
+
 def test_a_flight_without_the_checkout_is_told_where_it_flies(demo: Demo, tmp_path: Path):
     code = f"""
 import sys
