@@ -16,7 +16,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import TARGET_RGB
 from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Image, Motion, Track, TrackState
-from efftam_ros.ros.tracker import views
+from efftam_ros.ros.tracker import publishing
 from simulation.null_pipeline import rectangle_mask
 
 WIDTH, HEIGHT = 320, 240
@@ -49,8 +49,8 @@ class Scene:
     def __init__(self, monkeypatch, without: tuple[str, ...] = ()) -> None:
         self.published: dict[str, list] = {}
         self.without = without
-        monkeypatch.setattr(views, "optional_messages", lambda package: VISION)
-        self.views = views.Views(self.create, with_detections=True, with_annotations=False)
+        monkeypatch.setattr(publishing, "optional_messages", lambda package: VISION)
+        self.views = publishing.Views(self.create, with_detections=True, with_annotations=False)
 
     def create(self, kind, topic, depth):
         sent = self.published.setdefault(topic, [])
