@@ -159,7 +159,7 @@ def unroll(
             )
         sparse, dense, raster = prompt
         logits, ious, says_present, candidates = network.mask_decoder(
-            conditioned + dense, sparse, position, look.middle, look.fine
+            conditioned + dense, network.mask_decoder.opened(sparse), position, look.middle, look.fine
         )
         if is_first:
             templates = pooled(look.coarse, look.masks)

@@ -19,7 +19,7 @@ def model(nodes, inputs, outputs, weights) -> onnx.ModelProto:
     for number, node in enumerate(nodes):
         node.name = node.name or f"{node.op_type}_{number}"
     graph = helper.make_graph(nodes, "test", infos(inputs), infos(outputs), tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
 def transformer(blocks: int = 3, scale_first: bool = True, divide: bool = False) -> onnx.ModelProto:

@@ -45,6 +45,7 @@ from efftam_ros.tools.build import print_reports
 
 ROOT = Path(__file__).parents[2]
 CLIP_FRAMES = 3
+ATTENDING = ("prompt_encoder", "memory_attention_fixed", "mask_decoder")
 """The last one attends to two maps; the longer clip is the user's."""
 
 
@@ -227,7 +228,7 @@ def test_of_the_forms_that_agree_the_fastest_is_kept_and_the_report_says_by_how_
     takes(fused_fp32=0.5, unfused_fp32=0.4)
     reports = workshop.build()
     for name, report in reports.items():
-        has_attention = name in ("memory_attention_fixed", "mask_decoder")
+        has_attention = name in ATTENDING
         assert report["form"] == ("unfused_fp32" if has_attention else "fused_fp32")
         assert report["times_ms"] == ({"fused_fp32": 0.5, "unfused_fp32": 0.4} if has_attention else {})
         assert report["rejected"] == []
@@ -408,7 +409,7 @@ def test_of_modules_that_are_right_alone_and_wrong_in_turn_the_worst_falls_back_
     with pytest.raises(BackendError, match=r"engines together.*efftam doctor"):
         workshop.build()
     fallen = [line.split()[1].rstrip(",") for line in workshop.said if ", with this module alone" in line]
-    forms = {name: 2 if name in ("memory_attention_fixed", "mask_decoder") else 1 for name in GRAPHS}
+    forms = {name: 2 if name in ATTENDING else 1 for name in GRAPHS}
     assert fallen == [name for name in sorted(GRAPHS, key=overlap.__getitem__) for _ in range(forms[name])]
     assert workshop.kept() == []
 

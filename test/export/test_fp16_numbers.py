@@ -87,7 +87,7 @@ def test_every_output_of_the_shipped_network_keeps_its_digits(graphs):
     assert [d for d in found if not d.relative < LIMIT] == []
     converted = {d.output: d.relative for d in found}
     assert converted["features"] > 1e-5, "nothing was rounded: the graph is not in FP16"
-    assert converted["sparse"] == 0.0, "prompt coordinates are FP32"
+    assert converted["prompt_raster"] == 0.0, "prompt coordinates are FP32"
 
 
 # Weights that ship differ by a factor of two in where they overflow (8,192, 16,384); from 2**20 on the factor

@@ -108,7 +108,7 @@ def test_newer_ones_get_it_as_it_is(name):
 
 
 @pytest.mark.skipif(bool(missing), reason=missing)
-@pytest.mark.parametrize(("name", "attentions"), [("mask_decoder", 7), ("memory_attention_fixed", 4)])
+@pytest.mark.parametrize(("name", "attentions"), [("mask_decoder", 6), ("memory_attention_fixed", 4)])
 def test_tensorrt_s_compiler_takes_the_graph_without_it_and_fuses_attention_all_the_same(name, attentions):
     model = without_layer_normalization(to_fp16(graphs()[name], name))
     report = build_report(model, "SM86", engine_options(default_bundle(), "fp16", name))

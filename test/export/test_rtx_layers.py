@@ -27,7 +27,7 @@ except BackendError as error:
 
 rtx = pytest.mark.skipif(bool(missing), reason=missing)
 GRAPHS = sorted(default_bundle().graphs)
-FUSABLE = {"mask_decoder": 7, "memory_attention": 4, "memory_attention_fixed": 4}
+FUSABLE = {"prompt_encoder": 1, "mask_decoder": 6, "memory_attention": 4, "memory_attention_fixed": 4}
 
 
 def report_of(bundle: Bundle, name: str, form: str | None, capability: str = "SM86"):

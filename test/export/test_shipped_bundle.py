@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 from support.tensors import TensorRunner
@@ -54,6 +55,33 @@ def test_it_is_small_and_says_what_it_is():
     opening = "\n".join((FOLDER / "README.md").read_text().splitlines()[:6])
     assert "research use" in opening
     assert "DAVIS" in opening
+
+
+LAYOUT = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
+"""Operators that move and compute nothing."""
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("image_encoder", 95),
+        ("prompt_encoder", 65),
+        ("memory_attention", 90),
+        ("memory_attention_fixed", 91),
+        ("mask_decoder", 155),
+        ("memory_encoder", 43),
+    ],
+)
+def test_a_graph_runs_few_operators(name, most):
+    """Of those that read weights alone, such as the Casts of stored weights, runtimes keep the result."""
+    graph = onnx.load(FOLDER / f"{name}.onnx", load_external_data=False).graph
+    known, run = {tensor.name for tensor in graph.initializer}, []
+    for node in graph.node:
+        if known.issuperset(filter(None, node.input)):
+            known.update(node.output)
+        elif node.op_type not in LAYOUT:
+            run.append(node.name)
+    assert len(run) <= most, run
 
 
 def test_it_masks_the_prompted_object(run):

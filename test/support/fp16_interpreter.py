@@ -192,6 +192,13 @@ class Erf(OpRun):
         return _stored(torch.erf(_wide(x)), x)
 
 
+class Gelu(OpRun):
+    op_domain = ""
+
+    def _run(self, x: Array, approximate: str = "none") -> tuple[Array]:
+        return _stored(F.gelu(_wide(x), approximate=approximate), x)
+
+
 class Resize(_Resize):
     """The two ways of resizing that the networks use; any other goes the slow way."""
 
@@ -213,4 +220,7 @@ _RESIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("nearest", "asymmetric"): {"mode": "nearest"},
     ("linear", "half_pixel"): {"mode": "bilinear", "align_corners": False},
 }
-_OPERATORS = [MatMulFp16Sums, MatMulTf32, MatMul, Gemm, Conv, ConvTranspose, LayerNormalization, Erf, Resize]
+_OPERATORS = [
+    *(MatMulFp16Sums, MatMulTf32, MatMul, Gemm, Conv, ConvTranspose, LayerNormalization),
+    *(Erf, Gelu, Resize),
+]

@@ -35,12 +35,17 @@ class Stressed:
 
 def enlarged(model: onnx.ModelProto, attention: AttentionBlock, factor: float) -> onnx.ModelProto:
     """A copy of an FP32 graph (`fp16.plain_graph`) with one attention's scores ``factor`` times as large, by
-    way of the constant that scales its queries. Raises InputError where there is no such constant."""
+    way of the constant that scales its queries or its keys. Raises InputError where there is none."""
     if not attention.scale:
         raise InputError(f"attention {attention.score} has no constant scale; choose another to enlarge")
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     scale = next(node for node in copy.graph.node if node.name == attention.scale)
+    if scale.op_type == "Gemm":
+        for attribute in scale.attribute:
+            if attribute.name in ("alpha", "beta"):
+                attribute.f *= factor
+        return copy
     weights = {tensor.name: tensor for tensor in copy.graph.initializer}
     position, name = next((i, name) for i, name in enumerate(scale.input) if name in weights)
     value = numpy_helper.to_array(weights[name])

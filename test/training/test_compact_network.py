@@ -64,7 +64,7 @@ def test_there_are_three_prompt_slots_however_many_points(net):
     points = [[60.0, 50.0], [120.0, 130.0], [90.0, 90.0], [30.0, 30.0], [100.0, 100.0]]
     labels = [2, 3, 1, 0, 1]
     three = prompt(net, points[:3], labels[:3])["sparse"]
-    assert three.shape == (1, 3, 128)
+    assert three.shape == (1, 2 * (6 + 3), 128), "with the decoder's own six, before and after attention"
     assert torch.equal(prompt(net, points, labels)["sparse"], three)
 
 

@@ -9,9 +9,10 @@ accept batches, for training; the methods of Network take one frame.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,8 @@ from efftam_ros.model.common.network import Network, NetworkSpec
 from training.network.trunk import LITE0, NARROW, SHORT, Activation, TrunkConfig, stages_of
 
 PROMPT_SLOTS = 3
+OUTPUT_TOKENS = 6
+"""The decoder's own tokens: presence, predicted IoU and four masks."""
 NOT_A_POINT = 4
 """Row of the label embedding for an unused prompt slot (label -1)."""
 
@@ -87,7 +90,7 @@ class CompactTAM(Network):
         sparse, dense, raster = self.prompt_encoder(points, labels, mask, has_mask)
         return {
             "conditioned": features + self.no_memory,
-            "sparse": sparse,
+            "sparse": self.mask_decoder.opened(sparse),
             "dense": dense,
             "prompt_raster": raster,
         }
@@ -119,9 +122,7 @@ class CompactTAM(Network):
     ) -> Tensor:
         if prompt_raster is None:
             prompt_raster = torch.zeros_like(logits)
-        soft = 2 * torch.sigmoid(logits) - 1
-        hard = 2 * (logits > 0).to(logits.dtype) - 1
-        mask = torch.where(is_prompted, hard, soft)
+        mask = torch.where(is_prompted, torch.sign(logits), torch.tanh(0.5 * logits))
         drawn = torch.where(is_prompted, prompt_raster, 0.0)
         memory: Tensor = self.memory_encoder(features, torch.cat([mask, drawn], 1))
         return memory
@@ -186,8 +187,21 @@ def batch_of(x: Tensor) -> int:
     return int(x.shape[0])
 
 
+def joined(*layers: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Weight and bias of one layer that computes what these compute, one after another."""
+    return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+
+
+def scaled(factor: float, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer's result times ``factor``, as one Gemm."""
+    return torch.addmm(bias, x, weight.t(), beta=factor, alpha=factor)
+
+
 class CompactAttention(nn.Module):
-    """Multi-head attention including its projections."""
+    """Multi-head attention including its projections.
+
+    Tokens are rows [B*n, width], so that every projection is one Gemm; heads are [B,heads,n,head_width].
+    """
 
     def __init__(self, width: int, key_width: int, inner: int, heads: int) -> None:
         super().__init__()
@@ -197,29 +211,41 @@ class CompactAttention(nn.Module):
         self.key, self.value = nn.Linear(key_width, inner), nn.Linear(key_width, inner)
         self.out = nn.Linear(inner, width)
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """[B,q,width], [B,k,key_width] twice -> [B,q,width]."""
-        q, k, v = self.query(queries), self.key(keys), self.value(values)
-        return self.combine(self.heads_of(q), self.heads_of(k), self.heads_of(v))
+    def forward(self, batch: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Rows of width, key_width and key_width -> [B*q,width]."""
+        # Scaled before the product, so that logits stay in the range of FP16.
+        scale = self.head_width**-0.5
+        q = scaled(scale, queries, self.query.weight, self.query.bias)
+        k = self.split(self.key(keys), batch).permute(0, 2, 3, 1)
+        v = self.split(self.value(values), batch).transpose(1, 2)
+        return self.combine(self.split(q, batch).transpose(1, 2), k, v)
 
-    def heads_of(self, x: Tensor) -> Tensor:
-        """[B, ..., heads * head_width], flattened to n tokens -> [B, heads, n, head_width]."""
-        return x.reshape(batch_of(x), -1, self.heads, self.head_width).transpose(1, 2)
+    def split(self, x: Tensor, batch: int) -> Tensor:
+        """Rows of whole heads -> [B,n,heads,head_width]."""
+        return x.reshape(batch, -1, int(x.shape[1]) // self.head_width, self.head_width)
 
     def combine(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Heads [B,h,n,head_width] -> [B,q,width]; ``bias`` broadcasts over the logits [B,h,q,k]."""
-        # Scaled before the product, so that logits stay in the range of FP16.
-        logits = (q * self.head_width**-0.5) @ k.transpose(2, 3)
+        """Scaled queries [B,h,q,d], keys [B,h,d,k] and values [B,h,k,d] -> [B*q,width]; ``bias`` broadcasts
+        over the logits [B,h,q,k]."""
+        logits = q @ k
         if bias is not None:
             logits = logits + bias
         x = torch.softmax(logits, -1) @ v
-        tokens = x.transpose(1, 2).reshape(batch_of(x), -1, self.heads * self.head_width)
-        out: Tensor = self.out(tokens)
+        out: Tensor = self.out(x.transpose(1, 2).reshape(-1, self.heads * self.head_width))
         return out
 
 
+class Memory(NamedTuple):
+    """What one layer attends to: rotated keys [B,h,d,T*N+p], values [B,h,T*N+p,d] and their ``bias``,
+    [1,1,1,T*N+p] or None."""
+
+    keys: Tensor
+    values: Tensor
+    bias: Tensor | None
+
+
 class CompactRotaryAttention(CompactAttention):
-    """Attention with rotary positions of the queries and of the keys from maps."""
+    """Attention whose queries, and keys of maps, are turned by their position."""
 
     cosines: Tensor
     sines: Tensor
@@ -227,43 +253,31 @@ class CompactRotaryAttention(CompactAttention):
     def __init__(self, config: CompactConfig, key_width: int) -> None:
         width = config.spec.channels
         super().__init__(width, key_width, width, config.heads)
-        self.tokens = config.spec.grid**2
+        self.root_scale = self.head_width**-0.25
         cosines, sines = rotary_tables(config.spec.grid, self.head_width, config.rope_base)
-        self.register_buffer("cosines", cosines, persistent=False)
-        self.register_buffer("sines", sines, persistent=False)
+        self.register_buffer("cosines", self.root_scale * cosines, persistent=False)
+        self.register_buffer("sines", self.root_scale * sines, persistent=False)
 
-    def to_itself(self, x: Tensor) -> Tensor:
-        """Self-attention of a map's tokens [B,N,width]."""
-        q, k = self.rotated(self.query(x)), self.rotated(self.key(x))
-        return self.combine(q, k, self.heads_of(self.value(x)))
+    def to_itself(self, batch: int, x: Tensor) -> Tensor:
+        """Self-attention of a map's tokens [B*N,width]."""
+        qkv = F.linear(x, *joined(self.query, self.key, self.value))
+        heads = self.split(qkv, batch).transpose(1, 2)
+        pair, v = heads.split((2 * self.heads, self.heads), 1)
+        q, k = self.turned(pair).split(self.heads, 1)
+        return self.combine(q, k.transpose(2, 3), v)
 
-    def to_memory(self, x: Tensor, memory: Memory) -> Tensor:
-        """Attention of a map's tokens [B,N,width] to maps, and to pointers, which have no position."""
-        maps = self.rotated(self.key(memory.map_keys))
-        keys = torch.cat([maps, self.heads_of(self.key(memory.pointer_tokens))], 2)
-        values = self.heads_of(self.value(memory.values))
-        return self.combine(self.rotated(self.query(x)), keys, values, memory.key_bias)
+    def to_memory(self, batch: int, x: Tensor, memory: Memory) -> Tensor:
+        """Attention of a map's tokens [B*N,width] to the memory."""
+        q = self.turned(self.split(self.query(x), batch).transpose(1, 2))
+        return self.combine(q, *memory)
 
-    def rotated(self, x: Tensor) -> Tensor:
-        """Axial rotary position (Su et al., 2021; half-split pairs): [B,...,N,width] -> heads."""
-        x = x.reshape(batch_of(x), -1, self.tokens, self.heads, self.head_width)
-        half = self.head_width // 2
-        a, b = x[..., :half], x[..., half:]
-        turned = torch.cat([a * self.cosines - b * self.sines, a * self.sines + b * self.cosines], -1)
-        return self.heads_of(turned)
-
-
-class Memory(NamedTuple):
-    """The keys and values that a frame attends to.
-
-    ``map_keys``: [B,T,N,M] with their positions; ``pointer_tokens``: [B,p,M]; ``values``: of both,
-    [B,T*N+p,M]; ``key_bias``: [1,1,1,T*N+p] or None.
-    """
-
-    map_keys: Tensor
-    pointer_tokens: Tensor
-    values: Tensor
-    key_bias: Tensor | None
+    def turned(self, heads: Tensor) -> Tensor:
+        """Axial rotary position (Su et al., 2021; half-split pairs) of heads [B,h,T*N,d], times
+        ``root_scale``."""
+        batch, count, half = batch_of(heads), int(heads.shape[1]), self.head_width // 2
+        pairs = heads.reshape(batch, count, -1, len(self.cosines), 2, half)
+        turned = pairs * self.cosines + pairs.flip(-2) * self.sines
+        return turned.reshape(batch, count, -1, self.head_width)
 
 
 class MemoryAttentionLayer(nn.Module):
@@ -278,9 +292,9 @@ class MemoryAttentionLayer(nn.Module):
         self.linear1 = nn.Linear(width, config.feedforward)
         self.linear2 = nn.Linear(config.feedforward, width)
 
-    def forward(self, x: Tensor, memory: Memory) -> Tensor:
-        x = x + self.self_attention.to_itself(self.norm1(x))
-        x = x + self.cross_attention.to_memory(self.norm2(x), memory)
+    def forward(self, batch: int, x: Tensor, memory: Memory) -> Tensor:
+        x = x + self.self_attention.to_itself(batch, self.norm1(x))
+        x = x + self.cross_attention.to_memory(batch, self.norm2(x), memory)
         fed: Tensor = self.linear2(F.relu(self.linear1(self.norm3(x))))
         return x + fed
 
@@ -304,15 +318,33 @@ class MemoryAttention(nn.Module):
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None
     ) -> Tensor:
         batch, spec = batch_of(features), self.spec
-        tokens = pointers.reshape(batch, -1, spec.memory_channels)
-        map_keys = maps + self.map_position + self.row_embedding[rows].unsqueeze(1)
-        values = torch.cat([maps.reshape(batch, -1, spec.memory_channels), tokens], 1)
-        memory = Memory(map_keys, tokens, values, key_bias)
-        x = features.reshape(batch, spec.channels, -1).transpose(1, 2) + self.query_position
-        for layer in self.layers:
-            x = layer(x, memory)
-        conditioned: Tensor = self.norm(x).transpose(1, 2)
+        memories = self._memories(maps, rows, pointers, key_bias)
+        x = features.flatten(2).transpose(1, 2) + self.query_position
+        x = x.reshape(-1, spec.channels)
+        for layer, memory in zip(self.layers, memories, strict=True):
+            x = layer(batch, x, memory)
+        conditioned: Tensor = self.norm(x).reshape(batch, -1, spec.channels).transpose(1, 2)
         return conditioned.reshape(batch, spec.channels, spec.grid, spec.grid)
+
+    def _memories(
+        self, maps: Tensor, rows: Tensor, pointers: Tensor, bias: Tensor | None
+    ) -> Iterator[Memory]:
+        """What each layer attends to, projected for all layers at once: maps [B,T,N,M] with their positions,
+        and pointers [B,P,C], which have none and are some tokens each."""
+        batch, channels = batch_of(maps), self.spec.memory_channels
+        crosses: list[Any] = [layer.cross_attention for layer in self.layers]
+        first = crosses[0]
+        key, value = joined(*(cross.key for cross in crosses)), joined(*(cross.value for cross in crosses))
+        positions = self.map_position + self.row_embedding.unsqueeze(1)
+        placed = (maps + positions[rows]).reshape(-1, channels)
+        tokens = pointers.reshape(batch, -1, channels)
+        of_maps = first.turned(first.split(F.linear(placed, *key), batch).transpose(1, 2))
+        of_pointers = scaled(first.root_scale, tokens.reshape(-1, channels), *key)
+        keys = torch.cat([of_maps, first.split(of_pointers, batch).transpose(1, 2)], 2)
+        remembered = torch.cat([maps.reshape(batch, -1, channels), tokens], 1).reshape(-1, channels)
+        values = first.split(F.linear(remembered, *value), batch).transpose(1, 2)
+        each = zip(keys.split(first.heads, 1), values.split(first.heads, 1), strict=True)
+        return (Memory(k.transpose(2, 3), v, bias) for k, v in each)
 
 
 class PromptEncoder(nn.Module):
@@ -322,7 +354,8 @@ class PromptEncoder(nn.Module):
     """
 
     gaussian: Tensor
-    cell_edges: Tensor
+    cells: Tensor
+    box_labels: Tensor
     grid_position: Tensor
 
     def __init__(self, config: CompactConfig) -> None:
@@ -333,18 +366,18 @@ class PromptEncoder(nn.Module):
         self.label_embedding = nn.Parameter(torch.randn(NOT_A_POINT + 1, spec.channels) * 0.1)
         self.dense = downsampler((3, 16, 32, spec.channels), kernel=2)
         self.no_dense = nn.Parameter(torch.zeros(1, spec.channels, 1, 1))
-        edges = torch.arange(self.low_side + 1) * (spec.side / self.low_side)
-        self.register_buffer("cell_edges", edges, persistent=False)
+        self.register_buffer("cells", torch.arange(float(self.low_side)), persistent=False)
+        self.register_buffer("box_labels", torch.tensor([[[2], [3]]]), persistent=False)
         self.register_buffer("grid_position", self._grid_position(), persistent=False)
         self.register_load_state_dict_post_hook(PromptEncoder._refresh)
 
     def forward(
         self, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        raster = self._box_raster(self._corner(points, labels, 2), self._corner(points, labels, 3))
-        is_mask = (has_mask > 0.5).to(mask.dtype).reshape(-1, 1, 1, 1)
+        raster = self._box_raster(points, labels)
+        is_mask = has_mask.reshape(-1, 1, 1, 1)
         drawn = torch.cat([F.avg_pool2d(mask, 4) * is_mask, raster, is_mask.expand_as(raster)], 1)
-        is_prompted = (has_mask > 0.5) | (labels >= 0).to(mask.dtype).sum(1).gt(0.5)
+        is_prompted = (has_mask > 0.5) | (labels.amax(1) >= 0)
         dense = torch.where(is_prompted.reshape(-1, 1, 1, 1), self.dense(drawn), self.no_dense)
         return self._tokens(points, labels), dense, raster
 
@@ -352,34 +385,31 @@ class PromptEncoder(nn.Module):
         unused = torch.zeros(batch_of(points), PROMPT_SLOTS, 2, dtype=points.dtype, device=points.device)
         points = torch.cat([points, unused], 1)[:, :PROMPT_SLOTS]
         labels = torch.cat([labels, torch.full_like(unused[..., 0], -1, dtype=labels.dtype)], 1)
-        labels = labels[:, :PROMPT_SLOTS]
+        labels = labels[:, :PROMPT_SLOTS].unsqueeze(-1)
         # As in training, where 0.5 was added to the pixel indices of clicks (edge coordinates - 0.5) and to
         # box edges.
-        shift = 0.5 * (labels >= 2).to(points.dtype).unsqueeze(-1)
-        position = self._fourier((points + shift) / self.side)
-        is_point = (labels >= 0).unsqueeze(-1)
-        index = torch.where(labels >= 0, labels, NOT_A_POINT)
+        from_centre = points + torch.where(labels >= 2, 0.5 - self.side / 2, -self.side / 2)
+        position = self._fourier(from_centre * (2 / self.side))
+        is_point = labels >= 0
+        index = torch.where(is_point, labels, NOT_A_POINT).squeeze(-1)
         return torch.where(is_point, position, 0.0) + self.label_embedding[index]
 
-    @staticmethod
-    def _corner(points: Tensor, labels: Tensor, label: int) -> Tensor:
-        """The point with this label, [B,2]; zeros without one."""
-        return (points * (labels == label).to(points.dtype).unsqueeze(-1)).sum(1)
+    def _box_raster(self, points: Tensor, labels: Tensor) -> Tensor:
+        """Share of each stride-4 cell that the box covers, [B,1,4G,4G]; zeros without a box."""
+        # Corners [B,2,2,1] in cells: low and high, x and y.
+        per_point = torch.where(labels.unsqueeze(1) == self.box_labels, self.low_side / self.side, 0.0)
+        corners = (per_point.unsqueeze(-1) * points.unsqueeze(1)).sum(2).unsqueeze(-1)
+        low, high = (corners - self.cells).clamp(0, 1).split(1, 1)
+        x, y = F.relu(high - low).split(1, 2)
+        return x * y.transpose(2, 3)
 
-    def _box_raster(self, low: Tensor, high: Tensor) -> Tensor:
-        """Share of each stride-4 cell that the box covers, [B,1,4G,4G]."""
-        first, last = self.cell_edges[:-1], self.cell_edges[1:]
-        low, high = low.unsqueeze(-1), high.unsqueeze(-1)
-        cover = F.relu(torch.minimum(last, high) - torch.maximum(first, low)) * (self.low_side / self.side)
-        return (cover[:, 1].unsqueeze(2) * cover[:, 0].unsqueeze(1)).unsqueeze(1)
-
-    def _fourier(self, unit: Tensor) -> Tensor:
-        """Random Fourier features of (x, y) in 0..1 (Tancik et al., 2020)."""
-        angle = 2 * math.pi * ((2 * unit - 1) @ self.gaussian)
+    def _fourier(self, place: Tensor) -> Tensor:
+        """Random Fourier features of (x, y) in -1..1 (Tancik et al., 2020)."""
+        angle = (2 * math.pi * place) @ self.gaussian
         return torch.cat([angle.sin(), angle.cos()], -1)
 
     def _grid_position(self) -> Tensor:
-        centre = (torch.arange(self.grid) + 0.5) / self.grid
+        centre = (2 * torch.arange(self.grid) + 1) / self.grid - 1
         y, x = torch.meshgrid(centre, centre, indexing="ij")
         grid = torch.stack([x, y], -1).reshape(1, -1, 2).to(self.gaussian)
         return self._fourier(grid)
@@ -403,22 +433,35 @@ class TwoWayLayer(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.norm3, self.norm4 = nn.LayerNorm(width), nn.LayerNorm(width)
 
-    def forward(self, q: Tensor, k: Tensor, tokens: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens ``q`` and image ``k``, whose positions are the initial ``tokens`` and ``position``."""
-        if self.is_first:
-            q = self.self_attention(q, q, q)
-        else:
-            q = q + self.self_attention(q + tokens, q + tokens, q)
-        q = self.norm1(q)
-        q = self.norm2(q + self.token_to_image(q + tokens, k + position, k))
+    def among_tokens(self, batch: int, q: Tensor, placed: Tensor) -> Tensor:
+        """Self-attention of the tokens ``q``, with their positions ``placed``; in the first layer the initial
+        tokens are both, and no residual."""
+        attended = self.self_attention(batch, placed, placed, q)
+        normed: Tensor = self.norm1(attended if self.is_first else q + attended)
+        return normed
+
+    def forward(
+        self, batch: int, q: Tensor, k: Tensor, tokens: Tensor, position: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of the tokens ``q`` after `among_tokens`, and of the image ``k``; their positions are the
+        initial ``tokens`` and ``position``. Returns ``q``, ``q`` with positions, and ``k``."""
+        at = with_position(k, position)
+        q = self.norm2(q + self.token_to_image(batch, q + tokens, at, k))
         q = self.norm3(q + self.mlp(q))
-        return q, self.norm4(k + self.image_to_token(k + position, q + tokens, q))
+        placed = q + tokens
+        return q, placed, self.norm4(k + self.image_to_token(batch, at, placed, q))
+
+
+def with_position(rows: Tensor, position: Tensor) -> Tensor:
+    """Rows [B*N,C] of maps plus the positions [1,N,C]."""
+    return (rows.reshape(-1, *position.shape[1:]) + position).reshape(rows.shape)
 
 
 class MaskDecoder(nn.Module):
     """Two-way transformer, up-sampling with skips, hypernetworks and heads.
 
-    Returns masks [B,4,4G,4G], IoUs [B,4] and presence [B] as logits, and pointers [B,4,C].
+    Takes the tokens from `opened`. Returns masks [B,4,4G,4G], IoUs [B,4] and presence [B] as logits, and
+    pointers [B,4,C].
     """
 
     def __init__(self, config: CompactConfig) -> None:
@@ -428,7 +471,7 @@ class MaskDecoder(nn.Module):
         self.grid, self.width = spec.grid, width
         skip_channels = {stride: channels for _, channels, stride in spec.skips}
         c8, c4 = skip_channels[8], skip_channels[4]
-        self.tokens = nn.Parameter(torch.randn(1, 6, width) * 0.1)
+        self.tokens = nn.Parameter(torch.randn(1, OUTPUT_TOKENS, width) * 0.1)
         self.layers = nn.ModuleList(TwoWayLayer(width, config.heads, is_first=i == 0) for i in range(2))
         self.final_attention = CompactAttention(width, width, width // 2, config.heads)
         self.final_norm = nn.LayerNorm(width)
@@ -442,23 +485,49 @@ class MaskDecoder(nn.Module):
         self.pointer_head = mlp(width, width, width)
 
     def forward(
-        self, source: Tensor, sparse: Tensor, position: Tensor, features_s8: Tensor, features_s4: Tensor
+        self, source: Tensor, opened: Tensor, position: Tensor, features_s8: Tensor, features_s4: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         batch = batch_of(source)
-        tokens = torch.cat([self.tokens.expand(batch, -1, -1), sparse], 1)
-        queries, image = self._two_way(tokens, source, position)
-        image = image.transpose(1, 2).reshape(batch, self.width, self.grid, self.grid)
+        queries, image = self._two_way(batch, opened, source, position)
+        image = image.reshape(batch, -1, self.width).transpose(1, 2)
+        image = image.reshape(batch, self.width, self.grid, self.grid)
         pixels = self._upsample(image, features_s8, features_s4)
-        kernels = torch.stack([net(queries[:, 2 + i]) for i, net in enumerate(self.hypernetworks)], 1)
-        masks = (kernels @ pixels.flatten(2)).reshape(batch, 4, 4 * self.grid, 4 * self.grid)
-        presence = self.presence_head(queries[:, 0]).reshape(batch)
-        return masks, self.iou_head(queries[:, 1]), presence, self.pointer_head(queries[:, 2:6])
+        queries = queries.reshape(batch, -1, self.width)
+        of_presence, of_iou, of_masks, _ = queries.split((1, 1, 4, PROMPT_SLOTS), 1)
+        masks = (self._kernels(of_masks) @ pixels.flatten(2)).reshape(batch, 4, 4 * self.grid, 4 * self.grid)
+        presence = self.presence_head(of_presence.reshape(batch, -1)).reshape(batch)
+        pointers = self.pointer_head(of_masks.reshape(-1, self.width)).reshape(batch, 4, -1)
+        return masks, self.iou_head(of_iou.reshape(batch, -1)), presence, pointers
 
-    def _two_way(self, tokens: Tensor, source: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        q, k = tokens, source.reshape(batch_of(source), self.width, -1).transpose(1, 2)
-        for layer in self.layers:
-            q, k = layer(q, k, tokens, position)
-        q = self.final_norm(q + self.final_attention(q + tokens, k + position, k))
+    def _kernels(self, tokens: Tensor) -> Tensor:
+        """The four hypernetworks' results for their tokens [B,4,C] -> [B,4,c]."""
+        networks: list[Any] = list(self.hypernetworks)
+        x = tokens.unsqueeze(-1)
+        for index in (0, 2):
+            weight, bias = joined(*(network[index] for network in networks))
+            x = weight.reshape(4, -1, x.shape[2]) @ x + bias.reshape(4, -1, 1)
+            x = F.relu(x) if index == 0 else x
+        return x.squeeze(-1)
+
+    def opened(self, sparse: Tensor) -> Tensor:
+        """The decoder's tokens [B,9,C] with these of a prompt, and what they are after the first attention
+        among them, one after another: [B,18,C]. They depend on no image."""
+        batch = batch_of(sparse)
+        own = self.tokens if batch == 1 else self.tokens.expand(batch, -1, -1)
+        tokens = torch.cat([own, sparse], 1)
+        rows = tokens.reshape(-1, self.width)
+        layer: Any = self.layers[0]
+        first = layer.among_tokens(batch, rows, rows).reshape(batch, -1, self.width)
+        return torch.cat([tokens, first], 1)
+
+    def _two_way(self, batch: int, opened: Tensor, source: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        tokens, q = (x.reshape(-1, self.width) for x in opened.split(OUTPUT_TOKENS + PROMPT_SLOTS, 1))
+        k = source.flatten(2).transpose(1, 2).reshape(-1, self.width)
+        layers: list[Any] = list(self.layers)
+        first, second = layers
+        q, placed, k = first(batch, q, k, tokens, position)
+        q, placed, k = second(batch, second.among_tokens(batch, q, placed), k, tokens, position)
+        q = self.final_norm(q + self.final_attention(batch, placed, with_position(k, position), k))
         return q, k
 
     def _upsample(self, image: Tensor, features_s8: Tensor, features_s4: Tensor) -> Tensor:
@@ -481,8 +550,8 @@ class ConvNeXtBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        h = self.linear2(F.gelu(self.linear1(h)))
-        return x + torch.mul(self.scale, h).permute(0, 3, 1, 2)
+        rows = self.linear2(F.gelu(self.linear1(h.flatten(0, 2)))) * self.scale
+        return x + rows.reshape(h.shape).permute(0, 3, 1, 2)
 
 
 class MemoryEncoder(nn.Module):
@@ -538,10 +607,12 @@ def sine_table(channels: int, grid: int) -> Tensor:
 
 
 def rotary_tables(grid: int, head_width: int, base: float) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the axial rotation, each [grid*grid, 1, head_width/2]: x angles, then y angles."""
+    """Factors of the axial rotation, each [grid*grid,2,head_width/2]: of pairs of values, and of the pairs
+    with their values exchanged. The first half of the angles are of x, the second of y."""
     quarter = head_width // 4
     frequency = base ** (-torch.arange(quarter) / quarter)
     token = torch.arange(grid * grid)
     x, y = token % grid, torch.div(token, grid, rounding_mode="floor")
-    angle = torch.cat([x[:, None] * frequency, y[:, None] * frequency], -1).unsqueeze(1)
-    return angle.cos(), angle.sin()
+    angle = torch.cat([x[:, None] * frequency, y[:, None] * frequency], -1)
+    cosine, sine = angle.cos(), angle.sin()
+    return torch.stack([cosine, cosine], 1), torch.stack([-sine, sine], 1)

@@ -30,27 +30,20 @@ def load_bundle_network(folder: str | Path) -> Network:
     """Rebuild the network that the bundle in ``folder`` was exported from, in evaluation mode with FP32
     weights.
 
-    Weights and tables are the graphs' initialisers, which have their PyTorch names; batch norms are folded as
-    they were for export. Raises InputError when the network is unknown or the weights in the graphs do not
-    fit it.
+    Weights are the graphs' initialisers, which have their PyTorch names; batch norms are folded as they were
+    for export. Raises InputError when the network is unknown or the weights in the graphs do not fit it.
     """
     folder = Path(folder)
     manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
     network = _untrained(manifest["family"], manifest["name"]).eval()
     stored = initialisers(folder / graph["file"] for graph in manifest["graphs"].values())
     state = network.state_dict()
-    for name, like in state.items():
-        if name in UNUSED:
-            continue
-        table = TABLE_INSTEAD.get(name)
-        if table is None:
-            state[name] = _fitting(stored, name, like, folder)
-        elif table not in stored:
-            raise InputError(f"bundle {folder} has no table {table}; export it again")
+    for name in state.keys() - UNUSED - TABLE_INSTEAD.keys():
+        state[name] = _fitting(stored, name, state[name], folder)
     network.load_state_dict(state)
-    for name, like in network.named_buffers():
-        if name in stored:
-            like.copy_(_fitting(stored, name, like, folder))
+    tables = dict(network.named_buffers())
+    for table in (table for name, table in TABLE_INSTEAD.items() if name in state):
+        tables[table].copy_(_fitting(stored, table, tables[table], folder))
     return network
 
 

@@ -20,14 +20,21 @@ from onnx import TensorProto, helper
 from efftam_ros.core.errors import InputError
 
 FORMS = ("all_fp16", "fused_fp32", "unfused_fp32")
+MOVES = frozenset(
+    {
+        *("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten"),
+        *("Slice", "Split", "Concat", "Gather", "Expand"),
+    }
+)
+"""Operators that only move values."""
 
 
 @dataclass(frozen=True)
 class AttentionBlock:
     """An attention block by the names of its nodes: MatMul of queries and keys ``score``, Add of a ``bias``
     ("" for none), ``softmax``, MatMul of probabilities and values ``value``, and ``scale``, the Mul or Div by
-    a constant of queries or keys before ("" for none). ``queries``, ``keys``, ``head`` (channels): 0 where
-    not static."""
+    a constant, or the Gemm with a factor, of queries or keys before ("" for none). ``queries``, ``keys``,
+    ``head`` (channels): 0 where not static."""
 
     score: str
     bias: str
@@ -111,12 +118,16 @@ def _block_of(wires: GraphIndex, softmax: onnx.NodeProto) -> AttentionBlock:
 
 
 def _scale(wires: GraphIndex, score: onnx.NodeProto) -> str:
-    """The Mul or Div by a constant before the score product, skipping Transposes."""
+    """What scales a factor of the score product: the first Mul or Div by a constant, or Gemm with a factor,
+    behind moves and sums (a rotary position is a sum of scaled parts)."""
     for name in score.input:
         node = wires.before(name)
-        while node is not None and node.op_type == "Transpose":
+        while node is not None and node.op_type in MOVES | {"Add"}:
             node = wires.before(node.input[0])
-        if node is not None and node.op_type in ("Mul", "Div") and set(node.input) & wires.constants:
+        if node is None:
+            continue
+        is_scaled = node.op_type in ("Mul", "Div") and set(node.input) & wires.constants
+        if is_scaled or any(attribute.name == "alpha" and attribute.f != 1 for attribute in node.attribute):
             return node.name
     return ""
 

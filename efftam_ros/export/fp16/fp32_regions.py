@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
-from efftam_ros.export.fp16.attention import GraphIndex
+from efftam_ros.export.fp16.attention import MOVES, GraphIndex
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LayerNormalization"})
 """Operators worth running in FP16; FP32 regions end here."""
@@ -26,7 +26,7 @@ EXACT = frozenset(
     }
 )
 """Comparisons, counts and scores: cheap, and counts exceed FP16's range (areas reach 262144 px^2 at side
-512). Quantisation: at opset 17 its type is FP32."""
+512). Quantisation: its scales are FP32."""
 
 FLOAT_BORN = frozenset({"ConstantOfShape"})
 """Operators whose result type is an attribute."""
@@ -34,21 +34,6 @@ FLOAT_BORN = frozenset({"ConstantOfShape"})
 PERIODIC = frozenset({"Sin", "Cos"})
 """Everything upstream of these stays FP32: their arguments are coordinates, and FP16 has three decimal
 digits."""
-
-MOVES = frozenset(
-    {
-        "Reshape",
-        "Transpose",
-        "Unsqueeze",
-        "Squeeze",
-        "Flatten",
-        "Slice",
-        "Split",
-        "Concat",
-        "Gather",
-        "Expand",
-    }
-)
 
 
 def float32_nodes(model: onnx.ModelProto) -> set[str]:

@@ -17,7 +17,7 @@ from efftam_ros.export.onnx.folding import constants, fold_constants, rename_inp
 from efftam_ros.export.onnx.graphs import ExportGraph, GraphModule
 from efftam_ros.model.common.network import Network
 
-OPSET = 17
+OPSET = 20
 NAMELESS = "constant."
 """Prefix of initialisers that are neither weights nor tables of the network."""
 _PREFIX = "network."

@@ -12,7 +12,7 @@ LAYER_NORMALIZATION = "LayerNormalization"
 
 def without_layer_normalization(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy in which every LayerNormalization is computed by simple operators, in FP32 as TensorRT's own is
-    inside: squares of FP16 overflow from 256 on. ``model``: opset 17."""
+    inside: squares of FP16 overflow from 256 on. ``model``: opset 18 or later."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     inferred = onnx.shape_inference.infer_shapes(model).graph
@@ -35,16 +35,19 @@ def _written_out(node: onnx.NodeProto, kind: int) -> list[onnx.NodeProto]:
         made.append(helper.make_node(operator, inputs, [output or name], name, **attributes))
         return output or name
 
-    def constant(value: float) -> str:
-        return add("Constant", value=helper.make_tensor("value", TensorProto.FLOAT, [1], [value]))
+    def constant(value: float, kind: int = TensorProto.FLOAT) -> str:
+        return add("Constant", value=helper.make_tensor("value", kind, [1], [value]))
+
+    def mean(name: str) -> str:
+        return add("ReduceMean", name, constant(-1, TensorProto.INT64))
 
     given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     axis = given.get("axis", -1)
     if axis != -1:
         raise ValueError(f"{node.name} normalises from axis {axis} on; only the last one is known")
     data, *factors = (add("Cast", name, to=TensorProto.FLOAT) for name in node.input if name)
-    centred = add("Sub", data, add("ReduceMean", data, axes=[-1]))
-    variance = add("ReduceMean", add("Mul", centred, centred), axes=[-1])
+    centred = add("Sub", data, mean(data))
+    variance = mean(add("Mul", centred, centred))
     deviation = add("Sqrt", add("Add", variance, constant(given.get("epsilon", 1e-5))))
     value = add("Div", centred, deviation)
     for operator, factor in zip(("Mul", "Add"), factors, strict=False):
