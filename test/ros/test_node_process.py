@@ -172,7 +172,7 @@ def test_a_missing_package_is_one_line_with_the_command_that_brings_it(processes
     )
     assert process.wait() == 2
     (line,) = process.output.splitlines()
-    assert "cv2 is not installed" in line
+    assert "opencv-python-headless is not installed" in line
     assert f"{sys.executable} -m pip install opencv-python-headless" in line
 
 
