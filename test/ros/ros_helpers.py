@@ -19,7 +19,7 @@ from level_pipeline import FRAME_NS, scene
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
-from support.dead_locks import release_dead_locks
+from support.dead_locks import remove_dead_ports
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.interop.messages import fill_image, stamp_ns
@@ -210,7 +210,7 @@ class Process:
     """A program of ours in a process of its own; what it says goes to a file."""
 
     def __init__(self, command: list[str], log: Path, **environment: str) -> None:
-        release_dead_locks(int(os.environ["ROS_DOMAIN_ID"]))  # of processes that a test has killed
+        remove_dead_ports(int(os.environ["ROS_DOMAIN_ID"]))  # of processes that a test has killed
         self.log = log
         with log.open("w") as output:
             self._process = subprocess.Popen(
@@ -248,7 +248,7 @@ class Process:
                     self._process.wait(5.0)
             self._process.kill()
             self._process.wait()
-            release_dead_locks(int(os.environ["ROS_DOMAIN_ID"]))
+            remove_dead_ports(int(os.environ["ROS_DOMAIN_ID"]))
 
 
 def tracker_command(namespace: str, *ros_arguments: str) -> list[str]:

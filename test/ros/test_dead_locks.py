@@ -6,34 +6,36 @@ import ctypes
 import os
 
 import pytest
-from support.dead_locks import release_dead_locks
+from support.dead_locks import MEMORY, remove_dead_ports
 
 DOMAIN = 232  # no test's
 PORT = 7400 + 250 * DOMAIN + 11
 
 
 @pytest.fixture
-def semaphore():
-    """Of a port, unlocked."""
+def port():
+    """Its files, and its semaphore, which is unlocked."""
     library, name = ctypes.CDLL(None), f"/fastrtps_port{PORT}_mutex".encode()
     library.sem_open.restype = ctypes.c_void_p
-    made = ctypes.c_void_p(library.sem_open(name, os.O_CREAT | os.O_RDWR, 0o600, 1))
-    yield library, made
-    library.sem_close(made)
-    library.sem_unlink(name)
+    semaphore = ctypes.c_void_p(library.sem_open(name, os.O_CREAT | os.O_RDWR, 0o600, 1))
+    files = MEMORY / f"fastrtps_port{PORT}", MEMORY / f"sem.fastrtps_port{PORT}_mutex"
+    files[0].touch()
+    yield files, lambda: library.sem_trywait(semaphore)
+    library.sem_close(semaphore)
+    for file in files:
+        file.unlink(missing_ok=True)
 
 
-def test_what_a_dead_process_holds_is_released(semaphore):
-    library, made = semaphore
-    assert release_dead_locks(DOMAIN) == []
-    assert library.sem_trywait(made) == 0
-    assert library.sem_trywait(made) == -1
-    assert release_dead_locks(DOMAIN) == [PORT]
-    assert library.sem_trywait(made) == 0
+def test_a_port_that_a_dead_process_holds_is_removed(port):
+    files, lock = port
+    assert remove_dead_ports(DOMAIN) == []
+    assert lock() == 0
+    assert remove_dead_ports(DOMAIN) == [PORT]
+    assert not any(file.exists() for file in files)
 
 
-def test_another_domain_s_locks_are_left_alone(semaphore):
-    library, made = semaphore
-    assert library.sem_trywait(made) == 0
-    assert release_dead_locks(DOMAIN - 1) == []
-    assert library.sem_trywait(made) == -1
+def test_another_domain_s_ports_are_left_alone(port):
+    files, lock = port
+    assert lock() == 0
+    assert remove_dead_ports(DOMAIN - 1) == []
+    assert all(file.exists() for file in files)

@@ -1,7 +1,7 @@
-"""Locks in shared memory that killed processes left.
+"""What killed processes leave in the shared memory of Fast DDS.
 
-Fast DDS guards each port of its shared memory by a named semaphore. A process that is killed while it holds
-one leaves it locked, and from then on every process that needs the port waits for ever, without a word.
+A named semaphore guards each port. A process that hangs in a port which another one left damaged when it was
+killed holds the semaphore, also when it is killed itself; so do all that come after it, without a word.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
@@ -17,8 +18,8 @@ LOOKS, PAUSE_S = 5, 0.1
 DOMAIN_PORTS = 250
 
 
-def release_dead_locks(domain: int) -> list[int]:
-    """Release the locks of this ROS domain's ports that stay locked; returns the ports."""
+def remove_dead_ports(domain: int) -> list[int]:
+    """Remove the ports of this ROS domain that stay locked, so that they are made anew; returns them."""
     first = 7400 + DOMAIN_PORTS * domain
     locked = [port for port in range(first, first + DOMAIN_PORTS) if _is_locked(port)]
     for _ in range(LOOKS):
@@ -27,7 +28,8 @@ def release_dead_locks(domain: int) -> list[int]:
         time.sleep(PAUSE_S)
         locked = [port for port in locked if _is_locked(port)]
     for port in locked:
-        _with_semaphore(port, _LIBRARY.sem_post)
+        for name in (f"fastrtps_port{port}", f"fastrtps_port{port}_el", f"sem.fastrtps_port{port}_mutex"):
+            (MEMORY / name).unlink(missing_ok=True)
     return locked
 
 
@@ -35,16 +37,13 @@ def _is_locked(port: int) -> bool:
     if not (MEMORY / f"sem.fastrtps_port{port}_mutex").exists():
         return False
     value = ctypes.c_int(1)
-    _with_semaphore(port, lambda semaphore: _LIBRARY.sem_getvalue(semaphore, ctypes.byref(value)))
+    semaphore = ctypes.c_void_p(_open(f"/fastrtps_port{port}_mutex".encode(), os.O_RDWR))
+    if semaphore.value:
+        _LIBRARY.sem_getvalue(semaphore, ctypes.byref(value))
+        _LIBRARY.sem_close(semaphore)
     return value.value == 0
 
 
-def _with_semaphore(port: int, use) -> None:
-    semaphore = ctypes.c_void_p(_LIBRARY.sem_open(f"/fastrtps_port{port}_mutex".encode(), os.O_RDWR))
-    if semaphore.value:
-        use(semaphore)
-        _LIBRARY.sem_close(semaphore)
-
-
 _LIBRARY = ctypes.CDLL(None)
+_open: Callable[..., int] = _LIBRARY.sem_open
 _LIBRARY.sem_open.restype = ctypes.c_void_p
