@@ -9,6 +9,7 @@ pytest.importorskip("onnx", reason="bundles need onnx: scripts/setup_env --with-
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -61,7 +62,8 @@ def test_the_pipeline_opens_a_bundle(small_bundle):
     network, folder = small_bundle
     pipeline = TorchPipeline.from_bundle(Bundle.load(folder), threads=1)
     assert pipeline.spec == TorchPipeline(network).spec
-    assert pipeline.spec == Bundle.load(folder).spec
+    # PyTorch computes no likeness.
+    assert pipeline.spec == replace(Bundle.load(folder).spec, templates=0)
 
 
 def test_half_precision_weights_come_back_as_the_graphs_use_them(tmp_path):
