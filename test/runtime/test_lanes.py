@@ -207,10 +207,6 @@ def test_lanes_on_the_cpu_work_at_once_each_as_it_would_alone() -> None:
     together.close()
 
 
-class OneAfterTheOther(OrtPipeline):
-    side_by_side = 1  # type: ignore[assignment]
-
-
 def panned(number: int, hidden: int) -> Image:
     """Image ``number`` of four targets under a camera that pans: the clip's, moved by 3 px an image."""
     picture = clip()[0][number % 3].copy()
@@ -228,8 +224,9 @@ def corner(lane: int) -> Box:
 def test_four_targets_side_by_side_are_tracked_as_one_after_the_other(view: str) -> None:
     """With camera motion, a target that is lost, and a switch of the steered one."""
     answers = []
-    for kind in (OneAfterTheOther, OrtPipeline):
-        pipeline = kind(default_bundle(), threads=2, lanes=LANES)
+    for at_once in (1, 2):
+        pipeline = OrtPipeline(default_bundle(), threads=2, lanes=LANES)
+        pipeline.side_by_side = at_once
         targets = open_targets(pipeline, TrackerConfig(view=view, lost_after=0.1))
         found = []
         for number in range(18):

@@ -184,6 +184,7 @@ class OrtPipeline(FramePipeline):
         network = first._network if first else _Network(bundle, threads, profile_folder, lanes)
         self._network = network
         super().__init__(bundle.spec, lanes, network.state)
+        self.side_by_side = min(network.threads, lanes)
         self._graphs = {name: BoundGraph(session) for name, session in network.sessions.items()}
         self._graphs["memory_attention"] = self._memory = _MemoryAttention(network, self.spec.slots)
         self._preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
@@ -200,10 +201,6 @@ class OrtPipeline(FramePipeline):
         if first is None:
             for _ in range(1, lanes):
                 OrtPipeline(bundle, lanes=lanes, first=self)
-
-    @property
-    def side_by_side(self) -> int:  # type: ignore[override]
-        return min(self._network.threads, self.lanes)
 
     def _allocate(self, bundle: Bundle) -> None:
         encoder, decoder = bundle.graphs["image_encoder"].outputs, bundle.graphs["mask_decoder"].outputs
