@@ -22,9 +22,8 @@ export function rootCause({ refused, linkS, status, sinceS, pictureS, gimbal }) 
   if (!status) return null;
   const { camera, tracker, picture } = status;
   const imageS = status.image_silent_s + sinceS;
-  const quiet = tracker === "alive" ? "" : ", no answer from the tracker";
   if (picture) return cause(tracker === "alive" ? "picture" : "camera", "NO PICTURE", picture);
-  if (camera === "stopped") return cause("camera", pictureS === null ? "NO PICTURE" : "CAMERA STOPPED", `no images${quiet}`, imageS);
+  if (camera === "stopped") return cause("camera", pictureS === null ? "NO PICTURE" : "CAMERA STOPPED", "no images", imageS);
   if (tracker === "inactive") return cause("tracker", "TRACKER INACTIVE", "it runs but was not activated");
   if (tracker === "silent") return cause("tracker", "TRACKER SILENT", "images arrive, no answer from the tracker", status.tracker_silent_s + sinceS);
   if (camera === "unseen") return cause("picture", pictureS === null ? "NO PICTURE" : "PICTURE STOPPED", "the tracker has images, the page gets none", imageS);
