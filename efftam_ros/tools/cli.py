@@ -1,8 +1,8 @@
 """The command `efftam`: runs a sub-command and reports errors in one line.
 
-Every command is a module of this package: the first line of its docstring is the help text,
-``add_arguments(parser)`` declares its options and ``run(args) -> int`` executes it and returns the exit code.
-Only the module of the command is imported, so that ``efftam --help`` is fast.
+Every command is a module: the first line of its docstring is the help text, ``add_arguments(parser)``
+declares its options and ``run(args) -> int`` executes it and returns the exit code. Only the module of the
+command is imported, so that ``efftam --help`` is fast.
 
 Exit codes: 0 success; 1 a check failed; 2 bad input or environment, with one line on stderr; 130 interrupted
 (Ctrl-C, SIGTERM); 141 broken pipe. A traceback is a bug.
@@ -17,9 +17,10 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.abc import InspectLoader
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from efftam_ros import __version__
 from efftam_ros.core.errors import BackendError, InputError, one_line
@@ -55,62 +56,93 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_BAD_INPUT, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `efftam` with these arguments (default: the process's) and return its exit code."""
-    try:
-        with Interruptions() as interruptions:
-            code = _guarded(list(sys.argv[1:] if argv is None else argv), interruptions)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # Otherwise the interpreter would flush the buffer at exit and report the broken pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
+@dataclass(frozen=True)
+class Program:
+    """Runs sub-commands, each a module of ``package`` as described above. ``modules``: by command."""
 
+    name: str
+    purpose: str
+    package: str
+    modules: Mapping[str, str]
 
-def _guarded(arguments: list[str], interruptions: Interruptions) -> int:
-    """Run a command; expected errors become one line and an exit code."""
-    name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
-    try:
-        code = _run(name, arguments)
-        return _interrupted(name, interruptions) if interruptions.pending else code
-    except SystemExit as stop:  # argparse ends this way after --help and after a wrong option
-        return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
-    except BrokenPipeError:
-        raise
-    except KeyboardInterrupt:
-        return _interrupted(name, interruptions)
-    except Exception as error:
-        line = explain(error)
-        if line is None:
-            if interruptions.pending:  # some libraries turn the interruption into an error of their own
-                return _interrupted(name, interruptions)
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """Run with these arguments (default: the process's) and return the exit code."""
+        try:
+            with Interruptions() as interruptions:
+                code = self._guarded(list(sys.argv[1:] if argv is None else argv), interruptions)
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            # Otherwise the interpreter would flush the buffer at exit and report the broken pipe again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return EXIT_BROKEN_PIPE
+
+    def help_line(self, command: str) -> str:
+        """The first docstring line of a command's module, read without importing it."""
+        spec = importlib.util.find_spec(f"{self.package}.{self.modules[command]}")
+        source = (
+            spec.loader.get_source(spec.name) if spec and isinstance(spec.loader, InspectLoader) else None
+        )
+        return (ast.get_docstring(ast.parse(source or "")) or "").partition("\n")[0]
+
+    def _guarded(self, arguments: list[str], interruptions: Interruptions) -> int:
+        """Run a command; expected errors become one line and an exit code."""
+        command = arguments[0] if arguments and arguments[0] in self.modules else ""
+        try:
+            code = self._run(command, arguments)
+            return self._interrupted(command, interruptions) if interruptions.pending else code
+        except SystemExit as stop:  # argparse ends this way after --help and after a wrong option
+            return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
+        except BrokenPipeError:
             raise
-        print(f"efftam {name}: {line}", file=sys.stderr)
-        return EXIT_BAD_INPUT
+        except KeyboardInterrupt:
+            return self._interrupted(command, interruptions)
+        except Exception as error:
+            line = explain(error)
+            if line is None:
+                if interruptions.pending:  # some libraries turn the interruption into an error of their own
+                    return self._interrupted(command, interruptions)
+                raise
+            print(f"{self.name} {command}: {line}", file=sys.stderr)
+            return EXIT_BAD_INPUT
+
+    def _interrupted(self, command: str, interruptions: Interruptions) -> int:
+        interruptions.pending = False
+        print(f"{self.name} {command}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+    def _run(self, command: str, arguments: list[str]) -> int:
+        if not command:
+            top = self._top_parser()
+            top.parse_args(arguments or ["--help"])
+            top.error(f"{arguments[0]!r} is not a command; choose one of {', '.join(self.modules)}")
+        module = importlib.import_module(f"{self.package}.{self.modules[command]}")
+        parser = described(f"{self.name} {command}", module)
+        return int(module.run(parser.parse_args(arguments[1:])))
+
+    def _top_parser(self) -> Parser:
+        width = 2 + max(map(len, self.modules))
+        lines = [f"  {command:<{width}}{self.help_line(command)}" for command in self.modules]
+        parser = Parser(
+            prog=self.name,
+            usage=f"{self.name} COMMAND [options]",
+            description=self.purpose,
+            epilog="\n".join(["commands:", *lines, "", f"{self.name} COMMAND --help shows its options."]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("--version", action="version", version=f"{self.name} {__version__}")
+        parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+        parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+        return parser
 
 
-def _interrupted(name: str, interruptions: Interruptions) -> int:
-    interruptions.pending = False
-    print(f"efftam {name}: interrupted", file=sys.stderr)
-    return EXIT_INTERRUPTED
-
-
-def _run(name: str, arguments: list[str]) -> int:
-    if not name:
-        top = _top_parser()
-        top.parse_args(arguments or ["--help"])
-        top.error(f"{arguments[0]!r} is not a command; choose one of {', '.join(COMMANDS)}")
-    module = importlib.import_module(f"efftam_ros.tools.{COMMANDS[name]}")
-    text = (module.__doc__ or "").strip().partition("\n")
-    parser = Parser(
-        prog=f"efftam {name}",
-        description=text[0],
-        epilog=text[2].strip() or None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def described(name: str, module: Any) -> Parser:
+    """The parser of a command's module."""
+    first, _, more = (module.__doc__ or "").strip().partition("\n")
+    shown: Any = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=name, description=first, epilog=more.strip() or None, formatter_class=shown)
     module.add_arguments(parser)
-    return int(module.run(parser.parse_args(arguments[1:])))
+    return parser
 
 
 def explain(error: BaseException) -> str | None:
@@ -128,23 +160,9 @@ def explain(error: BaseException) -> str | None:
     return None
 
 
-def _top_parser() -> Parser:
-    lines = [f"  {name:<10}{help_line(name)}" for name in COMMANDS]
-    parser = Parser(
-        prog="efftam",
-        usage="efftam COMMAND [options]",
-        description="Track one target in a video, a bag or a camera stream.",
-        epilog="\n".join(["commands:", *lines, "", "efftam COMMAND --help shows its options."]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"efftam {__version__}")
-    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    return parser
+EFFTAM = Program("efftam", "Track one target in a video, a bag or a camera stream.", __package__, COMMANDS)
 
 
-def help_line(name: str) -> str:
-    """The first docstring line of a command's module, read without importing it."""
-    spec = importlib.util.find_spec(f"efftam_ros.tools.{COMMANDS[name]}")
-    source = spec.loader.get_source(spec.name) if spec and isinstance(spec.loader, InspectLoader) else None
-    return (ast.get_docstring(ast.parse(source or "")) or "").partition("\n")[0]
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `efftam`; see `Program.main`."""
+    return EFFTAM.main(argv)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.tools import track
-from efftam_ros.tools.cli import Parser
+from efftam_ros.tools.cli import described
 from efftam_ros.tools.common.options import add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.eval.sequences import read_own
@@ -63,9 +63,8 @@ def run(args: argparse.Namespace) -> int:
     words += ["--out", args.out / "overlay.mp4", "--json", file]
     for name, given in (("--frames", args.frames), ("--bundle", args.bundle)):
         words += [] if given is None else [name, given]
-    parser = Parser(prog="efftam demo")
-    track.add_arguments(parser)
-    track.run(parser.parse_args([*map(str, words), *["--quiet"] * args.quiet]))
+    words += ["--quiet"] * args.quiet
+    track.run(described("efftam demo", track).parse_args([*map(str, words)]))
     print(_compared(json.loads(file.read_text(encoding="utf-8"))["frames"], boxes))
     print(f"wrote {args.out / 'overlay.mp4'}, {file}")
     return 0
@@ -88,6 +87,4 @@ def _fly(options: list[str]) -> int:
         raise InputError("--flight needs the checkout (git clone), not the installed package; run it there")
     sys.path.insert(0, str(root))
     flight = importlib.import_module("simulation.flight")
-    parser = Parser(prog="efftam demo --flight", description=flight.__doc__)
-    flight.add_arguments(parser)
-    return int(flight.run(parser.parse_args(options)))
+    return int(flight.run(described("efftam demo --flight", flight).parse_args(options)))

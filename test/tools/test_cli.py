@@ -44,7 +44,7 @@ def test_every_command_explains_its_options(name, capsys):
     assert cli.main([name, "--help"]) == 0
     text = capsys.readouterr().out
     assert f"usage: efftam {name}" in text
-    assert cli.help_line(name) in text
+    assert cli.EFFTAM.help_line(name) in text
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

@@ -162,13 +162,13 @@ def test_a_command_that_ends_before_it_could_be_interrupted_says_that_a_signal_c
 ):
     kept: list[BaseException] = []  # so that it is never destroyed
 
-    def run(name: str, arguments: list[str]) -> int:
+    def run(program: cli.Program, name: str, arguments: list[str]) -> int:
         try:
             signal.raise_signal(signal.SIGTERM)
         except KeyboardInterrupt as error:
             kept.append(error)
         return 0
 
-    monkeypatch.setattr(cli, "_run", run)
+    monkeypatch.setattr(cli.Program, "_run", run)
     assert cli.main(["track"]) == 130
     assert capsys.readouterr().err == "efftam track: interrupted\n"
