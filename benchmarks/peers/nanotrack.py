@@ -4,8 +4,7 @@ Source: the project HonglinChu/SiamTrackers, folder NanoTrack (Apache-2.0), whic
 Siamese tracker whose head predicts for each cell two class scores and the distances to the box's four edges,
 after Chen et al., "Siamese Box Adaptive Network for Visual Tracking", CVPR 2020. The tuning is that of its
 configv2.yaml and configv3.yaml. Written from the algorithm; boxes have half-open pixel edges and are not
-rounded. OpenCV's TrackerNano runs version 2 with another tuning, and can't run version 3 with its 15 x 15
-cells.
+rounded.
 
 Images are BGR 0..255 without normalisation. The template is the square of `context_side` around the first box
 at 127 px, the search region is 255/127 of that square around the last box at 255 px.

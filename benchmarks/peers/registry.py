@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -15,8 +16,6 @@ from benchmarks.peers.opencv import OPENCV, open_opencv
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.tools.common.options import list_of
-
-PEERS = (*OPENCV, *NANOTRACK, *FEAR)
 
 
 class Peer(Protocol):
@@ -34,15 +33,23 @@ class Peer(Protocol):
         ...
 
 
+PEERS: dict[str, Callable[..., Peer]] = {
+    **dict.fromkeys(OPENCV, open_opencv),
+    **dict.fromkeys(NANOTRACK, open_nanotrack),
+    **dict.fromkeys(FEAR, open_fear),
+}
+"""By name, what opens it."""
+
+
 def add_peer_arguments(group: argparse._ActionsContainer) -> None:
     """Add --peers and --peer-models."""
     group.add_argument(
         "--peers",
-        type=list_of(PEERS),
+        type=list_of(tuple(PEERS)),
         default=[],
         metavar="A,B",
         help=f"trackers of other projects: {', '.join(OPENCV)} (OpenCV), {', '.join((*NANOTRACK, *FEAR))}"
-        " (onnxruntime); all but csrt, kcf and mosse need --peer-models",
+        " (onnxruntime); these need --peer-models",
     )
     group.add_argument(
         "--peer-models",
@@ -54,20 +61,12 @@ def add_peer_arguments(group: argparse._ActionsContainer) -> None:
 
 
 def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
-    """Open a peer.
+    """Open one of `PEERS`.
 
-    Args:
-        name: One of `PEERS`.
-        models: Folder of model files, for the peers that need some.
-        threads: CPU threads, 0 for the library's default (OpenCV) or `default_threads` (onnxruntime).
-
-    Raises:
-        InputError: Unknown name, OpenCV without contrib modules, model files missing or not as expected.
+    ``models``: folder of model files, for the peers that need some; ``threads``: of the CPU, 0 for the
+    library's default (OpenCV) or `default_threads` (onnxruntime). Raises InputError: unknown name, OpenCV
+    without contrib modules, model files missing or not as expected.
     """
-    if name in OPENCV:
-        return open_opencv(name, models, threads)
-    if name in NANOTRACK:
-        return open_nanotrack(name, models, threads)
-    if name in FEAR:
-        return open_fear(name, models, threads)
-    raise InputError(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")
+    if name not in PEERS:
+        raise InputError(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")
+    return PEERS[name](name, models, threads)

@@ -17,7 +17,6 @@ from tools_helpers import assert_refused
 from benchmarks.peers.fear import Fear, grown, inside
 from benchmarks.peers.model_files import PeerModel
 from benchmarks.peers.nanotrack import NANOTRACK, NanoTrack
-from benchmarks.peers.opencv import nano_files
 from benchmarks.peers.registry import PEERS, open_peer
 from benchmarks.peers.siamese import Distances, Tuning, choose, context_side, crop, mean_colour
 from efftam_ros.core.errors import InputError
@@ -567,19 +566,6 @@ def test_an_opencv_tracker_follows_the_square(tmp_path: Path):
         box = peer.update(frame.bgr)
         assert box is not None
         assert box.cx == pytest.approx(48 + frame.index, abs=3)
-
-
-def test_nanos_files_are_found_by_either_name(tmp_path: Path):
-    for name in ("nanotrack_v1_backbone", "nanotrack_v1_head", "nanotrack_v2_backbone", "nanotrack_v2_head"):
-        (tmp_path / f"{name}.onnx").touch()
-    (tmp_path / "nanotrack_v3_backbone_dynamic.onnx").touch()
-    (tmp_path / "nanotrack_v3_head_dynamic.onnx").touch()
-    assert [p.name for p in nano_files(tmp_path)] == ["nanotrack_v2_backbone.onnx", "nanotrack_v2_head.onnx"]
-    other = tmp_path / "opencv"
-    other.mkdir()
-    for name in ("nanotrack_backbone_sim", "nanotrack_head_sim"):
-        (other / f"{name}.onnx").touch()
-    assert nano_files(other)[1].name == "nanotrack_head_sim.onnx"
 
 
 def test_opencv_without_contrib_modules_is_named(monkeypatch: pytest.MonkeyPatch):
