@@ -29,7 +29,7 @@ from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.bench.command import image_size
 from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
 from efftam_ros.tools.common.options import add_quiet_argument, list_of
-from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.terminal import Cell, print_table
 from efftam_ros.tools.doctor.checks import environment
 
@@ -54,14 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--frames", type=int, default=100, metavar="N", help="counted ones of each (100)")
     parser.add_argument("--image", type=image_size, default=(1280, 720), metavar="WxH", help="1280x720")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures; - for stdout, no tables")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="bars of the time in each module")
     add_quiet_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.frames < 1:
         raise InputError(f"--frames is {args.frames}; it must be at least 1")
-    check_outputs([Output("--json", args.json), Output("--plot", args.plot, "picture")])
+    check_outputs([Output("--json", args.json)])
     # Before any contender is opened, so that the memory of the frames is not attributed to one.
     frames = drawn_frames(args.image)
     first = next(frames)
@@ -96,8 +95,6 @@ def run(args: argparse.Namespace) -> int:
         print_frames(report["frames"])
         if args.json is not None:
             write_text(args.json, json.dumps(report, indent=1) + "\n")
-    if args.plot is not None:
-        plot(args.plot, report["frames"])
     return 0
 
 
@@ -142,29 +139,3 @@ def launch_summary(launch: Mapping[str, str]) -> str | None:
     if len(kinds) < 2:
         return next(iter(kinds), None)
     return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-
-
-def plot(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
-    """Write stacked bars: medians of the stages, then the remainder of the whole frame."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    names = list(dict.fromkeys(name for one in runs for name in one["stages_ms"]))
-    figure, axes = pyplot.subplots(figsize=(8, 1.2 + 0.6 * len(runs)), layout="constrained")
-    labels = [one["name"] for one in runs]
-    left = [0.0] * len(runs)
-    for name in [*names, "the rest"]:
-        if name == "the rest":
-            widths = [max(0.0, one["whole_ms"] - done) for one, done in zip(runs, left, strict=True)]
-        else:
-            widths = [one["stages_ms"].get(name, 0.0) for one in runs]
-        axes.barh(labels, widths, left=left, label=name, color="lightgrey" if name == "the rest" else None)
-        left = [done + width for done, width in zip(left, widths, strict=True)]
-    axes.invert_yaxis()
-    axes.set_xlabel("ms per frame (medians)")
-    axes.legend(fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.25))
-    with replacing(path) as part:
-        figure.savefig(part, dpi=120)
-    pyplot.close(figure)
