@@ -34,8 +34,8 @@ Shapes = Mapping[str, Shape]
 
 # Axes: a number; a symbol that is the same in every graph (S, G, 2G, 4G and N follow from the image side, the
 # others from their first use); or, in lower-case or T and P, an axis that is dynamic.
-_INTEGERS = ("labels", "rows")
-_DYNAMIC = ("T", "P", "n", "t")
+INTEGERS = ("labels", "rows")
+DYNAMIC = ("T", "P", "n", "t")
 _FEATURES: Shape = (1, "C", "G", "G")
 _FINE_FEATURES: dict[str, Shape] = {
     "features_s8": (1, "C8", "2G", "2G"),
@@ -43,7 +43,7 @@ _FINE_FEATURES: dict[str, Shape] = {
 }
 _RASTER: dict[str, Shape] = {"prompt_raster": (1, 1, "4G", "4G")}
 
-_REQUIRED: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
+REQUIRED: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
     "image_encoder": ({"image": (1, 3, "S", "S")}, {"features": _FEATURES}),
     "prompt_encoder": (
         {
@@ -85,13 +85,13 @@ _REQUIRED: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
         {"map": (1, "N", "M"), "stored_pointer": (1, "C")},
     ),
 }
-_OPTIONAL: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
+OPTIONAL: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
     "image_encoder": ({}, _FINE_FEATURES),
     "prompt_encoder": ({}, _RASTER),
     "mask_decoder": (_FINE_FEATURES, {}),
     "memory_encoder": (_RASTER, {}),
 }
-GRAPHS = tuple(_REQUIRED)
+GRAPHS = tuple(REQUIRED)
 NEEDED = ("image_encoder", "prompt_encoder", "memory_attention", "mask_decoder", "memory_encoder")
 
 
@@ -107,10 +107,10 @@ def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors,
     grid = side // 16
     sizes: dict[str, int] = {"S": side, "G": grid, "2G": 2 * grid, "4G": 4 * grid, "N": grid * grid}
     for name, tables in graphs.items():
-        if name not in _REQUIRED:
+        if name not in REQUIRED:
             raise InputError(f"bundle {bundle} has an unknown graph {name}; known are {', '.join(GRAPHS)}")
         for kind, table, required, optional in zip(
-            ("input", "output"), tables, _REQUIRED[name], _OPTIONAL.get(name, ({}, {})), strict=True
+            ("input", "output"), tables, REQUIRED[name], OPTIONAL.get(name, ({}, {})), strict=True
         ):
             _check_table(f"bundle {bundle}: {name}", kind, table, required, optional, sizes)
     for tensor, maker, user in (
@@ -134,7 +134,7 @@ def _check_table(
         raise InputError(f"{where} {wrong}; export it again")
     for name, tensor in table.items():
         shape = required[name] if name in required else optional[name]
-        dtype = "int64" if name in _INTEGERS else "float32"
+        dtype = "int64" if name in INTEGERS else "float32"
         fits = len(tensor.shape) == len(shape) and all(map(_fits, tensor.shape, shape, [sizes] * len(shape)))
         if not fits or tensor.dtype != dtype:
             known = tuple(sizes.get(axis, axis) if isinstance(axis, str) else axis for axis in shape)
@@ -144,7 +144,7 @@ def _check_table(
 
 
 def _fits(axis: int | str, expected: int | str, sizes: dict[str, int]) -> bool:
-    if expected in _DYNAMIC:
+    if expected in DYNAMIC:
         return isinstance(axis, str) or expected == "t"  # some networks have a fixed number of prompt tokens
     if isinstance(axis, str):
         return False
