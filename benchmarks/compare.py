@@ -15,14 +15,14 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.backends import BASELINES, MEASURABLE
-from benchmarks.contenders import Contender, open_contenders, open_peers
+from benchmarks.contenders import Contender, open_contenders, opened, theirs
 from benchmarks.frames import TURN, measure_frames
-from benchmarks.peers.registry import add_peer_arguments
+from benchmarks.peers.registry import add_peer_arguments, open_peer
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     # Before any contender is opened, so that the memory of the frames is not attributed to one.
     frames = drawn_frames(args.image)
     first = next(frames)
-    ours, left_out = open_contenders(
+    contenders, left_out = open_contenders(
         args.bundle or [None],
         args.backend,
         [TrackerConfig(policy=policy, view=args.view) for policy in args.policy],
@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
         skip_unavailable=args.skip_unavailable,
         zero_copy=args.zero_copy,
     )
-    contenders: list[Contender] = [*ours]
     try:
-        contenders += open_peers(args.peers, args.peer_models, args.threads, first)
-        timings = measure_frames(contenders, frames, args.frames, quiet=args.quiet)
+        for name in args.peers:
+            contenders.append(opened(partial(_peer, name, args.peer_models, args.threads), first))
+        measure_frames(contenders, frames, args.frames, quiet=args.quiet)
     finally:
         for contender in contenders:
             contender.close()
@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
         "environment": environment(),
         "zero_copy": args.zero_copy,
         "image": list(args.image),
-        "left_out": [asdict(one) for one in left_out],
-        "frames": [timing.record(timings) for timing in timings],
+        "left_out": [one._asdict() for one in left_out],
+        "frames": [one.record(contenders) for one in contenders],
     }
     if str(args.json) == "-":
         print(json.dumps(report, indent=1))
@@ -98,8 +98,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _peer(name: str, models: Path | None, threads: int) -> Contender:
+    return theirs(open_peer(name, models, threads))
+
+
 def print_frames(runs: Sequence[Mapping[str, Any]]) -> None:
-    """Print the times of each contender, then its start-up time and memory; ``runs``: `Timing.record`."""
+    """Print the times of each contender, then its start-up time and memory; ``runs``: `Contender.record`."""
     names = list(dict.fromkeys(name for one in runs for name in one["stages_ms"]))
     baselines = [name for name in BASELINES if any(one["backend"] == name for one in runs)]
     rows: list[list[Cell]] = [

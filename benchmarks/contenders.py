@@ -1,26 +1,95 @@
-"""Opens the bundles, back ends, policies and peers that `compare` measures."""
+"""What `compare` measures: bundles on back ends with policies, and peers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, cast
 
-from benchmarks.backends import open_measurable
-from benchmarks.peers.registry import Peer, open_peer
+import numpy as np
+
+from benchmarks.backends import BASELINES, open_measurable
+from benchmarks.peers.registry import Peer
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError
-from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, MemoryPlan, Prompt
 from efftam_ros.runtime.pipeline import open_tracker
 from efftam_ros.tools.bench.frames import resident_mb
 
 PEER = "peer"
 """What stands in the place of a peer's back end."""
+MODULES = ("image_encoder", "memory_attention", "mask_decoder", "memory_encoder")
 First = tuple[Frame, Prompt | None]
+
+
+def no_facts() -> dict[str, Any]:
+    return {"maps": None, "pointers": None, "device_mb": None, "launch": {}}
+
+
+@dataclass
+class Contender:
+    """Something that follows the target, and its measurements.
+
+    ``step``: processes a frame and returns the durations of its stages, s; ``facts``, after the last frame:
+    ``maps`` and ``pointers`` attended to, ``device_mb`` (None: none, or not reported) and ``launch``, how
+    each module's work is launched on the device. ``start_up_s``: from opening to the first result;
+    ``resident_mb``: growth of resident memory by opening and using it; ``whole``, ``stages``: durations, s,
+    of each counted frame and stage; ``ratios``: whole frame over the sum of its four modules, for frames that
+    ran all four.
+    """
+
+    name: str
+    bundle: str
+    backend: str
+    step: Callable[[Frame, Prompt | None], Mapping[str, float]] = lambda frame, prompt: {}
+    facts: Callable[[], dict[str, Any]] = no_facts
+    close: Callable[[], None] = lambda: None
+    start_up_s: float = float("nan")
+    resident_mb: float = float("nan")
+    whole: list[float] = field(default_factory=list)
+    stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    ratios: list[float] = field(default_factory=list)
+
+    def add(self, whole_s: float, stage_seconds: Mapping[str, float]) -> None:
+        self.whole.append(whole_s)
+        for name, seconds in stage_seconds.items():
+            self.stages[name].append(seconds)
+        if all(name in stage_seconds for name in MODULES):
+            self.ratios.append(whole_s / sum(stage_seconds[name] for name in MODULES))
+
+    @property
+    def whole_ms(self) -> float:
+        return 1e3 * float(np.median(self.whole))
+
+    def record(self, all_of_them: Sequence[Contender]) -> dict[str, Any]:
+        """The figures written by --json. ``relative``: to the first contender of the run;
+        ``incomplete_frames``: those that did not run all four modules, 0 for a peer; ``times_faster_than``:
+        each of `BASELINES` that ran the same bundle."""
+        return {
+            "name": self.name,
+            "bundle": self.bundle,
+            "backend": self.backend,
+            "frames": len(self.whole),
+            "whole_ms": self.whole_ms,
+            "whole_p99_ms": 1e3 * float(np.percentile(self.whole, 99)),
+            "stages_ms": {name: 1e3 * float(np.median(seconds)) for name, seconds in self.stages.items()},
+            "relative": self.whole_ms / all_of_them[0].whole_ms,
+            "glue_ratio": float(np.median(self.ratios)) if self.ratios else None,
+            "incomplete_frames": 0 if self.backend == PEER else len(self.whole) - len(self.ratios),
+            "times_faster_than": {
+                other.backend: other.whole_ms / self.whole_ms
+                for other in all_of_them
+                if other.backend in BASELINES and other.bundle == self.bundle
+            },
+            **self.facts(),
+            "start_up_s": self.start_up_s,
+            "resident_mb": self.resident_mb,
+        }
 
 
 class InstrumentedPipeline:
@@ -31,105 +100,64 @@ class InstrumentedPipeline:
         self._pipeline = pipeline
         if hasattr(pipeline, "stage_interval"):  # of a device, where times cost time
             pipeline.stage_interval = 1
-        self.maps = self.pointers = 0
+        self._attended = 0, 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pipeline, name)
 
     def attend(self, plan: MemoryPlan) -> None:
-        self.maps, self.pointers = len(plan.slots), len(plan.pointer_slots)
+        self._attended = len(plan.slots), len(plan.pointer_slots)
         self._pipeline.attend(plan)
 
-
-class Contender(Protocol):
-    """``start_up_s``: time from opening to the first result; ``resident_mb``: growth of resident memory by
-    opening and using it."""
-
-    name: str
-    backend: str
-    start_up_s: float
-    resident_mb: float
-
-    @property
-    def bundle(self) -> str: ...
-
-    def step(self, frame: Frame, prompt: Prompt | None) -> Mapping[str, float]:
-        """Process a frame; returns the durations of its stages, s."""
-        ...
-
     def facts(self) -> dict[str, Any]:
-        """``maps``, ``pointers``, ``device_mb`` (None: none, or not reported) and ``launch`` (how each
-        module's work is launched on the device), after the last frame."""
-        ...
-
-    def close(self) -> None: ...
-
-
-@dataclass
-class Ours:
-    """A bundle on a back end, with its tracker."""
-
-    name: str
-    backend: str
-    pipeline: InstrumentedPipeline
-    tracker: Tracker
-    start_up_s: float = float("nan")
-    resident_mb: float = float("nan")
-
-    @property
-    def bundle(self) -> str:
-        return str(self.pipeline.spec.name)
-
-    def step(self, frame: Frame, prompt: Prompt | None) -> Mapping[str, float]:
-        return self.tracker.step(frame, prompt).stage_seconds
-
-    def facts(self) -> dict[str, Any]:
-        device_bytes = getattr(self.pipeline, "device_bytes", None)
+        device_bytes = getattr(self._pipeline, "device_bytes", None)
         return {
-            "maps": self.pipeline.maps,
-            "pointers": self.pipeline.pointers,
+            **dict(zip(("maps", "pointers"), self._attended, strict=True)),
             "device_mb": None if device_bytes is None else device_bytes / 1e6,
-            "launch": dict(getattr(self.pipeline, "launch", {})),
+            "launch": dict(getattr(self._pipeline, "launch", {})),
         }
 
-    def close(self) -> None:
-        self.pipeline.close()
+
+def ours(pipeline: Pipeline, backend: str, config: TrackerConfig) -> Contender:
+    """A bundle on a back end, with its tracker."""
+    watched, bundle = InstrumentedPipeline(pipeline), pipeline.spec.name
+    tracker = open_tracker(cast(Pipeline, watched), config)
+
+    def step(frame: Frame, prompt: Prompt | None) -> Mapping[str, float]:
+        return tracker.step(frame, prompt).stage_seconds
+
+    return Contender(f"{bundle} {backend}", bundle, backend, step, watched.facts, pipeline.close)
 
 
-@dataclass
-class Theirs:
+def theirs(peer: Peer) -> Contender:
     """A peer tracker. Its stages are not known; images are bgr8 and the prompt is a box."""
 
-    peer: Peer
-    start_up_s: float = float("nan")
-    resident_mb: float = float("nan")
-
-    backend = PEER
-
-    def __post_init__(self) -> None:
-        self.name = self.peer.name
-
-    @property
-    def bundle(self) -> str:
-        return self.name
-
-    def step(self, frame: Frame, prompt: Prompt | None) -> Mapping[str, float]:
+    def step(frame: Frame, prompt: Prompt | None) -> Mapping[str, float]:
         bgr = frame.image.rows.reshape(frame.image.height, frame.image.width, 3)
         if prompt is not None and prompt.box is not None:
-            self.peer.start(bgr, prompt.box)
+            peer.start(bgr, prompt.box)
         else:
-            self.peer.update(bgr)
+            peer.update(bgr)
         return {}
 
-    def facts(self) -> dict[str, Any]:
-        return {"maps": None, "pointers": None, "device_mb": None, "launch": {}}
-
-    def close(self) -> None:
-        return
+    return Contender(peer.name, peer.name, PEER, step)
 
 
-@dataclass(frozen=True)
-class LeftOut:
+def opened(make: Callable[[], Contender], first: First) -> Contender:
+    """A contender that has run the first frame, with its time and memory until then."""
+    before_mb, start = resident_mb(), time.perf_counter()
+    contender = make()
+    try:
+        contender.step(*first)
+    except BaseException:
+        contender.close()
+        raise
+    contender.start_up_s = time.perf_counter() - start
+    contender.resident_mb = resident_mb() - before_mb
+    return contender
+
+
+class LeftOut(NamedTuple):
     """A contender that can't run here."""
 
     name: str
@@ -151,28 +179,26 @@ def open_contenders(
     threads: int = 0,
     skip_unavailable: bool = False,
     zero_copy: bool = False,
-) -> tuple[list[Ours], list[LeftOut]]:
+) -> tuple[list[Contender], list[LeftOut]]:
     """Open every bundle (None: the shipped one) on every back end with every configuration, and run the first
     frame; returns also those that can't run here.
 
-    Raises:
-        InputError: As `open_measurable`.
-        BackendError: Names all back ends that can't run; with ``skip_unavailable`` only when none can.
+    Raises InputError as `open_measurable`, and BackendError, which names all back ends that can't run; with
+    ``skip_unavailable`` only when none can.
     """
-    contenders: list[Ours] = []
+    contenders: list[Contender] = []
     left_out: list[LeftOut] = []
     try:
-        for bundle in bundles:
-            for backend in backends:
-                try:
-                    for config in configs:
-                        contender = _open(bundle, backend, threads, config, first, zero_copy)
-                        if len(configs) > 1:
-                            contender.name += f" {config.policy}"
-                        contenders.append(contender)
-                except BackendError as problem:
-                    name = backend if bundle is None else f"{bundle.name} {backend}"
-                    left_out.append(LeftOut(name, backend, problem.reason, problem.remedy))
+        for bundle, backend in ((bundle, backend) for bundle in bundles for backend in backends):
+            try:
+                for config in configs:
+                    make = partial(_opened, bundle, backend, threads, zero_copy, config)
+                    contenders.append(opened(make, first))
+                    if len(configs) > 1:
+                        contenders[-1].name += f" {config.policy}"
+            except BackendError as problem:
+                name = backend if bundle is None else f"{bundle.name} {backend}"
+                left_out.append(LeftOut(name, backend, problem.reason, problem.remedy))
         if left_out and not (skip_unavailable and contenders):
             raise _refusal(left_out, skip_unavailable)
     except BaseException:
@@ -182,34 +208,10 @@ def open_contenders(
     return contenders, left_out
 
 
-def _open(
-    bundle: Path | None, backend: str, threads: int, config: TrackerConfig, first: First, zero_copy: bool
-) -> Ours:
-    before_mb, start = resident_mb(), time.perf_counter()
-    pipeline = InstrumentedPipeline(open_measurable(bundle, backend, threads, zero_copy))
-    try:
-        contender = Ours("", backend, pipeline, open_tracker(cast(Pipeline, pipeline), config))
-        contender.step(*first)
-    except BaseException:
-        pipeline.close()
-        raise
-    contender.start_up_s = time.perf_counter() - start
-    contender.resident_mb = resident_mb() - before_mb
-    contender.name = f"{contender.bundle} {backend}"
-    return contender
-
-
-def open_peers(names: Sequence[str], models: Path | None, threads: int, first: First) -> list[Theirs]:
-    """Open the peers and run the first frame. ``models`` and ``threads``, and the errors: as `open_peer`."""
-    contenders = []
-    for name in names:
-        before_mb, start = resident_mb(), time.perf_counter()
-        contender = Theirs(open_peer(name, models, threads))
-        contender.step(*first)
-        contender.start_up_s = time.perf_counter() - start
-        contender.resident_mb = resident_mb() - before_mb
-        contenders.append(contender)
-    return contenders
+def _opened(
+    bundle: Path | None, backend: str, threads: int, zero_copy: bool, config: TrackerConfig
+) -> Contender:
+    return ours(open_measurable(bundle, backend, threads, zero_copy), backend, config)
 
 
 def _refusal(left_out: Sequence[LeftOut], skipping: bool) -> BackendError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,11 +13,10 @@ import pytest
 from tools_helpers import assert_refused
 
 from benchmarks.compare import launch_summary, print_frames
-from benchmarks.contenders import InstrumentedPipeline, Ours, Theirs
-from benchmarks.frames import MODULES, TURN, Timing, measure_frames
+from benchmarks.contenders import MODULES, Contender, InstrumentedPipeline, ours, theirs
+from benchmarks.frames import TURN, measure_frames
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Prompt
 from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
 from simulation.null_pipeline import NullPipeline
@@ -23,9 +24,13 @@ from simulation.null_pipeline import NullPipeline
 ABSENT = ("tensorrt", "onnxruntime-tensorrt")
 
 
-def contender(pipeline, name: str = "x", backend: str = "null") -> Ours:
-    watched = InstrumentedPipeline(pipeline)
-    return Ours(name, backend, watched, Tracker(watched, TrackerConfig(policy="efficienttam")))
+def contender(pipeline, name: str = "x", backend: str = "null") -> Contender:
+    return replace(ours(pipeline, backend, TrackerConfig(policy="efficienttam")), name=name)
+
+
+def measured(contenders: list[Contender], frames: Iterator, count: int) -> list[Contender]:
+    measure_frames(contenders, frames, count, quiet=True)
+    return contenders
 
 
 @cache
@@ -72,7 +77,7 @@ def test_every_frame_runs_all_modules_with_full_memory(benchmark_here, tmp_path:
 
 
 def test_the_ratio_is_taken_within_each_frame():
-    timing = Timing("x", "net", "onnxruntime-cpu")
+    timing = Contender("x", "net", "onnxruntime-cpu")
     stages = dict.fromkeys(MODULES, 0.010) | {"preprocess": 0.002}
     timing.add(0.044, stages)
     timing.add(0.060, stages)
@@ -85,31 +90,23 @@ def test_the_ratio_is_taken_within_each_frame():
 
 
 def test_each_baseline_is_compared_with_where_it_ran_on_the_same_bundle(capsys):
-    def timing(backend: str, seconds: float, bundle: str = "net") -> Timing:
-        made = Timing(f"{bundle} {backend}", bundle, backend)
+    def timing(backend: str, seconds: float, bundle: str = "net") -> Contender:
+        made = Contender(f"{bundle} {backend}", bundle, backend)
         made.add(seconds, dict.fromkeys(MODULES, 0.002))
         return made
 
-    ours = timing("onnxruntime-cuda", 0.010)
+    cuda = timing("onnxruntime-cuda", 0.010)
     everyone = [
-        ours,
+        cuda,
         timing("torch-cuda", 0.040),
         timing("torch-cuda-bf16", 0.025),
         timing("torch-cuda-compiled", 0.012),
         timing("torch", 0.9, bundle="another"),
     ]
-    faster = ours.times_faster(everyone)
+    faster = cuda.record(everyone)["times_faster_than"]
     assert faster == pytest.approx({"torch-cuda": 4, "torch-cuda-bf16": 2.5, "torch-cuda-compiled": 1.2})
-    assert ours.times_faster([ours]) == {}
-    facts = {
-        "start_up_s": 1.0,
-        "resident_mb": 2.0,
-        "device_mb": None,
-        "maps": 7,
-        "pointers": 16,
-        "launch": {},
-    }
-    print_frames([one.record(everyone) | facts for one in everyone])
+    assert cuda.record([cuda])["times_faster_than"] == {}
+    print_frames([one.record(everyone) for one in everyone])
     row = next(
         line for line in capsys.readouterr().out.splitlines() if line.startswith("net onnxruntime-cuda")
     )
@@ -128,11 +125,8 @@ def test_contenders_get_the_same_frames_and_the_first_of_each_turn_is_not_counte
 
     log: list[tuple[str, int]] = []
     count = 2 * TURN + 2
-    timings = measure_frames(
-        [contender(Noting("a"), "a"), contender(Noting("b"), "b")],
-        iter(small_frames()),
-        count,
-        quiet=True,
+    timings = measured(
+        [contender(Noting("a"), "a"), contender(Noting("b"), "b")], iter(small_frames()), count
     )
     assert [len(timing.whole) for timing in timings] == [count, count]
     of = {name: [picture for who, picture in log if who == name] for name in "ab"}
@@ -163,7 +157,7 @@ def test_peers_take_turns_with_ours_on_the_same_frames_and_have_no_modules(
             log.append(("other", bgr.shape, int(bgr.astype(int).sum())))
             return Box(0, 0, 1, 1)
 
-    class Ours(NullPipeline):
+    class Mine(NullPipeline):
         def encode(self, image, view) -> None:
             log.append(("ours", (90, 160, 3), int(image.rows.astype(int).sum())))
             super().encode(image, view)
@@ -171,13 +165,13 @@ def test_peers_take_turns_with_ours_on_the_same_frames_and_have_no_modules(
     log: list[tuple[str, tuple[int, ...], object]] = []
     frames = iter(small_frames())
     first = next(frames)
-    peer = Theirs(Noting())
+    peer = theirs(Noting())
     peer.step(*first)
     assert log == [("other", (90, 160, 3), first[1].box)]
-    mine = contender(Ours(), "ours")
+    mine = contender(Mine(), "ours")
     mine.step(*first)
     log.clear()
-    timings = measure_frames([mine, peer], frames, 2 * TURN, quiet=True)
+    timings = measured([mine, peer], frames, 2 * TURN)
     assert [len(timing.whole) for timing in timings] == [2 * TURN, 2 * TURN]
     pictures = {name: [what for who, _, what in log if who == name] for name in ("ours", "other")}
     assert pictures["ours"] == pictures["other"]
@@ -194,7 +188,7 @@ def test_peers_take_turns_with_ours_on_the_same_frames_and_have_no_modules(
 
 def test_one_contender_runs_back_to_back_without_a_pause():
     frames = iter(small_frames(WARM_UP + 12))
-    (timing,) = measure_frames([contender(NullPipeline())], frames, 12, quiet=True)
+    (timing,) = measured([contender(NullPipeline())], frames, 12)
     assert len(timing.whole) == 12
     assert next(frames, None) is None
 
@@ -208,7 +202,7 @@ def test_stages_of_every_frame_are_timed():
     pipeline = Sampling()
     contender(pipeline)
     assert pipeline.stage_interval == 1
-    assert not hasattr(contender(NullPipeline()).pipeline, "stage_interval")
+    assert not hasattr(InstrumentedPipeline(NullPipeline()), "stage_interval")
 
 
 def test_what_a_pipeline_says_of_its_device_is_passed_on(capsys):
@@ -223,7 +217,7 @@ def test_what_a_pipeline_says_of_its_device_is_passed_on(capsys):
                 "mask_decoder": "cuda graph",
             }
 
-    (timing,) = measure_frames([contender(OnDevice())], iter(small_frames(WARM_UP + 2)), 2, quiet=True)
+    (timing,) = measured([contender(OnDevice())], iter(small_frames(WARM_UP + 2)), 2)
     record = timing.record([timing])
     assert record["device_mb"] == 123
     assert record["launch"]["memory_attention"] == "plain launches: shapes change"
