@@ -28,7 +28,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.bench.command import image_size
 from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
-from efftam_ros.tools.common.options import add_quiet_argument, list_of
+from efftam_ros.tools.common.options import add_quiet_argument, add_threads_argument, list_of
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.terminal import Cell, print_table
 from efftam_ros.tools.doctor.checks import environment
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "skip back ends that can't run here, with the reason"
     who.add_argument("--skip-unavailable", action="store_true", help=text)
-    who.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of each")
+    add_threads_argument(who)
     text = "GPU back ends read images from host memory (default: copy them)"
     who.add_argument("--zero-copy", action="store_true", help=text)
     text = f"of {', '.join(POLICIES)} (default efficienttam)"

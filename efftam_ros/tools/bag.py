@@ -19,7 +19,7 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.bags import CAMERA_INFO_TYPE, IMAGE_TYPES, STORAGES, open_typestore, writing
 from efftam_ros.interop.messages import image_fields
 from efftam_ros.interop.video import open_video
-from efftam_ros.tools.common.options import add_quiet_argument, add_range_argument
+from efftam_ros.tools.common.options import add_image_arguments, add_quiet_argument
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.terminal import progress_bar
 
@@ -47,12 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fov", type=float, metavar="DEG", help="horizontal field of view of a pinhole camera"
     )
     parser.add_argument("--frames", type=int, metavar="N", help="most images to write")
-    parser.add_argument(
-        "--fps",
-        type=float,
-        help="frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)",
-    )
-    add_range_argument(parser)
+    add_image_arguments(parser)
     add_quiet_argument(parser)
 
 

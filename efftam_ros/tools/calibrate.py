@@ -13,10 +13,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,15 +27,14 @@ import efftam_ros
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box
 from efftam_ros.core.identity import Calibration, presence_logit
-from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.interop.video import VideoFrame
 from efftam_ros.runtime.bundle import CALIBRATION, MANIFEST, Bundle, network_sha256
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
-from efftam_ros.tools.common.options import add_quiet_argument
+from efftam_ros.runtime.pipeline import open_pipeline, open_targets
+from efftam_ros.tools.common.options import add_quiet_argument, add_threads_argument
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
+from efftam_ros.tools.eval.command import Answer, OwnTracker, one_pass
 from efftam_ros.tools.eval.metrics import FALSE_CLAIM_IOU, known_rows, overlaps
 from efftam_ros.tools.eval.sequences import Sequence, find_sequences, folders_read
 
@@ -73,9 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SPLITS,
         help="only the sequences whose name's SHA-256 is even, or odd (default: all)",
     )
-    parser.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="CPU threads (default: one per core, up to 4)"
-    )
+    add_threads_argument(parser)
     add_quiet_argument(parser)
 
 
@@ -120,28 +117,24 @@ def split_of(name: str) -> str:
 
 def measured_boxes(pipeline: Pipeline, sequences: list[Sequence], quiet: bool) -> Boxes:
     """Track every sequence. Boxes that are neither right nor wrong are left out."""
-    parts = []
+    parts, tracker = [], OwnTracker(open_targets(pipeline, TrackerConfig()), has_masks=False)
     with progress_bar(sum(map(len, sequences)), "calibrate", quiet=quiet) as bar:
         for number, sequence in enumerate(sequences):
             bar.set_description(f"calibrate: {sequence.name}")
-            parts.append(boxes_of(open_tracker(pipeline, TrackerConfig()), sequence, number, bar.update))
+            evidence = np.full((len(sequence), len(EVIDENCE)), np.nan)
+            (run,) = one_pass(tracker, [sequence], 0, bar.update, partial(_note, evidence))
+            overlap = overlaps(sequence.boxes, run.measured)
+            right = overlap > RIGHT_IOU
+            known = np.isfinite(evidence).all(axis=1) & known_rows(run.measured)
+            known &= right | (overlap < FALSE_CLAIM_IOU)
+            parts.append(Boxes(evidence, right, np.full(len(sequence), number)).of(known))
     return Boxes(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def boxes_of(tracker: Tracker, sequence: Sequence, number: int, progress: Callable[[], object]) -> Boxes:
-    evidence, answered = np.full((len(sequence), 3), np.nan), np.full((len(sequence), 4), np.nan)
-    for frame in sequence.frames():
-        prompt = Prompt(box=Box(*sequence.boxes[0])) if frame.index == 0 else None
-        track = tracker.step(Frame(Image.from_array(frame.bgr), frame.stamp_ns), prompt)
-        if track.measured and track.box is not None and frame.index > 0:
-            answered[frame.index] = track.box.xywh()
-            evidence[frame.index] = track.likeness, presence_logit(track.presence), track.quality
-        progress()
-    overlap = overlaps(sequence.boxes, answered)
-    known = np.isfinite(evidence).all(axis=1) & known_rows(answered)
-    right = overlap > RIGHT_IOU
-    known &= right | (overlap < FALSE_CLAIM_IOU)
-    return Boxes(evidence, right, np.full(len(sequence), number)).of(known)
+def _note(evidence: Array, frame: VideoFrame, answer: Answer) -> None:
+    """Write down what speaks for an answer, but for the first, which is given."""
+    if (track := answer.track) is not None and frame.index > 0:
+        evidence[frame.index] = track.likeness, presence_logit(track.presence), track.quality
 
 
 def check_enough(boxes: Boxes) -> None:

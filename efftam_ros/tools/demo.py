@@ -20,7 +20,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.tools import track
 from efftam_ros.tools.cli import described
-from efftam_ros.tools.common.options import add_quiet_argument, open_bundle
+from efftam_ros.tools.common.options import add_bundle_option, add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.eval.sequences import read_own
 
@@ -32,9 +32,7 @@ TWIN = 36, (216.0, 292.0, 62.0, 52.0)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--frames", type=int, metavar="N", help="at most so many frames (default: all)")
-    parser.add_argument(
-        "--bundle", type=Path, metavar="DIR", help="another network (default: the shipped one)"
-    )
+    add_bundle_option(parser)
     parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER", help="default %(default)s")
     parser.add_argument(
         "--twin", action="store_true", help="follow both cars, from where the second one is in sight"

@@ -58,12 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--start", type=int, default=0, metavar="FRAME", help="frame the target is selected in (default 0)"
     )
     files.add_argument("--frames", type=int, metavar="N", help="frames to process (default: to the end)")
-    files.add_argument(
-        "--fps",
-        type=float,
-        help="frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)",
-    )
-    options.add_range_argument(files)
+    options.add_image_arguments(files)
     files.add_argument("--out", type=Path, metavar="FILE.mp4", help="overlay video (H.264)")
     files.add_argument("--json", type=Path, metavar="FILE", help="boxes of every frame; - for stdout")
     add_rerun_argument(files)

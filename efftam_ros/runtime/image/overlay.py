@@ -65,7 +65,9 @@ def draw_overlay(
         if track.motion is not None:
             _draw_arrow(bgr, track.box, track.motion.velocity, colour, unit)
         if target_id is not None:
-            _draw_id(bgr, track.box, target_id, colour, unit)
+            at = _pixel(track.box.x, track.box.y - 2 * unit)
+            for edge, width in ((EDGE, 3 * unit), (colour, unit)):
+                cv2.putText(bgr, str(target_id), at, FONT, 0.45 * unit, edge, width, cv2.LINE_AA)
     if not is_steered:
         return
     if style.frame:
@@ -142,14 +144,6 @@ def _draw_arrow(
         cv2.arrowedLine(bgr, start, end, line_colour, width, cv2.LINE_AA, 0, tip)
 
 
-def _draw_id(
-    bgr: NDArray[np.uint8], box: Box, target_id: int, colour: tuple[int, int, int], unit: int
-) -> None:
-    at = _pixel(box.x, box.y - 2 * unit)
-    for line_colour, width in ((EDGE, 3 * unit), (colour, unit)):
-        cv2.putText(bgr, str(target_id), at, FONT, 0.45 * unit, line_colour, width, cv2.LINE_AA)
-
-
 def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, int], first: str) -> None:
     lines = [first + track.state.name]
     if track.state is not TrackState.IDLE:
@@ -173,15 +167,10 @@ def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, 
         (w, h), below = cv2.getTextSize(text, FONT, scale, weight)
         size = min(1.0, (width - 4 * margin) / max(w, 1)) * scale
         (w, h), below = cv2.getTextSize(text, FONT, size, weight)
-        _darken(bgr, margin, top, w + 2 * margin, h + below + margin)
+        bgr[top : top + h + below + margin, margin : w + 3 * margin] //= 3
         at = (2 * margin, top + margin // 2 + h)
         cv2.putText(bgr, text, at, FONT, size, colour if i == 0 else (230, 230, 230), weight, cv2.LINE_AA)
         top += h + below + margin
-
-
-def _darken(bgr: NDArray[np.uint8], x: int, y: int, width: int, height: int) -> None:
-    part = bgr[y : y + height, x : x + width]
-    part //= 3
 
 
 def _pixel(x: float, y: float) -> tuple[int, int]:

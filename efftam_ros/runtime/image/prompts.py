@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,12 +71,10 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
     labels += prompt.labels
     if not points:
         raise InputError("selection is empty; give a box, a point on the target or a mask")
-    blank = no_prompt(view.side)
-    return EncodedPrompt(
+    return replace(
+        no_prompt(view.side),
         points=view.points_to_network(np.array(points))[None],
         labels=np.array(labels, np.int64)[None],
-        mask=blank.mask,
-        has_mask=blank.has_mask,
         multimask=len(points) <= 1,
     )
 
@@ -151,10 +149,8 @@ def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -
             f" at {side} x {side} network px; mark a larger target, or choose view window"
         )
     quarter = triangle_weights(side, side // 4)
-    blank = no_prompt(side)
-    return EncodedPrompt(
-        points=blank.points,
-        labels=blank.labels,
+    return replace(
+        no_prompt(side),
         mask=seen[None, None],
         has_mask=np.ones(1, np.float32),
         multimask=False,

@@ -31,19 +31,26 @@ def open_bundle(folder: Path | None) -> Bundle:
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --bundle, --backend, --precision and --threads."""
     group = parser.add_argument_group("network")
-    group.add_argument(
-        "--bundle", type=Path, metavar="DIR", help="folder of the network (default: the shipped one)"
-    )
+    add_bundle_option(group)
     add_backend_arguments(group)
+
+
+def add_bundle_option(group: argparse._ActionsContainer) -> None:
+    """Add --bundle."""
+    text = "folder of the network (default: the shipped one)"
+    group.add_argument("--bundle", type=Path, metavar="DIR", help=text)
 
 
 def add_backend_arguments(group: argparse._ActionsContainer) -> None:
     """Add --backend, --precision and --threads."""
     add_backend_argument(group, BACKENDS, DEFAULT_BACKEND)
     add_precision_argument(group)
-    group.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="CPU threads (default: one per core, up to 4)"
-    )
+    add_threads_argument(group)
+
+
+def add_threads_argument(group: argparse._ActionsContainer) -> None:
+    text = "CPU threads (default: one per core, up to 4)"
+    group.add_argument("--threads", type=int, default=0, metavar="N", help=text)
 
 
 def add_backend_argument(group: argparse._ActionsContainer, names: Sequence[str], default: str) -> None:
@@ -72,6 +79,13 @@ def add_precision_argument(group: argparse._ActionsContainer) -> None:
 
 def add_quiet_argument(group: argparse._ActionsContainer, text: str = "no progress bar") -> None:
     group.add_argument("--quiet", action="store_true", help=text)
+
+
+def add_image_arguments(group: argparse._ActionsContainer) -> None:
+    """Add --fps and --range, of videos and folders of images."""
+    text = "frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)"
+    group.add_argument("--fps", type=float, help=text)
+    add_range_argument(group)
 
 
 def add_range_argument(group: argparse._ActionsContainer) -> None:

@@ -389,10 +389,8 @@ def own_entries(args: argparse.Namespace) -> Entries:
 class OwnTracker:
     """The package's tracker as `EvaluatedTracker`."""
 
-    has_masks = True
-
-    def __init__(self, targets: TargetSet) -> None:
-        self._targets = targets
+    def __init__(self, targets: TargetSet, has_masks: bool = True) -> None:
+        self._targets, self.has_masks = targets, has_masks
 
     def answers(self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool) -> list[Answer]:
         if firsts is not None:
