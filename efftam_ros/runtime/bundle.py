@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -169,30 +168,33 @@ class _Manifest:
         self._manifest = manifest
 
     def bundle(self) -> Bundle:
-        side = self._get("image.side", int)
-        if side < 16 or side % 16 or side > MOST_SIDE:
-            self._refuse("image.side", side, f"a positive multiple of 16 up to {MOST_SIDE}")
-        name = self._get("name", str)
-        if not PLAIN_NAME.fullmatch(name):
-            self._refuse("name", shown(name), "letters, digits, dots, dashes and underscores")
         files = self._get("files", dict)
         for file in files:
-            if not PLAIN_NAME.fullmatch(file):
-                self._refuse("files", shown(file), "names of files in the bundle's own folder")
-            if not SHA256.fullmatch(self._get(f"files/{file}/sha256", str, separator="/")):
-                self._refuse(f"files/{file}/sha256", shown(files[file]["sha256"]), "64 hexadecimal digits")
-            if self._get(f"files/{file}/bytes", int, separator="/") < 0:
-                self._refuse(f"files/{file}/bytes", shown(files[file]["bytes"]), "0 or more")
+            self._require(
+                PLAIN_NAME.fullmatch(file), "files", file, "names of files in the bundle's own folder"
+            )
+            at = f"files/{file}"
+            digest, size = (
+                self._get(f"{at}/sha256", str, separator="/"),
+                self._get(f"{at}/bytes", int, separator="/"),
+            )
+            self._require(SHA256.fullmatch(digest), f"{at}/sha256", digest, "64 hexadecimal digits")
+            self._require(size >= 0, f"{at}/bytes", size, "0 or more")
+        side, name = self._get("image.side", int), self._get("name", str)
+        fits = 16 <= side <= MOST_SIDE and side % 16 == 0
+        self._require(fits, "image.side", side, f"a positive multiple of 16 up to {MOST_SIDE}")
+        plain = "letters, digits, dots, dashes and underscores"
+        self._require(PLAIN_NAME.fullmatch(name), "name", name, plain)
         spec = PipelineSpec(
             name=name,
             image_side=side,
-            temporal_rows=self._count("protocol.temporal_rows", 2),
-            max_maps=self._count("protocol.max_maps", 1, optional=True),
-            max_pointers=self._count("protocol.max_pointers", 1),
+            temporal_rows=self._number("protocol.temporal_rows", 2, MOST_ROWS, int),
+            max_maps=self._number("protocol.max_maps", 1, MOST_ROWS, (int, type(None))),
+            max_pointers=self._number("protocol.max_pointers", 1, MOST_ROWS, int),
             slots=RING_SLOTS,
-            recent_maps=self._count("protocol.recent_maps", 0),
+            recent_maps=self._number("protocol.recent_maps", 0, MOST_ROWS, int),
             default_view=self._one_of("protocol.default_view", ("auto", "full", "window")),
-            window_factor=self._number("protocol.window_factor", 1.0, 100.0),
+            window_factor=float(self._number("protocol.window_factor", 1.0, 100.0)),
             templates=TEMPLATES,
             calibration=self._calibration(),
         )
@@ -220,67 +222,56 @@ class _Manifest:
                 f" this one is {network[:12]}); run efftam calibrate, or remove the entry {CALIBRATION}"
             )
         names = (field.name for field in fields(Calibration))
-        return Calibration(*(self._number(f"{CALIBRATION}.{name}", -1e3, 1e3) for name in names))
+        return Calibration(*(float(self._number(f"{CALIBRATION}.{name}", -1e3, 1e3)) for name in names))
 
     def _graph(self, name: str) -> BundleGraph:
         file = self._get(f"graphs.{name}.file", str)
-        if not PLAIN_NAME.fullmatch(file):
-            self._refuse(f"graphs.{name}.file", shown(file), "the name of a file in the bundle's own folder")
-        return BundleGraph(
-            name=name,
-            path=self._folder / file,
-            inputs=self._tensors(f"graphs.{name}.inputs"),
-            outputs=self._tensors(f"graphs.{name}.outputs"),
-        )
+        own = "the name of a file in the bundle's own folder"
+        self._require(PLAIN_NAME.fullmatch(file), f"graphs.{name}.file", file, own)
+        inputs, outputs = (self._tensors(f"graphs.{name}.{kind}") for kind in ("inputs", "outputs"))
+        return BundleGraph(name, self._folder / file, inputs, outputs)
 
     def _tensors(self, where: str) -> dict[str, Tensor]:
         tensors = {}
         for name in self._get(where, dict):
             shape = self._get(f"{where}.{name}.shape", list)
-            if not all(isinstance(a, str) or (type(a) is int and 0 < a <= MOST_AXIS) for a in shape):
-                self._refuse(f"{where}.{name}.shape", shown(shape), "positive sizes or axis names")
+            fits = all(isinstance(a, str) or (type(a) is int and 0 < a <= MOST_AXIS) for a in shape)
+            self._require(fits, f"{where}.{name}.shape", shape, "positive sizes or axis names")
             tensors[name] = Tensor(self._get(f"{where}.{name}.dtype", str), tuple(shape))
         return tensors
 
     def _triple(self, where: str, low: float, high: float) -> tuple[float, float, float]:
         values = self._get(where, list)
-        if len(values) != 3 or not all(type(v) in (int, float) and low <= v <= high for v in values):
-            self._refuse(where, shown(values), f"three numbers from {low:g} to {high:g}")
+        fits = len(values) == 3 and all(type(v) in (int, float) and low <= v <= high for v in values)
+        self._require(fits, where, values, f"three numbers from {low:g} to {high:g}")
         return float(values[0]), float(values[1]), float(values[2])
 
-    def _count(self, where: str, low: int, *, optional: bool = False) -> Any:
-        value = self._get(where, int, optional=optional)
-        if value is not None and not low <= value <= MOST_ROWS:
-            self._refuse(where, shown(value), f"from {low} to {MOST_ROWS}")
+    def _number(self, where: str, low: float, high: float, kind: Any = (int, float)) -> Any:
+        value = self._get(where, kind)
+        self._require(value is None or low <= value <= high, where, value, f"from {low:g} to {high:g}")
         return value
-
-    def _number(self, where: str, low: float, high: float) -> float:
-        value = self._get(where, (int, float))
-        if not low <= value <= high or not math.isfinite(value):
-            self._refuse(where, shown(value), f"from {low:g} to {high:g}")
-        return float(value)
 
     def _one_of(self, where: str, allowed: tuple[str, ...]) -> str:
         value = self._get(where, str)
-        if value not in allowed:
-            self._refuse(where, shown(value), f"one of {', '.join(allowed)}")
+        self._require(value in allowed, where, value, f"one of {', '.join(allowed)}")
         return value
 
-    def _get(self, where: str, kind: Any, *, optional: bool = False, separator: str = ".") -> Any:
+    def _get(self, where: str, kind: Any, *, separator: str = ".") -> Any:
         value: Any = self._manifest
         for key in where.split(separator):
-            if not isinstance(value, dict) or key not in value:
-                self._refuse(where, "missing", "present")
+            self._require(isinstance(value, dict) and key in value, where, None, "present")
             value = value[key]
-        if optional and value is None:
-            return None
-        if not isinstance(value, kind) or isinstance(value, bool):
-            expected = " or ".join(k.__name__ for k in kind) if isinstance(kind, tuple) else kind.__name__
-            self._refuse(where, shown(value), f"of type {expected}")
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        expected = f"of type {' or '.join(k.__name__ for k in kinds)}"
+        self._require(isinstance(value, kinds) and not isinstance(value, bool), where, value, expected)
         return value
 
-    def _refuse(self, where: str, value: Any, expected: str) -> None:
-        raise InputError(f"{self._folder / MANIFEST}: {where} is {value}; it must be {expected}; {_AGAIN}")
+    def _require(self, holds: Any, where: str, value: Any, expected: str) -> None:
+        if not holds:
+            found = "missing" if expected == "present" else shown(value)
+            raise InputError(
+                f"{self._folder / MANIFEST}: {where} is {found}; it must be {expected}; {_AGAIN}"
+            )
 
 
 def network_sha256(manifest: Mapping[str, Any]) -> str:
