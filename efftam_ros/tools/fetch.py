@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS
 from efftam_ros.runtime.bundle import file_sha256
 from efftam_ros.tools import export
 from efftam_ros.tools.common.options import add_quiet_argument
@@ -26,16 +27,7 @@ from efftam_ros.tools.common.outputs import Output, check_outputs
 
 LIBRARY = "efftam_ros"
 REPOSITORY = "yunyangx/efficient-track-anything"
-NAMES = (
-    "efficienttam_ti",
-    "efficienttam_ti_1",
-    "efficienttam_ti_2",
-    "efficienttam_ti_512x512",
-    "efficienttam_s",
-    "efficienttam_s_1",
-    "efficienttam_s_2",
-    "efficienttam_s_512x512",
-)
+NAMES = tuple(CONFIGURATIONS)
 # Second hand: published values, not yet confirmed by a download from the hub. So a difference only warns.
 PUBLISHED_SHA256 = {
     "efficienttam_ti": "acbb17b28cca1f860acee09c9ecb6efdb732080dc7a85a07292c31813175fa7d",

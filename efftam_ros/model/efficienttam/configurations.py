@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.model.common.network import NetworkSpec
+
+if TYPE_CHECKING:
+    from efftam_ros.model.common.network import NetworkSpec
 
 
 class Pooling(Enum):
@@ -37,6 +40,8 @@ class Configuration:
     @property
     def spec(self) -> NetworkSpec:
         """The constants that export and runtime need."""
+        from efftam_ros.model.common.network import NetworkSpec  # with PyTorch, which the names do without
+
         layout = "plain" if self.pooling is Pooling.PLAIN else "pooled"
         return NetworkSpec(name=self.name, family="efficienttam", side=self.side, key_layout=layout)
 
