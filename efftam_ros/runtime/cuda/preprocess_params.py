@@ -17,28 +17,6 @@ from efftam_ros.runtime.image.preprocess import fineness
 Record = NDArray[np.void]
 """A structured array of shape []."""
 
-ENCODING_CODES = {
-    "bgr8": 0,
-    "8UC3": 0,
-    "rgb8": 1,
-    "bgra8": 2,
-    "rgba8": 3,
-    "mono8": 4,
-    "8UC1": 4,
-    "nv12": 5,
-    "nv21": 6,
-    "yuv422": 7,
-    "yuv422_uyvy": 7,
-    "uyvy": 7,
-    "yuv422_yuy2": 8,
-    "yuyv": 8,
-    "bayer_rggb8": 9,
-    "bayer_bggr8": 10,
-    "bayer_gbrg8": 11,
-    "bayer_grbg8": 12,
-}
-"""``enum Encoding`` of preprocess.cu, by the names of `encodings.ENCODINGS`."""
-
 # Rows and columns outside the view that its samples may read: one for bilinear interpolation, one for Bayer
 # demosaicing, one for the rounding of positions to float32.
 _MARGIN = 3
@@ -87,11 +65,11 @@ class PreprocessParameters:
         The kernel reads a C-contiguous copy of ``image.rows``: uint8 [R, B], rows B bytes apart. Raises
         InputError as `encodings.check_image` does.
         """
-        self._checked(image, view)
+        encoding = self._checked(image, view)
         record = np.zeros((), PREPROCESS_PARAMS)
         record["width"], record["height"] = image.width, image.height
         record["step"] = image.rows.shape[1]
-        record["encoding"] = ENCODING_CODES[image.encoding]
+        record["encoding"] = encoding.kernel_code
         record["side"] = self._side
         record["fine"] = fineness(view)
         record["x"], record["y"] = view.x, view.y

@@ -58,6 +58,7 @@ class Encoding:
     """Storage of one encoding's pixels.
 
     Attributes:
+        kernel_code: Of the `enum Encoding` in ``cuda/kernels/preprocess.cu``, which reads it on a GPU.
         bytes_per_pixel: Of a stored row.
         read: ``read(image, region)`` returns the region's pixels [h, w] or [h, w, c]: a view of the image's
             bytes if no conversion is needed, else new BGR pixels.
@@ -70,6 +71,7 @@ class Encoding:
         rows_per_pair: Stored rows per two image rows (3 for 4:2:0, else 2).
     """
 
+    kernel_code: int
     bytes_per_pixel: int
     read: Callable[[Image, Region], Pixels]
     red_green_blue: tuple[int, int, int] = (2, 1, 0)
@@ -128,45 +130,47 @@ def _cropped(pixels: Pixels, have: Region, want: Region) -> Pixels:
     return pixels[want.y0 - have.y0 : want.y1 - have.y0, want.x0 - have.x0 : want.x1 - have.x0]
 
 
-def _yuv420(code: int) -> Encoding:
-    return Encoding(1, partial(_read_yuv420, code), luma=_luma_plane, multiple=(2, 2), rows_per_pair=3)
+def _yuv420(kernel_code: int, code: int) -> Encoding:
+    read = partial(_read_yuv420, code)
+    return Encoding(kernel_code, 1, read, luma=_luma_plane, multiple=(2, 2), rows_per_pair=3)
 
 
-def _yuv422(code: int, luma_channel: int) -> Encoding:
+def _yuv422(kernel_code: int, code: int, luma_channel: int) -> Encoding:
     luma = partial(_luma_yuv422, luma_channel)
-    return Encoding(2, partial(_read_yuv422, code), luma=luma, multiple=(2, 1))
+    return Encoding(kernel_code, 2, partial(_read_yuv422, code), luma=luma, multiple=(2, 1))
 
 
-def _bayer(code: int) -> Encoding:
-    return Encoding(1, partial(_read_bayer, code), multiple=(2, 2))
+def _bayer(kernel_code: int, code: int) -> Encoding:
+    return Encoding(kernel_code, 1, partial(_read_bayer, code), multiple=(2, 2))
 
 
-_BGR = Encoding(3, partial(_read_interleaved, 3))
-_MONO = Encoding(1, partial(_read_interleaved, 1), (0, 0, 0), cv2.COLOR_GRAY2BGR, None)
-_UYVY = _yuv422(cv2.COLOR_YUV2BGR_UYVY, luma_channel=1)
-_YUYV = _yuv422(cv2.COLOR_YUV2BGR_YUY2, luma_channel=0)
+_C3, _C4 = partial(_read_interleaved, 3), partial(_read_interleaved, 4)
+_BGR = Encoding(0, 3, _C3)
+_MONO = Encoding(4, 1, partial(_read_interleaved, 1), (0, 0, 0), cv2.COLOR_GRAY2BGR, None)
+_UYVY = _yuv422(7, cv2.COLOR_YUV2BGR_UYVY, luma_channel=1)
+_YUYV = _yuv422(8, cv2.COLOR_YUV2BGR_YUY2, luma_channel=0)
 
 # OpenCV names a Bayer pattern after its second row and column, sensor_msgs after its first: rggb is OpenCV's
 # "BG".
 ENCODINGS: dict[str, Encoding] = {
     "bgr8": _BGR,
-    "rgb8": Encoding(3, partial(_read_interleaved, 3), (0, 1, 2), cv2.COLOR_RGB2BGR, cv2.COLOR_RGB2GRAY),
-    "bgra8": Encoding(4, partial(_read_interleaved, 4), (2, 1, 0), cv2.COLOR_BGRA2BGR, cv2.COLOR_BGRA2GRAY),
-    "rgba8": Encoding(4, partial(_read_interleaved, 4), (0, 1, 2), cv2.COLOR_RGBA2BGR, cv2.COLOR_RGBA2GRAY),
+    "rgb8": Encoding(1, 3, _C3, (0, 1, 2), cv2.COLOR_RGB2BGR, cv2.COLOR_RGB2GRAY),
+    "bgra8": Encoding(2, 4, _C4, (2, 1, 0), cv2.COLOR_BGRA2BGR, cv2.COLOR_BGRA2GRAY),
+    "rgba8": Encoding(3, 4, _C4, (0, 1, 2), cv2.COLOR_RGBA2BGR, cv2.COLOR_RGBA2GRAY),
     "mono8": _MONO,
     "8UC1": _MONO,
     "8UC3": _BGR,
-    "nv12": _yuv420(cv2.COLOR_YUV2BGR_NV12),
-    "nv21": _yuv420(cv2.COLOR_YUV2BGR_NV21),
+    "nv12": _yuv420(5, cv2.COLOR_YUV2BGR_NV12),
+    "nv21": _yuv420(6, cv2.COLOR_YUV2BGR_NV21),
     "yuv422": _UYVY,
     "yuv422_uyvy": _UYVY,
     "uyvy": _UYVY,
     "yuv422_yuy2": _YUYV,
     "yuyv": _YUYV,
-    "bayer_rggb8": _bayer(cv2.COLOR_BayerBG2BGR),
-    "bayer_bggr8": _bayer(cv2.COLOR_BayerRG2BGR),
-    "bayer_gbrg8": _bayer(cv2.COLOR_BayerGR2BGR),
-    "bayer_grbg8": _bayer(cv2.COLOR_BayerGB2BGR),
+    "bayer_rggb8": _bayer(9, cv2.COLOR_BayerBG2BGR),
+    "bayer_bggr8": _bayer(10, cv2.COLOR_BayerRG2BGR),
+    "bayer_gbrg8": _bayer(11, cv2.COLOR_BayerGR2BGR),
+    "bayer_grbg8": _bayer(12, cv2.COLOR_BayerGB2BGR),
 }
 NARROWED = {
     "16UC1": "8UC1",

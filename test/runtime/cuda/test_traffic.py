@@ -14,7 +14,7 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER
 from efftam_ros.runtime.cuda.module import THREADS, TILE
-from efftam_ros.runtime.cuda.preprocess_params import ENCODING_CODES, PreprocessParameters
+from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
 from efftam_ros.runtime.image.encodings import ENCODINGS
 
 SIDE = 512
@@ -107,7 +107,7 @@ WINDOWS = {
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("encoding", {code: name for name, code in ENCODING_CODES.items()}.values())
+@pytest.mark.parametrize("encoding", {one.kernel_code: name for name, one in ENCODINGS.items()}.values())
 def test_what_is_copied_is_what_the_kernel_reads(counter: ctypes.CDLL, encoding: str, window: str) -> None:
     """Not a byte is missing, and at most five rows or columns on each side are too many."""
     facts, width, height = ENCODINGS[encoding], 640, 480

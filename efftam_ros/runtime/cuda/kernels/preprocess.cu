@@ -15,7 +15,7 @@ struct PreprocessParams {
     int full_view;           // 1: edge pixels are repeated outside the image, 0: outside is black
 };
 
-// Same codes as ENCODING_CODES in preprocess_params.py.
+// The codes of runtime/image/encodings.py.
 enum Encoding {
     BGR8 = 0,
     RGB8 = 1,
