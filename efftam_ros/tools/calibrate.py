@@ -32,7 +32,7 @@ from efftam_ros.interop.video import VideoFrame
 from efftam_ros.runtime.bundle import CALIBRATION, MANIFEST, Bundle, network_sha256
 from efftam_ros.runtime.pipeline import open_pipeline, open_targets
 from efftam_ros.tools.common.options import add_quiet_argument, add_threads_argument
-from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, plotted, write_text
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_ros.tools.eval.command import Answer, OwnTracker, one_pass
 from efftam_ros.tools.eval.metrics import FALSE_CLAIM_IOU, known_rows, overlaps
@@ -72,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SPLITS,
         help="only the sequences whose name's SHA-256 is even, or odd (default: all)",
     )
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="reliability curve")
     add_threads_argument(parser)
     add_quiet_argument(parser)
 
@@ -86,13 +87,16 @@ def run(args: argparse.Namespace) -> int:
         )
     manifest = args.bundle / MANIFEST
     check_outputs(
-        [Output("BUNDLE", manifest)], [inner for folder in args.folders for inner in folders_read(folder)]
+        [Output("BUNDLE", manifest), Output("--plot", args.plot, "picture")],
+        [inner for folder in args.folders for inner in folders_read(folder)],
     )
     with closing(open_pipeline(bundle, threads=args.threads)) as pipeline:
         boxes = measured_boxes(pipeline, sequences, args.quiet)
     check_enough(boxes)
     held_out, calibration = held_out_confidence(boxes), fit(boxes)
     report(boxes, held_out, calibration)
+    if args.plot is not None:
+        plot(args.plot, boxes, held_out)
     check_carries_over(boxes, held_out)
     text = json.loads(manifest.read_text(encoding="utf-8"))
     text[CALIBRATION] = {
@@ -248,3 +252,20 @@ def report(boxes: Boxes, held_out: Array, calibration: Calibration) -> None:
     rows: list[list[Cell]] = [[name, area_under_curve(values, boxes.right)] for name, values in areas]
     print_table(["right against wrong", "area under the curve"], rows)
     print_table(["weight", "value"], [[name, value] for name, value in asdict(calibration).items()])
+
+
+def plot(path: Path, boxes: Boxes, held_out: Array) -> None:
+    bins = reliability(held_out, boxes.right)
+    with plotted(path) as axes:
+        axes.plot([0, 1], [0, 1], color="0.7")
+        axes.plot([one.confidence for one in bins], [one.right for one in bins], marker="o")
+        for one in bins:
+            axes.annotate(f"{one.boxes}", (one.confidence, one.right), (4, -12), textcoords="offset points")
+        sequences = len(np.unique(boxes.sequence))
+        axes.set(
+            xlabel="confidence",
+            ylabel="share of right boxes",
+            xlim=(0, 1.02),
+            ylim=(0, 1.02),
+            title=f"{len(held_out)} measured boxes of {sequences} sequences, held out",
+        )

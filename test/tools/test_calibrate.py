@@ -143,13 +143,15 @@ def test_the_command_writes_a_calibration_that_the_bundle_opens_with(
     bundle: Path, footage: Path, monkeypatch, capsys
 ):
     monkeypatch.setattr(calibrate, "measured_boxes", lambda *_: drawn())
-    assert main(["calibrate", str(bundle), str(footage)]) == 0
+    picture = bundle.parent / "curve.png"
+    assert main(["calibrate", str(bundle), str(footage), "--plot", str(picture)]) == 0
     written = json.loads((bundle / "bundle.json").read_text())["calibration"]
     assert written["sequences"] == ["boat", "car", "dog", "gull"]
     assert (written["right"] + written["wrong"], written["split"]) == (20_000, "all")
     calibration = Bundle.load(bundle).spec.calibration
     assert calibration is not None
     assert vars(calibration) == pytest.approx(vars(fit(drawn())), abs=1e-4)
+    assert picture.read_bytes().startswith(b"\x89PNG")
     assert "area under the curve" in capsys.readouterr().out
 
 

@@ -110,7 +110,7 @@ def test_wrong_option_is_one_line(efftam):
         (
             ModuleNotFoundError("x", name="rosbags.highlevel"),
             "the Python package rosbags is not installed; run: pip install rosbags, or all of the"
-            " extra [tools]: pip install rosbags tqdm",
+            " extra [tools]: pip install rosbags tqdm matplotlib",
         ),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from test_sequences import write_own
@@ -153,9 +154,9 @@ def test_the_command_scores_policies_and_views_side_by_side(efftam, tmp_path: Pa
         assert any(line.startswith(name) for line in summary.splitlines()), name
 
 
-def test_the_command_writes_json(efftam, tmp_path: Path):
+def test_the_command_writes_json_and_plot(efftam, tmp_path: Path):
     write_own(tmp_path / "one", [f"{i},{40 + i},30,16,16" for i in range(4)], frames=4)
-    result = efftam("eval", "one", "--repeats", "2", "--json", "scores.json")
+    result = efftam("eval", "one", "--repeats", "2", "--json", "scores.json", "--plot", "success.png")
     assert result.returncode == 0, result.stderr
     (run,) = json.loads((tmp_path / "scores.json").read_text())["runs"]
     assert run["name"] == "default"
@@ -163,7 +164,7 @@ def test_the_command_writes_json(efftam, tmp_path: Path):
     assert run["sequences"]["one"]["frames"] == 3
     assert run["mean"]["j"] is None
     assert run["spread"]["ao"] >= 0
-    assert len(run["success"]) == len(run["success_thresholds"]) == 21
+    assert cv2.imread(str(tmp_path / "success.png")).shape[2] == 3
 
 
 def test_together_the_targets_of_a_video_are_followed_at_once(efftam, tmp_path: Path):

@@ -188,7 +188,7 @@ DESTROYS = {
     "an image of the folder": ["track", "frames", *BOX, "--json", "frames/0.png"],
     "within the folder": ["track", "frames", *BOX, "--json", "frames/more/t.json"],
     "a bag over its video": ["bag", "square.mp4", "--out", "square.mp4"],
-    "two outputs of eval": ["eval", "data", "--json", "b.rrd", "--rerun", "b.rrd"],
+    "two outputs of eval": ["eval", "data", "--json", "b.png", "--plot", "b.png"],
     "a result of the ground truth": ["eval", "data", "--json", "data/one/boxes.csv"],
 }
 
@@ -204,7 +204,10 @@ def test_an_output_that_would_destroy_an_input_or_another_output_is_refused(
 
 CAN_NOT = {
     "no folder": (["bench", "--json", "no/b.json"], ["no does not exist", "no/b.json"]),
+    "a plot without a folder": (["eval", "data", "--plot", "no/b.png"], ["no/b.png"]),
     "eval without a folder": (["eval", "data", "--json", "no/e.json"], ["no/e.json"]),
+    "a plot of no known format": (["eval", "data", "--plot", "x.foo"], ["--plot x.foo", ".png"]),
+    "a plot without a format": (["eval", "data", "--plot", "x"], ["--plot x", ".png"]),
     "nothing can be written there": (["track", "square.mp4", *BOX, "--out", "/proc/x.mp4"], ["/proc/x.mp4"]),
     "nor a JSON": (["bench", "--json", "/proc/b.json"], ["--json /proc/b.json"]),
     "a folder for a file": (["bench", "--json", "frames"], ["--json frames is a folder"]),
@@ -240,7 +243,5 @@ def test_a_write_that_fails_names_the_file_that_was_asked_for(tmp_path: Path):
 
 
 def test_a_device_may_be_every_output(tmp_path: Path):
-    check_outputs([Output("--json", Path("/dev/null")), Output("--rerun", Path("/dev/null"), "recording")])
-    check_outputs(
-        [Output("--json", Path("-")), Output("--rerun", None, "recording")], [None, tmp_path / "none"]
-    )
+    check_outputs([Output("--json", Path("/dev/null")), Output("--plot", Path("/dev/null"), "picture")])
+    check_outputs([Output("--json", Path("-")), Output("--plot", None, "picture")], [None, tmp_path / "none"])

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from efftam_ros.core.errors import InputError
 
@@ -25,7 +25,7 @@ class Output:
 
     option: str
     path: Path | None
-    kind: Literal["file", "video", "recording", "folder", "new folder"] = "file"
+    kind: Literal["file", "video", "picture", "recording", "folder", "new folder"] = "file"
 
     def __str__(self) -> str:
         return f"{self.option} {self.path}".strip()
@@ -77,6 +77,11 @@ def _check_kind(output: Output, path: Path) -> None:
         raise InputError(f"{output} can't be played by browsers; give a name that ends in .mp4")
     if output.kind == "recording" and path.suffix != ".rrd":
         raise InputError(f"{output} can't be opened by the viewer; give a name that ends in .rrd")
+    if output.kind == "picture":
+        from matplotlib.backend_bases import FigureCanvasBase
+
+        if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
+            raise InputError(f"{output} is no picture; give a name that ends in .png, .svg or .pdf")
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} does not exist; make the folder first ({output})")
 
@@ -140,6 +145,22 @@ def replacing(path: Path) -> Iterator[Path]:
             error.filename = str(path)
         discard(part, path)
         raise
+
+
+@contextmanager
+def plotted(path: Path) -> Iterator[Any]:
+    """Yield matplotlib's axes; at the end of the block their picture replaces ``path``."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
+    yield axes
+    axes.grid(alpha=0.3)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=120)
+    pyplot.close(figure)
 
 
 def write_text(path: Path, text: str) -> None:

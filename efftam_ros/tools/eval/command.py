@@ -45,7 +45,7 @@ from efftam_ros.tools.common.options import (
     list_of,
     tracker_config,
 )
-from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, plotted, write_text
 from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_ros.tools.eval.metrics import (
@@ -105,7 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--together", action="store_true", help="follow all targets of a video at once (default: one by one)"
     )
-    output.add_argument("--json", type=Path, metavar="FILE", help="all scores, and the success curve")
+    output.add_argument("--plot", type=Path, metavar="FILE.png", help="success plot")
+    output.add_argument("--json", type=Path, metavar="FILE", help="all scores")
     add_rerun_argument(output)
     add_quiet_argument(output)
 
@@ -120,7 +121,7 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
         raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
     check_outputs(
-        [Output("--json", args.json), rerun_output(args.rerun)],
+        [Output("--json", args.json), Output("--plot", args.plot, "picture"), rerun_output(args.rerun)],
         [inner for folder in args.folders for inner in folders_read(folder)],
     )
     names = [sequence.name for sequence in sequences]
@@ -155,6 +156,8 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
             {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
         )
         write_text(args.json, text + "\n")
+    if args.plot is not None:
+        _plot(args.plot, results, len(sequences))
     return 0
 
 
@@ -412,6 +415,20 @@ def _opened(
     )
     with closing(opened) as pipeline:
         yield OwnTracker(open_targets(pipeline, config))
+
+
+def _plot(path: Path, results: list[Result], sequences: int) -> None:
+    with plotted(path) as axes:
+        for result in sorted(results, key=lambda r: -r.curve.mean()):
+            axes.plot(SUCCESS_THRESHOLDS, result.curve, label=f"{result.name} [{result.curve.mean():.3f}]")
+        axes.set(
+            xlabel="overlap threshold",
+            ylabel="share of frames above",
+            xlim=(0, 1),
+            ylim=(0, 1),
+            title=f"Success on {sequences} sequence{'s'[: sequences > 1]} [AUC]",
+        )
+        axes.legend()
 
 
 def _known(values: dict[str, float]) -> dict[str, float | None]:
