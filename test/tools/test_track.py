@@ -132,6 +132,7 @@ BAD = {
     "box with NaN": (["square.mp4", "--box", "1,2,nan,4"], ["--box '1,2,nan,4'", "finite"]),
     "box of no area": (["square.mp4", "--box", "1,2,0,4"], ["x=1 y=2 width=0 height=4", "above 0"]),
     "box outside": (["square.mp4", "--box", "500,2,30,40"], ["outside the image of 160 x 120 px"]),
+    "edges as a box": (["square.mp4", "--box", "60,50,110,90"], ["give x, y, width, height: 60, 50, 50, 40"]),
     "point outside": (["square.mp4", "--point", "500,2"], ["outside the image of 160 x 120 px"]),
     "points off target alone": (["square.mp4", "--point", "41,25,0"], ["off the target"]),
     "mask of another size": (["square.mp4", "--mask", "small.png"], ["mask is 8 x 8 px", "160 x 120 px"]),
