@@ -133,7 +133,7 @@ def _top_parser() -> Parser:
     parser = Parser(
         prog="efftam",
         usage="efftam COMMAND [options]",
-        description="Track one target in a video, a bag or a camera stream.",
+        description="Track targets in a video, a bag or a camera stream.",
         epilog="\n".join(["commands:", *lines, "", "efftam COMMAND --help shows its options."]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
