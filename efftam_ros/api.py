@@ -149,11 +149,10 @@ class Tracker:
         self._encoding = ENCODINGS[channels]
         self._period_ns = _period_ns(fps)
         self._fps = fps
-        try:
-            config = TrackerConfig(policy=policy, **settings)
-        except TypeError as error:
-            names = ", ".join(name for name in TrackerConfig.__dataclass_fields__ if name != "policy")
-            raise InputError(f"a setting is not known or no number ({error}); settings: {names}") from None
+        names = [name for name in TrackerConfig.__dataclass_fields__ if name != "policy"]
+        for name in settings.keys() - set(names):
+            raise InputError(f"setting {shown(name)} is not known; choose among {', '.join(names)}")
+        config = TrackerConfig(policy=policy, **settings)
         folder = None if bundle is None else Path(bundle)
         self._pipeline = open_pipeline(folder, backend, threads, precision=precision, max_targets=max_targets)
         self._targets = open_targets(self._pipeline, config)
@@ -439,7 +438,7 @@ class Tracker:
                 remedy = "OpenCV returns None for what it can't read: check the path or the camera"
             raise InputError(f"image is {_named(image)}; {remedy}")
         if image.dtype != np.uint8:
-            scale = "255 * image" if image.dtype.kind == "f" else "image"
+            scale = "255 * image" if image.dtype.kind in "fb" else "image * (255 / image.max())"
             raise InputError(
                 f"image is {image.dtype} {image.shape}; give uint8, 0 to 255: ({scale}).astype(numpy.uint8)"
             )
@@ -468,7 +467,7 @@ def _prompt(
     if labels is not None and points is None:
         raise InputError("labels are given without points; give points=[(x, y), ...] too")
     if box is not None:
-        prompt = Prompt(box=_box(box, image.width, image.height))
+        prompt = Prompt(box=CoreBox(*_numbers("box", box, 4, "(x, y, width, height)")))
     elif mask is not None:
         mask = np.asarray(mask)
         if mask.dtype not in (np.bool_, np.uint8):
@@ -481,16 +480,6 @@ def _prompt(
         prompt = Prompt(points=tuple((x, y) for x, y in marked), labels=tuple(on))
     check_prompt(prompt, image.width, image.height)
     return prompt
-
-
-def _box(given: Sequence[float], width: int, height: int) -> CoreBox:
-    x, y, w, h = _numbers("box", given, 4, "(x, y, width, height)")
-    if (x + w > width or y + h > height) and 0 <= x < w <= width and 0 <= y < h <= height:
-        raise InputError(
-            f"box ({x:g}, {y:g}, {w:g}, {h:g}) leaves the image of {width} x {height} px; if these are edges"
-            f" x0, y0, x1, y1, give (x, y, width, height): ({x:g}, {y:g}, {w - x:g}, {h - y:g})"
-        )
-    return CoreBox(x, y, w, h)
 
 
 def _numbers(what: str, given: Any, count: int, shape: str = "(x, y)") -> list[float]:

@@ -12,6 +12,7 @@ from efftam_ros.ros.common.launching import (
     given,
     node,
     parameter_file,
+    passed_over,
     restarted_node,
 )
 from launch import LaunchDescription
@@ -79,7 +80,9 @@ def start_nodes(context):
         ],
         remappings=[(name, value[name]) for name in ("image", "camera_info", "attitude") if value[name]],
     )
-    said = [LogInfo(msg=ON_THE_CPU)] if value["params"] == "jetson" and not value["backend"] else []
+    said = passed_over(context)
+    if value["params"] == "jetson" and not value["backend"]:
+        said.append(LogInfo(msg=ON_THE_CPU))
     camera = [camera_node(value)] if value["stream"] else []
     return [*said, *camera, tracker, *([operator_node(value)] if value["operator"] == "true" else [])]
 

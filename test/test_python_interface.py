@@ -265,8 +265,8 @@ WRONG_TARGETS = [
     ({"box": (200, 30, 20, 24)}, "box x=200 y=30 width=20 height=24 lies outside the image of 160 x 120 px"),
     (
         {"box": (100, 60, 130, 100)},
-        "box (100, 60, 130, 100) leaves the image of 160 x 120 px; if these are edges x0, y0, x1, y1, give"
-        " (x, y, width, height): (100, 60, 30, 40)",
+        "box x=100 y=60 width=130 height=100 leaves the image of 160 x 120 px; if these are edges x0, y0, x1,"
+        " y1, give x, y, width, height: 100, 60, 30, 40",
     ),
     ({"point": (50, 40, 1)}, "point is (50, 40, 1); give (x, y), 2 finite numbers in px"),
     ({"point": (161, 40)}, "point (161, 40) lies outside the image of 160 x 120 px"),
@@ -293,7 +293,10 @@ def test_a_wrong_target_is_one_line_and_leaves_the_one_before(tracker: et.Tracke
 
 WRONG_IMAGES = [
     (picture(0) / 255, "image is float64 (120, 160, 3); give uint8, 0 to 255: (255 * image).astype"),
-    (picture(0).astype(np.int32), "image is int32 (120, 160, 3); give uint8, 0 to 255: (image).astype"),
+    (
+        picture(0).astype(np.uint16) * 16,
+        "image is uint16 (120, 160, 3); give uint8, 0 to 255: (image * (255 / image.max())).astype",
+    ),
     (
         picture(0).transpose(2, 0, 1),
         "(3, 120, 160); give [H, W, 3], or [H, W] if grey (channels are last: image.transpose(1, 2, 0))",
@@ -351,8 +354,8 @@ def test_a_wrong_source_is_one_line(tracker: et.Tracker, clip: Path, tmp_path: P
         ({"fps": 0}, "fps is 0; give images per second"),
         ({"backend": "tpu"}, "'tpu' is not known; choose one of onnxruntime-cpu"),
         ({"policy": "best"}, "policy is 'best'; choose one of default, samurai, efficienttam"),
-        ({"lost_after": "2"}, "settings: view, "),
-        ({"lost": 2}, "settings: view, "),
+        ({"lost_after": "2"}, "lost_after is '2'; it must lie in [0, 60]"),
+        ({"lost": 2}, "setting 'lost' is not known; choose among view, window_factor, lost_after"),
         ({"threads": -1}, "threads is -1"),
         ({"bundle": "/nowhere"}, "/nowhere"),
     ],

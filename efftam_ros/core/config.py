@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any
 
 from efftam_ros.core.errors import InputError, shown
@@ -109,5 +110,5 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
         raise InputError(f"{name} is {shown(value)}; choose one of {', '.join(choices)}")
     if isinstance(value, str) and len(value) > MOST_TEXT:
         raise InputError(f"{name} is {shown(value)}, {len(value)} characters; give at most {MOST_TEXT}")
-    if within is not None and not within[0] <= value <= within[1]:
+    if within is not None and not (isinstance(value, Real) and within[0] <= value <= within[1]):
         raise InputError(f"{name} is {shown(value)}; it must lie in [{within[0]:g}, {within[1]:g}]")

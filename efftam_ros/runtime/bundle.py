@@ -21,6 +21,7 @@ FORMAT = 1
 MANIFEST = "bundle.json"
 CALIBRATION = "calibration"
 """Entry of the manifest that `efftam calibrate` writes."""
+MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_BUNDLE = "compact_192"
 RING_SLOTS = 24
 MOST_MANIFEST_BYTES = 2**20
@@ -124,7 +125,7 @@ class Bundle:
 
 def default_bundle() -> Bundle:
     """The bundle that ships inside the package."""
-    return Bundle.load(Path(__file__).resolve().parent.parent / "models" / DEFAULT_BUNDLE)
+    return Bundle.load(MODELS / DEFAULT_BUNDLE)
 
 
 _AGAIN = "export or fetch it again"
@@ -136,10 +137,11 @@ _located: dict[tuple[str, int, int], frozenset[str]] = {}
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
-        raise InputError(
-            f"{folder} is not a bundle: it has no {MANIFEST};"
-            " give a folder made by efftam export or efftam fetch"
-        )
+        what = f"is not a bundle: it has no {MANIFEST}" if folder.exists() else "does not exist"
+        remedy = "give a folder made by efftam export or efftam fetch"
+        if folder.name == DEFAULT_BUNDLE:
+            remedy = f"the network that ships is {MODELS / DEFAULT_BUNDLE}"
+        raise InputError(f"bundle {folder} {what}; {remedy}")
     try:
         if path.stat().st_size > MOST_MANIFEST_BYTES:
             raise ValueError(f"it has {path.stat().st_size} bytes, at most {MOST_MANIFEST_BYTES} are read")

@@ -160,7 +160,7 @@ def explain(error: BaseException) -> str | None:
     return None
 
 
-EFFTAM = Program("efftam", "Track one target in a video, a bag or a camera stream.", __package__, COMMANDS)
+EFFTAM = Program("efftam", "Track targets in a video, a bag or a camera stream.", __package__, COMMANDS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

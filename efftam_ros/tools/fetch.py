@@ -63,12 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.name not in NAMES:
         raise InputError(f"{args.name!r} is not an official checkpoint; choose one of {', '.join(NAMES)}")
-    for module in () if args.no_export else ("torch", "onnx"):
-        if importlib.util.find_spec(module) is None:
-            raise InputError(
-                f"exporting needs {module}, which is not installed; pip install {module}, "
-                "or download only with --no-export"
-            )
+    needed = () if args.no_export else ("torch", "onnx", "onnxscript")
+    if missing := [module for module in needed if importlib.util.find_spec(module) is None]:
+        raise InputError(
+            f"exporting needs {', '.join(missing)}, not installed here; pip install {' '.join(missing)}, "
+            "or download only with --no-export"
+        )
     out = args.out or Path(args.name)
     check_outputs([Output("--out", args.out if args.no_export else out, "folder")])
     folder = args.out if args.no_export else None

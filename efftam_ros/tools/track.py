@@ -112,10 +112,11 @@ def run(args: argparse.Namespace) -> int:
             run_.follow(args)
     finally:
         pipeline.close()
-        # Results so far are written also when the video ends with an error or on Ctrl-C.
-        if run_.tracks and args.json is not None:
-            _write_json(args.json, run_.report(args.backend, args.json))
-    print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
+        # Results so far are written also when the video ends with an error or on Ctrl-C, as a stream does.
+        if run_.tracks:
+            if args.json is not None:
+                _write_json(args.json, run_.report(args.backend, args.json))
+            print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
     return 0
 
 
@@ -129,7 +130,6 @@ class _Run:
         self.tracks: list[tuple[int, dict[int, Track]]] = []
         self.is_complete = False  # all frames that were asked for
         self._spent: dict[str, float] = defaultdict(float)
-        self._counted: Counter[str] = Counter()
 
     def follow(self, args: argparse.Namespace, page: DrawnPrompt | None = None) -> None:
         source, start, most = self._source, args.start, args.frames
@@ -186,11 +186,11 @@ class _Run:
             tracks[target_id] = track
             masks[target_id] = tracker.mask() if masked else None
             for stage, seconds in track.stage_seconds.items():
-                self._count(stage, seconds)
+                self._spent[stage] += seconds
             apart_s += time.perf_counter() - reached
         if prompts and (few := few_levels(image)):
             print(f"{self._source.path}: {few}", file=sys.stderr)
-        self._count("frame", time.perf_counter() - began - apart_s)
+        self._spent["frame"] += time.perf_counter() - began - apart_s
         self.tracks.append((frame.index, tracks))
         return tracks, masks
 
@@ -213,20 +213,14 @@ class _Run:
         }
 
     def summary(self) -> str:
-        """One line: number of frames, mean time per stage, states."""
-        stages = ", ".join(
-            f"{name} {1e3 * self._spent[name] / self._counted[name]:.1f}"
-            for name in self._spent
-            if name != "frame"
-        )
-        whole = 1e3 * self._spent["frame"] / self._counted["frame"]
+        """One line: number of frames, time per stage, states. A stage that few frames have, as the search,
+        counts for all."""
+        mean_ms = {name: 1e3 * seconds / len(self.tracks) for name, seconds in self._spent.items()}
+        whole = mean_ms.pop("frame")
+        stages = ", ".join(f"{name} {ms:.1f}" for name, ms in mean_ms.items())
         states = Counter(track.state.name for _, tracks in self.tracks for track in tracks.values())
         seen = ", ".join(f"{name} {count}" for name, count in states.items())
         return f"{len(self.tracks)} frames, mean ms: whole frame {whole:.1f} ({stages}); states: {seen}"
-
-    def _count(self, stage: str, seconds: float) -> None:
-        self._spent[stage] += seconds
-        self._counted[stage] += 1
 
 
 def _name(video: Path) -> str:

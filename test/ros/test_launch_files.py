@@ -42,11 +42,11 @@ def description_of(file: str) -> LaunchDescription:
 class Launch:
     """A launch file under the real launch system, and what it started: commands, environments, exit codes."""
 
-    def __init__(self, file: str, **arguments: str) -> None:
+    def __init__(self, file: str, *, argv: tuple[str, ...] = (), **arguments: str) -> None:
         self.started: list = []
         self.codes: dict[str, int] = {}
         self.ended: list[int] = []
-        self.service = LaunchService(noninteractive=True)
+        self.service = LaunchService(argv=argv, noninteractive=True)
         self.said = io.StringIO()  # by the launch file
         logging.getLogger("launch.user").addHandler(logging.StreamHandler(self.said))
         source = PythonLaunchDescriptionSource(str(SHARE / "launch" / file))
@@ -162,6 +162,16 @@ def test_a_stream_is_published_on_the_trackers_image_topic(file, tmp_path):
     assert "camera_info:=/cam/camera_info" in line
     assert "stream: udp://@:5600" in parameters
     assert "calibration: nose.yaml" in parameters
+
+
+@pytest.mark.parametrize("file", ["tracker.launch.py", "flight.launch.py"])
+def test_what_the_command_gives_in_vain_is_told_and_nothing_else(file):
+    launch = Launch(file, argv=("imgae:=/x", "lost_after:=2", "operator:=false", "links:=x", "mission:=5"))
+    launch.run_until_started(1)
+    told = launch.said.getvalue().splitlines()
+    assert [line.partition(":=")[0] for line in told] == ["imgae", "lost_after"]
+    assert told[0].endswith("did you mean image?")
+    assert told[1].endswith("params:=FILE")
 
 
 def test_a_stream_with_a_compressed_transport_is_refused():

@@ -207,6 +207,7 @@ def mask(width, height, value=255, encoding="mono8"):
 inside = Box(10, 10, 20, 20)
 BAD_SELECTIONS = {
     "outside": (box_selection(Box(400, 10, 20, 20)), "lies outside the image of 320 x 240 px"),
+    "edges": (box_selection(Box(200, 100, 230, 150)), "give x, y, width, height: 200, 100, 30, 50"),
     "no area": (box_selection(Box(10, 10, 0, 20)), "has no area"),
     "negative": (box_selection(Box(10, 10, -5, 20)), "has no area"),
     "NaN": (box_selection(Box(math.nan, 10, 20, 20)), "not finite"),

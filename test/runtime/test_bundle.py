@@ -69,9 +69,14 @@ def test_a_folder_without_a_manifest_is_no_bundle(tmp_path: Path) -> None:
     assert str(tmp_path) in one_line(refusal)
 
 
-def test_a_missing_folder_is_no_bundle(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not a bundle"):
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere does not exist; give a folder made by"):
         Bundle.load(tmp_path / "nowhere")
+
+
+def test_the_name_of_the_network_that_ships_gets_its_folder(tmp_path: Path, shipped: Bundle) -> None:
+    with pytest.raises(InputError, match=f"does not exist; the network that ships is {shipped.folder}$"):
+        Bundle.load(tmp_path / shipped.folder.name)
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"format": "1"}'])

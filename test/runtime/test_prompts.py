@@ -13,7 +13,13 @@ from support.limited import MIB, run_limited
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Prompt
-from efftam_ros.runtime.image.prompts import MOST_POINTS, EncodedPrompt, encode_prompt, no_prompt
+from efftam_ros.runtime.image.prompts import (
+    MOST_POINTS,
+    EncodedPrompt,
+    check_prompt,
+    encode_prompt,
+    no_prompt,
+)
 
 FULL = View.full(640, 480, 512)
 BOX = Box.from_edges(*BOX_EDGES)
@@ -202,6 +208,22 @@ def test_what_can_not_be_used_is_refused_with_value_and_remedy(
     with pytest.raises(InputError, match=message) as refusal:
         encode(prompt, view)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("box", [Box(400, 100, 460, 140), Box(100, 250, 630, 290)], ids=["right", "below"])
+def test_edges_given_as_position_and_size_are_refused_with_the_position_and_size(box: Box) -> None:
+    meant = f"{box.x}, {box.y}, {box.width - box.x}, {box.height - box.y}"
+    with pytest.raises(InputError, match=f"leaves the image of 640 x 480 px; .*width, height: {meant}$"):
+        check_prompt(Prompt(box=box), 640, 480)
+
+
+@pytest.mark.parametrize(
+    "box",
+    [Box(600, 300, 60, 40), Box(-50, 10, 100, 100), Box(0, 0, 700, 500), Box(0.3, 0.3, 640, 480)],
+    ids=["right edge", "left edge", "all", "rounded"],
+)
+def test_a_box_over_the_image_s_border_is_taken(box: Box) -> None:
+    check_prompt(Prompt(box=box), 640, 480)
 
 
 @pytest.mark.parametrize("core", ["", "Haswell"])

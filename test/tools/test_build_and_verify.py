@@ -45,4 +45,4 @@ def test_bad_requests_are_one_line(efftam_here, tmp_path):
     assert_refused(efftam_here("verify", "--backend", "onnxruntime-cpu"), "is not one of onnxruntime-cuda")
     assert_refused(efftam_here("verify", "--precision", "fp8"), "'fp8'", "'auto', 'fp32', 'fp16', 'int8'")
     for command in ("build", "verify"):
-        assert_refused(efftam_here(command, "/nowhere"), "/nowhere is not a bundle")
+        assert_refused(efftam_here(command, "/nowhere"), "bundle /nowhere does not exist")

@@ -138,6 +138,7 @@ def test_interrupt_ends_with_130_and_without_a_traceback(tmp_path: Path, number:
         + ["--box", "10,10,40,40", "--json", "t.json", "--out", "o.mp4"],
         cwd=tmp_path,
         env=package_environment(),
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
@@ -147,12 +148,13 @@ def test_interrupt_ends_with_130_and_without_a_traceback(tmp_path: Path, number:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (130, "efftam track: interrupted\n")
     report = json.loads((tmp_path / "t.json").read_text())
     assert not report["complete"]
     done = report["frames"]  # what was done stands
     assert 0 < len(done) < 400
+    assert stdout.startswith(f"{len(done)} frames, mean ms: ")
     with av.open(str(tmp_path / "o.mp4")) as container:
         assert len(done) - 1 <= container.streams.video[0].frames <= len(done)
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]

@@ -68,6 +68,9 @@ def test_the_page_names_what_runs_and_one_remedy_for_what_does_not(efftam):
     for line, following in itertools.pairwise(lines):
         is_remedy = following.strip().startswith("->")
         assert is_remedy == line.strip().startswith(("--", "!!", "??")), line
+    remedies = [line.strip() for line in lines if line.strip().startswith("->")]
+    again = {line for line in remedies if remedies.count(line) > 1}
+    assert all(line.startswith("-> as for ") for line in again)  # the text of each is there once
 
 
 def test_json_has_every_back_end_and_the_network(efftam):

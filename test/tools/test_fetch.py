@@ -44,6 +44,11 @@ def fetch(efftam_here, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return run
 
 
+def test_all_packages_that_an_export_lacks_are_named_at_once(efftam_here, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert_refused(efftam_here("fetch", NAME), "pip install torch onnx onnxscript", "--no-export")
+
+
 def test_the_file_is_downloaded_once_and_checked(fetch, hub: Hub, tmp_path: Path):
     first = fetch(NAME, "--no-export")
     assert first.returncode == 0, first.stderr

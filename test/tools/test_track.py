@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import av
@@ -51,6 +52,18 @@ def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: 
     with av.open(str(tmp_path / "overlay.mp4")) as container:
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.frames, stream.width) == ("h264", 12, 160)
+
+
+def test_a_stage_of_few_frames_counts_for_all_of_them(efftam, tmp_path: Path):
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    for i in range(10):  # from the sixth on the target is gone and searched for
+        cv2.imwrite(str(folder / f"{i}.png"), square_picture(40 + 3 * i if i < 5 else 900, 30))
+    summary = efftam("track", folder, "--box", "40,30,24,24").stdout
+    whole, stages = re.search(r"whole frame ([\d.]+) \((.*)\)", summary).groups()
+    of = {name: float(ms) for name, ms in (stage.split() for stage in stages.split(", "))}
+    assert "search" in of
+    assert sum(of.values()) < float(whole) + 0.05 * (1 + len(of))  # rounding
 
 
 def test_the_json_names_the_video_from_where_it_lies(efftam, square_video: Path, tmp_path: Path):
@@ -132,6 +145,7 @@ BAD = {
     "box with NaN": (["square.mp4", "--box", "1,2,nan,4"], ["--box '1,2,nan,4'", "finite"]),
     "box of no area": (["square.mp4", "--box", "1,2,0,4"], ["x=1 y=2 width=0 height=4", "above 0"]),
     "box outside": (["square.mp4", "--box", "500,2,30,40"], ["outside the image of 160 x 120 px"]),
+    "edges as a box": (["square.mp4", "--box", "60,50,110,90"], ["give x, y, width, height: 60, 50, 50, 40"]),
     "point outside": (["square.mp4", "--point", "500,2"], ["outside the image of 160 x 120 px"]),
     "points off target alone": (["square.mp4", "--point", "41,25,0"], ["off the target"]),
     "mask of another size": (["square.mp4", "--mask", "small.png"], ["mask is 8 x 8 px", "160 x 120 px"]),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from ament_index_python.packages import get_package_share_directory
 from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, LogInfo
 from launch.launch_description_sources import PythonLaunchDescriptionSource
@@ -84,6 +86,24 @@ def declared(arguments: Iterable[Argument]) -> list[DeclareLaunchArgument]:
 def given(context: Any, arguments: Iterable[Argument]) -> dict[str, str]:
     """The value of each argument in a launch."""
     return {argument.name: LaunchConfiguration(argument.name).perform(context) for argument in arguments}
+
+
+def passed_over(context: Any) -> list[LogInfo]:
+    """A warning of each thing in the launch command that launch passes over; names of its own may belong to a
+    launch file that includes the tracker's."""
+    parameters = yaml.safe_load((CONFIG / "tracker.yaml").read_text(encoding="utf-8"))["/**"][
+        "ros__parameters"
+    ]
+    said = []
+    for name in (text.partition(":=")[0] for text in context.argv if ":=" in text):
+        near = difflib.get_close_matches(name, TRACKER, 1, 0.8)
+        if name in TRACKER or not (near or name in parameters):
+            continue
+        remedy = f"did you mean {near[0]}?" if near else "it is a parameter: set it in a file, params:=FILE"
+        said.append(
+            LogInfo(msg=f"{name}:= is not an argument of the launch file and has no effect; {remedy}")
+        )
+    return said
 
 
 def parameter_file(name: str) -> str | None:

@@ -81,12 +81,25 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
 
 def check_prompt(prompt: Prompt, width: int, height: int) -> None:
     """Raises InputError, as `encode_prompt` does in a view of the whole image, where a prompt can't be
-    used on an image of this size."""
+    used on an image of this size, and for a box that only fits the image if its numbers are edges."""
     encode_prompt(prompt, View.full(width, height, 64), width, height)
+    if (box := prompt.box) is None:
+        return
+    x, y, x1, y1 = box.x, box.y, box.width, box.height
+    leaves = box.x1 > width + 1.0 or box.y1 > height + 1.0  # px: not by rounding
+    if leaves and 0 <= x < x1 <= width and 0 <= y < y1 <= height:
+        raise InputError(
+            f"{_named(box)} leaves the image of {width} x {height} px; if these are edges x0, y0, x1, y1,"
+            f" give x, y, width, height: {x:g}, {y:g}, {x1 - x:g}, {y1 - y:g}"
+        )
+
+
+def _named(box: Box) -> str:
+    return f"selection box x={box.x:g} y={box.y:g} width={box.width:g} height={box.height:g}"
 
 
 def _visible(box: Box, view: View, width: int, height: int) -> Box:
-    text = f"selection box x={box.x:g} y={box.y:g} width={box.width:g} height={box.height:g}"
+    text = _named(box)
     if not box.is_finite:
         raise InputError(f"{text} has a number that is not finite; give pixels of the image")
     if box.is_empty:

@@ -201,7 +201,7 @@ def machine_findings(facts: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(MACHINE, "nvidia-smi", "wrong", facts["smi_problem"], remedy)
     if problem := facts["driver_problem"]:
         state = "wrong" if facts["driver"] or facts["gpus"] else "absent"
-        remedy = f"{facts['driver_remedy'] or 'reboot, or reinstall the driver'}; or use the CPU"
+        remedy = facts["driver_remedy"] or "reboot, or reinstall the driver"
         yield Finding(MACHINE, "NVIDIA driver", state, problem, remedy)
     else:
         found = f"{facts['driver'] or 'unknown version'}, supports CUDA {facts['driver_cuda']}"

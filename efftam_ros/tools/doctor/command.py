@@ -42,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
                 print(f"\n{finding.section}")
             print(f"  {MARKS[finding.state]}  {finding.name:<20}  {finding.found}", flush=True)
             if finding.remedy:
-                print(f"{'':28}-> {finding.remedy}", flush=True)
+                same = (f.name for f in findings if f.remedy and finding.remedy.startswith(f.remedy))
+                told = next(same, None)
+                print(f"{'':28}-> {finding.remedy if told is None else f'as for {told}'}", flush=True)
         findings.append(finding)
     runs = Finding(BACKENDS_SECTION, DEFAULT_BACKEND, "ok", "")[:3] in (found[:3] for found in findings)
     if args.json:
