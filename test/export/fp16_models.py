@@ -70,6 +70,21 @@ def transformer(blocks: int = 3, scale_first: bool = True, divide: bool = False)
     return model(nodes, shape, {"y": shape["x"]}, weights)
 
 
+def wide_attention(queries: int = 64, keys: int = 96, head: int = 256) -> onnx.ModelProto:
+    """One head with a bias on its keys, as the memory attention of the official networks has: ``q``, ``k``,
+    ``v``, ``bias`` -> ``y``."""
+    nodes = [
+        helper.make_node("Mul", ["q", "scale"], ["scaled"]),
+        helper.make_node("MatMul", ["scaled", "k"], ["scores"], "score"),
+        helper.make_node("Add", ["scores", "bias"], ["biased"]),
+        helper.make_node("Softmax", ["biased"], ["shares"], axis=-1),
+        helper.make_node("MatMul", ["shares", "v"], ["y"], "value"),
+    ]
+    shape = [1, 1, queries, head]
+    inputs = {"q": shape, "k": [1, 1, head, keys], "bias": [1, 1, 1, keys], "v": [1, 1, keys, head]}
+    return model(nodes, inputs, {"y": shape}, {"scale": np.float32(head**-0.5)})
+
+
 def tokens() -> dict[str, np.ndarray]:
     """Seeded inputs of `transformer`."""
     return {"x": np.random.default_rng(6).normal(0, 1, (1, TOKENS, WIDTH)).astype(np.float32)}

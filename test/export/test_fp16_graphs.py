@@ -7,16 +7,17 @@ from functools import cache
 import numpy as np
 import onnx
 import pytest
-from fp16_models import model, transformer
+from fp16_models import model, transformer, wide_attention
 from onnx import TensorProto, helper, numpy_helper
 from support.fp16_interpreter import LiteralGraph
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.fp16.attention import FORMS, AttentionBlock, attentions
+from efftam_ros.export.fp16.attention import FORMS, attentions
 from efftam_ros.export.fp16.checks import check_fp16
-from efftam_ros.export.fp16.convert import default_form, plain_graph, to_fp16, trt_ready
+from efftam_ros.export.fp16.convert import in_groups, plain_graph, to_fp16, trt_ready
 from efftam_ros.export.fp16.fp32_regions import float32_nodes
 from efftam_ros.runtime.bundle import default_bundle
+from efftam_ros.runtime.verify.runners import CpuRunner
 
 GRAPHS = sorted(default_bundle().graphs)
 
@@ -76,16 +77,36 @@ def test_a_graph_without_attention_gets_the_casts_of_its_interface_alone():
     assert sum(node.op_type == "Cast" for node in half.graph.node) == 1 + 3
 
 
-def sized(queries: int, head: int) -> AttentionBlock:
-    return AttentionBlock("score", "", "softmax", "value", "scale", queries, 7232, head)
+def test_queries_of_one_wide_head_come_in_groups_and_compute_the_same():
+    """So that TensorRT fuses the attention (test_rtx_layers)."""
+    graph = wide_attention()
+    grouped = in_groups(graph, "fused_fp32")
+    random = np.random.default_rng(8)
+    inputs = {
+        i.name: random.normal(0, 1, [d.dim_value for d in i.type.tensor_type.shape.dim]).astype(np.float32)
+        for i in graph.graph.input
+    }
+    wanted, got = (CpuRunner(one.SerializeToString())(inputs)["y"] for one in (graph, grouped))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+    (block,) = attentions(grouped)
+    assert (block.queries, block.keys, block.head) == (32, 96, 256)
+    assert in_groups(grouped, "fused_fp32") == grouped
+    assert check_fp16(fp16_of(graph), grouped, "fused_fp32") == []
 
 
-def test_islands_are_the_default_only_where_tensorrt_fuses_nothing():
-    assert default_form([sized(1024, 256), sized(1024, 256)]) == "unfused_fp32"
-    assert default_form([sized(4096, 256)]) == "fused_fp32"
-    assert default_form([sized(144, 32)]) == "fused_fp32"
-    assert default_form([sized(0, 32), sized(1024, 16)]) == "fused_fp32"
-    assert default_form([]) == "fused_fp32"
+@pytest.mark.parametrize(
+    "other",
+    [
+        transformer(1),
+        wide_attention(head=128),
+        wide_attention(queries=4096),
+        wide_attention(queries=63),
+    ],
+    ids=["narrow heads", "a head of 128", "queries that TensorRT fuses", "an odd number"],
+)
+def test_other_attentions_stay_as_they_are(other):
+    assert in_groups(other, "fused_fp32") == other
+    assert in_groups(wide_attention(), "unfused_fp32") == wide_attention()
 
 
 def test_a_form_can_be_chosen_per_graph():

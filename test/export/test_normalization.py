@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from fp16_models import tokens, transformer
 from runtime.cuda.fake_cuda import FakeGpu
 from runtime.tensorrt.fake_tensorrt import MAGIC, header_of, make_fake
@@ -15,13 +17,19 @@ from support.fp16_interpreter import LiteralGraph
 from support.rtx_layers import build_report, fused_with_fp16_sums
 
 from efftam_ros.core.errors import BackendError
-from efftam_ros.export.fp16.convert import load_graphs, to_fp16
-from efftam_ros.export.tensorrt.builder import build_graph
+from efftam_ros.export.fp16.convert import load_graphs, plain_graph, to_fp16
+from efftam_ros.export.onnx.graphs import build_graphs
+from efftam_ros.export.onnx.trace import Tracer
+from efftam_ros.export.onnx.weights import prepare
+from efftam_ros.export.tensorrt.builder import build_graph, parsed
 from efftam_ros.export.tensorrt.normalization import without_layer_normalization
+from efftam_ros.export.tensorrt.trials import _tensors
+from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS
+from efftam_ros.model.efficienttam.network import EfficientTAM
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, open_device
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.tensorrt.engine_set import engine_options
+from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, engine_options, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library
 from efftam_ros.runtime.verify.compare import deviation
 from efftam_ros.runtime.verify.runners import CpuRunner
@@ -44,12 +52,46 @@ def operators(model: onnx.ModelProto) -> set[str]:
     return {node.op_type for node in model.graph.node}
 
 
+ATTENTION = "memory_attention_fixed"
+OFFICIAL = [
+    *(("efficienttam_ti", graph) for graph in GRAPHS),
+    ("efficienttam_s_1", "image_encoder"),
+    ("efficienttam_s_1", ATTENTION),
+    ("efficienttam_ti_2", ATTENTION),
+]
+"""Of the eight configurations the graphs that differ in more than size: two widths of the image encoder,
+three kinds of keys of the memory attention."""
+
+
+@cache
+def official(name: str, side: int, whole: bool) -> dict[str, partial[onnx.ModelProto]]:
+    """How the graphs of an official configuration are made, with seeded weights. Unless ``whole`` of each
+    kind of block there is one: windowed and global ones of the image encoder."""
+    torch.manual_seed(3)
+    network = EfficientTAM(replace(CONFIGURATIONS[name], side=side)).eval()
+    if not whole:
+        trunk, memory = network.image_encoder.trunk, network.memory_attention
+        trunk.blocks, memory.layers = trunk.blocks[1:3], memory.layers[:1]
+    tracer = Tracer(network := prepare(network))
+    return {graph.name: partial(tracer.trace, graph) for graph in build_graphs(network)}
+
+
+@cache
+def small_official(name: str, graph: str) -> onnx.ModelProto:
+    return plain_graph(official(name, 64, whole=False)[graph]())
+
+
 def built(version: str, name: str, precision: str) -> tuple[dict, onnx.ModelProto]:
+    return built_of(graphs()[name], version, name, engine_options(default_bundle(), precision, name))
+
+
+def built_of(
+    plain: onnx.ModelProto, version: str, name: str, options: BuildOptions
+) -> tuple[dict, onnx.ModelProto]:
     """Header of an engine of this fake TensorRT, and the graph that its parser accepted."""
     gpu = FakeGpu()
     library = Library.of(make_fake(version, gpu), TENSORRT)
-    model = graphs()[name] if precision == "fp32" else to_fp16(graphs()[name], name)
-    options = engine_options(default_bundle(), precision, name)
+    model = plain if options.precision == "fp32" else to_fp16(plain, name)
     plan = build_graph(library, model, options, device=open_device(Cuda(gpu.driver)))
     return header_of(plan), onnx.load_from_string(plan[len(MAGIC) :].split(b"\n", 1)[1])
 
@@ -100,11 +142,55 @@ def test_every_graph_builds_under_the_rules_of_tensorrt_10_3(name, precision):
         assert ("LayerNormalization" in operators(model)) is refused
 
 
+def check_on_tensorrt_10_3(plain: onnx.ModelProto, graph: str) -> None:
+    options = BuildOptions(profiles=profiles_of(_tensors(plain.graph.input)))
+    for precision in ("fp32", "fp16"):
+        header, model = built_of(plain, "10.3.0", graph, replace(options, precision=precision))
+        assert header["flags"] == ["TF32"] * header["tf32"]
+        assert header["strong"] is (precision == "fp16"), "of FP32 the network without types"
+        assert ("LayerNormalization" in operators(model)) is (precision == "fp32")
+
+
+@pytest.mark.parametrize(("name", "graph"), OFFICIAL)
+def test_every_graph_of_the_official_networks_builds_there_and_computes_the_same(name, graph):
+    plain = small_official(name, graph)
+    check_on_tensorrt_10_3(plain, graph)
+    inputs = seeded(plain)
+    wanted, got = (
+        CpuRunner(model.SerializeToString())(inputs) for model in (plain, without_layer_normalization(plain))
+    )
+    for output, values in wanted.items():
+        assert deviation(values, got[output]) < 1e-4, output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_every_configuration_builds_there_at_its_own_size(name):
+    """With the operators of the small ones; large tables are expanded when the graph runs."""
+    configuration = CONFIGURATIONS[name]
+    made = official.__wrapped__(name, configuration.side, whole=True)
+    (like,) = {one for one, _ in OFFICIAL if CONFIGURATIONS[one].pooling is configuration.pooling}
+    for graph in GRAPHS:
+        plain = plain_graph(made[graph]())
+        check_on_tensorrt_10_3(plain, graph)
+        small = small_official(like if graph == ATTENTION else "efficienttam_ti", graph)
+        assert operators(plain) - {"Expand"} == operators(small) - {"Expand"}, graph
+
+
 @pytest.mark.parametrize("name", NORMALISED)
 def test_newer_ones_get_it_as_it_is(name):
     header, model = built("10.7.0", name, "fp16")
     assert header["strong"]
     assert "LayerNormalization" in operators(model)
+
+
+@pytest.mark.skipif(bool(missing), reason=missing)
+@pytest.mark.parametrize(("name", "graph"), OFFICIAL)
+def test_tensorrt_s_own_parser_takes_the_official_graphs_without_it(name, graph):
+    library = load_library(RTX)
+    model = without_layer_normalization(to_fp16(small_official(name, graph), graph))
+    network, _ = parsed(library, library.start("Builder"), model.SerializeToString(), "fp16", 0)
+    assert network.num_layers > 0
 
 
 @pytest.mark.skipif(bool(missing), reason=missing)

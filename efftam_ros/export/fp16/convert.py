@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.fp16.attention import AttentionBlock, GraphIndex, apply_form, attentions
+from efftam_ros.export.fp16.attention import GraphIndex, apply_form, attentions
 from efftam_ros.export.fp16.fp32_regions import float32_nodes
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import GRAPHS
@@ -20,31 +20,25 @@ from efftam_ros.runtime.device.memory import GRAPHS
 FLOAT_ONLY_INPUTS = {"Resize": (1, 2)}
 """Inputs that must be FP32 whatever the type of the operator's data."""
 
-WIDE_HEAD = 256
-FUSED_QUERIES = 4096
-"""TensorRT fuses no form of attention with heads this wide and fewer queries (measured with TensorRT-RTX 1.7:
-1024 queries are not fused, 4096 are; heads of 16 to 64 channels are fused from 9 queries on). Without fusion
-scores are stored in memory, in FP32 with `unfused_fp32`."""
-
-
-def default_form(found: list[AttentionBlock]) -> str:
-    """The fastest form with FP32 accumulation: `unfused_fp32` where TensorRT fuses in no form."""
-    unfused = [a.head >= WIDE_HEAD and 0 < a.queries < FUSED_QUERIES for a in found]
-    return "unfused_fp32" if found and all(unfused) else "fused_fp32"
+WIDE_HEAD, FUSED_QUERIES, GROUPS = 256, 4096, 2
+"""TensorRT fuses no form of an attention with one head this wide and fewer queries (TensorRT-RTX 1.7: 1,024
+are not fused, 4,096 are; heads of 16 to 64 channels from 9 queries on), unless the queries come in groups."""
+FORM = "fused_fp32"
+"""The form of attention that is expected to be the fastest with FP32 accumulation."""
 
 
 def to_fp16(model: onnx.ModelProto, name: str, form: str = "") -> onnx.ModelProto:
     """The graph ``name`` of a bundle in FP16; inputs and outputs keep name, shape and dtype.
 
     ``model``: FP32, with its weights loaded; not modified. ``form`` of its attention (`fp16.attention`), ""
-    for `default_form`. Raises InputError naming a weight that is out of range of FP16, or an attention block
-    that is not recognised.
+    for `FORM`. Raises InputError naming a weight that is out of range of FP16, or an attention block that is
+    not recognised.
     """
-    plain = plain_graph(model)
+    plain = in_groups(plain_graph(model), form or FORM)
     found = attentions(plain)
     fp16 = _PrecisionAssignment(name, plain).typed()
     for attention in found:
-        apply_form(fp16, attention, form or default_form(found))
+        apply_form(fp16, attention, form or FORM)
     _drop_unread(fp16)
     return fp16
 
@@ -85,6 +79,52 @@ def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     graph.node.extend(kept)
     _drop_unread(copy)
     return copy
+
+
+def in_groups(plain: onnx.ModelProto, form: str) -> onnx.ModelProto:
+    """The graph in which, for `FORM`, attentions of one wide head have `GROUPS` heads with the same keys and
+    values, each for a part of the queries: TensorRT then fuses them and no score is stored. They compute the
+    same."""
+    if form != FORM:
+        return plain
+    model = onnx.ModelProto()
+    model.CopyFrom(plain)
+    wires, graph = GraphIndex(onnx.shape_inference.infer_shapes(model)), model.graph
+    named = {node.name: node for node in graph.node}
+    before: dict[str, list[onnx.NodeProto]] = {}
+    after: dict[str, list[onnx.NodeProto]] = {}
+
+    def moved(operator: str, source: str, made: str, shape: tuple[int, ...]) -> onnx.NodeProto:
+        graph.initializer.append(helper.make_tensor(f"{made}/shape", TensorProto.INT64, [4], shape))
+        return helper.make_node(operator, [source, f"{made}/shape"], [made], f"{made}/{operator}")
+
+    for block in attentions(model):
+        score, value = named[block.score], named[block.value]
+        biases = [name for name in named[block.bias].input if name != score.output[0]] if block.bias else []
+        if (
+            wires.shape(score.input[0]) != (1, 1, block.queries, block.head)
+            or block.head < WIDE_HEAD
+            or block.queries >= FUSED_QUERIES
+            or block.queries % GROUPS
+            or any(wires.shape(name)[:3] != (1, 1, 1) for name in biases)
+        ):
+            continue
+        parts, result = (1, GROUPS, block.queries // GROUPS, block.head), value.output[0]
+        before[score.name], before[value.name] = [], []
+        for node, position in ((score, 0), (score, 1), (value, 1)):
+            source, made = node.input[position], f"{node.name}/groups{position}"
+            operator, shape = (
+                ("Expand", (1, GROUPS, *wires.shape(source)[2:])) if position else ("Reshape", parts)
+            )
+            before[node.name].append(moved(operator, source, made, shape))
+            node.input[position] = made
+        value.output[0] = f"{result}/groups"
+        after[value.name] = [moved("Reshape", value.output[0], result, wires.shape(result))]
+    nodes = [one for n in graph.node for one in (*before.get(n.name, ()), n, *after.get(n.name, ()))]
+    kept = onnx.GraphProto(node=nodes)
+    del graph.node[:]
+    graph.node.extend(kept.node)
+    return model
 
 
 def trt_ready(model: onnx.ModelProto) -> onnx.ModelProto:

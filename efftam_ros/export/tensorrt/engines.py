@@ -12,7 +12,7 @@ import onnx
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.fp16.attention import attentions
 from efftam_ros.export.fp16.checks import check_fp16
-from efftam_ros.export.fp16.convert import default_form, load_graphs, plain_graph, to_fp16
+from efftam_ros.export.fp16.convert import in_groups, load_graphs, plain_graph, to_fp16
 from efftam_ros.export.int8 import INT8_MODULES, CalibrationClip, quantizable, quantize, recorded_inputs
 from efftam_ros.export.tensorrt.builder import Progress
 from efftam_ros.export.tensorrt.trials import BuiltEngine, EngineTrials, RefusedError
@@ -25,8 +25,8 @@ from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT, Agreement, Ref
 
 FP32, INT8 = "fp32", "int8"
 ALLOWED = ("fused_fp32", "unfused_fp32")
-"""Forms of attention in FP16 (`fp16.attention`) that are built; all_fp16 is left out because it accumulates
-scores in FP16."""
+"""Forms of attention in FP16 (`fp16.attention`) that are built, the one expected to be fastest first; without
+all_fp16, which accumulates scores in FP16."""
 LEAST_GAIN = 0.08
 """Share of the time of the fastest FP16 form that INT8 must save to be kept: it costs accuracy."""
 
@@ -34,17 +34,15 @@ LEAST_GAIN = 0.08
 def fp16_forms(model: onnx.ModelProto, wanted: str = "") -> tuple[str, ...]:
     """All forms that make different graphs, the one expected to be fastest first; ``wanted`` alone where it
     is given."""
-    found = attentions(model)
-    first = default_form(found)
-    if not found:
-        return (first,)
-    return (wanted,) if wanted else (first, *(form for form in ALLOWED if form != first))
+    if not attentions(model):
+        return ALLOWED[:1]
+    return (wanted,) if wanted else ALLOWED
 
 
 def fp16_graph(name: str, model: onnx.ModelProto, form: str) -> onnx.ModelProto:
     """A module's FP32 graph, quantised or not, in FP16. Raises InputError when it can't be converted,
     RuntimeError when the conversion is faulty."""
-    plain = plain_graph(model)
+    plain = in_groups(plain_graph(model), form)
     fp16 = to_fp16(plain, name, form)
     faults = check_fp16(fp16, plain, form)
     if faults:

@@ -103,6 +103,7 @@ class _Network:
         self.threads = threads or default_threads()
         self.sessions = {name: _open(bundle, name, self.threads, profile_folder) for name in NEEDED}
         self.state = LanesState(lanes, spec.templates)
+        self.no_prompt = no_prompt(spec.image_side)
         _, tokens, channels = _static(outputs["map"].shape)
         _, pointer_channels = _static(outputs["stored_pointer"].shape)
         self._rounds = bundle.memory_dtype == "bfloat16"
@@ -191,8 +192,7 @@ class OrtPipeline(FramePipeline):
         self._stage_seconds = {}
         self._next_seconds: dict[str, float] = {}  # what the next frame's begin with
         self._allocate(bundle)
-        self._no_prompt = no_prompt(bundle.spec.image_side)
-        self._tracking = self._encode_prompt(self._no_prompt)
+        self._tracking = self._encode_prompt(network.no_prompt)
         self._prompted = self._tracking
         # What the decoder is bound to, because binding takes time in every frame.
         self._decoded_with: _PromptTensors | None = None
@@ -233,7 +233,7 @@ class OrtPipeline(FramePipeline):
         self._stage_seconds["image_encoder"] = self._graphs["image_encoder"].timed_run()
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
-        encoded = self._encode_prompt(prompt or self._no_prompt)
+        encoded = self._encode_prompt(prompt or self._network.no_prompt)
         if prompt is not None:
             self._prompted = encoded
 
