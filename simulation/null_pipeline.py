@@ -35,8 +35,8 @@ class NullPipeline(FramePipeline):
 
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
         if prompt is not None:
-            self._candidates[self._lane] = certain_candidate(_target(prompt).clipped(*self.image_size))
-        self._rows = range(len(self._candidates[self._lane]))
+            self._candidates[self._lane] = certain_candidate(_target(prompt).clipped(*self._frame.image_size))
+        self._frame.rows = range(len(self._candidates[self._lane]))
         return self._candidates[self._lane]
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:

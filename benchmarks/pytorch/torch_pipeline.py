@@ -131,7 +131,7 @@ class TorchPipeline(FramePipeline):
             map_, pointer = self._modules.encode_memory(
                 self._features["features"],
                 self._logits[row],
-                self._modules.upload(torch.tensor([float(present), float(self.prompt is not None)])),
+                self._modules.upload(torch.tensor([float(present), float(self._frame.prompt is not None)])),
                 self._candidate_pointers[row],
                 self._prompt.get("prompt_raster"),
             )

@@ -48,10 +48,16 @@ class Pipeline(Protocol):
     def lane(self, index: int) -> Pipeline:
         """One of them as a pipeline, with slots and templates of its own; the pipeline itself is lane 0.
 
-        A frame ends where another lane encodes or searches, and what belongs to it raises RuntimeError then,
-        unless lanes work side by side. Of an image that several lanes encode in the same view the features
-        are computed once. Raises IndexError.
+        Of an image that several lanes encode in the same view the features are computed once, and each can be
+        attended to before the first is decoded. Where another lane encodes another view or searches, the
+        frame ends, and what belongs to it raises RuntimeError then, unless lanes work side by side. Raises
+        IndexError.
         """
+        ...
+
+    @property
+    def target_bytes(self) -> int:
+        """Memory that each lane takes, as far as it is known, bytes."""
         ...
 
     @property

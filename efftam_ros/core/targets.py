@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, wait
 from concurrent.futures.thread import ThreadPoolExecutor
@@ -31,6 +32,8 @@ class Step(NamedTuple):
     target_id: int
     track: Track
     tracker: Tracker
+    seconds: float = 0.0
+    """Of its turn, up to the answer, s: those of an image's targets add up."""
 
 
 def id_for(asked: int, ids: Collection[int], steered: int | None, most: int) -> int:
@@ -92,7 +95,8 @@ class TargetSet:
         self._pool = (
             ThreadPoolExecutor(pipeline.side_by_side, "target") if pipeline.side_by_side > 1 else None
         )
-        self._looking: dict[int, Future[None]] = {}  # at an image, before their turn
+        self._launches = pipeline.is_asynchronous and pipeline.lanes > 1
+        self._looking: dict[int, Future[bool]] = {}  # at an image, before their turn
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
         self.steered: int | None = None
@@ -171,7 +175,8 @@ class TargetSet:
     ) -> Generator[Step]:
         """Process one image: yields each target's answer right after its computation, the steered one's
         first, then in order of id; without a target one of id 0 that is IDLE. The targets after the first are
-        computed side by side where the pipeline can, with the results of one after the other.
+        computed side by side where the pipeline can, or launched together on a GPU where they are looked for
+        in the whole image, with the results of one after the other.
 
         What is only needed later (`Tracker.commit`) is computed when the iterator goes on, and a target's
         mask can be read until then.
@@ -201,7 +206,7 @@ class TargetSet:
                     predicted = self._look(frame, turn[1:])
                 tracker = self._targets.get(target_id)
                 prompt, refine = prompts.get(target_id, (None, False))
-                self.in_work = target_id
+                self.in_work, begin_s = target_id, time.perf_counter()
                 try:
                     tracker = tracker or self._added(target_id)
                     if target_id in self._looking:
@@ -218,11 +223,15 @@ class TargetSet:
                 if self.steered is None and prompt is not None:
                     self.steered = target_id
                 try:
-                    yield Step(target_id, track, tracker)
+                    yield Step(target_id, track, tracker, time.perf_counter() - begin_s)
                 finally:
                     tracker.commit()
         finally:
             wait(self._looking.values())
+            if self._launches:
+                for target_id in self._looking:
+                    self._targets[target_id].end_look()
+                self._looking.clear()
         if refusal is not None:
             raise refusal
 
@@ -234,12 +243,17 @@ class TargetSet:
     def _look(self, frame: Frame, turn: Sequence[int]) -> dict[int, Motion | None]:
         """Have targets look at an image side by side, before their turn, where that is worth it; returns
         where each was expected before."""
-        if self._pool is None or len(turn) < 2:
+        if len(turn) < 2 or (self._pool is None and not self._launches):
             return {}
         predicted = {one: self._targets[one].predict(frame.stamp_ns) for one in turn}
         for one in turn:
-            if one not in self._looking:
-                self._looking[one] = self._pool.submit(self._targets[one].look, frame)
+            look = self._targets[one].look
+            if self._pool is None:
+                self._looking[one] = begun = called(look, frame)
+                if begun.exception() is not None or not begun.result():
+                    break  # the next ones come after it
+            elif one not in self._looking:
+                self._looking[one] = self._pool.submit(look, frame)
         return predicted
 
     def _others(
@@ -278,6 +292,16 @@ class TargetSet:
             ids.sort(key=lambda one: (one != self.steered, self._stepped.get(one, 0), one))
             ids = ids[: max(limit, 1)]
         return sorted({*ids, *prompts}, key=lambda one: (one != self.steered, one))
+
+
+def called(function: Callable[[Frame], bool], frame: Frame) -> Future[bool]:
+    """As an executor would call it, in this thread and now."""
+    future: Future[bool] = Future()
+    try:
+        future.set_result(function(frame))
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 class SharedCameraMotion:

@@ -186,7 +186,7 @@ class Tracker:
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._pending: list[Callable[[], object]] = []  # what `commit` calls
-        self._looked: tuple[Frame, Generator[None, None, Track]] | None = None  # at an image, by `look`
+        self._looked: tuple[Frame, Generator[bool, None, Track]] | None = None  # at an image, by `look`
         self._forget_points()
 
     def _make_window(self) -> WholeImage:
@@ -212,11 +212,11 @@ class Tracker:
         Raises:
             InputError: The prompt can't be used; the previous target is unchanged.
         """
-        looked, self._looked = self._looked, None
-        if looked is not None:
-            track = _ended(looked[1])
-            if looked[0] is frame:
-                return track
+        looked = self._looked
+        if looked is not None and looked[0] is frame:
+            self._looked = None
+            return _ended(looked[1])
+        self.end_look()
         if self._pending:
             self.commit()
         if prompt is not None:
@@ -227,14 +227,25 @@ class Tracker:
             return self._unprocessed(frame, f"stamp {frame.stamp_ns} ns was already processed")
         return _ended(self._step_tracked(frame))
 
-    def look(self, frame: Frame) -> None:
+    def look(self, frame: Frame) -> bool:
         """Compute what `step` for this image begins with and what the answers of other targets do not change,
-        in any thread. The next call is `step`."""
-        if self.state is not TrackState.IDLE and self._looked is None and frame.stamp_ns != self._last[0]:
-            self.commit()
-            steps = self._step_tracked(frame, stops=True)
-            next(steps)
-            self._looked = frame, steps
+        in any thread. The next call is `step` or `end_look`.
+
+        With an asynchronous pipeline it is enqueued, if the target is looked for in the whole image: returns
+        whether it was.
+        """
+        if self.state is TrackState.IDLE or self._looked is not None or frame.stamp_ns == self._last[0]:
+            return False
+        self.commit()
+        steps = self._step_tracked(frame, stops=True)
+        self._looked = frame, steps
+        return next(steps)
+
+    def end_look(self) -> None:
+        """Compute the rest of a step that `look` began and whose answer is not wanted."""
+        looked, self._looked = self._looked, None
+        if looked is not None:
+            _ended(looked[1])
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
         """The box that the network gives for a prompt, px; None where it finds nothing.
@@ -323,8 +334,9 @@ class Tracker:
             self._confirm(frame, choice.box, (0.0, 0.0))
         return self._track(frame, view, candidates, choice, choice.reason or doubt)
 
-    def _step_tracked(self, frame: Frame, stops: bool = False) -> Generator[None, None, Track]:
-        """The Track of an image; ``stops`` where the answers of other targets begin to count."""
+    def _step_tracked(self, frame: Frame, stops: bool = False) -> Generator[bool, None, Track]:
+        """The Track of an image; ``stops`` where the answers of other targets begin to count, and before it
+        waits for a network that runs by itself. Yields whether it got as far as that."""
         (stamp, size), (previous, previous_size) = (frame.stamp_ns, _size(frame)), self._last
         dt_s, config = (stamp - previous) * 1e-9, self._target.config
         interruption = ""  # why the motion estimate no longer holds
@@ -337,7 +349,7 @@ class Tracker:
         camera = (
             None if self._sources.camera is None else self._follow_camera(self._sources.camera, frame, dt_s)
         )
-        state, describe = self._target.state, no_description
+        state, describe, launches = self._target.state, no_description, self._pipeline.is_asynchronous
         if self._sources.appearance is not None:
             describe = cache(partial(self._sources.appearance.describe, frame.image))
         known = None if interruption else self._motion.filter
@@ -348,7 +360,7 @@ class Tracker:
         try:
             if interruption or state in MISSED:
                 if stops:
-                    yield
+                    yield False
                 can_search = self._policy.searches and dt_s >= 0 and size == previous_size
                 place = Box(0.0, 0.0, *size) if expected is None else expected.box  # where it may be
                 is_lost = bool(interruption) or state is TrackState.LOST
@@ -356,11 +368,13 @@ class Tracker:
             else:
                 assert expected is not None
                 view = self._window.view(size, expected.box, 0.0)
+                if stops and launches and not view.is_full(*size):
+                    yield False  # another view would end the frames of targets before it
             plan = self.memory.plan()
             self._pipeline.encode(frame.image, view)
         except InputError as refusal:
             if stops:
-                yield
+                yield False
             return self._unprocessed(frame, str(refusal))
         if interruption:
             self._interrupt(stamp, size)
@@ -376,9 +390,11 @@ class Tracker:
             if stamp - previous > POINTS_VALID_NS:
                 self._sources.points.reset()
             points = self._sources.points.follow(frame.image, expected.box)
+        if stops and launches:
+            yield True
         candidates = self._pipeline.decode(None)
-        if stops:
-            yield
+        if stops and not launches:
+            yield True
         predicted = None if expected is None or state is TrackState.LOST else expected.box
         holder = None
         if self.others.rivals:
@@ -586,7 +602,7 @@ class Tracker:
         return self._extent.grown_motion(motion.at(stamp_ns))
 
 
-def _ended(steps: Generator[None, None, Track]) -> Track:
+def _ended(steps: Generator[bool, None, Track]) -> Track:
     """Run to the end."""
     try:
         while True:

@@ -134,6 +134,18 @@ class LanesState:
                 self._encoded = None
 
 
+@dataclass
+class LaneFrame:
+    """The frame of one lane. ``view``: of the encoded image, None where there is none; ``prompt``: of a
+    prompted frame, once it was encoded; ``rows``: of the decoder's output, by candidate."""
+
+    view: View | None = None
+    prompt: EncodedPrompt | None = None
+    image_size: tuple[int, int] = (0, 0)
+    is_attended: bool = False
+    rows: Sequence[int] = ()
+
+
 class FramePipeline(ABC):
     """The `Pipeline` contract around what a back end computes.
 
@@ -145,6 +157,7 @@ class FramePipeline(ABC):
     is_asynchronous = False
     side_by_side = 1
     notice = ""
+    target_bytes = 0
     _stage_seconds: Mapping[str, float]
     """See `Pipeline.stage_seconds`, without the search."""
 
@@ -153,12 +166,8 @@ class FramePipeline(ABC):
         self.spec, self.lanes = spec, lanes
         self._all = state or LanesState(lanes, spec.templates)
         self._lane = len(self._all.pipelines)  # whose frame this is
-        self.prompt: EncodedPrompt | None = None
-        """Of a prompted frame, once its prompt was encoded."""
-        self.image_size = (0, 0)
-        self._view: View | None = None  # of the encoded image
-        self._is_attended = False
-        self._rows: Sequence[int] = ()  # of the decoder's output, by candidate
+        self._frames = [LaneFrame() for _ in range(lanes)]
+        self._frame = self._frames[self._lane]
         self._search_s = 0.0
         self._has_searched = False  # since the last frame
 
@@ -178,46 +187,52 @@ class FramePipeline(ABC):
         return
 
     def encode(self, image: Image, view: View) -> None:
-        self._view = self.prompt = None
-        self._is_attended, self._rows = False, ()
+        frame = self._frame
+        frame.view = frame.prompt = None
+        frame.is_attended, frame.rows = False, ()
         if self._all.is_closed:
             raise self._misuse()
         self._search_s, self._has_searched = self._search_s if self._has_searched else 0.0, False
-        if self.lanes == 1 or not self._all.share(self, image, view):
+        if self.lanes == 1:
             self._encode(image, view)
-            if self.lanes > 1:
-                self._all.keep(self, image, view)
-        self._view, self.image_size = view, (image.width, image.height)
+        elif not self._all.share(self, image, view):
+            self._end_frames()
+            self._encode(image, view)
+            self._all.keep(self, image, view)
+        frame.view, frame.image_size = view, (image.width, image.height)
 
     def attend(self, plan: MemoryPlan) -> None:
-        if self._view is None:
+        frame = self._frame
+        if frame.view is None:
             raise self._misuse()
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if plan.slots:
             self._attend(placed(plan, self._lane * self.spec.slots) if self._lane else plan)
         else:
             self._condition(None)
-        self.prompt, self._is_attended = None, True
+        frame.prompt, frame.is_attended = None, True
 
     def decode(self, prompt: Prompt | None) -> Candidates:
-        if self._view is None:
+        frame = self._frame
+        if frame.view is None:
             raise self._misuse()
         if prompt is not None:
-            encoded = encode_prompt(prompt, self._view, *self.image_size)
+            encoded = encode_prompt(prompt, frame.view, *frame.image_size)
             self._condition(encoded)
-            self.prompt, self._is_attended = encoded, False
-        elif not self._is_attended:
+            frame.prompt, frame.is_attended = encoded, False
+        elif not frame.is_attended:
             raise RuntimeError("decode(None) without attend: a tracked frame is conditioned on memory first")
-        return self._decoded(self._view, prompt)
+        return self._decoded(frame.view, prompt)
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
-        if self._view is None:
+        if self._frame.view is None:
             raise self._misuse()
         check_slots(self.spec.slots, slot)
-        self._remember(self._rows[choice], self._lane * self.spec.slots + slot, present)
+        self._remember(self._frame.rows[choice], self._lane * self.spec.slots + slot, present)
 
     def take_template(self, index: int, box: Box) -> None:
-        if self._view is None:
+        view = self._frame.view
+        if view is None:
             raise self._misuse()
         if not 0 <= index < self.spec.templates:
             raise IndexError(f"template {index} is beyond the {self.spec.templates} that are kept")
@@ -226,31 +241,44 @@ class FramePipeline(ABC):
         if index == 0:
             self._all.has_template[self._lane] = False
         self._all.has_template[self._lane, index] = True
-        edges = np.array(self._view.to_network(box).edges(), np.float32)
+        edges = np.array(view.to_network(box).edges(), np.float32)
         self._take_template(self._lane * self.spec.templates + index, edges)
 
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        self._view = None
+        self._frame.view = None
         if self._all.is_closed:
             raise self._misuse()
         if not plan.slots:
             raise ValueError("search without memory: give a plan with at least one slot")
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         self._all.forget(self)
+        self._end_frames()
         start = time.perf_counter()
         found = self._searched(image, views, placed(plan, self._lane * self.spec.slots))
         self._search_s, self._has_searched = time.perf_counter() - start, True
         return found
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
-        if self._view is None:
+        frame = self._frame
+        if frame.view is None:
             raise self._misuse()
-        return self._mask(self._rows[choice], self._view, *self.image_size)
+        return self._mask(frame.rows[choice], frame.view, *frame.image_size)
 
     def close(self) -> None:
         if not self._all.is_closed:
-            self._all.is_closed, self._view = True, None
+            self._all.is_closed = True
+            self._end_frames()
             self._close()
+
+    def enter(self, lane: int) -> FramePipeline:
+        """The pipeline, for this lane from now on."""
+        self._lane, self._frame = lane, self._frames[lane]
+        return self
+
+    def _end_frames(self) -> None:
+        """The features change: nothing can be done with the frames that there are."""
+        for frame in self._frames:
+            frame.view = None
 
     def _misuse(self) -> RuntimeError:
         """What is wrong with a call without an encoded image."""
@@ -260,13 +288,13 @@ class FramePipeline(ABC):
 
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
         """The candidates of this frame, in image px; of a mask prompt its own mask."""
-        encoded = self.prompt
+        encoded = self._frame.prompt
         answers = self._decode(encoded)
-        self._rows = ALTERNATIVES if encoded is None or encoded.multimask else SINGLE
+        self._frame.rows = ALTERNATIVES if encoded is None or encoded.multimask else SINGLE
         if encoded is not None and encoded.logits is not None:
             boxes, areas = boxes_and_areas(encoded.logits[None])
             answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return known(rows_as_candidates(view, answers, self._rows), self._all.has_template, self._lane)
+        return known(rows_as_candidates(view, answers, self._frame.rows), self._all.has_template, self._lane)
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         """The candidates of each view, in image px."""
@@ -322,13 +350,14 @@ class FramePipeline(ABC):
 
 
 class Lane:
-    """One of a pipeline's memories, itself a `Pipeline`: slots and templates of its own, and the network,
-    which works for one lane at a time. A frame ends where another lane encodes or searches."""
+    """One of a pipeline's memories, itself a `Pipeline`: slots, templates and a frame of its own, and the
+    network, which works for one lane at a time. Where another lane encodes another view or searches, the
+    frame ends."""
 
     def __init__(self, whole: FramePipeline, index: int) -> None:
         self._whole, self._index = whole, index
         self.spec, self.lanes, self.is_asynchronous = whole.spec, whole.lanes, whole.is_asynchronous
-        self.side_by_side = whole.side_by_side
+        self.side_by_side, self.target_bytes = whole.side_by_side, whole.target_bytes
         self.notice = whole.notice
         self.lane, self.prefetch, self.close = whole.lane, whole.prefetch, whole.close
 
@@ -337,37 +366,25 @@ class Lane:
         return self._whole.stage_seconds
 
     def encode(self, image: Image, view: View) -> None:
-        self._turn().encode(image, view)
+        self._whole.enter(self._index).encode(image, view)
 
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        return self._turn().search(image, views, plan)
+        return self._whole.enter(self._index).search(image, views, plan)
 
     def attend(self, plan: MemoryPlan) -> None:
-        self._own.attend(plan)
+        self._whole.enter(self._index).attend(plan)
 
     def decode(self, prompt: Prompt | None) -> Candidates:
-        return self._own.decode(prompt)
+        return self._whole.enter(self._index).decode(prompt)
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
-        self._own.remember(choice, slot, present)
+        self._whole.enter(self._index).remember(choice, slot, present)
 
     def take_template(self, index: int, box: Box) -> None:
-        self._own.take_template(index, box)
+        self._whole.enter(self._index).take_template(index, box)
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
-        return self._own.mask(choice)
-
-    def _turn(self) -> FramePipeline:
-        """The pipeline, for this lane from now on: another's frame can't be continued."""
-        self._whole._lane = self._index
-        return self._whole
-
-    @property
-    def _own(self) -> FramePipeline:
-        """The pipeline, if this lane's frame is the present one."""
-        if self._whole._lane != self._index:
-            raise self._whole._misuse()
-        return self._whole
+        return self._whole.enter(self._index).mask(choice)
 
 
 def round_bfloat16(values: NDArray[np.float32]) -> None:

@@ -305,7 +305,7 @@ class Replay:
         masked = self._write_mask or self.recording is not None
         return {
             target_id: (track, tracker.mask() if masked else None)
-            for target_id, track, tracker in self._targets.step(frame, prompts, only=only)
+            for target_id, track, tracker, _ in self._targets.step(frame, prompts, only=only)
         }
 
     def _skip(self, stamp: int, reason: str) -> None:

@@ -181,7 +181,7 @@ class _Run:
         image = Image.from_array(frame.bgr)
         tracks: dict[int, Track] = {}
         masks: dict[int, NDArray[np.uint8] | None] = {}
-        for target_id, track, tracker in self._targets.step(Frame(image, frame.stamp_ns), prompts):
+        for target_id, track, tracker, _ in self._targets.step(Frame(image, frame.stamp_ns), prompts):
             reached = time.perf_counter()
             tracks[target_id] = track
             masks[target_id] = tracker.mask() if masked else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def scene_of(count: int, **kwargs) -> Scene:
 
 
 def test_without_a_target_an_image_has_one_idle_answer():
-    ((target_id, track, _),) = Scene().step()
+    ((target_id, track, *_),) = Scene().step()
     assert (target_id, track.state) == (0, TrackState.IDLE)
 
 
@@ -156,7 +157,7 @@ def test_the_target_that_is_steered_by_is_answered_first():
 def test_a_targets_mask_is_there_until_the_next_ones_answer_is_computed():
     scene = scene_of(2)
     scene.index += 1
-    for target_id, track, tracker in scene.targets.step(frame(scene.index)):
+    for target_id, track, tracker, _ in scene.targets.step(frame(scene.index)):
         mask = tracker.mask()
         x, y = int(track.box.x), int(track.box.y)
         assert mask[y, x] == 255, target_id
@@ -205,6 +206,39 @@ def test_a_target_can_catch_up_alone():
     answers = list(scene.targets.step(late, {3: (Prompt(box=place(3)), False)}, only=[3]))
     assert [step.target_id for step in answers] == [3]
     assert all(not step.track.reason for step in scene.step() if step.target_id != 3)
+
+
+def test_one_target_is_refined_and_keeps_its_memory_and_the_others_know_nothing_of_it():
+    plans = {}
+    for prompt in (None, (Prompt(box=place(1)), True), (Prompt(box=place(1)), False)):
+        scene = scene_of(3)
+        for _ in range(10):
+            scene.step()
+        scene.step({} if prompt is None else {1: prompt})
+        scene.step()
+        trackers = [scene.targets.tracker(one) for one in scene.targets.ids]
+        plans[prompt and prompt[1]] = [len(tracker.memory.plan().slots) for tracker in trackers]
+    tracked, refined, anew = plans[None], plans[True], plans[False]
+    assert tracked[0] == refined[0] == anew[0] > 3
+    assert tracked[2] == refined[2] == anew[2]
+    assert refined[1] >= tracked[1] > 3
+    assert anew[1] < 3
+
+
+def test_an_answer_tells_the_time_of_its_turn_alone(monkeypatch):
+    scene, now_s = scene_of(3), [0.0]
+    monkeypatch.setattr("efftam_ros.core.targets.time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    shown, told = scene.shown, []
+
+    def slow(index, view):
+        now_s[0] += 1.0 + scene.pipeline.in_lane
+        return shown(index, view)
+
+    scene.pipeline._script = slow
+    for step in scene.targets.step(frame(scene.index + 1)):
+        told.append(step.seconds)
+        now_s[0] += 100.0  # to publish it
+    assert told == [1.0, 2.0, 3.0]
 
 
 def test_settings_change_for_all_targets_and_those_to_come():
@@ -442,6 +476,68 @@ def test_a_proposal_changes_no_target_whether_a_lane_is_free_or_not(count):
     assert scene.targets.ids == list(range(count))
     assert len(scene.pipeline.calls_of("remember")) == remembered
     assert [step.track.box for step in scene.step() if step.track.box] == [place(k) for k in range(count)]
+
+
+# ---- together on a GPU -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_gpu(monkeypatch) -> Scene:
+    monkeypatch.setattr(ScriptedPipeline, "is_asynchronous", True)
+    return scene_of(4, config=TrackerConfig(view="full"))
+
+
+def test_targets_after_the_first_are_launched_before_one_of_them_is_waited_for(on_gpu):
+    on_gpu.pipeline.calls.clear()
+    on_gpu.step()
+    launched, seen = ["encode", "attend"], ["decode", "remember"]
+    assert [call.name for call in on_gpu.pipeline.calls] == [*launched, *seen, *launched * 3, *seen * 3]
+
+
+def test_a_target_that_is_missed_is_launched_in_its_turn_and_those_after_it_too(on_gpu):
+    on_gpu.hidden = {2}
+    on_gpu.step()
+    on_gpu.pipeline.calls.clear()
+    on_gpu.step()
+    launched, seen = ["encode", "attend"], ["decode", "remember"]
+    names = [call.name for call in on_gpu.pipeline.calls]
+    assert names == [*launched, *seen, *launched, *seen, *launched, "decode", *launched, *seen]
+
+
+@pytest.mark.parametrize("wrong", ["encode", "decode"])
+def test_one_whose_launch_or_answer_fails_costs_those_that_were_launched_nothing(on_gpu, monkeypatch, wrong):
+    call = getattr(on_gpu.pipeline, wrong)
+
+    def fails(*arguments):
+        if on_gpu.pipeline.in_lane == 2:
+            raise ZeroDivisionError
+        return call(*arguments)
+
+    monkeypatch.setattr(on_gpu.pipeline, wrong, fails)
+    answers = on_gpu.targets.step(frame(on_gpu.index + 1))
+    assert [next(answers).target_id, next(answers).target_id] == [0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(answers)
+    assert on_gpu.targets.in_work == 2
+    on_gpu.targets.remove(2)
+    on_gpu.index += 1
+    for _ in range(2):
+        assert [step.target_id for step in on_gpu.step() if step.track.measured] == [0, 1, 3]
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+def test_a_loop_that_is_left_early_ends_what_was_launched(on_gpu, answers):
+    on_gpu.index += 1
+    on_gpu.pipeline.calls.clear()
+    steps = on_gpu.targets.step(frame(on_gpu.index))
+    for _ in range(answers):
+        next(steps)
+    steps.close()
+    assert (
+        len(on_gpu.pipeline.calls_of("decode")) == len(on_gpu.pipeline.calls_of("encode")) == 3 * answers - 2
+    )
+    for _ in range(2):
+        assert [step.target_id for step in on_gpu.step() if step.track.measured] == [0, 1, 2, 3]
 
 
 # ---- side by side ------------------------------------------------------------------------------------------

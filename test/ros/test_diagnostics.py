@@ -354,6 +354,9 @@ def test_each_target_has_a_value_and_the_steered_one_the_message():
     assert verdict.message == "target 1: COASTING: hidden"
     assert (verdict.values["state"], verdict.values["steered target"]) == ("COASTING", "1")
     assert (verdict.values["target 0"], verdict.values["target 1"]) == ("TRACKING", "COASTING: hidden")
+    statistics.targets.took(1, 0.0123)
+    values = statistics.verdict(100.0, ACTIVE, 0.25).values
+    assert (values["target 0 (ms)"], values["target 1 (ms)"]) == ("", "12.3")
 
 
 def test_one_target_is_told_as_ever():

@@ -391,4 +391,6 @@ def test_all_targets_are_in_one_list_one_label_image_and_in_the_diagnostics(seve
     assert picture[HEIGHT - 1, WIDTH - 1] == 0
     _, values = scene.peer.diagnosis(lambda s, v: "target 2" in v, "each target")
     assert [values[f"target {k}"] for k in range(3)] == ["TRACKING"] * 3
+    assert all(float(values[f"target {k} (ms)"]) > 0.0 for k in range(3))
+    assert float(values["memory per target (MB)"]) == 0.0  # this test's pipeline has none
     assert (values["steered target"], values["targets per image"]) == ("0", "all")

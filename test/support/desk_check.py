@@ -1,7 +1,7 @@
 """A frame on boards that are not at hand: estimated durations, run by the clock of the fake GPU.
 
-All durations are estimates of a desk check (of the order of +-40 %) for ti_512x512 in FP16 with a 1280x720
-image in full view. None was measured on a board.
+For ti_512x512 with a 1280x720 image in full view. The stages of the H100 were measured (docs/benchmarks.md);
+all other durations are estimates of a desk check, of the order of +-40 %.
 """
 
 from __future__ import annotations
@@ -38,20 +38,19 @@ def _durations(
     }
 
 
+H100 = Board(_durations(1.73, 1.48, 0.87, 0.46, 0.01), 25e6, 0.9, 0.08)
 RTX_4090 = Board(_durations(0.65, 0.9, 0.25, 0.25, 0.01), 25e6, 0.5, 0.08)
 ORIN_NX = Board(_durations(5.5, 14.0, 1.0, 1.3, 0.05), 12e6, 1.2, 0.25)
 # How a step's Python is spread over the frame: estimated shares.
 BEFORE_ENCODE, BEFORE_DECODE, CHOICE, UPDATE = 0.15, 0.35, 0.3, 0.2
 
 
-def estimated_rig(bundle: Bundle, board: Board, monkeypatch: Any, python_share: float) -> Rig:
-    """A pipeline on TensorRT whose clock runs as a board is estimated to; ``python_share``: of the board's
-    Python that is left."""
+def estimated_rig(bundle: Bundle, board: Board, monkeypatch: Any, lanes: int) -> Rig:
+    """A pipeline on TensorRT whose clock runs as a board is estimated to."""
     monkeypatch.setattr("runtime.cuda.fake_streams.BYTES_PER_MS", board.bytes_per_ms)
-    rig = Rig(bundle, tensorrt=True)
+    rig = Rig(bundle, tensorrt=True, lanes=lanes)
     scheduler, pipeline = rig.gpu.scheduler, rig.pipeline
     scheduler.durations |= board.durations
-    python_ms = python_share * board.python_ms
 
     def costing(function: Any, before_ms: float, after_ms: float) -> Any:
         def called(*arguments: Any) -> Any:
@@ -67,7 +66,7 @@ def estimated_rig(bundle: Bundle, board: Board, monkeypatch: Any, python_share: 
         ("decode", BEFORE_DECODE, CHOICE),
         ("remember", 0.0, UPDATE),
     ):
-        made = costing(getattr(pipeline, name), before * python_ms, after * python_ms)
+        made = costing(getattr(pipeline, name), before * board.python_ms, after * board.python_ms)
         monkeypatch.setattr(pipeline, name, made)
     # An image that was fetched ahead was copied by another thread.
     monkeypatch.setattr(pipeline._image, "_copy", _copying(rig, board))

@@ -78,7 +78,7 @@ class ScriptedPipeline(NullPipeline):
 
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
         found = self._candidates[self._lane] = self._scripted(self._index, view)
-        self._rows = range(len(found))
+        self._frame.rows = range(len(found))
         return found
 
     def remember(self, choice: int, slot: int, present: bool) -> None:

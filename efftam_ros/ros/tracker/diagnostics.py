@@ -164,6 +164,7 @@ class TargetStates:
         self._lock = threading.Lock()
         self._tracks: dict[int, Track] = {}  # by target
         self._told: dict[int, TrackState] = {}  # the states that were told last, besides IDLE
+        self._seconds: dict[int, float] = {}  # that the last answer took, by target
         self._steered: int | None = 0
         self._turns = ""
 
@@ -185,6 +186,11 @@ class TargetStates:
         """Which target is steered by from now on."""
         with self._lock:
             self._steered = target_id
+
+    def took(self, target_id: int, seconds: float) -> None:
+        """Store the time that a target's answer took."""
+        with self._lock:
+            self._seconds[target_id] = seconds
 
     def take_turns(self, reason: str) -> None:
         """Store why not all targets are processed in each image; empty when they are."""
@@ -217,7 +223,11 @@ class TargetStates:
                 "steered target": str(self._steered) if self._steered in self._tracks else "none",
                 "targets per image": self._turns or "all",
             }
-            return values | {f"target {key}": _state_of(one) for key, one in sorted(self._tracks.items())}
+            for key, one in sorted(self._tracks.items()):
+                seconds = self._seconds.get(key)
+                values[f"target {key}"] = _state_of(one)
+                values[f"target {key} (ms)"] = _number(None if seconds is None else 1e3 * seconds)
+            return values
 
     @property
     def _first(self) -> int:

@@ -237,7 +237,7 @@ class TrackingLoop:
 
     def _answer(self, work: InWork, step: Step) -> None:
         """Publish an answer. An exception here is raised again only if the pipeline is lost."""
-        target_id, track, _ = step
+        target_id, track, _, seconds = step
         if not track.processed:
             if not work.is_refused:
                 self._statistics.image_refused(track.reason)
@@ -262,6 +262,7 @@ class TrackingLoop:
                 )
             work.answered.add(target_id)
             self._shared.tell_state(track, target_id)
+            self._statistics.targets.took(target_id, seconds)
             if no_bearing:
                 self._statistics.no_bearing(no_bearing)
             if self._attitude is not None and track.camera is not None and track.camera.reason:

@@ -34,7 +34,6 @@ from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
-    from efftam_ros.core.types import PipelineSpec
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
     # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification,
@@ -183,12 +182,13 @@ class TrackerNode(ReportingNode):
             (SteerTarget, "~/steer_target", self._on_steer_target),
         ):
             self._made.callback(self.destroy_service, self.create_service(service, name, answer))
-        self._report_configured(pipeline.spec)
+        self._report_configured(pipeline)
         if pipeline.notice:
             self.get_logger().warning(pipeline.notice)
 
-    def _report_configured(self, spec: PipelineSpec) -> None:
+    def _report_configured(self, pipeline: Pipeline) -> None:
         config, outputs, view = self._config, self._outputs, self._tracker_config.view
+        spec = pipeline.spec
         assert outputs is not None
         self._setup = Setup(
             "inactive",
@@ -199,6 +199,7 @@ class TrackerNode(ReportingNode):
                 "policy": self._tracker_config.policy,
                 "camera motion from": self._tracker_config.camera_motion,
                 "view": spec.default_view if view == "bundle" else view,
+                "memory per target (MB)": f"{1e-6 * pipeline.lane(0).target_bytes:.1f}",
                 **outputs.views.facts,
             },
         )

@@ -153,7 +153,7 @@ class Outputs:
 
         Returns the answer, and why it has no bearing although the camera is known (empty when it has one).
         """
-        target_id, track, tracker = step
+        target_id, track, tracker, _ = step
         with self._lock:
             withheld, now_s = stale or self._ending or withheld, time.monotonic()
             answer = Answer(
@@ -328,7 +328,7 @@ class Views:
         The mask of the target that is steered by is published at once. ``are_several``: there are other
         targets, so that each is drawn with its id.
         """
-        target_id, track, tracker = step
+        target_id, track, tracker, _ = step
         self._tracks[target_id] = track
         wants_mask = is_steered and self._mask.get_subscription_count() > 0
         wants_labels = self._mask_labels.get_subscription_count() > 0

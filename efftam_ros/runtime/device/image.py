@@ -221,14 +221,14 @@ class MaskMaker:
     def device_bytes(self) -> int:
         return 0 if self._device is None else self._device.nbytes
 
-    def make(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        """The mask uint8 [height, width] of a row of the decoder's output. Raises CudaError."""
+    def make(self, lane: int, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        """The mask uint8 [height, width] of a row of the decoder's output for a lane. Raises CudaError."""
         device, host = self._fit(width, height)
         tensors, low = self._tensors, self._tensors.low
         record = mask_view(view, width, height, low)
         tensors.parameters.view(MASK)[:] = np.frombuffer(record.tobytes(), np.uint8)
         tensors.parameters.upload(self._stream, MASK)
-        logits = tensors.at("masks") + 4 * row * low**2
+        logits = tensors.of_lane("masks", lane) + 4 * row * low**2
         at = tensors.at(MASK), logits, device.pointer
         self._kernels.launch("mask_upsample", (width, height), *at).run(self._stream)
         self._stream.copy_out(host, device.pointer, width * height)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,16 @@ from efftam_ros.runtime.cuda.module import KernelSet
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
 from efftam_ros.runtime.device.section import Section, Stage, StageClock
-from efftam_ros.runtime.device.tensors import DECISION, PLAN, PROMPTED, TEMPLATE, TRACKING, DeviceTensors
+from efftam_ros.runtime.device.tensors import (
+    DECISION,
+    DECISION_BYTES,
+    OUTPUTS,
+    PLAN,
+    PROMPTED,
+    TEMPLATE,
+    TRACKING,
+    DeviceTensors,
+)
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.likeness import STRIDE
 
@@ -24,10 +35,23 @@ if TYPE_CHECKING:
 WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the first frame
 
 
+@dataclass(frozen=True)
+class LaneSections:
+    """A tracked frame of one lane: ``track`` from the image and the plan to the answers, ``again`` the same
+    on the features that are there, ``keep`` from the choice to the memory. ``gather`` lays out the memory
+    that the plan names, ``choose`` and ``store`` are around the memory encoder."""
+
+    track: Section
+    again: Section
+    keep: Section
+    gather: Sequence[Callable[[], None]]
+    choose: Sequence[Callable[[], None]]
+    store: Callable[[], None]
+
+
 class DeviceNetwork:
     """`tracked` bindings have fixed addresses, as in every tracked frame; prompted frames, whose prompts
-    differ in size, have free ones. `track` and `keep` are a tracked frame: from the plan to the answers, and
-    from the choice to the memory; `again` is `track` for another lane, on the features that are there."""
+    differ in size, have free ones."""
 
     def __init__(
         self,
@@ -53,17 +77,19 @@ class DeviceNetwork:
         }
         self._bind()
         self._make_launches(kernels)
-        self._make_sections()
-        for section in (self.track, self.again, self.keep):
-            closing.callback(section.close)
+        self.lanes = [self._sections_of(lane, kernels) for lane in range(tensors.lanes)]
+        for lane in self.lanes:
+            for section in (lane.track, lane.again, lane.keep):
+                closing.callback(section.close)
 
     def capture(self) -> None:
         """Make CUDA graphs of the sections, once every graph has run."""
         self.warm_up()
-        self.track.capture()
-        self.keep.capture()
-        if self._tensors.lanes > 1:
-            self.again.capture()
+        for lane in self.lanes:
+            lane.track.capture()
+            lane.keep.capture()
+            if len(self.lanes) > 1:
+                lane.again.capture()
 
     def warm_up(self) -> None:
         for _ in range(WARM_UP_RUNS):
@@ -95,21 +121,17 @@ class DeviceNetwork:
     def encode_image(self) -> None:
         self._run("image_encoder", self.tracked["image_encoder"])
 
-    def decode(self, prompt: EncodedPrompt | None) -> None:
+    def decode(self, prompt: EncodedPrompt | None, lane: int) -> None:
         """Run the mask decoder without memory and copy its answers out."""
         binding = (self.tracked if prompt is None else self._free)["mask_decoder"]
         if prompt is not None:
             self._bind_prompt(binding, PROMPTED, self._tensors.tokens(prompt))
         self._run("mask_decoder", binding)
         self._compare.run(self._stream)
-        self._tensors.copy_answers_out(self._stream, 0)
+        self._tensors.keep_output(self._stream, lane)
+        self._tensors.copy_answers_out(self._stream, lane)
         if prompt is not None and prompt.logits is not None:
-            self._tensors.stage(self._stream, "masks", prompt.logits)  # for the single answer, row 0
-
-    def gather(self) -> None:
-        """Lay out the memory that the plan names."""
-        self._tensors.parameters.upload(self._stream, PLAN)
-        self._gather.run(self._stream)
+            self._tensors.stage(self._stream, "masks", prompt.logits, lane)  # for the single answer, row 0
 
     def run_tracked(self) -> None:
         """From the network's input to the decoder's outputs, on the memory that is laid out."""
@@ -125,13 +147,14 @@ class DeviceNetwork:
         parameters.upload(self._stream, TEMPLATE, edges.nbytes, edges.nbytes * index)
         self._templates[index].run(self._stream)
 
-    def keep_prompted(self) -> None:
-        """`keep` for a prompted frame."""
+    def keep_prompted(self, lane: int) -> None:
+        """`LaneSections.keep` for a prompted frame."""
+        sections = self.lanes[lane]
         with self._clock.time("memory_encoder", self._stream):
-            self._tensors.parameters.upload(self._stream, DECISION)
-            self._choose.run(self._stream)
+            for step in sections.choose:
+                step()
             self._free["memory_encoder"].run()
-            self._store.run(self._stream)
+            sections.store()
 
     def _run(self, stage: str, binding: Binding) -> None:
         with self._clock.time(stage, self._stream):
@@ -166,24 +189,7 @@ class DeviceNetwork:
                 binding.bind(name, self._tensors.at(f"{which} {name}"), bound)
 
     def _make_launches(self, kernels: KernelSet) -> None:
-        at, layout = self._tensors.at, self._tensors.layout
-        self._gather = kernels.launch(
-            "gather_memory", (layout.gathered, 1), at(PLAN),
-            *map(at, ("ring_maps", "ring_pointers", "maps", "pointers", "key_bias")),
-            layout.rows, layout.tokens, layout.channels, layout.pointers, layout.pointer_channels,
-            layout.pointer_tokens, int(layout.pooled),
-        )  # fmt: skip
-        cells = self._tensors.low**2
-        self._choose = kernels.launch(
-            "choose_candidate", (cells + layout.pointer_channels + 2, 1), at(DECISION),
-            *map(at, ("masks", "candidate_pointers", "mask_logits", "pointer", "present", "binarize")),
-            cells, layout.pointer_channels,
-        )  # fmt: skip
-        self._store = kernels.launch(
-            "store_memory", (layout.map_size + layout.pointer_channels, 1), at(DECISION),
-            *map(at, ("map", "stored_pointer", "ring_maps", "ring_pointers")),
-            layout.map_size, layout.pointer_channels, int(layout.rounds),
-        )  # fmt: skip
+        at = self._tensors.at
         templates, samples, channels = self._tensors.shapes["templates"]
         grid = self._tensors.shapes["features"][3]
         self._compare = kernels.launch(
@@ -199,18 +205,42 @@ class DeviceNetwork:
             for index in range(templates)
         ]  # fmt: skip
 
-    def _make_sections(self) -> None:
-        """What a tracked frame runs, in order; its answers are those of view 0 of a search."""
-        stream, tracked, upload = self._stream, self.tracked, self._tensors.parameters.uploading
-        attention = (upload(stream, PLAN), partial(self._gather.run, stream), tracked[ATTENTION])
+    def _sections_of(self, lane: int, kernels: KernelSet) -> LaneSections:
+        """What a tracked frame of this lane runs, in order."""
+        stream, tensors, tracked = self._stream, self._tensors, self.tracked
+        at, layout, upload = tensors.at, tensors.layout, tensors.parameters.uploading
+        plan_at, decision_at, cells = lane * tensors.plan_bytes, lane * DECISION_BYTES, tensors.low**2
+        gather = kernels.launch(
+            "gather_memory", (layout.gathered, 1), at(PLAN) + plan_at,
+            *map(at, ("ring_maps", "ring_pointers", "maps", "pointers", "key_bias")),
+            layout.rows, layout.tokens, layout.channels, layout.pointers, layout.pointer_channels,
+            layout.pointer_tokens, int(layout.pooled),
+        )  # fmt: skip
+        choose = kernels.launch(
+            "choose_candidate", (cells + layout.pointer_channels + 2, 1), at(DECISION) + decision_at,
+            *(tensors.of_lane(name, lane) for name in OUTPUTS),
+            *map(at, ("mask_logits", "pointer", "present", "binarize")), cells, layout.pointer_channels,
+        )  # fmt: skip
+        store = kernels.launch(
+            "store_memory", (layout.map_size + layout.pointer_channels, 1), at(DECISION) + decision_at,
+            *map(at, ("map", "stored_pointer", "ring_maps", "ring_pointers")),
+            layout.map_size, layout.pointer_channels, int(layout.rounds),
+        )  # fmt: skip
+        gathering = upload(stream, PLAN, tensors.plan_bytes, plan_at), partial(gather.run, stream)
+        choosing = upload(stream, DECISION, DECISION_BYTES, decision_at), partial(choose.run, stream)
+        storing = partial(store.run, stream)
         stages = [
             Stage("image_encoder", (tracked["image_encoder"],)),
-            Stage("memory_attention", attention),
+            Stage("memory_attention", (*gathering, tracked[ATTENTION])),
             Stage("mask_decoder", (tracked["mask_decoder"], partial(self._compare.run, stream))),
         ]
-        answers = partial(self._tensors.copy_answers_out, stream, 0)
-        self.track = Section(stream, self._clock, stages, after=(answers,))
-        self.again = Section(stream, self._clock, stages[1:], after=(answers,))
-        choose, store = partial(self._choose.run, stream), partial(self._store.run, stream)
-        steps = (upload(stream, DECISION), choose, tracked["memory_encoder"], store)
-        self.keep = Section(stream, self._clock, [Stage("memory_encoder", steps)])
+        keeping = Stage("memory_encoder", (*choosing, tracked["memory_encoder"], storing))
+        after = partial(tensors.keep_output, stream, lane), partial(tensors.copy_answers_out, stream, lane)
+        return LaneSections(
+            track=Section(stream, self._clock, stages, after),
+            again=Section(stream, self._clock, stages[1:], after),
+            keep=Section(stream, self._clock, [keeping]),
+            gather=gathering,
+            choose=choosing,
+            store=storing,
+        )

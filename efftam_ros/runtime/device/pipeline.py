@@ -47,8 +47,9 @@ class DevicePipeline(FramePipeline):
     where it waits. Two non-blocking streams: an image's bytes go up and are preprocessed on one, beside the
     memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame is two
     sections, each launched as one CUDA graph where the library allows it: from the plan to the answers, and
-    from the choice to the memory. A lane that comes after another of the same image has its plan to answers
-    without the image encoder.
+    from the choice to the memory. A lane that comes after another with the same view of an image has its plan
+    to answers without the image encoder; it may be attended to before the other is decoded, and the first
+    `decode` waits for all that were.
     """
 
     is_asynchronous = True
@@ -70,8 +71,10 @@ class DevicePipeline(FramePipeline):
         super().__init__(replace(bundle.spec, max_prompts=1), lanes)
         self._threads = _Threads(cuda, facts.index)
         self._stream, self._opener = stream, opener
-        self._in_flight = False  # something runs that the host has not waited for, besides the memory encoder
-        self._planned = False  # the frame attends to memory: its network was launched
+        # Launches so far; up to which the host has waited; and by lane that of a tracked frame that was
+        # launched, None where its decoder was not.
+        self._launched, self._awaited = 0, 0
+        self._launches: list[int | None] = [None] * lanes
         self._has_features = False  # of the frame's image
         self._images = stream
         self._closing = ExitStack()
@@ -101,13 +104,17 @@ class DevicePipeline(FramePipeline):
     @property
     def launch(self) -> Mapping[str, str]:
         """How each graph of a tracked frame is started (`Binding.launch`), and how its sections are."""
-        network = self._network
-        sections = {"plan to answers": network.track.launch, "choice to memory": network.keep.launch}
+        network, first = self._network, self._network.lanes[0]
+        sections = {"plan to answers": first.track.launch, "choice to memory": first.keep.launch}
         return {name: binding.launch for name, binding in network.tracked.items()} | sections
 
     @property
     def notice(self) -> str:  # type: ignore[override]
         return self._opener.notice
+
+    @property
+    def target_bytes(self) -> int:  # type: ignore[override]
+        return self._tensors.lane_bytes
 
     @property
     def device_bytes(self) -> int:
@@ -155,33 +162,48 @@ class DevicePipeline(FramePipeline):
             self._image.upload(self._images, image, parts)
             self._preprocess(self._images, parameters.pointer(PREPROCESS))
         self._images.record(self._image_ready)
-        self._in_flight, self._planned, self._has_features = True, False, False
+        self._launched += 1
+        self._has_features = False
         self._stream.wait(self._image_ready)
 
     def _reuse(self, owner: FramePipeline) -> None:
-        self._begin()
-        self._in_flight, self._planned, self._clock.is_on = True, False, False
+        self._threads.adopt(self._network)
+        self._launches[self._lane], self._clock.is_on = None, False
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
+        if any(launch is not None and launch > self._awaited for launch in self._launches):
+            self._end_all()  # of another lane: its prompt is still read
         if not self._has_features:
             self._network.encode_image()
             self._has_features = True
         self._network.encode_prompt(prompt)
+        if prompt is None:
+            self._network.decode(None, self._lane)
+            self._launch()
 
     def _attend(self, plan: MemoryPlan) -> None:
-        if self._planned:
+        if self._launches[self._lane] is not None:
             self._end_all()  # an earlier plan of this frame is still read
         # Launched here, so that the host follows the target's points while the GPU works.
-        self._tensors.layout.write_plan(plan, self._tensors.plan)
-        (self._network.again if self._has_features else self._network.track).run()
-        self._planned = self._has_features = True
+        self._tensors.layout.write_plan(plan, self._tensors.plans[self._lane])
+        sections = self._network.lanes[self._lane]
+        (sections.again if self._has_features else sections.track).run()
+        self._has_features = True
+        self._launch()
+
+    def _launch(self) -> None:
+        self._launched += 1
+        self._launches[self._lane] = self._launched
 
     def _decode(self, prompt: EncodedPrompt | None) -> Answers:
-        if prompt is not None or not self._planned:
-            self._network.decode(prompt)
-        self._await_answers()
-        self._clock.read()
-        return self._tensors.answers_of(0)
+        if prompt is not None:
+            self._network.decode(prompt, self._lane)
+            self._launch()
+        launch = self._launches[self._lane]
+        if launch is None or launch > self._awaited:
+            self._await_answers()
+            self._clock.read()
+        return self._tensors.answers_of(self._lane)
 
     def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Answers]:
         self._begin()
@@ -192,9 +214,10 @@ class DevicePipeline(FramePipeline):
             nbytes = (len(some) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize
             tensors.parameters.upload(stream, SEARCH, nbytes)
             self._image.upload(stream, image, parts)
-            tensors.layout.write_plan(plan, tensors.plan)
-            self._in_flight = True
-            self._network.gather()
+            tensors.layout.write_plan(plan, tensors.plans[self._lane])
+            self._launched += 1
+            for step in self._network.lanes[self._lane].gather:
+                step()
             for index in range(len(some)):
                 self._preprocess(stream, tensors.parameters.pointer(SEARCH, index * VIEW_BYTES))
                 self._network.run_tracked()
@@ -204,19 +227,19 @@ class DevicePipeline(FramePipeline):
                 yield tensors.answers_of(index)
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
-        prompted = self.prompt is not None
-        self._tensors.decision[:] = row, slot, present, prompted
+        prompted = self._frame.prompt is not None
+        self._tensors.decisions[self._lane] = row, slot, present, prompted
         if prompted:
-            self._network.keep_prompted()
+            self._network.keep_prompted(self._lane)
         else:
-            self._network.keep.run()
+            self._network.lanes[self._lane].keep.run()
 
     def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
         self._network.take_template(index, edges)
 
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         self._threads.make_current()
-        return self._masks.make(row, view, width, height)
+        return self._masks.make(self._lane, row, view, width, height)
 
     def _close(self) -> None:
         with suppress(CudaError):  # a lost GPU can't be waited for, and nothing runs on it
@@ -228,9 +251,9 @@ class DevicePipeline(FramePipeline):
         """A frame may come in another thread, and one that was encoded and not decoded may still read what
         the next one writes."""
         self._threads.adopt(self._network)
-        if self._in_flight:
+        if self._launched > self._awaited:
             self._end_all()
-            self._in_flight = False
+        self._launches = [None] * self.lanes
 
     def _preprocess(self, stream: Stream, description: int) -> None:
         self._image.preprocess(stream, description, self._tensors.at("image"))
@@ -238,11 +261,12 @@ class DevicePipeline(FramePipeline):
     def _await_answers(self) -> None:
         self._stream.record(self._answered)
         self._answered.wait()
-        self._in_flight = False
+        self._awaited = self._launched
 
     def _end_all(self) -> None:
         for stream in (self._stream, self._images):
             stream.synchronize()
+        self._awaited = self._launched
 
     def _closed(self, made: Closeable) -> Closeable:
         """Close this with the pipeline."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -24,6 +25,9 @@ PREPROCESS, PLAN, DECISION, SEARCH = "preprocess", "plan", "decision", "search_v
 TEMPLATE = "template_boxes"
 TRACKING, PROMPTED = "tracking", "prompted"
 """Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
+OUTPUTS = ("masks", "candidate_pointers")
+"""Of the decoder: what the memory encoder and masks are made from."""
+DECISION_BYTES = 16
 SEARCH_VIEWS = 16
 """Views of an image that are searched with one wait."""
 
@@ -55,9 +59,9 @@ class Parameters:
         size = self._sizes[name] if nbytes is None else nbytes
         stream.copy_in(self.pointer(name, offset), self._host, size, self._offsets[name] + offset)
 
-    def uploading(self, stream: Stream, name: str) -> Callable[[], None]:
-        """`upload` of a whole block, as a step of a `Section`."""
-        return lambda: self.upload(stream, name)
+    def uploading(self, stream: Stream, name: str, nbytes: int, offset: int) -> Callable[[], None]:
+        """`upload`, as a step of a `Section`."""
+        return lambda: self.upload(stream, name, nbytes, offset)
 
     def free(self) -> None:
         self._views = {}
@@ -66,7 +70,9 @@ class Parameters:
 
 class DeviceTensors:
     """All tensors of a network and of its memory in one allocation, and pinned memory for what the host gives
-    and gets. `shapes` by name; `plan` and `decision` are the host's side of these two parameters."""
+    and gets. `shapes` by name; `plans` and `decisions` are the host's side of these two parameters, by lane.
+    Each of several lanes has the decoder's last output for itself, beside the tensor that the graph writes.
+    """
 
     def __init__(self, bundle: Bundle, cuda: Cuda, closing: ExitStack, lanes: int) -> None:
         """``closing`` frees it; ``lanes``: memories. Raises CudaError when device or system have too little
@@ -75,12 +81,13 @@ class DeviceTensors:
         self.lanes, self._templates = lanes, lanes * bundle.spec.templates
         self.low = int(bundle.graphs["mask_decoder"].outputs["masks"].shape[-1])
         """Side of the mask logits."""
+        self.plan_bytes = 4 * (self.layout.rows + self.layout.pointers)
         tokens = bundle.graphs["prompt_encoder"].outputs["sparse"].shape[1]
         self._sparse_tokens = tokens if isinstance(tokens, int) else None
         blocks = {
             PREPROCESS: PREPROCESS_PARAMS.itemsize,
-            PLAN: 4 * (self.layout.rows + self.layout.pointers),
-            DECISION: 16,
+            PLAN: lanes * self.plan_bytes,
+            DECISION: lanes * DECISION_BYTES,
             MASK: MASK_VIEW.itemsize,
             SEARCH: SEARCH_VIEWS * VIEW_BYTES,
             TEMPLATE: 16 * self._templates,
@@ -90,8 +97,9 @@ class DeviceTensors:
         closing.callback(self._arena.free)
         self.parameters = Parameters(cuda, self._arena, blocks)
         closing.callback(self.parameters.free)
-        self.plan = self.parameters.view(PLAN).view(np.int32)
-        self.decision = self.parameters.view(DECISION).view(np.int32)
+        self.plans, self.decisions = (
+            self.parameters.view(name).view(np.int32).reshape(lanes, -1) for name in (PLAN, DECISION)
+        )
         self._answers_bytes = self._arena.span("boxes", "cosines")
         self._answers = HostBuffer(cuda, SEARCH_VIEWS * aligned(self._answers_bytes))
         closing.callback(self._answers.free)
@@ -108,9 +116,26 @@ class DeviceTensors:
     def device_bytes(self) -> int:
         return self._arena.total_bytes
 
+    @property
+    def lane_bytes(self) -> int:
+        """Of the device's memory, each lane's part."""
+        own = ("ring_maps", "ring_pointers", "templates", "cosines", *(f"{name} by lane" for name in OUTPUTS))
+        return sum(4 * math.prod(self.shapes[name]) for name in own if name in self.shapes) // self.lanes
+
     def at(self, name: str) -> int:
         """Device address of a tensor."""
         return self._arena.pointer(name)
+
+    def of_lane(self, name: str, lane: int) -> int:
+        """Device address of what a lane has of the decoder's output ``name``."""
+        if self.lanes == 1:
+            return self.at(name)
+        return self.at(f"{name} by lane") + lane * 4 * math.prod(self.shapes[name])
+
+    def keep_output(self, stream: Stream, lane: int) -> None:
+        """Copy what later calls need of the decoder's output to the lane's own, where there are several."""
+        for name in OUTPUTS if self.lanes > 1 else ():
+            stream.copy(self.of_lane(name, lane), self.at(name), 4 * math.prod(self.shapes[name]))
 
     def zero(self, stream: Stream) -> None:
         stream.zero(self.at("boxes"), self._arena.total_bytes)
@@ -120,11 +145,13 @@ class DeviceTensors:
         number."""
         return encoded.points.shape[1] + 1 if self._sparse_tokens is None else self._sparse_tokens
 
-    def stage(self, stream: Stream, name: str, values: NDArray[Any]) -> None:
-        """Copy a small host array to the device through pinned memory of its own."""
+    def stage(self, stream: Stream, name: str, values: NDArray[Any], lane: int | None = None) -> None:
+        """Copy a small host array to the device through pinned memory of its own; ``lane``: to this lane's
+        part."""
         offset = self._staged[name]
         self._prompts.view(values.dtype, values.shape, offset)[:] = values
-        stream.copy_in(self.at(name), self._prompts, values.nbytes, offset)
+        pointer = self.at(name) if lane is None else self.of_lane(name, lane)
+        stream.copy_in(pointer, self._prompts, values.nbytes, offset)
 
     def copy_answers_out(self, stream: Stream, index: int) -> None:
         """Copy the decoder's small outputs to their ``index``-th place on the host."""
@@ -163,6 +190,8 @@ class DeviceTensors:
             "present": (1,), "binarize": (1,),
             **layout.tensors(),
         }  # fmt: skip
+        if self.lanes > 1:
+            shapes |= {f"{name} by lane": (self.lanes, *shapes[name]) for name in OUTPUTS}
         for which in (TRACKING, PROMPTED):
             channels = int(prompt["sparse"].shape[2])
             shapes[f"{which} sparse"] = (1, self._sparse_tokens or MOST_POINTS + 1, channels)

@@ -219,6 +219,12 @@ class OrtPipeline(FramePipeline):
         self._graphs["mask_decoder"].bind(conditioned=self._conditioned, **self._features, **self._answers)
         self._graphs["memory_encoder"].bind(features=features, **self._flags)
 
+    @property
+    def target_bytes(self) -> int:  # type: ignore[override]
+        network, own = self._network, (*self._features.values(), *self._answers.values(), self._conditioned)
+        shared = sum(one.nbytes for one in (network.maps, network.pointers, network.templates))
+        return shared // self.lanes + sum(one.array.nbytes for one in own)
+
     def _reuse(self, owner: FramePipeline) -> None:
         assert isinstance(owner, OrtPipeline)
         self._stage_seconds, self._next_seconds = self._next_seconds, {}
@@ -262,7 +268,7 @@ class OrtPipeline(FramePipeline):
         self._network.templates[index] = sampled(self._features["features"].array[0], edges[None])[0]
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
-        is_prompted = self.prompt is not None
+        is_prompted = self._frame.prompt is not None
         self._flags["present"].array[0], self._flags["binarize"].array[0] = present, is_prompted
         prompt = self._prompted if is_prompted else self._tracking
         memory = self._network.slots[slot]

@@ -400,7 +400,9 @@ class OwnTracker:
             self._targets.clear()
         prompts = {number: (Prompt(box=box), False) for number, box in enumerate(firsts or ())}
         found: dict[int, Answer] = {}
-        for target_id, track, tracker in self._targets.step(Frame(Image.from_array(bgr), stamp_ns), prompts):
+        for target_id, track, tracker, _ in self._targets.step(
+            Frame(Image.from_array(bgr), stamp_ns), prompts
+        ):
             mask = tracker.mask() if want_mask else None
             found[target_id] = Answer(track.box, track.measured, None if mask is None else mask > 0, track)
         return [found[target_id] for target_id in sorted(found)]
