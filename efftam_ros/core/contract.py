@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import Matrix
-from efftam_ros.core.policies.target_model import Descriptor
 from efftam_ros.core.types import (
     CameraMotion,
     Candidates,
@@ -184,14 +183,6 @@ class GuidedSource(CameraMotionSource, Protocol):
     ) -> CameraMotion:
         """As `CameraMotionSource.estimate`. ``guess``: homography [3, 3] px near which the motion is looked
         for first, or None."""
-        ...
-
-
-class AppearanceSource(Protocol):
-    """Describes what a box of an image shows."""
-
-    def describe(self, image: Image, box: Box) -> Descriptor | None:
-        """A vector of length 1, comparable by its inner product; None when the box shows too little."""
         ...
 
 

@@ -13,7 +13,6 @@ from efftam_ros.core.types import Candidates, Prompt
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
-    from efftam_ros.core.policies.base import Describe
     from efftam_ros.core.types import Image
 
 # A patch of fur is a clean object too in a window that shows nothing else. On 60 images of DAVIS the boxes of
@@ -26,7 +25,6 @@ EQUAL = 0.05  # predicted IoU by which the whole may be below its part
 # Least sum of the predicted IoU of a drawn box, and of that and the overlap of its centre asked as a point.
 # Of 258 boxes that are 5 to 10 % off the true ones 2 % are below, of 304 boxes of that size elsewhere 67 %.
 WEAK = 1.66
-ALIKE = 0.9995  # cosine of two descriptions of colours from which they show no difference
 PART = 0.3  # IoU with the drawn box below which a mask is only a part of what it was drawn around
 
 
@@ -88,13 +86,6 @@ def _ask(pipeline: Pipeline, image: Image, prompt: Prompt, view: View, asks_twic
     if iou(candidates.box(0), drawn) < PART:
         return Answer(view, candidates, "weak selection: only a part of what is in the box is followed")
     return Answer(view, candidates)
-
-
-def is_blank(describe: Describe, box: Box) -> bool:
-    """Whether a box and what surrounds it have exactly the same colours."""
-    inner = describe(box)
-    outer = describe(Box.from_centre(box.cx, box.cy, 3 * box.width, 3 * box.height))
-    return inner is not None and outer is not None and float(inner @ outer) > ALIKE
 
 
 def is_cut(box: Box, view: View, image_size: tuple[int, int]) -> bool:

@@ -17,7 +17,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import MISSED, CameraMotion, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import AppearanceSource, CameraMotionSource, Pipeline, PointSource
+    from efftam_ros.core.contract import CameraMotionSource, Pipeline, PointSource
 
 STEERED, NEXT_FREE = 0, 255
 """What is asked for in place of an id: the target that is steered by (the only one), and a new one."""
@@ -74,8 +74,8 @@ class TargetSet:
         pipeline: Pipeline,
         config: TrackerConfig | None = None,
         camera: CameraMotionSource | None = None,
-        appearance: AppearanceSource | None = None,
         points: Callable[[], PointSource] | None = None,
+        is_blank: Callable[[Image, Box], bool] | None = None,
     ) -> None:
         """Without a target. ``points`` makes the source for one target; for the others see `Tracker`."""
         self._targets: dict[int, Tracker] = {}
@@ -85,8 +85,8 @@ class TargetSet:
                 pipeline.lane(index),
                 config,
                 None if shared is None else shared.of_target(),
-                appearance,
                 None if points is None else points(),
+                is_blank,
             )
             for index in reversed(range(pipeline.lanes))
         ]

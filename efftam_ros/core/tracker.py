@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import fields, replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,10 +19,10 @@ from efftam_ros.core.identity import Others, Templates
 from efftam_ros.core.memory import FrameMemory, MemoryBank
 from efftam_ros.core.motion import TargetMotion
 from efftam_ros.core.policies import make_policy
-from efftam_ros.core.policies.base import Choice, Describe, FrameContext, no_description
+from efftam_ros.core.policies.base import Choice, FrameContext, Likeness
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
 from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
-from efftam_ros.core.selection import is_blank, look, whole
+from efftam_ros.core.selection import look, whole
 from efftam_ros.core.types import (
     MISSED,
     NO_POINTS,
@@ -37,7 +37,7 @@ from efftam_ros.core.types import (
 )
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import AppearanceSource, CameraMotionSource, Pipeline, PointSource
+    from efftam_ros.core.contract import CameraMotionSource, Pipeline, PointSource
     from efftam_ros.core.types import Image
 
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
@@ -49,9 +49,9 @@ POINTS_VALID_NS = 250_000_000
 class Sources(NamedTuple):
     """What else observes the images for a tracker."""
 
-    appearance: AppearanceSource | None
     camera: CameraMotionSource | None
     points: PointSource | None
+    is_blank: Callable[[Image, Box], bool] | None
 
 
 class TargetState:
@@ -130,8 +130,8 @@ class Tracker:
         pipeline: Pipeline,
         config: TrackerConfig | None = None,
         camera: CameraMotionSource | None = None,
-        appearance: AppearanceSource | None = None,
         points: PointSource | None = None,
+        is_blank: Callable[[Image, Box], bool] | None = None,
     ) -> None:
         """Create a tracker in state IDLE.
 
@@ -140,8 +140,8 @@ class Tracker:
             config: Settings; default: `TrackerConfig()`.
             camera: Source of the camera's motion for policies that search; None: the camera is assumed not to
                 move.
-            appearance: Describes the appearance of boxes for policies that use it; None: not used.
             points: Follows points on the target for policies that search; None: not used.
+            is_blank: Whether a box of an image, px, and what surrounds it show nothing; None: not used.
         """
         config = config or TrackerConfig()
         self._pipeline = pipeline
@@ -149,7 +149,7 @@ class Tracker:
         """What a `TargetSet` says about the next image."""
         self._policy = make_policy(pipeline.spec, config)
         searches = self._policy.searches
-        self._sources = Sources(appearance, camera if searches else None, points if searches else None)
+        self._sources = Sources(camera if searches else None, points if searches else None, is_blank)
         self._target = TargetState(config)
         self.clear()
 
@@ -296,18 +296,14 @@ class Tracker:
         self.others.require_free(box, candidates)
         if not refine:
             self.clear()
-        describe: Describe = no_description
-        if self._sources.appearance is not None:
-            describe = partial(self._sources.appearance.describe, frame.image)
-            if box is not None and judges and is_blank(describe, box):
-                doubt = "weak selection: the box shows the same single shade as its surroundings"
+        if judges and box is not None and self._sources.is_blank and self._sources.is_blank(frame.image, box):
+            doubt = "weak selection: the box shows the same single shade as its surroundings"
         context = FrameContext(
             stamp,
             view,
             TrackState.ACQUIRING,
             size,
             self._search,
-            describe,
             drawn=box,
             is_prompted=True,
             later=self._pending,
@@ -349,9 +345,8 @@ class Tracker:
         camera = (
             None if self._sources.camera is None else self._follow_camera(self._sources.camera, frame, dt_s)
         )
-        state, describe, launches = self._target.state, no_description, self._pipeline.is_asynchronous
-        if self._sources.appearance is not None:
-            describe = cache(partial(self._sources.appearance.describe, frame.image))
+        state, launches = self._target.state, self._pipeline.is_asynchronous
+        likeness = partial(self.templates.likeness, stamp_ns=stamp)
         known = None if interruption else self._motion.filter
         motion = None if known is None else known.predicted(stamp)
         expected = None if motion is None else motion.at(stamp, camera=False)
@@ -364,7 +359,7 @@ class Tracker:
                 can_search = self._policy.searches and dt_s >= 0 and size == previous_size
                 place = Box(0.0, 0.0, *size) if expected is None else expected.box  # where it may be
                 is_lost = bool(interruption) or state is TrackState.LOST
-                view, windows = self._missed_view(frame, place, is_lost, can_search, describe)
+                view, windows = self._missed_view(frame, place, is_lost, can_search, likeness)
             else:
                 assert expected is not None
                 view = self._window.view(size, expected.box, 0.0)
@@ -412,7 +407,7 @@ class Tracker:
             state,
             size,
             self._search,
-            describe,
+            likeness,
             self._motion.filter,
             expected,
             points=points,
@@ -468,7 +463,7 @@ class Tracker:
         return camera
 
     def _missed_view(
-        self, frame: Frame, place: Box, is_lost: bool, can_search: bool, describe: Describe
+        self, frame: Frame, place: Box, is_lost: bool, can_search: bool, likeness: Likeness
     ) -> tuple[View, tuple[View, ...]]:
         """The view of a frame whose predecessor missed the target, and the windows that were searched to
         choose it.
@@ -485,7 +480,7 @@ class Tracker:
             windows = search.windows(stamp, size, extent, side, budget)
             found = self._pipeline.search(frame.image, windows, self.memory.plan())
             own = [self.others.withheld(one, self.templates, None, stamp)[0] for one in found]
-            seen = [self._policy.detections(candidates, describe) for candidates in own]
+            seen = [self._policy.detections(candidates, likeness) for candidates in own]
             search.observe(stamp, list(zip(windows, seen, strict=True)))
             return search.view(extent, side), tuple(windows)
         if extent is not None and is_lost:

@@ -229,10 +229,10 @@ def open_tracker(
     is None then.
     """
     from efftam_ros.core.tracker import Tracker
-    from efftam_ros.runtime.image.target import ColourAppearance, FlowPoints
+    from efftam_ros.runtime.image.target import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    return Tracker(pipeline, config, _camera_of(config, attitude), ColourAppearance(), FlowPoints())
+    return Tracker(pipeline, config, _camera_of(config, attitude), FlowPoints(), is_blank)
 
 
 def open_targets(
@@ -240,10 +240,10 @@ def open_targets(
 ) -> TargetSet:
     """As `open_tracker`, for as many targets as the pipeline has lanes."""
     from efftam_ros.core.targets import TargetSet
-    from efftam_ros.runtime.image.target import ColourAppearance, FlowPoints
+    from efftam_ros.runtime.image.target import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    return TargetSet(pipeline, config, _camera_of(config, attitude), ColourAppearance(), FlowPoints)
+    return TargetSet(pipeline, config, _camera_of(config, attitude), FlowPoints, is_blank)
 
 
 def _camera_of(config: TrackerConfig, attitude: CameraMotionSource | None) -> CameraMotionSource | None:

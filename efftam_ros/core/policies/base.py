@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,15 +13,15 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import Rule
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.policies.target_model import Descriptor
 from efftam_ros.core.search import Detection, Reacquisition
 from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Motion, TrackState
 
-Describe = Callable[[Box], Descriptor | None]
+Likeness = Callable[[Candidates, int], float]
+"""Likeness of a candidate to the target, -1..1; NaN where it is not known."""
 
 
-def no_description(box: Box) -> Descriptor | None:
-    return None
+def no_likeness(candidates: Candidates, index: int) -> float:
+    return math.nan
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class FrameContext:
         state: Before this frame.
         image_size: Width and height, px.
         search: Of a target that is missed; a policy that searches adds what it rejects.
-        describe: Returns the appearance of a box of the image, None where it can't be computed.
+        likeness: Of the candidates of this image.
         motion: The filter predicted to the frame's stamp, None without an estimate.
         expected: The estimate of ``motion``, with the velocity relative to the ground.
         drawn: A prompted frame's box, or that of its mask.
@@ -49,7 +50,7 @@ class FrameContext:
     state: TrackState
     image_size: tuple[int, int]
     search: Reacquisition
-    describe: Describe = no_description
+    likeness: Likeness = no_likeness
     motion: MotionFilter | None = None
     expected: Motion | None = None
     drawn: Box | None = None
@@ -84,7 +85,7 @@ class Policy(Protocol):
 
     Per frame: `choose` (or `begin` on a prompted frame), then `keeps`, exactly once each. ``config`` may be
     replaced between frames. ``rule`` tells which remembered frames are attended to. ``searches``: the policy
-    weighs what is found in several windows, by camera motion and appearance; else a lost target is looked for
+    weighs what is found in several windows, by camera motion and likeness; else a lost target is looked for
     in one wider window after the other.
     """
 
@@ -102,7 +103,7 @@ class Policy(Protocol):
         """Carry over what is known in pixels: the images' area changed by this factor."""
         ...
 
-    def detections(self, candidates: Candidates, describe: Describe) -> list[Detection]:
+    def detections(self, candidates: Candidates, likeness: Likeness) -> list[Detection]:
         """Weigh the candidates of a window."""
         ...
 

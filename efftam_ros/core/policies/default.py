@@ -14,8 +14,8 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.memory import RankedFrames
 from efftam_ros.core.policies.base import (
     Choice,
-    Describe,
     FrameContext,
+    Likeness,
     absence_reason,
     accept_if_visible,
     best_quality,
@@ -38,13 +38,14 @@ DOUBTED_FRAMES = 6  # frames that need evidence afterwards: until new points hav
 
 @dataclass(frozen=True)
 class VisibleCandidate:
-    """A candidate with a mask. ``area``: px^2; ``quality``: predicted IoU; ``overlap``: with the predicted
-    box; ``score``: by which the candidates are ranked."""
+    """A candidate with a mask. ``area``: px^2; ``quality``: predicted IoU; ``likeness``: to the target, NaN:
+    unknown; ``overlap``: with the predicted box; ``score``: by which the candidates are ranked."""
 
     index: int
     box: Box
     area: float
     quality: float
+    likeness: float
     overlap: float = 0.0
     score: float = 0.0
 
@@ -124,7 +125,7 @@ class DefaultPolicy:
             return self._choose_return(candidates, context)
         if candidates.presence < self.config.presence_threshold:
             return Choice(best_quality(candidates), False, None, absence_reason(candidates))
-        ranked = self._ranked(candidates, context.expected)
+        ranked = self._ranked(candidates, context.likeness, context.expected)
         if not ranked:
             return Choice(best_quality(candidates), False, None, "every mask is empty")
         reason = None
@@ -144,13 +145,13 @@ class DefaultPolicy:
         search.begin(context.image_size, context.motion)
         self._observe(candidates, context)
         present = candidates.presence >= self.config.presence_threshold
-        ranked = self._ranked(candidates, None) if present else []
+        ranked = self._ranked(candidates, context.likeness) if present else []
         least = self.SEEN_SHARE * self._model.usual_quality
         clear = [seen for seen in ranked if not seen.quality < least]
         for seen in clear:
             if (
                 self._is_near(seen.box, context)
-                and self._llr(seen, candidates.presence_logit, context) > self._model.least_llr
+                and self._llr(seen, candidates.presence_logit) > self._model.least_llr
             ):
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap)
         accepted = search.accepted
@@ -166,7 +167,7 @@ class DefaultPolicy:
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
         """Add what the frame's own view shows to the search."""
-        shown = [(context.view, self.detections(candidates, context.describe))]
+        shown = [(context.view, self.detections(candidates, context.likeness))]
         context.search.observe(context.stamp_ns, shown)
 
     def _is_near(self, box: Box, context: FrameContext) -> bool:
@@ -192,15 +193,14 @@ class DefaultPolicy:
             return "seen unclearly"
         is_sure = context.is_confirmed and presence_logit > self.SURE_PRESENCE
         if not context.is_confirmed:
-            llr, least = self._llr(seen, presence_logit, context), model.least_llr
+            llr, least = self._llr(seen, presence_logit), model.least_llr
             if not llr > least:
                 return "seen too unlike the target for a return"
         if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
         if context.is_confirmed and self._doubted and not is_sure:
             # Without the size, which may change: a car approaches, or leaves the image.
-            descriptor = context.describe(seen.box)
-            llr, least = model.llr(None, seen.quality, presence_logit, descriptor), model.least_llr
+            llr, least = model.llr(None, seen.quality, presence_logit, seen.likeness), model.least_llr
             if not llr > least:
                 return "the points followed have ended, and what is seen is unlike the target"
         return None
@@ -225,22 +225,23 @@ class DefaultPolicy:
         usual = self._model.usual_area
         return 1.0 if usual is None else area / usual
 
-    def _llr(self, seen: VisibleCandidate, presence_logit: float, context: FrameContext) -> float:
-        return self._model.llr(seen.area, seen.quality, presence_logit, context.describe(seen.box))
+    def _llr(self, seen: VisibleCandidate, presence_logit: float) -> float:
+        return self._model.llr(seen.area, seen.quality, presence_logit, seen.likeness)
 
-    def detections(self, candidates: Candidates, describe: Describe) -> list[Detection]:
+    def detections(self, candidates: Candidates, likeness: Likeness) -> list[Detection]:
         """Of candidates that overlap only the best."""
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
             return []
         found: list[Detection] = []
-        for seen in self._ranked(candidates, None):
+        for seen in self._ranked(candidates, likeness):
             if all(iou(seen.box, other.box) < SAME_IOU for other in found):
-                descriptor, logit = describe(seen.box), candidates.presence_logit
-                llr = self._model.llr(seen.area, seen.quality, logit, descriptor)
+                llr = self._llr(seen, candidates.presence_logit)
                 found.append(Detection(seen.box, seen.quality, llr))
         return found
 
-    def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
+    def _ranked(
+        self, candidates: Candidates, likeness: Likeness, expected: Motion | None = None
+    ) -> list[VisibleCandidate]:
         """The non-empty candidates, best first."""
         found = []
         favours = self._scale.favour(candidates)
@@ -248,7 +249,8 @@ class DefaultPolicy:
             quality = float(candidates.ious[index])
             overlap = iou(box, expected.box) if expected is not None else 0.0
             score = quality + favours[index] + self.config.motion_weight * overlap
-            found.append(VisibleCandidate(index, box, box.width * box.height, quality, overlap, score))
+            alike = likeness(candidates, index)
+            found.append(VisibleCandidate(index, box, box.width * box.height, quality, alike, overlap, score))
         found.sort(key=attrgetter("score"), reverse=True)
         return found
 
@@ -265,18 +267,9 @@ class DefaultPolicy:
             is_merged = share > self.GROWN_SHARE and quality < self.GROWN_CLEARNESS * model.usual_quality
             is_itself = share >= self.WHOLE_SHARE and not is_merged
             keeps = quality > self.config.memory_quality and is_clear and is_itself
-        seen = VisibleCandidate(choice.index, choice.box, area, quality)
-        context.later.append(partial(self._learn, seen, candidates.presence_logit, context, keeps))
+        likeness = context.likeness(candidates, choice.index)
+        context.later.append(partial(model.add, area, quality, candidates.presence_logit, likeness, keeps))
         return keeps
-
-    def _learn(
-        self, seen: VisibleCandidate, presence_logit: float, context: FrameContext, is_kept: bool
-    ) -> None:
-        """Make a confirmed frame part of what is usual."""
-        descriptor, llr = context.describe(seen.box), self._llr(seen, presence_logit, context)
-        if is_kept and descriptor is not None:
-            self._model.appearance.add(descriptor)
-        self._model.add(seen.area, seen.quality, llr, is_kept)
 
 
 def have_ended(points: FoundPoints, box: Box) -> bool:

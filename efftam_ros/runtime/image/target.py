@@ -1,16 +1,11 @@
-"""What else an image shows of the target: its colours, and points that are followed on it.
-
-Colours are histograms of lightness and of two colour axes. Points are corners, followed by pyramidal
-Lucas-Kanade flow and checked forwards and backwards as in Median Flow (Kalal et al., "Forward-Backward
-Error", ICPR 2010).
-"""
+"""Points that are followed on the target: corners, followed by pyramidal Lucas-Kanade flow and checked
+forwards and backwards as in Median Flow (Kalal et al., "Forward-Backward Error", ICPR 2010)."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import cv2
@@ -19,60 +14,24 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.policies.target_model import Descriptor
 from efftam_ros.core.types import NO_POINTS, FoundPoints, Image
-from efftam_ros.runtime.image.encodings import Region, to_bgr, to_grey
+from efftam_ros.runtime.image.encodings import Region, to_grey
 
 INNER_SHARE = 0.8  # share of the box's sides that is used: near its edges the box shows background
 
-# Colours
-COLOURS_SIDE = 16  # side to which the box is resized, px
-LEAST_PIXELS = 9
-# Number of bins, lowest and highest value of OpenCV's 8-bit Lab; colours of real scenes lie mid-axis.
-CHANNELS = ((12, 0, 256), (16, 96, 160), (16, 96, 160))
-
-
-class ColourAppearance:
-    """An `AppearanceSource` that computes colour histograms."""
-
-    def describe(self, image: Image, box: Box) -> Descriptor | None:
-        region = Region.inside(box, INNER_SHARE, image)
-        if (region.x1 - region.x0) * (region.y1 - region.y0) < LEAST_PIXELS:
-            return None
-        try:
-            pixels = to_bgr(image, region)
-        except InputError:
-            return None
-        small = cv2.resize(pixels, (COLOURS_SIDE, COLOURS_SIDE), interpolation=cv2.INTER_AREA)
-        lab = np.asarray(cv2.cvtColor(small, cv2.COLOR_BGR2LAB), np.uint8)
-        # One count of all channels, each in a range of its own.
-        counts = np.bincount((lab.reshape(-1, 3) + _OFFSETS).ravel(), minlength=3 * 256).reshape(3, 256)
-        # Square roots of the bin shares, scaled so that three channels sum to 1. Each value is split between
-        # the two nearest bins, so that a small change of light changes the result little.
-        histograms = []
-        for count, channel in zip(counts, CHANNELS, strict=True):
-            shared = count @ _shares(*channel)
-            histograms.append(np.sqrt(shared / shared.sum() / len(CHANNELS)))
-        return np.asarray(np.concatenate(histograms), np.float64)
-
-
-_OFFSETS = np.array([0, 256, 512])
-
-
-@cache
-def _shares(bins: int, low: int, high: int) -> NDArray[np.float64]:
-    """Weights [256, bins] that split each of the 256 values between the bins."""
-    place = (np.clip(np.arange(256.0), low, high - 1) - low) / (high - low) * bins - 0.5
-    lower = np.floor(place).astype(int)
-    shares = np.zeros((256, bins))
-    np.add.at(shares, (np.arange(256), np.clip(lower, 0, bins - 1)), 1 - (place - lower))
-    np.add.at(shares, (np.arange(256), np.clip(lower + 1, 0, bins - 1)), place - lower)
-    return shares
-
-
 Grey = NDArray[np.uint8]
+LEAST_CONTRAST = 1.0  # standard deviation in grey levels; a camera's noise alone is more
 
-# Points
+
+def is_blank(image: Image, box: Box) -> bool:
+    """Whether a box, px, and what surrounds it show the same single shade. False for a bad image."""
+    around = Box.from_centre(box.cx, box.cy, 3 * box.width, 3 * box.height)
+    try:
+        return float(to_grey(image, Region.inside(around, 1.0, image)).std()) < LEAST_CONTRAST
+    except InputError:
+        return False
+
+
 # When fewer points than the second number are left, new ones are detected, up to the first.
 MOST_POINTS, LEAST_POINTS = 30, 20
 LONG_IMAGES = 4  # images through which a point is followed before it counts

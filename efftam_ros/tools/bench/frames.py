@@ -23,12 +23,12 @@ from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.interop.moving_target import endless
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
-from efftam_ros.runtime.image.target import ColourAppearance, FlowPoints
+from efftam_ros.runtime.image.target import FlowPoints
 from efftam_ros.runtime.pipeline import open_tracker
 
 # Enough frames to fill maps and pointers and to settle clocks; in a long run allocators too.
 WARM_UP, SETTLED = 40, 100
-ON_THE_HOST = {"camera motion": ImageCameraMotion, "points": FlowPoints, "colours": ColourAppearance}
+ON_THE_HOST = {"camera motion": ImageCameraMotion, "points": FlowPoints}
 
 Frames = Iterator[tuple[Frame, Prompt | None]]
 
