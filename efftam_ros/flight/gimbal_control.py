@@ -93,7 +93,7 @@ class GimbalControl:
         if last is not None and (not 0.0 <= step_s <= GAP_S or estimate.selection != last.selection):
             self._forget()
         if last is None or (estimate.state is TrackState.TRACKING and last.state is not TrackState.TRACKING):
-            self._cautious_until_s = now.steady_s + self.config.cautious_s
+            self._cautious_until_s = now.steady_s + self.config.cautious_time
         if estimate.state in (TrackState.IDLE, TrackState.LOST):
             self._forget()
         elif step_s != 0.0 and estimate.valid and estimate.has_bearing and _is_finite(estimate):
@@ -130,7 +130,7 @@ class GimbalControl:
     def _forget(self) -> None:
         self._steering.forget_target()
         if self._last_tick is not None:
-            self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_s
+            self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
 
     def _decide(self, now: Instant, dt_s: float) -> GimbalCommand:
         """The table of conditions: first who may steer, then whether there is something to steer by."""
@@ -141,7 +141,7 @@ class GimbalControl:
         if estimate is None:
             return _hold(self._waiting_reason, Phase.WAITING)
         silent_s = now.steady_s - self._arrived_s
-        if silent_s > self.config.silence_s:
+        if silent_s > self.config.silence:
             return _hold(f"nothing from the tracker for {silent_s:.1f} s")
         if estimate.state is TrackState.IDLE:
             return _hold("no target is selected", Phase.WAITING)
@@ -161,13 +161,13 @@ class GimbalControl:
         age_s = (now.stamp_ns - estimate.stamp_ns) / NS
         if age_s < -FUTURE_S:
             return _hold(f"the image lies {-age_s:.2f} s in the future; compare the clocks")
-        if age_s > config.silence_s:
+        if age_s > config.silence:
             return _hold(f"the newest answer is for an image {age_s:.2f} s old")
         unseen_s = age_s if estimate.measured else age_s + estimate.age_s
-        left = 1.0 - max(unseen_s - config.coast_s, 0.0) / config.fade_s
+        left = 1.0 - max(unseen_s - config.coast, 0.0) / config.fade
         if not left > 0.0:  # also when the age is NaN: never measured
             return _hold(f"not seen for {unseen_s:.1f} s")
-        measured = estimate.measured and unseen_s < config.closed_loop_age_s
+        measured = estimate.measured and unseen_s < config.closed_loop_age
         steered = self._steering.steer(estimate, now, dt_s, measured)
         phase, reason = (Phase.FOLLOWING if measured else Phase.PREDICTING), steered.note
         if left < 1.0:
@@ -182,8 +182,8 @@ class GimbalControl:
         share = config.cautious_share if cautious else 1.0
         step = dt_s * (config.cautious_acceleration if cautious else config.max_acceleration)
         return Rates(
-            _approach(self._last.pitch, bounded(rates.pitch, config.max_rate.pitch * share), step),
-            _approach(self._last.yaw, bounded(rates.yaw, config.max_rate.yaw * share), step),
+            _approach(self._last.pitch, bounded(rates.pitch, config.max_pitch_rate * share), step),
+            _approach(self._last.yaw, bounded(rates.yaw, config.max_yaw_rate * share), step),
         )
 
     def _sends(self, wish: GimbalCommand, now: Instant) -> bool:
@@ -196,7 +196,7 @@ class GimbalControl:
         if wish.send or self._moves:
             self._moves, self._moved_s = wish.send, now.steady_s
             return True
-        return self._moved_s is not None and now.steady_s - self._moved_s <= self.config.zero_s
+        return self._moved_s is not None and now.steady_s - self._moved_s <= self.config.zero_time
 
 
 def _hold(reason: str, phase: Phase = Phase.HOLDING) -> GimbalCommand:

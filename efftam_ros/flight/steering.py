@@ -59,7 +59,7 @@ class Steering:
         self._ahead_s = 0.0  # by which the newest attitude was refused
         self._filter = DirectionFilter(config.acceleration_density, config.bearing_noise)
         self._filter_frame: YawFrame | None = None
-        self._image_only = ImageOnly(config.image_only)
+        self._image_only = ImageOnly(config.image_latency)
         self._last = Rates()
         self._law = Law.NONE
         self._distrust: tuple[float, str] = (-math.inf, "")  # until when the image alone steers, and why
@@ -81,7 +81,7 @@ class Steering:
 
     def add_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
         """Add an attitude; False when it is no rotation or lies in the future."""
-        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
+        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
         # Before and after the offset: it takes out a clock that is ahead, and follows images stamped late.
         ahead_s = (min(sample.stamp_ns, stamp_ns) - now.stamp_ns) / NS
         self._ahead_s = ahead_s if ahead_s > FUTURE_S else 0.0
@@ -94,7 +94,7 @@ class Steering:
 
     def add_vehicle(self, sample: VehicleSample) -> bool:
         """Add the vehicle's heading; False when it is not finite."""
-        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
+        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
         return self._vehicle.add(sample._replace(stamp_ns=stamp_ns))
 
     def measure(self, estimate: TargetEstimate) -> None:
@@ -129,7 +129,7 @@ class Steering:
             self._image_only.reset()
             yaw, pitch = axis_direction(q)
             target = self._filter.predict(now.stamp_ns)
-            rates = line_of_sight(target, (wrapped(yaw + heading), pitch), self._config.line_of_sight)
+            rates = line_of_sight(target, (wrapped(yaw + heading), pitch), self._config)
             rates = Rates(rates.pitch, rates.yaw - self._own_turn(frame, now))
         else:
             law = Law.IMAGE_ONLY
@@ -174,7 +174,7 @@ class Steering:
         newest = self._vehicle.newest
         if self._config.yaw_lock or frame is not YawFrame.EARTH or newest is None:
             return 0.0
-        is_young = now.stamp_ns - newest.stamp_ns <= self._config.attitude_age_s * NS
+        is_young = now.stamp_ns - newest.stamp_ns <= self._config.attitude_age * NS
         return newest.yaw_rate if is_young else 0.0
 
     def _distrusted(self, now: Instant) -> str:
@@ -208,7 +208,7 @@ class Steering:
                 )
             return "no attitude of the gimbal"
         age_s = max((now.stamp_ns - newest.stamp_ns) / NS, now.steady_s - self._attitude_arrived_s)
-        if age_s > self._config.attitude_age_s:
+        if age_s > self._config.attitude_age:
             return f"the gimbal's attitude is {age_s:.2f} s old: steering by the image alone"
         return ""
 

@@ -14,8 +14,9 @@ import time
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
+from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.mavlink.connection import connect
 from efftam_ros.flight.mavlink.selection import SelectionOutcome, SelectionRequest
 from efftam_ros.flight.mavlink.tracking_status import TrackStatus

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
-from efftam_ros.flight.mavlink.camera import CameraConfig, firmware_version
+from efftam_ros.flight.bridge_config import BridgeConfig
+from efftam_ros.flight.mavlink.bridge import Bridge
+from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.selection import SelectionOutcome
 from efftam_ros.flight.mavlink.tracking_status import StreamView
@@ -36,7 +37,7 @@ class Scene:
         here, there = memory_link("link", self.time)
         self.lines: list[str] = []
         self.desk = Desk()
-        config = BridgeConfig(camera=CameraConfig(**camera), landing_target=True)  # type: ignore[arg-type]
+        config = BridgeConfig(**camera, landing_target=True)  # type: ignore[arg-type]
         self.bridge = Bridge(
             config,
             [here],
@@ -158,7 +159,7 @@ def test_a_vehicle_with_another_id_is_named():
 
 
 def test_a_rectangle_becomes_a_request_with_the_time_of_the_picture():
-    scene = Scene(video_latency_s=0.25)
+    scene = Scene(video_latency=0.25)
     assert scene.ask(RECT, *BOX, NAN, NAN, NAN) == [IN_PROGRESS]
     request = scene.desk.requests[0]
     assert request.point is None
@@ -444,7 +445,7 @@ def test_the_map_to_the_video_goes_both_ways(left, top, width, height, turns, u,
 
 
 def test_a_cropped_and_turned_video_is_mapped():
-    scene = Scene(view=StreamView(left=0.5, top=0.0, width=0.5, height=1.0, quarter_turns=1))
+    scene = Scene(view_left=0.5, view_width=0.5, view_quarter_turns=1)
     scene.ask(RECT, 0.0, 0.0, 0.5, 0.5)
     request = scene.desk.requests[0]
     # The upper left quarter of the turned video is the lower left quarter of the image's right half.
@@ -509,7 +510,7 @@ def test_a_landing_target_takes_the_distance_from_a_rangefinder_that_looks_down(
 )
 def test_settings_that_cannot_be_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
-        CameraConfig(**bad)
+        BridgeConfig(**bad)
 
 
 def test_versions_are_packed_with_the_first_number_lowest():

@@ -11,8 +11,9 @@ import pytest
 from flight.rig import EPOCH_NS, FLAVOURS, Desk, GimbalLog, Time
 
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.gimbal_control import GimbalControl
-from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
+from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.values import NS, TargetEstimate
 from simulation.autopilots.memory_link import memory_link
 from simulation.paths import direction

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 import pytest
 from flight.rig import FLAVOURS, Chase, Rig
 
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Phase
-from efftam_ros.flight.mavlink.bridge import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
 from efftam_ros.flight.values import Control, Rates
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
@@ -191,7 +190,7 @@ def test_a_gimbal_that_another_takes_and_moves_is_left_to_it(flavour):
 @pytest.mark.parametrize("lock", [True, False])
 def test_a_gimbal_that_stands_under_a_turning_vehicle_stands(lock):
     """With yaw_lock it stands towards north, without towards the nose; the other angle turns."""
-    config = BridgeConfig(gimbal=GimbalConfig(yaw_lock=lock))
+    config = BridgeConfig(yaw_lock=lock)
     turn = 0.3
     rig = Rig("ardupilot", device=False, config=config, vehicle=lambda t: (turn * t, turn))
     rig.steer(yaw=0.1).run(3)

@@ -7,14 +7,14 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.camera import CameraComponent, CameraConfig
+from efftam_ros.flight.mavlink.camera import CameraComponent
 from efftam_ros.flight.mavlink.connection import Connection
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.mavlink.gimbal_client import GimbalClient, GimbalConfig, GimbalPort
+from efftam_ros.flight.mavlink.gimbal_client import GimbalClient, GimbalPort
 from efftam_ros.flight.mavlink.selection import SelectionOutcome, Severity, TrackerPort
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import LandingTarget, TrackStatus
@@ -27,15 +27,6 @@ UNASKED_S = 10.0
 TEXT_BYTES, MOST_PIECES = 50, 5
 # Whoever ends this process waits so long before killing it: launch 5 s. Then how long the last words travel.
 END_S, READ_S = 3.0, 0.2
-
-
-@dataclass(frozen=True)
-class BridgeConfig:
-    """All of the bridge. ``landing_target``: send LANDING_TARGET, for a camera that looks down."""
-
-    camera: CameraConfig = field(default_factory=CameraConfig)
-    gimbal: GimbalConfig = field(default_factory=GimbalConfig)
-    landing_target: bool = False
 
 
 class _Link:
@@ -83,9 +74,8 @@ class Bridge:
         signer: Signer | None = None,
     ) -> None:
         self.config = config
-        ids = (config.camera.system_id, config.camera.component_id)
         self._links = {
-            connection.address: _Link(connection, ids, signer, number)
+            connection.address: _Link(connection, config.ids, signer, number)
             for number, connection in enumerate(connections)
         }
         self._signer = signer
@@ -93,8 +83,8 @@ class Bridge:
         self._log = report
         self._lock = threading.RLock()
         self._said: dict[str, float] = {}
-        self.camera = CameraComponent(config.camera, self, tracker, self._report)
-        self.gimbal = GimbalClient(config.gimbal, ids, self, gimbal, self._report)
+        self.camera = CameraComponent(config, self, tracker, self._report)
+        self.gimbal = GimbalClient(config, self, gimbal, self._report)
         self._landing = LandingTarget()
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
@@ -198,10 +188,10 @@ class Bridge:
         """Whose ids do not go with ours; each is told once."""
         if message.get_type() != "HEARTBEAT":
             return
-        sender, ours = (message.get_srcSystem(), message.get_srcComponent()), self.config.camera
+        sender, ours = (message.get_srcSystem(), message.get_srcComponent()), self.config
         if sender in self._strangers:
             return
-        if sender == (ours.system_id, ours.component_id):
+        if sender == ours.ids:
             fault = (
                 f"another component is {sender[0]}/{sender[1]} too, or a link returns what is sent: stations"
                 " take both for one camera; set component_id to one from 100 to 105 that is free"

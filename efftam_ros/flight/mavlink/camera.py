@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import efftam_ros
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.mavlink.selection import (
@@ -69,31 +70,6 @@ class Outbox(Protocol):
         """Send on one link, or on all."""
 
 
-@dataclass(frozen=True)
-class CameraConfig:
-    """Who we are on the link. ``system_id`` must be the vehicle's: ground stations ignore a camera of another
-    one. ``video_latency_s``: how old the picture is that the operator draws on."""
-
-    system_id: int = 1
-    component_id: int = mav.MAV_COMP_ID_CAMERA
-    vendor: str = "efftam_ros"
-    model: str = "EfficientTAM tracker"
-    gimbal_device_id: int = 0
-    video_latency_s: float = 0.2
-    tracker_silence_s: float = 1.0
-    lost_status: Literal["error", "idle"] = "error"
-    rendered: bool = False
-    view: StreamView = field(default_factory=StreamView)
-
-    def __post_init__(self) -> None:
-        for name, value, low in (("system_id", self.system_id, 1), ("component_id", self.component_id, 1)):
-            if not low <= value <= 255:
-                raise ValueError(f"{name} is {value}; ids go from {low} to 255")
-        for name, text in (("vendor", self.vendor), ("model", self.model)):
-            if not 0 < len(text.encode()) <= 32:
-                raise ValueError(f"{name} is {text!r}; 1 to 32 bytes fit, and stations name the camera by it")
-
-
 @dataclass
 class _Command:
     """A selection command that was taken: what is known when it comes again."""
@@ -116,12 +92,14 @@ class CameraComponent:
 
     def __init__(
         self,
-        config: CameraConfig,
+        config: BridgeConfig,
         outbox: Outbox,
         tracker: TrackerPort,
         report: Callable[[Severity, str], None],
     ) -> None:
         self.config = config
+        shown = (config.view_left, config.view_top, config.view_width, config.view_height)
+        self._view = StreamView(*shown, config.view_quarter_turns)
         self._outbox, self._tracker, self._report = outbox, tracker, report
         self._camera: CameraIntrinsics | None = None
         self._status = TrackStatus(0, TrackState.IDLE, False)
@@ -206,7 +184,7 @@ class CameraComponent:
         """A tracker that says nothing any more does not track: stop repeating its last word."""
         if (
             self._heard_s is not None
-            and now.steady_s - self._heard_s > self.config.tracker_silence_s
+            and now.steady_s - self._heard_s > self.config.tracker_silence
             and self._status.state not in (TrackState.IDLE, TrackState.LOST)
         ):
             self._report(Severity.ERROR, f"no answer of the tracker for {now.steady_s - self._heard_s:.1f} s")
@@ -221,7 +199,7 @@ class CameraComponent:
 
     def _send_status(self, link: str | None) -> None:
         config = self.config
-        message = tracking_message(self._status, config.view, config.lost_status, config.rendered)
+        message = tracking_message(self._status, self._view, config.lost_status, config.rendered)
         self._outbox.send(message, link)
 
     # The operator's side
@@ -347,10 +325,9 @@ class CameraComponent:
 
     def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> SelectionRequest | None:
         """The request in a command; None when its numbers are no selection."""
-        view = self.config.view
         if number == STOP_TRACKING:
             return SelectionRequest(self._stamp(now.stamp_ns))
-        stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency_s * NS))
+        stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency * NS))
         u, v, right, bottom = parameters[:4]
         edges = (u, v) if number == TRACK_POINT else (u, v, right, bottom)
         if any(abs(edge) > PIXELS for edge in edges):
@@ -358,7 +335,7 @@ class CameraComponent:
             return None
         if number == TRACK_POINT:
             if 0.0 <= u <= 1.0 and 0.0 <= v <= 1.0:
-                return SelectionRequest(stamp_ns, point=view.to_image(u, v))
+                return SelectionRequest(stamp_ns, point=self._view.to_image(u, v))
             self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
             return None
         # Whoever drags a box upwards or to the left may send its corners in that order.
@@ -367,7 +344,7 @@ class CameraComponent:
             corners = ", ".join(f"{edge:g}" for edge in edges)
             self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
             return None
-        return SelectionRequest(stamp_ns, Box.from_edges(*view.box_to_image(drawn)))
+        return SelectionRequest(stamp_ns, Box.from_edges(*self._view.box_to_image(drawn)))
 
     def _deny(self, why: str) -> None:
         self._report(Severity.WARNING, f"selection refused: {why}")

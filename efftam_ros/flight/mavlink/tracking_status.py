@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
@@ -57,12 +56,6 @@ class StreamView:
     height: float = 1.0
     quarter_turns: int = 0
 
-    def __post_init__(self) -> None:
-        if not (self.width > 0 and self.height > 0):
-            raise ValueError(
-                f"the stream shows {self.width} x {self.height} of the image; both must be above 0"
-            )
-
     def to_image(self, u: float, v: float) -> tuple[float, float]:
         """From 0..1 of the video to 0..1 of the image."""
         for _ in range(self.quarter_turns % 4):
@@ -96,7 +89,7 @@ def clipped(edges: Edges) -> Edges | None:
     return (left, top, right, bottom) if right > left and bottom > top else None
 
 
-def status_flags(state: TrackState, lost: Literal["error", "idle"]) -> int:
+def status_flags(state: TrackState, lost: str) -> int:
     """CAMERA_TRACKING_STATUS_FLAGS of a state."""
     return {
         TrackState.IDLE: IDLE,
@@ -108,7 +101,7 @@ def status_flags(state: TrackState, lost: Literal["error", "idle"]) -> int:
 
 
 def tracking_message(
-    status: TrackStatus, view: StreamView, lost: Literal["error", "idle"] = "error", rendered: bool = False
+    status: TrackStatus, view: StreamView, lost: str = "error", rendered: bool = False
 ) -> Message:
     """CAMERA_TRACKING_IMAGE_STATUS (275). The mode is RECTANGLE also after a point: the answer is a box.
 

@@ -15,7 +15,7 @@ from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.control_config import Instant, Phase
+from efftam_ros.flight.control_config import ControlConfig, Instant, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import AttitudeSample, Control
 from efftam_ros.msg import GimbalManager, TargetVelocity, VehicleHeading
@@ -30,7 +30,6 @@ from efftam_ros.ros.gimbal.conversions import (
     limits_of,
 )
 from efftam_ros.ros.gimbal.outputs import Outputs
-from efftam_ros.ros.gimbal.parameters import GimbalParameters
 
 TICK_S = 0.02
 # The calibration comes with each image and hardly ever changes.
@@ -55,9 +54,9 @@ class Loop:
     """Subscriptions and controller, from activation to deactivation. Nothing that arrives or fails to arrive
     changes when `turn` is called."""
 
-    def __init__(self, node: Node, config: GimbalParameters, outputs: Outputs) -> None:
+    def __init__(self, node: Node, config: ControlConfig, outputs: Outputs) -> None:
         self._node, self._config, self._outputs = node, config, outputs
-        self._control = GimbalControl(config.control())
+        self._control = GimbalControl(config)
         self._manager: GimbalManager | None = None
         self._manager_s = 0.0
         self._phase = Phase.OFF

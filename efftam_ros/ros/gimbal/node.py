@@ -11,9 +11,9 @@ from std_srvs.srv import SetBool
 from efftam_ros.core.errors import InputError
 from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.common.reporting import ReportingNode, reported
+from efftam_ros.ros.flight_parameters import GIMBAL, GimbalConfig
 from efftam_ros.ros.gimbal.loop import Loop
 from efftam_ros.ros.gimbal.outputs import Outputs
-from efftam_ros.ros.gimbal.parameters import PARAMETERS, GimbalParameters
 
 NODE_NAME = "efftam_gimbal"
 
@@ -34,8 +34,8 @@ class GimbalNode(ReportingNode):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
-        PARAMETERS.declare(self)
-        self._config = read_parameters(self, GimbalParameters)
+        GIMBAL.declare(self)
+        self._config = read_parameters(self, GimbalConfig)
         self._outputs: Outputs | None = None
         self._loop: Loop | None = None
         self._enable: Any = None
@@ -60,7 +60,7 @@ class GimbalNode(ReportingNode):
 
     @reported
     def on_configure(self, state: LifecycleState) -> None:
-        self._config = read_parameters(self, GimbalParameters)
+        self._config = read_parameters(self, GimbalConfig)
         self._outputs = Outputs(self)
         self._enable = self.create_service(SetBool, "~/enable", self._on_enable)
 
@@ -111,5 +111,5 @@ class GimbalNode(ReportingNode):
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
         changes = {parameter.name: parameter.value for parameter in parameters}
-        reasons = PARAMETERS.refusals(changes, configured=self._outputs is not None)
+        reasons = GIMBAL.refusals(changes, configured=self._outputs is not None)
         return SetParametersResult(successful=not reasons, reason="; ".join(reasons))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 from geometry_msgs.msg import TwistStamped
 from rclpy.node import Node
@@ -15,23 +15,21 @@ from std_msgs.msg import Bool
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
-from efftam_ros.flight.mavlink.camera import CameraConfig
+from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.mavlink.connection import Connection, connect
-from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
 from efftam_ros.flight.mavlink.selection import Severity
 from efftam_ros.flight.mavlink.signing import Signer
-from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import Rates
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.common.qos import latched, sampled
 from efftam_ros.ros.common.reporting import Throttle
+from efftam_ros.ros.flight_parameters import MAVLINK
 from efftam_ros.ros.gimbal.conversions import estimate_of, intrinsics_of
 from efftam_ros.ros.mavlink.gimbal_topics import GimbalTopics
-from efftam_ros.ros.mavlink.parameters import PARAMETERS, BridgeParameters
 from efftam_ros.ros.mavlink.tracker_topics import TrackerTopics, outcome_of, status_of
 
 NODE_NAME = "efftam_mavlink"
@@ -43,36 +41,6 @@ POLL_S = 0.01
 READ_S, CALIBRATION_S = 0.02, 0.5
 # All that can be called are services on parameters that do not change; for /clock see `run_node`.
 SERVED_S = 0.4
-
-
-def bridge_config(parameters: BridgeParameters) -> BridgeConfig:
-    """What the bridge takes. Raises InputError for what MAVLink has no room for."""
-    p = parameters
-    try:
-        camera = CameraConfig(
-            system_id=p.system_id,
-            component_id=p.component_id,
-            vendor=p.vendor,
-            model=p.model,
-            gimbal_device_id=p.gimbal_device_id,
-            video_latency_s=p.video_latency,
-            tracker_silence_s=p.tracker_silence,
-            lost_status=cast("Literal['error', 'idle']", p.lost_status),
-            rendered=p.rendered,
-            view=StreamView(p.view_left, p.view_top, p.view_width, p.view_height, p.view_quarter_turns),
-        )
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    gimbal = GimbalConfig(
-        p.manager_component,
-        p.yaw_lock,
-        p.attitude_rate,
-        p.vehicle_rate,
-        p.gimbal_device_id,
-        p.channels(),
-        p.rc_dead_band,
-    )
-    return BridgeConfig(camera, gimbal, p.landing_target)
 
 
 def open_links(addresses: list[str]) -> list[Connection]:
@@ -106,22 +74,21 @@ class MavlinkNode(Node):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
-        PARAMETERS.declare(self)
-        self._settings = read_parameters(self, BridgeParameters)
-        self._config = bridge_config(self._settings)
+        MAVLINK.declare(self)
+        self._config = read_parameters(self, BridgeConfig)
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._bridge: Bridge | None = None
         self._tracker = TrackerTopics(self)
-        self._gimbal = GimbalTopics(self, self._settings.yaw_lock)
+        self._gimbal = GimbalTopics(self, self._config.yaw_lock)
         self._read: list[_Reading] = []
         self._knows_steering = False
         self._target: int | None = None  # the one that was shown last
 
     def start(self) -> None:
         """Open the links and listen. Raises InputError when a link can't be opened or the key is refused."""
-        key = self._settings.signing_key
+        key = self._config.signing_key
         signer = Signer(Path(key).expanduser()) if key else None
-        links = open_links(self._settings.addresses())
+        links = open_links(self._config.addresses)
         bridge = Bridge(self._config, links, self._tracker, self._gimbal, self._now, self._report, signer)
         self._bridge = bridge
         # Best effort where the next message replaces one that was lost.
