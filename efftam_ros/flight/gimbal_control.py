@@ -13,17 +13,9 @@ from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Insta
 from efftam_ros.flight.law import bounded
 from efftam_ros.flight.permission import Permission
 from efftam_ros.flight.steering import FUTURE_S, Steering
-from efftam_ros.flight.values import (
-    NS,
-    STOPPED,
-    AttitudeSample,
-    CameraIntrinsics,
-    Control,
-    GimbalLimits,
-    Rates,
-    TargetEstimate,
-    VehicleSample,
-)
+from efftam_ros.flight.values import NS, STOPPED, AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
+from efftam_ros.interop.messages import CameraModel
+from efftam_ros.interop.reports import MotionReport
 
 # A step of the images' clock against the steady one, s.
 CLOCK_STEP_S = 0.2
@@ -38,8 +30,8 @@ class GimbalControl:
         self.config = config or ControlConfig()
         self._steering = Steering(self.config)
         self._permission = Permission()
-        self._camera: CameraIntrinsics | None = None
-        self._estimate: TargetEstimate | None = None
+        self._camera: CameraModel | None = None
+        self._estimate: MotionReport | None = None
         self._arrived_s = -math.inf
         self._waiting_reason = "no answer of the tracker yet"
         self._cautious_until_s = -math.inf
@@ -67,7 +59,7 @@ class GimbalControl:
         """Whether the gimbal itself sends messages; its manager may continue without it."""
         self._permission.gimbal_alive = alive
 
-    def on_camera(self, camera: CameraIntrinsics) -> None:
+    def on_camera(self, camera: CameraModel) -> None:
         """The camera's calibration; a changed one (zoom) invalidates earlier measurements."""
         if self._camera is not None and camera != self._camera:
             self._forget()
@@ -85,7 +77,7 @@ class GimbalControl:
         """The mount's stops, as its manager says."""
         self._steering.set_limits(limits)
 
-    def on_estimate(self, estimate: TargetEstimate, now: Instant) -> None:
+    def on_estimate(self, estimate: MotionReport, now: Instant) -> None:
         """The tracker's answer for one image. A second answer with the same stamp counts as its newest word
         on that image, and not as a second measurement."""
         last, self._estimate, self._arrived_s = self._estimate, estimate, now.steady_s
@@ -149,13 +141,13 @@ class GimbalControl:
             return _hold("the target is lost")
         if not estimate.valid:
             return _hold(estimate.reason or "the tracker's answer is not valid")
-        if not estimate.has_bearing or (self._camera is not None and not self._camera.is_calibrated):
+        if not estimate.has_bearing or (self._camera is not None and self._camera.intrinsics is None):
             return _hold("no bearing: the camera has no calibration (camera_info, K)")
         if not _is_finite(estimate):
             return _hold(f"the bearing is not finite: {estimate.azimuth}, {estimate.elevation} rad")
         return self._follow(estimate, now, dt_s)
 
-    def _follow(self, estimate: TargetEstimate, now: Instant, dt_s: float) -> GimbalCommand:
+    def _follow(self, estimate: MotionReport, now: Instant, dt_s: float) -> GimbalCommand:
         """Steer by an answer that may be used, as long as it is young enough."""
         config = self.config
         age_s = (now.stamp_ns - estimate.stamp_ns) / NS
@@ -203,7 +195,7 @@ def _hold(reason: str, phase: Phase = Phase.HOLDING) -> GimbalCommand:
     return GimbalCommand(STOPPED, False, phase, Law.NONE, reason)
 
 
-def _is_finite(estimate: TargetEstimate) -> bool:
+def _is_finite(estimate: MotionReport) -> bool:
     return all(
         map(
             math.isfinite,

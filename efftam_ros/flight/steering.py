@@ -10,15 +10,8 @@ from efftam_ros.flight.attitude import EXTRAPOLATED_NS, GimbalHistory, VehicleHi
 from efftam_ros.flight.control_config import ControlConfig, Instant, Law
 from efftam_ros.flight.direction_filter import DirectionFilter
 from efftam_ros.flight.law import ImageOnly, line_of_sight, nadir_factor
-from efftam_ros.flight.values import (
-    NS,
-    AttitudeSample,
-    GimbalLimits,
-    Rates,
-    TargetEstimate,
-    VehicleSample,
-    YawFrame,
-)
+from efftam_ros.flight.values import NS, AttitudeSample, GimbalLimits, Rates, VehicleSample, YawFrame
+from efftam_ros.interop.reports import MotionReport
 
 # An attitude further ahead of the images' clock than this is rejected, s.
 FUTURE_S = 0.05
@@ -97,7 +90,7 @@ class Steering:
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
         return self._vehicle.add(sample._replace(stamp_ns=stamp_ns))
 
-    def measure(self, estimate: TargetEstimate) -> None:
+    def measure(self, estimate: MotionReport) -> None:
         """Take a bearing into the filter of directions, if the attitude at its image's stamp is known.
 
         A predicted bearing only starts the filter: it is made from the measured ones before it.
@@ -114,7 +107,7 @@ class Steering:
         yaw, pitch = target_direction(q, estimate.azimuth, estimate.elevation)
         self._filter.update(estimate.stamp_ns, wrapped(yaw + heading), pitch)
 
-    def steer(self, estimate: TargetEstimate, now: Instant, dt_s: float, measured: bool) -> Steered:
+    def steer(self, estimate: MotionReport, now: Instant, dt_s: float, measured: bool) -> Steered:
         """Rates for this moment. ``dt_s`` since the last call; ``measured``: the integrals may move."""
         sample = self._gimbal.newest
         stops = self._stops(now)
@@ -148,7 +141,7 @@ class Steering:
         return Steered(rates, law, note, at_stop)
 
     def _by_image(
-        self, estimate: TargetEstimate, now: Instant, dt_s: float, measured: bool, stops: dict[str, _Stop]
+        self, estimate: MotionReport, now: Instant, dt_s: float, measured: bool, stops: dict[str, _Stop]
     ) -> Rates:
         age_s = (now.stamp_ns - estimate.stamp_ns) / NS
         return self._image_only.rates(

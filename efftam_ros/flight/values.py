@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from efftam_ros.core.types import TrackState
-
 NS = 1_000_000_000
 Quaternion = tuple[float, float, float, float]
 
@@ -36,28 +34,6 @@ class Control(Enum):
 
 
 @dataclass(frozen=True)
-class TargetEstimate:
-    """What the tracker says of the target, named as the fields of the message TargetVelocity.
-
-    ``azimuth`` right, ``elevation`` down of the optical axis, rad; their rates rad/s with the camera's own
-    motion included; ``age_s`` since the target was last measured, counted to the image's stamp.
-    """
-
-    stamp_ns: int
-    state: TrackState
-    valid: bool
-    measured: bool
-    age_s: float
-    has_bearing: bool
-    azimuth: float = math.nan
-    elevation: float = math.nan
-    azimuth_rate: float = 0.0
-    elevation_rate: float = 0.0
-    selection: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class AttitudeSample:
     """The gimbal's attitude: ``q`` (w, x, y, z) turns forward-right-down axes of the gimbal into level
     forward-right-down axes whose forward is ``yaw_frame``'s zero."""
@@ -75,22 +51,6 @@ class VehicleSample(NamedTuple):
     stamp_ns: int
     yaw: float
     yaw_rate: float
-
-
-@dataclass(frozen=True)
-class CameraIntrinsics:
-    """Focal lengths and centre, px, with the size of the image they belong to."""
-
-    fx: float
-    fy: float
-    cx: float
-    cy: float
-    width: int
-    height: int
-
-    @property
-    def is_calibrated(self) -> bool:
-        return all(map(math.isfinite, (self.fx, self.fy, self.cx, self.cy))) and self.fx > 0 and self.fy > 0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Nothing here imports ROS: messages are read by attribute, and what is to be published is returned as a
 dictionary of all fields, so that the same functions serve rclpy's classes and those of the rosbags library
-(``BoundingBox(**bbox_fields(track, header))``).
+(``BoundingBox(**bbox_fields(track, About(header)))``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -253,20 +253,20 @@ def not_valid(track: Track, withheld: str = "") -> str:
     return ""
 
 
-def bbox_fields(
-    track: Track,
-    header: Any,
-    selection: int = 0,
-    withheld: str = "",
-    target_id: int = 0,
-    steered: bool = True,
-) -> dict[str, Any]:
-    """Return all fields of efftam_ros/BoundingBox.
+class About(NamedTuple):
+    """What an answer is about: the image's header, the number of the selection that it answers, the target,
+    and whether that is the one to steer by. ``withheld``: see `not_valid`."""
 
-    ``header``: the image's; ``selection``: number of the selection being answered; ``withheld``: see
-    `not_valid`; ``steered``: it is the target to steer by.
-    """
-    fields = _answer_fields(track, header, selection, withheld, target_id, steered)
+    header: Any
+    selection: int = 0
+    target_id: int = 0
+    steered: bool = True
+    withheld: str = ""
+
+
+def bbox_fields(track: Track, about: About) -> dict[str, Any]:
+    """Return all fields of efftam_ros/BoundingBox."""
+    fields = _answer_fields(track, about)
     width, height = track.image_size
     scores = {"quality": float(track.quality), "likeness": float(track.likeness)}
     more = {
@@ -279,35 +279,20 @@ def bbox_fields(
 
 def velocity_fields(
     track: Track,
-    header: Any,
-    selection: int = 0,
+    about: About,
     predicted: Motion | None = None,
     bearing: Bearing | None = None,
     predicted_bearing: Bearing | None = None,
-    withheld: str = "",
-    target_id: int = 0,
-    steered: bool = True,
 ) -> dict[str, Any]:
-    """Return all fields of efftam_ros/TargetVelocity; unknown numbers are NaN.
-
-    Args:
-        track: The tracker's answer.
-        header: Header of the image.
-        selection: Number of the selection being answered.
-        predicted: Motion at the time of publishing; default: at the image's stamp.
-        bearing: Bearing of the track's motion.
-        predicted_bearing: Bearing of the predicted motion.
-        withheld: See `not_valid`.
-        target_id: Identifier of the target.
-        steered: It is the target to steer by.
-    """
+    """Return all fields of efftam_ros/TargetVelocity; unknown numbers are NaN. ``predicted``: motion at the
+    time of publishing, default: at the image's stamp."""
     if track.motion is None:
         predicted = bearing = predicted_bearing = None
     motion, later = track.motion or UNKNOWN_MOTION, predicted or track.motion
     seen, soon = bearing or UNKNOWN_BEARING, predicted_bearing or UNKNOWN_BEARING
-    place = None if later is None else later.box
+    stamp = about.header.stamp
     return {
-        **_answer_fields(track, header, selection, withheld, target_id, steered),
+        **_answer_fields(track, about),
         "center_x": float(motion.box.cx),
         "center_y": float(motion.box.cy),
         "velocity_x": float(motion.velocity[0]),
@@ -317,8 +302,8 @@ def velocity_fields(
         "height": float(motion.box.height),
         "width_rate": float(motion.size_rate[0]),
         "height_rate": float(motion.size_rate[1]),
-        "predicted_stamp": header.stamp if later is None else stamp_like(header.stamp, later.stamp_ns),
-        **{f"predicted_{name}": value for name, value in _box_fields(place).items()},
+        "predicted_stamp": stamp if later is None else stamp_like(stamp, later.stamp_ns),
+        **{f"predicted_{name}": v for name, v in _box_fields(None if later is None else later.box).items()},
         "has_bearing": bearing is not None,
         "azimuth": seen.azimuth,
         "elevation": seen.elevation,
@@ -332,22 +317,20 @@ def velocity_fields(
     }
 
 
-def _answer_fields(
-    track: Track, header: Any, selection: int, withheld: str, target_id: int, steered: bool
-) -> dict[str, Any]:
+def _answer_fields(track: Track, about: About) -> dict[str, Any]:
     """The fields that BoundingBox and TargetVelocity have in common, with the same values."""
-    reason = not_valid(track, withheld)
+    reason = not_valid(track, about.withheld)
     return {
-        "header": header,
-        "target_id": target_id,
-        "selection": selection,
+        "header": about.header,
+        "target_id": about.target_id,
+        "selection": about.selection,
         "state": int(track.state),
         "reason": reason,
         "valid": not reason,
         "measured": track.measured,
         "presence": float(track.presence),
         "age": float(track.age_s),
-        "steered": steered,
+        "steered": about.steered,
     }
 
 

@@ -12,16 +12,14 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
+from efftam_ros.interop.reports import BoxReport, MotionReport, Result
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.feed import (
-    BoxReport,
     Lifecycle,
     Limits,
-    MotionReport,
     Picture,
     Proposal,
     Report,
-    Result,
     SteeringState,
     Unreadable,
 )

@@ -8,8 +8,9 @@ from typing import Any
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.interop.reports import BoxReport, MotionReport
 from efftam_ros.operator import wire
-from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
+from efftam_ros.operator.feed import Picture
 
 MOST_TRACKS = 64
 # Box and motion of an image are published together; the box waits at most this long for a lost motion.

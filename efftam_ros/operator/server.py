@@ -81,7 +81,7 @@ class OperatorServer:
     @property
     def url(self) -> str:
         """Where a browser finds the page, once the server runs; holds the token where there is one."""
-        return self.access.url(self.port, "http" if self.settings.certificate is None else "https")
+        return self.access.url(self.port, "https" if self.settings.https else "http")
 
     def health(self) -> dict[str, Any]:
         """The state of the chain: what `/health` tells, for diagnostics too."""
@@ -143,9 +143,9 @@ class OperatorServer:
             await self._runner.cleanup()
 
     def _tls(self) -> ssl.SSLContext | None:
-        certificate, key = self.settings.certificate, self.settings.key
-        if certificate is None or key is None:
+        if not self.settings.https:
             return None
+        certificate, key = self.settings.https
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
             context.load_cert_chain(certificate, key)
@@ -302,25 +302,13 @@ class OperatorServer:
             self._hub.acknowledged(viewer, message.seq)
         elif isinstance(message, wire.Ping):
             viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
-        elif isinstance(message, wire.Select):
-            self._commands.select(viewer, message)
         elif isinstance(message, wire.Watch):
             viewer.is_hidden = not message.seen
             self._watch()
-        elif isinstance(message, wire.Hold):
-            self._commands.hold(viewer, message)
-        elif isinstance(message, wire.Propose):
-            self._commands.propose(viewer, message)
-        elif isinstance(message, wire.Clear):
-            self._commands.clear(viewer, message)
-        elif isinstance(message, wire.SteerBy):
-            self._commands.steer_by(viewer, message)
-        elif isinstance(message, wire.SeatRequest):
-            self._commands.take_seat(viewer, message.take)
-        elif isinstance(message, wire.Steer):
-            self._commands.steer(viewer, message)
-        else:
+        elif isinstance(message, wire.Hello):
             raise wire.MessageError("hello was said already")
+        else:
+            self._commands.carry_out(viewer, message)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.operator.feed import BoxReport, Limits, MotionReport, Proposal, Selection
+from efftam_ros.interop.reports import BoxReport, MotionReport, Selection
+from efftam_ros.operator.feed import Limits, Proposal
 
 VERSION = 1
 CODEC_JPEG = 1
@@ -179,16 +180,8 @@ def parse(text: str) -> Message:
         raise
 
 
-def _hello(data: dict[str, Any]) -> Hello:
-    return Hello(_text(data, "token", 256, ""), _text(data, "name", 32, ""))
-
-
-def _ack(data: dict[str, Any]) -> Ack:
-    return Ack(_whole(data, "seq", LARGEST_SEQ))
-
-
 def _select(data: dict[str, Any]) -> Select:
-    kind, stamp, target_id = data.get("kind"), _stamp(data), _whole(data, "target", LARGEST_TARGET, 0)
+    kind, stamp, target_id = data.get("kind"), _stamp(data), _target(data, 0)
     if kind == "box":
         x, y, width, height = _numbers(data.get("box"), 4, "box")
         if width <= 0 or height <= 0:
@@ -200,24 +193,7 @@ def _select(data: dict[str, Any]) -> Select:
         )
     else:
         raise MessageError(f"kind is {_shown(kind)}; it must be box or points")
-    return Select(_text(data, "id", LONGEST_ID), selection, _sent_ms(data), data.get("turns") is True)
-
-
-def _propose(data: dict[str, Any]) -> Propose:
-    return Propose(_select(data).selection)
-
-
-def _clear(data: dict[str, Any]) -> Clear:
-    return Clear(_text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET, 0), _sent_ms(data))
-
-
-def _steer_by(data: dict[str, Any]) -> SteerBy:
-    id, target_id = _text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET)
-    return SteerBy(id, target_id, _sent_ms(data), data.get("turns") is True)
-
-
-def _seat(data: dict[str, Any]) -> SeatRequest:
-    return SeatRequest(_word(data, "action", ("take", "release")) == "take", _sent_ms(data))
+    return Select(_id(data), selection, _sent_ms(data), data.get("turns") is True)
 
 
 def _ping(data: dict[str, Any]) -> Ping:
@@ -227,32 +203,27 @@ def _ping(data: dict[str, Any]) -> Ping:
     return Ping(sent_ms)
 
 
-def _watch(data: dict[str, Any]) -> Watch:
-    return Watch(_word(data, "action", ("show", "hide")) == "show")
-
-
-def _hold(data: dict[str, Any]) -> Hold:
-    return Hold(_stamp(data))
-
-
-def _steer(data: dict[str, Any]) -> Steer:
-    action = _word(data, "action", ("arm", "enable", "stop"))
-    return Steer(_text(data, "id", LONGEST_ID), action, _sent_ms(data))
-
-
 _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
-    "hello": _hello,
-    "ack": _ack,
+    "hello": lambda data: Hello(_text(data, "token", 256, ""), _text(data, "name", 32, "")),
+    "ack": lambda data: Ack(_whole(data, "seq", LARGEST_SEQ)),
     "select": _select,
-    "propose": _propose,
-    "clear": _clear,
-    "steer_by": _steer_by,
-    "seat": _seat,
-    "hold": _hold,
-    "watch": _watch,
+    "propose": lambda data: Propose(_select(data).selection),
+    "clear": lambda data: Clear(_id(data), _target(data, 0), _sent_ms(data)),
+    "steer_by": lambda data: SteerBy(_id(data), _target(data), _sent_ms(data), data.get("turns") is True),
+    "seat": lambda data: SeatRequest(_word(data, "take", "release") == "take", _sent_ms(data)),
+    "hold": lambda data: Hold(_stamp(data)),
+    "watch": lambda data: Watch(_word(data, "show", "hide") == "show"),
     "ping": _ping,
-    "steer": _steer,
+    "steer": lambda data: Steer(_id(data), _word(data, "arm", "enable", "stop"), _sent_ms(data)),
 }
+
+
+def _id(data: dict[str, Any]) -> str:
+    return _text(data, "id", LONGEST_ID)
+
+
+def _target(data: dict[str, Any], default: int | None = None) -> int:
+    return _whole(data, "target", LARGEST_TARGET, default)
 
 
 def _sent_ms(data: dict[str, Any]) -> float:
@@ -284,10 +255,10 @@ def _text(data: dict[str, Any], key: str, longest: int, default: str | None = No
     return value
 
 
-def _word(data: dict[str, Any], key: str, words: tuple[str, ...]) -> str:
-    value = data.get(key)
+def _word(data: dict[str, Any], *words: str) -> str:
+    value = data.get("action")
     if value not in words:
-        raise MessageError(f"{key} is {_shown(value)}; it must be one of {', '.join(words)}")
+        raise MessageError(f"action is {_shown(value)}; it must be one of {', '.join(words)}")
     return str(value)
 
 

@@ -29,6 +29,7 @@ from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.interop import bags
 from efftam_ros.interop.coded_video import VideoDecoder, header_of
 from efftam_ros.interop.messages import (
+    About,
     CameraModel,
     Kind,
     bbox_fields,
@@ -359,18 +360,10 @@ class Replay:
         when = recorded.recorded_ns
         selection = 0 if track.state is TrackState.IDLE else self._selected[target_id].number
         is_steered = self._targets.steered in (None, target_id)
-        fields = bbox_fields(track, header, selection, target_id=target_id, steered=is_steered)
-        self._answers.write("bbox", when, fields)
+        about = About(header, selection, target_id, is_steered)
+        self._answers.write("bbox", when, bbox_fields(track, about))
         bearing = self._bearing(track, recorded.camera)
-        fields = velocity_fields(
-            track,
-            header,
-            selection,
-            bearing=bearing,
-            predicted_bearing=bearing,
-            target_id=target_id,
-            steered=is_steered,
-        )
+        fields = velocity_fields(track, about, bearing=bearing, predicted_bearing=bearing)
         self._answers.write("velocity", when, fields)
         if self._write_mask and is_steered:
             # As in the node: a mask with every message, empty if the target is not visible.

@@ -16,7 +16,8 @@ from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import ControlConfig, Phase
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Encoder
-from efftam_ros.flight.values import NS, CameraIntrinsics, Control, GimbalLimits, Rates
+from efftam_ros.flight.values import NS, Control, GimbalLimits, Rates
+from efftam_ros.interop.messages import CameraModel
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 HANDLED = [
@@ -125,7 +126,7 @@ def test_after_each_fault_the_last_rate_is_zero_within_half_a_second(flavour, fa
     elif fault == "gimbal":
         rig.device.powered = False
     elif fault == "uncalibrated":
-        rig.control.on_camera(CameraIntrinsics(0, 0, 0, 0, 1280, 720))
+        rig.control.on_camera(CameraModel(None, 1280, 720))
     else:
         rig.control.set_enabled(False)
     rig.run(3.6 if fault == "link" else 1.0 if fault == "gimbal" else 0.54)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
@@ -18,14 +19,14 @@ from efftam_ros.flight.law import ImageOnly
 from efftam_ros.flight.values import (
     NS,
     AttitudeSample,
-    CameraIntrinsics,
     Control,
     GimbalLimits,
     Rates,
-    TargetEstimate,
     VehicleSample,
     YawFrame,
 )
+from efftam_ros.interop.messages import CameraModel
+from efftam_ros.interop.reports import MotionReport
 
 EPOCH_NS = 1_700_000_000 * NS
 RIGHT = math.radians(2.0)  # the target lies so far right of the axis
@@ -45,9 +46,9 @@ class Bench:
     vehicle: tuple[float, float] | None = None  # heading, rate
     answers: bool = True
     latency_s: float = 0.1
-    estimate: TargetEstimate = field(
-        default_factory=lambda: TargetEstimate(
-            0, TrackState.TRACKING, True, True, 0.0, True, azimuth=RIGHT, elevation=0.0
+    estimate: MotionReport = field(
+        default_factory=lambda: MotionReport(
+            0, 0, TrackState.TRACKING, True, True, 0.0, True, azimuth=RIGHT, elevation=0.0
         )
     )
 
@@ -280,7 +281,7 @@ def assert_starts_anew(made: Bench) -> None:
 
 def quick() -> Bench:
     made = following(max_acceleration=1e3, cautious_acceleration=1e3)
-    made.control.on_camera(CameraIntrinsics(900, 900, 640, 360, 1280, 720))
+    made.control.on_camera(CameraModel(Intrinsics(900, 900, 640, 360), 1280, 720))
     made.step(30)
     return made
 
@@ -315,13 +316,13 @@ def test_stamps_that_go_back_start_the_filter_anew():
 
 def test_zoom_starts_the_filter_anew():
     made = quick()
-    made.control.on_camera(CameraIntrinsics(1800, 1800, 640, 360, 1280, 720))
+    made.control.on_camera(CameraModel(Intrinsics(1800, 1800, 640, 360), 1280, 720))
     assert_starts_anew(made)
 
 
 def test_an_uncalibrated_camera_stops_the_gimbal():
     made = following()
-    made.control.on_camera(CameraIntrinsics(0, 0, 0, 0, 1280, 720))
+    made.control.on_camera(CameraModel(None, 1280, 720))
     assert_stops(made)
     assert_stops(following().given(has_bearing=False))
 

@@ -17,8 +17,8 @@ from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
-from efftam_ros.interop.messages import Outcome
-from efftam_ros.ros.common.reporting import ThrottledLog
+from efftam_ros.interop.messages import About, Outcome
+from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
@@ -82,7 +82,7 @@ class Published:
             self.tracks.append(track)
             self.ids.append(step.target_id)
             self.changed.notify()
-        return Answer(None, track, selection, 0.0, 0.0), ""
+        return Answer(About(None, selection), track, 0.0, 0.0), ""
 
     def add(self, header, image, step, is_steered, are_several):
         if self.fault is not None:

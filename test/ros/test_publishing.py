@@ -21,13 +21,13 @@ from std_msgs.msg import Header
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.messages import About, Outcome
 from efftam_ros.ros.tracker import publishing
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.ros.tracker.publishing import Answer
 
 pytestmark = pytest.mark.ros
-LAST = Answer(Header(), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 1, 0.0, 0.0)
+LAST = Answer(About(Header(), 1), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 0.0, 0.0)
 
 
 @pytest.fixture

@@ -10,15 +10,16 @@ from collections.abc import Callable, Sequence
 
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.camera import CameraComponent
+from efftam_ros.flight.mavlink.camera import CameraComponent, TrackerPort
 from efftam_ros.flight.mavlink.connection import Connection
-from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.dialect import Message, Severity, mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
 from efftam_ros.flight.mavlink.gimbal_client import GimbalClient, GimbalPort
-from efftam_ros.flight.mavlink.selection import SelectionOutcome, Severity, TrackerPort
 from efftam_ros.flight.mavlink.signing import Signer
-from efftam_ros.flight.mavlink.tracking_status import LandingTarget, TrackStatus
-from efftam_ros.flight.values import CameraIntrinsics, Rates, TargetEstimate
+from efftam_ros.flight.mavlink.tracking_status import LandingTarget
+from efftam_ros.flight.values import Rates
+from efftam_ros.interop.messages import CameraModel
+from efftam_ros.interop.reports import BoxReport, MotionReport, Result
 
 TICK_S = 0.02
 MOST_DECODERS = 16
@@ -93,13 +94,13 @@ class Bridge:
 
     # From the tracker and the controller
 
-    def track(self, status: TrackStatus) -> None:
+    def track(self, status: BoxReport) -> None:
         """The tracker's newest box."""
         with self._lock:
             self._landing.status = status
             self.camera.track(status, self._clock())
 
-    def estimate(self, estimate: TargetEstimate) -> None:
+    def estimate(self, estimate: MotionReport) -> None:
         """The tracker's newest bearing, for LANDING_TARGET."""
         with self._lock:
             message = None
@@ -108,12 +109,12 @@ class Bridge:
             if message is not None:
                 self.send(message)
 
-    def selection_result(self, result: SelectionOutcome) -> None:
+    def selection_result(self, result: Result) -> None:
         """The tracker's decision on a selection."""
         with self._lock:
             self.camera.selection_result(result)
 
-    def set_camera(self, camera: CameraIntrinsics) -> None:
+    def set_camera(self, camera: CameraModel) -> None:
         """The camera's calibration."""
         with self._lock:
             self._landing.camera = camera

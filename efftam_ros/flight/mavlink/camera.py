@@ -12,23 +12,17 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.dialect import Message, mav
-from efftam_ros.flight.mavlink.selection import (
-    SelectionOutcome,
-    SelectionRequest,
-    Severity,
-    TrackerPort,
-)
+from efftam_ros.flight.mavlink.dialect import Message, Severity, mav
 from efftam_ros.flight.mavlink.tracking_status import (
     StreamView,
-    TrackStatus,
     clipped,
     ordered,
     status_flags,
     tracking_message,
 )
-from efftam_ros.flight.values import NS, CameraIntrinsics
-from efftam_ros.interop.messages import Outcome
+from efftam_ros.flight.values import NS
+from efftam_ros.interop.messages import CameraModel, Outcome
+from efftam_ros.interop.reports import BoxReport, Result, Selection
 
 INFORMATION = mav.MAVLINK_MSG_ID_CAMERA_INFORMATION
 STATUS = mav.MAVLINK_MSG_ID_CAMERA_TRACKING_IMAGE_STATUS
@@ -63,6 +57,14 @@ NOMINAL_SENSOR_MM = 6.0
 Sender = tuple[str, int, int]  # link, system, component
 
 
+class TrackerPort(Protocol):
+    """The way to the tracker. It must not block."""
+
+    def select(self, request: Selection) -> str | None:
+        """Hand a request on, in 0..1 of the tracker's image; no two have the same stamp. Its outcome comes
+        later; a text says why that is impossible now."""
+
+
 class Outbox(Protocol):
     """Where messages leave."""
 
@@ -76,7 +78,7 @@ class _Command:
 
     parameters: tuple[float, ...]
     taken_s: float
-    request: SelectionRequest
+    request: Selection
     result: int | None = None  # None: the tracker has not decided yet
     refusal: str = ""  # of an image that the tracker has not seen yet: asked again when it has
 
@@ -101,8 +103,8 @@ class CameraComponent:
         shown = (config.view_left, config.view_top, config.view_width, config.view_height)
         self._view = StreamView(*shown, config.view_quarter_turns)
         self._outbox, self._tracker, self._report = outbox, tracker, report
-        self._camera: CameraIntrinsics | None = None
-        self._status = TrackStatus(0, TrackState.IDLE, False)
+        self._camera: CameraModel | None = None
+        self._status = BoxReport(0, (0, 0), TrackState.IDLE)
         self._heard_s: float | None = None
         self._said: tuple[int, int] | None = None
         self._intervals: dict[Sender, float] = {}
@@ -113,13 +115,13 @@ class CameraComponent:
         self._last_stamp_ns = -1
         self.asked_for_information = False
 
-    def set_camera(self, camera: CameraIntrinsics) -> None:
+    def set_camera(self, camera: CameraModel) -> None:
         """The calibration and size of the images, for CAMERA_INFORMATION."""
         self._camera = camera
 
     # The tracker's side
 
-    def track(self, status: TrackStatus, now: Instant) -> None:
+    def track(self, status: BoxReport, now: Instant) -> None:
         """The tracker's newest answer."""
         self._status, self._heard_s = status, now.steady_s
         self._say_change()
@@ -128,7 +130,7 @@ class CameraComponent:
                 command.refusal = ""
                 self._tracker.select(command.request)
 
-    def selection_result(self, result: SelectionOutcome) -> None:
+    def selection_result(self, result: Result) -> None:
         """The tracker's decision on a request of ours; results of others' requests are passed over."""
         for (sender, number), command in self._commands.items():
             stamp_ns = command.request.stamp_ns
@@ -188,7 +190,7 @@ class CameraComponent:
             and self._status.state not in (TrackState.IDLE, TrackState.LOST)
         ):
             self._report(Severity.ERROR, f"no answer of the tracker for {now.steady_s - self._heard_s:.1f} s")
-            self._status = replace(self._status, state=TrackState.LOST, valid=False)
+            self._status = replace(self._status, state=TrackState.LOST)
             self._say_change()
 
     def _say_change(self) -> None:
@@ -267,9 +269,10 @@ class CameraComponent:
     def _information(self, now: Instant) -> Message:
         config, camera = self.config, self._camera
         focal = height = math.nan
-        if camera is not None and camera.is_calibrated and camera.width and camera.height:
-            focal = camera.fx / camera.width * NOMINAL_SENSOR_MM
-            height = NOMINAL_SENSOR_MM * camera.height / camera.width * camera.fx / camera.fy
+        lens = None if camera is None else camera.intrinsics
+        if camera is not None and lens is not None and camera.width and camera.height:
+            focal = lens.fx / camera.width * NOMINAL_SENSOR_MM
+            height = NOMINAL_SENSOR_MM * camera.height / camera.width * lens.fx / lens.fy
         return mav.MAVLink_camera_information_message(
             time_boot_ms=round((now.steady_s - (self._started_s or now.steady_s)) * 1000) & 0xFFFFFFFF,
             vendor_name=config.vendor.encode().ljust(32, b"\0"),
@@ -323,10 +326,10 @@ class CameraComponent:
             self._report(Severity.WARNING, f"no selection now: {impossible}")
         return command.result
 
-    def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> SelectionRequest | None:
+    def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> Selection | None:
         """The request in a command; None when its numbers are no selection."""
         if number == STOP_TRACKING:
-            return SelectionRequest(self._stamp(now.stamp_ns))
+            return Selection(self._stamp(now.stamp_ns), normalized=True)
         stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency * NS))
         u, v, right, bottom = parameters[:4]
         edges = (u, v) if number == TRACK_POINT else (u, v, right, bottom)
@@ -335,7 +338,8 @@ class CameraComponent:
             return None
         if number == TRACK_POINT:
             if 0.0 <= u <= 1.0 and 0.0 <= v <= 1.0:
-                return SelectionRequest(stamp_ns, point=self._view.to_image(u, v))
+                points = (self._view.to_image(u, v),)
+                return Selection(stamp_ns, points=points, labels=(1,), normalized=True)
             self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
             return None
         # Whoever drags a box upwards or to the left may send its corners in that order.
@@ -344,7 +348,8 @@ class CameraComponent:
             corners = ", ".join(f"{edge:g}" for edge in edges)
             self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
             return None
-        return SelectionRequest(stamp_ns, Box.from_edges(*self._view.box_to_image(drawn)))
+        box = Box.from_edges(*self._view.box_to_image(drawn))
+        return Selection(stamp_ns, box=box, normalized=True)
 
     def _deny(self, why: str) -> None:
         self._report(Severity.WARNING, f"selection refused: {why}")

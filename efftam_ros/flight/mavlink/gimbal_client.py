@@ -22,11 +22,11 @@ from efftam_ros.flight.mavlink.dialect import (
     MANAGER_STATUS,
     VEHICLE_ATTITUDE,
     Message,
+    Severity,
     mav,
 )
 from efftam_ros.flight.mavlink.gimbal_holder import CONFIGURE, GimbalHolder, Ids, Rivals
 from efftam_ros.flight.mavlink.gimbal_rates import WATCHDOG_S, GimbalRates
-from efftam_ros.flight.mavlink.selection import Severity
 from efftam_ros.flight.values import (
     NS,
     STOPPED,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from efftam_ros.flight.mavlink.dialect import Message, mav
-from efftam_ros.flight.mavlink.selection import Severity
+from efftam_ros.flight.mavlink.dialect import Message, Severity, mav
 from efftam_ros.flight.values import Control
 
 CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE

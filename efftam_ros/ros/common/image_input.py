@@ -21,7 +21,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.messages import camera_info_beside
-from efftam_ros.ros.common.reporting import UNKNOWN_NODE
+from efftam_ros.ros.common.nodes import UNKNOWN_NODE
 
 
 class Transport(NamedTuple):

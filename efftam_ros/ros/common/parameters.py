@@ -44,7 +44,7 @@ class ParameterSet:
 
     def _fields(self) -> Iterator[Field[Any]]:
         for _, config_type in self.sections:
-            yield from fields(config_type)
+            yield from _parameters(config_type)
 
     def declare(self, node: Node, others: Collection[str] = ()) -> None:
         """Declare one parameter per field, with description, range and choices, and warn of names given at
@@ -104,7 +104,7 @@ class ParameterSet:
         lines = [f"{nodes}:", "  ros__parameters:"]
         for title, config_type in self.sections:
             lines += ["", f"    # {title}"]
-            for f in fields(config_type):
+            for f in _parameters(config_type):
                 when = "; read at the start" if f.name in self.read_only else ""
                 when = "; read when configured" if f.name in self.fixed else when
                 lines += ["", f"    # {f.metadata['text']}", f"    # {_allowed(f)}{when}"]
@@ -149,13 +149,18 @@ def check_qos_overrides(node: Node) -> None:
 
 def read_parameters(node: Node, config_type: type[Config]) -> Config:
     """Return the dataclass with the parameters' current values. Raises InputError when one is not allowed."""
-    return config_type(**{f.name: node.get_parameter(f.name).value for f in fields(config_type)})  # type: ignore[arg-type]
+    return config_type(**{f.name: node.get_parameter(f.name).value for f in _parameters(config_type)})
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """Return the configuration with the changes that concern it."""
     values = {f.name: changes.get(f.name, getattr(config, f.name)) for f in fields(config)}  # type: ignore[arg-type]
     return type(config)(**values)
+
+
+def _parameters(config_type: type[Any]) -> list[Field[Any]]:
+    """The `setting` fields: others are no parameters."""
+    return [f for f in fields(config_type) if f.metadata]
 
 
 def _allowed(f: Field[Any]) -> str:

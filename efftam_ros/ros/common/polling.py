@@ -15,7 +15,7 @@ from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.ros.common.reporting import Throttle
+from efftam_ros.ros.common.nodes import Throttle
 
 
 class _NoMessages(CallbackGroup):

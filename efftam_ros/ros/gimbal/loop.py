@@ -18,17 +18,11 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import ControlConfig, Instant, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import AttitudeSample, Control
+from efftam_ros.interop.reports import motion_report
 from efftam_ros.msg import GimbalManager, TargetVelocity, VehicleHeading
-from efftam_ros.ros.common.attitudes import attitude_of, attitude_of_mavros, vehicle_of
+from efftam_ros.ros.common import conversions
+from efftam_ros.ros.common.nodes import Throttle, latched, sampled
 from efftam_ros.ros.common.polling import Polled
-from efftam_ros.ros.common.qos import latched, sampled
-from efftam_ros.ros.common.reporting import Throttle
-from efftam_ros.ros.gimbal.conversions import (
-    control_of,
-    estimate_of,
-    intrinsics_of,
-    limits_of,
-)
 from efftam_ros.ros.gimbal.outputs import Outputs
 
 TICK_S = 0.02
@@ -149,7 +143,7 @@ class Loop:
         controller starts anew with it, at the cautious rates."""
         if not message.steered:
             return
-        estimate = estimate_of(message)
+        estimate = motion_report(message)
         if estimate.state is not TrackState.IDLE and message.target_id != self._target:
             if self._target is not None:
                 self._switched_s = self._now.steady_s
@@ -159,17 +153,17 @@ class Loop:
         self._control.on_estimate(estimate, self._now)
 
     def _on_camera_info(self, message: Any) -> None:
-        self._control.on_camera(intrinsics_of(message))
+        self._control.on_camera(conversions.camera_of(message))
 
     def _on_attitude(self, message: Any) -> None:
         manager = self._manager
         at_pitch, at_yaw = (
             (False, False) if manager is None else (manager.at_pitch_limit, manager.at_yaw_limit)
         )
-        self._take_attitude(attitude_of(message, at_pitch, at_yaw))
+        self._take_attitude(conversions.attitude_of(message, at_pitch, at_yaw))
 
     def _on_mavros(self, message: Any) -> None:
-        self._take_attitude(attitude_of_mavros(message))
+        self._take_attitude(conversions.attitude_of_mavros(message))
 
     def _take_attitude(self, sample: AttitudeSample) -> None:
         if not self._control.on_attitude(sample, self._now):
@@ -178,15 +172,15 @@ class Loop:
             )
 
     def _on_heading(self, message: Any) -> None:
-        if not self._control.on_vehicle(vehicle_of(message)):
+        if not self._control.on_vehicle(conversions.vehicle_of(message)):
             raise InputError(
                 f"not taken: yaw {message.yaw} rad, rate {message.yaw_rate} rad/s are not finite"
             )
 
     def _on_manager(self, message: Any) -> None:
-        control = control_of(message)
-        if self._manager is None or limits_of(message) != limits_of(self._manager):
-            self._control.on_limits(limits_of(message))
+        control = conversions.control_of(message)
+        if self._manager is None or conversions.limits_of(message) != conversions.limits_of(self._manager):
+            self._control.on_limits(conversions.limits_of(message))
         self._manager, self._manager_s = message, self._now.steady_s
         self._control.on_control(control)
         self._control.on_gimbal_alive(message.alive)

@@ -9,8 +9,8 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import SetBool
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.ros.common.nodes import ReportingNode, reported
 from efftam_ros.ros.common.parameters import read_parameters
-from efftam_ros.ros.common.reporting import ReportingNode, reported
 from efftam_ros.ros.flight_parameters import GIMBAL, GimbalConfig
 from efftam_ros.ros.gimbal.loop import Loop
 from efftam_ros.ros.gimbal.outputs import Outputs

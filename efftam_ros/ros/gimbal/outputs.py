@@ -13,9 +13,8 @@ from efftam_ros.flight.control_config import GimbalCommand, Instant, Phase
 from efftam_ros.flight.values import STOPPED, Rates
 from efftam_ros.interop.messages import stamp_like
 from efftam_ros.msg import GimbalStatus
-from efftam_ros.ros.common.qos import latched, reliable
-from efftam_ros.ros.common.reporting import other_publishers
-from efftam_ros.ros.gimbal.conversions import status_message
+from efftam_ros.ros.common.conversions import status_message
+from efftam_ros.ros.common.nodes import latched, other_publishers, reliable
 
 # How long the last words wait for their readers before the publishers go, s.
 ACKNOWLEDGED_S = 0.5

@@ -11,8 +11,8 @@ from rclpy.node import Node
 from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, VehicleSample
 from efftam_ros.interop.messages import stamp_like
 from efftam_ros.msg import GimbalManager, VehicleHeading
-from efftam_ros.ros.common.qos import latched, sampled
-from efftam_ros.ros.gimbal.conversions import CONTROLS
+from efftam_ros.ros.common.conversions import CONTROLS
+from efftam_ros.ros.common.nodes import latched, sampled
 
 NUMBERS = {control: number for number, control in CONTROLS.items()}
 REPEAT_S = 1.0

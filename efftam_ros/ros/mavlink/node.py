@@ -19,18 +19,17 @@ from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.mavlink.connection import Connection, connect
-from efftam_ros.flight.mavlink.selection import Severity
+from efftam_ros.flight.mavlink.dialect import Severity
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.values import Rates
-from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
+from efftam_ros.interop.reports import Selection, box_report, motion_report, result_of
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
+from efftam_ros.ros.common.conversions import camera_of, selection_message
+from efftam_ros.ros.common.nodes import Throttle, latched, reliable, sampled
 from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.common.polling import Polled
-from efftam_ros.ros.common.qos import latched, sampled
-from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.flight_parameters import MAVLINK
-from efftam_ros.ros.gimbal.conversions import estimate_of, intrinsics_of
 from efftam_ros.ros.mavlink.gimbal_topics import GimbalTopics
-from efftam_ros.ros.mavlink.tracker_topics import TrackerTopics, outcome_of, status_of
 
 NODE_NAME = "efftam_mavlink"
 # The tracker has up to eight answers for an image.
@@ -62,6 +61,25 @@ class _Reading:
     topic: Polled
     period_s: float
     due_s: float = 0.0
+
+
+class TrackerTopics:
+    """Publishes the operator's selections; implements the bridge's `TrackerPort`. ``steered``: `target_id` of
+    the target that is steered by, which a request to stop means; 0: none."""
+
+    def __init__(self, node: Node) -> None:
+        self.steered = 0
+        self._selections = node.create_publisher(TargetSelection, "select", reliable())
+
+    def select(self, request: Selection) -> str | None:
+        """Hand a request on without waiting; a text when nobody would get it."""
+        if not self._selections.get_subscription_count():
+            return "no tracker listens; start efftam_tracker"
+        message = selection_message(request)
+        if message.kind == TargetSelection.CLEAR:
+            message.target_id = self.steered
+        self._selections.publish(message)
+        return None
 
 
 class MavlinkNode(Node):
@@ -98,7 +116,7 @@ class MavlinkNode(Node):
             READ_S,
             SelectionResult,
             "selection_result",
-            lambda m: bridge.selection_result(outcome_of(m)),
+            lambda m: bridge.selection_result(result_of(m)),
             latched(),
         )
         self._subscribe(READ_S, BoundingBox, "bbox", self._on_box, sampled(ANSWERS))
@@ -108,7 +126,7 @@ class MavlinkNode(Node):
             CALIBRATION_S,
             CameraInfo,
             "camera_info",
-            lambda m: bridge.set_camera(intrinsics_of(m)),
+            lambda m: bridge.set_camera(camera_of(m)),
             sampled(1),
         )
         # The bridge tells of those that are not open, and when they are.
@@ -144,18 +162,18 @@ class MavlinkNode(Node):
         assert self._bridge is not None
         if not message.steered:
             return
-        status = status_of(message)
-        self._tracker.steered = 0 if status.state is TrackState.IDLE else message.target_id
-        if status.state is not TrackState.IDLE and message.target_id != self._target:
+        report = box_report(message)
+        self._tracker.steered = 0 if report.state is TrackState.IDLE else report.target_id
+        if report.state is not TrackState.IDLE and report.target_id != self._target:
             if self._target is not None:
-                self.get_logger().info(f"shows target {message.target_id} now (before: {self._target})")
-            self._target = message.target_id
-        self._bridge.track(status)
+                self.get_logger().info(f"shows target {report.target_id} now (before: {self._target})")
+            self._target = report.target_id
+        self._bridge.track(report)
 
     def _on_velocity(self, message: Any) -> None:
         assert self._bridge is not None
         if message.steered:
-            self._bridge.estimate(estimate_of(message))
+            self._bridge.estimate(motion_report(message))
 
     def _on_rates(self, message: Any) -> None:
         angular = message.twist.angular

@@ -12,14 +12,14 @@ from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import GetParameters
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos import QoSProfile
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from std_msgs.msg import Header
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.coded_video import VideoDecoder
+from efftam_ros.interop.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.operator.feed import (
     Answer,
@@ -28,12 +28,12 @@ from efftam_ros.operator.feed import (
     Picture,
     Proposal,
     Reply,
-    Selection,
     Sink,
     Unreadable,
 )
+from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
 from efftam_ros.ros.common.image_input import ImageInput, message_class
-from efftam_ros.ros.common.reporting import Throttle
+from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
 from efftam_ros.ros.operator import reports
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.parameters import OperatorConfig
@@ -85,7 +85,7 @@ class RosFeed:
         self._calls.do(lambda: self._propose(selection))
 
     def hold(self, stamp_ns: int) -> None:
-        if stamp_ns <= reports.LARGEST_STAMP_NS:
+        if stamp_ns <= LARGEST_STAMP_NS:
             stamp = Time(sec=stamp_ns // 10**9, nanosec=stamp_ns % 10**9)
             self._calls.do(lambda: self._hold_publisher.publish(Header(stamp=stamp)))
 
@@ -105,17 +105,8 @@ class RosFeed:
 
     def _start(self, sink: Sink) -> None:
         self._sink = sink
-        lasting = QoSProfile(
-            depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
-        )
-        self._subscribe(
-            SelectionResult,
-            "selection_result",
-            lambda m: sink(reports.result_of(m)),
-            lasting,
-        )
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._node.create_timer(LOOK_S, self._look, clock=steady)
+        self._subscribe(SelectionResult, "selection_result", lambda m: sink(result_of(m)), latched())
+        steady_timer(self._node, LOOK_S, self._look)
 
     def _subscribe(
         self, message_type: Any, topic: str, use: Callable[[Any], None], qos: QoSProfile | None = None
@@ -124,12 +115,13 @@ class RosFeed:
             message_type,
             topic,
             lambda message: self._use(topic, use, message),
-            qos or QoSProfile(depth=REPORT_DEPTH, reliability=ReliabilityPolicy.BEST_EFFORT),
+            qos or sampled(REPORT_DEPTH),
             qos_overriding_options=QoSOverridingOptions.with_default_policies(),
         )
 
     def _use(self, topic: str, use: Callable[[Any], None], message: Any) -> None:
         try:
+            reports.image_stamp(message)
             use(message)
         except ValueError as error:
             self._warn(topic, f"a message on {topic} is passed over: {error}")
@@ -139,9 +131,9 @@ class RosFeed:
         when somebody does."""
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
-            self._subscribe(BoundingBox, "bbox", lambda m: sink(reports.box_report(m))),
+            self._subscribe(BoundingBox, "bbox", lambda m: sink(box_report(m))),
             self._subscribe(BoundingBox, "proposal", lambda m: sink(reports.proposal_of(m))),
-            self._subscribe(TargetVelocity, "velocity", lambda m: sink(reports.motion_report(m))),
+            self._subscribe(TargetVelocity, "velocity", lambda m: sink(motion_report(m))),
         ]
 
     def _watch(self, watched: bool) -> None:
@@ -175,14 +167,14 @@ class RosFeed:
 
     def _propose(self, selection: Selection) -> None:
         try:
-            self._propose_publisher.publish(reports.selection_message(selection))
+            self._propose_publisher.publish(selection_message(selection))
         except InputError as refusal:
             if self._sink is not None:
                 self._sink(Proposal(selection.stamp_ns, reason=str(refusal)))
 
     def _select(self, selection: Selection, reply: Reply) -> None:
         try:
-            message = reports.selection_message(selection)
+            message = selection_message(selection)
         except InputError as refusal:
             reply(Answer(False, str(refusal)))
             return

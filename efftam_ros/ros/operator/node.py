@@ -6,12 +6,11 @@ from contextlib import ExitStack
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 
 from efftam_ros.operator.server import OperatorServer, serving
+from efftam_ros.ros.common.nodes import diagnostics, steady_timer
 from efftam_ros.ros.common.parameters import check_qos_overrides, read_parameters
-from efftam_ros.ros.common.reporting import diagnostics
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.feed import RosFeed
 from efftam_ros.ros.operator.parameters import PARAMETERS, OperatorConfig
@@ -35,11 +34,10 @@ class OperatorNode(Node):
         self._calls = Calls(self, config.answer_s)
         self._feed = RosFeed(self, config, self._calls)
         steering = RosSteering(self, config.gimbal, config.silent_s, self._calls)
-        self.server = OperatorServer(config.settings(), feed=self._feed, steering=steering)
+        self.server = OperatorServer(config, feed=self._feed, steering=steering)
         self._serving = ExitStack()
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self.create_timer(config.diagnostics_period, self._ask_health, clock=steady)
+        steady_timer(self, config.diagnostics_period, self._ask_health)
 
     def start(self) -> None:
         """Serve the page. Raises InputError when the address or the certificate can't be used."""

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
-from geometry_msgs.msg import Point
 from std_msgs.msg import Header
 
-from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import TrackState
 from efftam_ros.interop.coded_video import VideoDecoder, header_of, image_of
 from efftam_ros.interop.messages import (
-    Outcome,
     compressed_size,
     image_from_compressed,
     image_from_message,
     stamp_ns,
 )
-from efftam_ros.msg import TargetSelection
-from efftam_ros.operator.feed import BoxReport, MotionReport, Picture, Proposal, Result, Selection
+from efftam_ros.interop.reports import box_report
+from efftam_ros.operator.feed import Picture, Proposal
 from efftam_ros.runtime.image.encodings import to_bgr
 
-LARGEST_STAMP_NS = 2**31 * 1_000_000_000 - 1
-"""builtin_interfaces/Time counts seconds in 31 bits."""
 JPEG_START = b"\xff\xd8"
 
 
@@ -61,70 +53,7 @@ def video_picture(decoder: VideoDecoder, message: Any, most_pixels: int) -> Pict
     return Picture(stamp, bgr=lambda: to_bgr(image_of(frame)))
 
 
-def box_report(message: Any) -> BoxReport:
-    """A BoundingBox. Raises ValueError for a state or a stamp that does not exist."""
-    return BoxReport(
-        image_stamp(message),
-        (message.image_width, message.image_height),
-        TrackState(message.state),
-        target_id=message.target_id,
-        selection=message.selection,
-        reason=message.reason,
-        measured=message.measured,
-        box=_box(message.x, message.y, message.width, message.height),
-        presence=message.presence,
-        quality=message.quality,
-        age_s=message.age,
-        likeness=message.likeness,
-        steered=message.steered,
-    )
-
-
-def motion_report(message: Any) -> MotionReport:
-    """A TargetVelocity. Raises ValueError for a stamp that does not exist."""
-    return MotionReport(
-        image_stamp(message),
-        target_id=message.target_id,
-        valid=message.valid,
-        velocity=(message.velocity_x, message.velocity_y),
-    )
-
-
-def _box(x: float, y: float, width: float, height: float) -> Box | None:
-    known = all(math.isfinite(v) for v in (x, y, width, height))
-    return Box(x, y, width, height) if known else None
-
-
-def result_of(message: Any) -> Result:
-    """A SelectionResult. Raises ValueError for an outcome or a stamp that does not exist."""
-    return Result(
-        image_stamp(message),
-        Outcome(message.outcome),
-        target_id=message.target_id,
-        selection=message.selection,
-        message=message.message,
-    )
-
-
 def proposal_of(message: Any) -> Proposal:
-    """A BoundingBox that is proposed. Raises ValueError for a stamp that does not exist."""
-    box = _box(message.x, message.y, message.width, message.height)
-    return Proposal(image_stamp(message), box, message.reason)
-
-
-def selection_message(selection: Selection) -> TargetSelection:
-    """What was drawn, as the tracker takes it. Raises InputError for a stamp that no message can hold."""
-    if selection.stamp_ns > LARGEST_STAMP_NS:
-        raise InputError(
-            f"the selection is on an image of {selection.stamp_ns} ns; stamps end at {LARGEST_STAMP_NS} ns"
-        )
-    message = TargetSelection(target_id=selection.target_id, units=TargetSelection.PIXELS)
-    message.header.stamp.sec, message.header.stamp.nanosec = divmod(selection.stamp_ns, 1_000_000_000)
-    if selection.box is not None:
-        message.kind = TargetSelection.BOX
-        message.x, message.y, message.width, message.height = map(float, selection.box.xywh())
-    else:
-        message.kind = TargetSelection.POINTS
-        message.points = [Point(x=float(x), y=float(y)) for x, y in selection.points]
-        message.labels = list(selection.labels)
-    return message
+    """A BoundingBox that is proposed."""
+    report = box_report(message)
+    return Proposal(report.stamp_ns, report.box, report.reason)

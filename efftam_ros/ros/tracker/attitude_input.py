@@ -14,8 +14,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.flight.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.flight.camera_motion import CameraAttitude
 from efftam_ros.msg import VehicleHeading
-from efftam_ros.ros.common.attitudes import attitude_of, vehicle_of
-from efftam_ros.ros.common.qos import sampled
+from efftam_ros.ros.common.conversions import attitude_of, vehicle_of
+from efftam_ros.ros.common.nodes import sampled
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 
 

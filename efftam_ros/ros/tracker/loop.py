@@ -11,7 +11,7 @@ from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.ros.common.reporting import ThrottledLog
+from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, Followed, FrameBuffer, Task
 from efftam_ros.ros.tracker.publishing import Outputs
@@ -230,7 +230,7 @@ class TrackingLoop:
     def _accept(self, command: Command, image: Image) -> None:
         few = few_levels(image)
         if few:
-            self._statistics.few_levels(few)
+            self._statistics.fault("levels", few)
         self._selections[command.target_id] = command.number
         self._statistics.targets.steer(self._targets.steered)
         self._outputs.publish_result(command, Outcome.ACCEPTED, command.note)
@@ -240,7 +240,7 @@ class TrackingLoop:
         target_id, track, _ = step
         if not track.processed:
             if not work.is_refused:
-                self._statistics.image_refused(track.reason)
+                self._statistics.fault("image", track.reason)
             work.is_refused = True
             return
         frame, is_steered = work.frame, self._is_steered(target_id)
@@ -263,7 +263,7 @@ class TrackingLoop:
             work.answered.add(target_id)
             self._shared.tell_state(track, target_id)
             if no_bearing:
-                self._statistics.no_bearing(no_bearing)
+                self._statistics.fault("bearing", no_bearing)
             if self._attitude is not None and track.camera is not None and track.camera.reason:
                 reason = self._attitude.refusal or track.camera.reason
                 self._statistics.no_camera_motion(reason, from_images=track.camera.matrix is not None)
@@ -308,11 +308,11 @@ class TrackingLoop:
     def _refuse(self, command: Command | None, reason: str) -> None:
         if command is not None:
             self._buffer.resume(command.target_id)
-            self._statistics.selection_refused(reason)
+            self._statistics.fault("selection", reason)
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
     def _refuse_image(self, frame: BufferedFrame, reason: str) -> None:
-        self._statistics.image_refused(reason)
+        self._statistics.fault("image", reason)
         self._buffer.done(frame, time.monotonic())
 
     def _drop(self, command: Command | None, work: InWork, error: Exception) -> None:

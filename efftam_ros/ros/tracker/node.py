@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import SetParametersResult
-from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.interop.messages import Outcome
+from efftam_ros.ros.common.nodes import (
+    ReportingNode,
+    Throttle,
+    ThrottledLog,
+    diagnostics,
+    reported,
+    steady_timer,
+)
 from efftam_ros.ros.common.parameters import changed, read_parameters
-from efftam_ros.ros.common.reporting import ReportingNode, Throttle, ThrottledLog, diagnostics, reported
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Shared
@@ -73,7 +79,9 @@ class TrackerNode(ReportingNode):
         self._session: Session | None = None
         self._accepted = 0
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self._diagnostics_timer = self._start_diagnostics()
+        self._diagnostics_timer = steady_timer(
+            self, self._config.diagnostics_period, self.publish_diagnostics
+        )
         self.add_on_set_parameters_callback(self._on_set_parameters)
 
     def start(self) -> None:
@@ -279,7 +287,8 @@ class TrackerNode(ReportingNode):
         self._tracker_config = changed(self._tracker_config, changes)
         if self._config.diagnostics_period != before.diagnostics_period:
             self.destroy_timer(self._diagnostics_timer)
-            self._diagnostics_timer = self._start_diagnostics()
+            period_s = self._config.diagnostics_period
+            self._diagnostics_timer = steady_timer(self, period_s, self.publish_diagnostics)
         if self._session is not None:
             self._session.reconfigure(self._config, self._tracker_config)
         elif self._targets is not None:
@@ -320,10 +329,6 @@ class TrackerNode(ReportingNode):
         return response
 
     # Diagnostics
-
-    def _start_diagnostics(self) -> Any:
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        return self.create_timer(self._config.diagnostics_period, self.publish_diagnostics, clock=steady)
 
     def publish_diagnostics(self) -> None:
         """Publish the node's diagnostics; also called at every transition, so that a failure is visible at

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header, UInt8
 
@@ -33,7 +32,7 @@ from efftam_ros.interop.messages import (
 from efftam_ros.interop.stamps import StampGuard
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
-from efftam_ros.ros.common.reporting import Subscriptions
+from efftam_ros.ros.common.nodes import Subscriptions, reliable, sampled
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, seconds
 from efftam_ros.ros.tracker.loop import Shared
 from efftam_ros.ros.tracker.parameters import NodeConfig
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 # Memory of a kept image besides its data and strings: the message and its Python objects.
 OVERHEAD_BYTES = 2048
-SELECTION_DEPTH = 10
 
 
 class Receiver:
@@ -106,7 +104,7 @@ class Receiver:
             self._prefetch(image)
             self._put(message.header, image.rows.nbytes, now_s, (image.width, image.height), image)
         except InputError as refusal:
-            self._statistics.image_refused(str(refusal))
+            self._statistics.fault("image", str(refusal))
 
     def _on_compressed(self, message: Any) -> None:
         now_s, most = time.monotonic(), self._config.max_image_pixels
@@ -116,7 +114,7 @@ class Receiver:
             decode = partial(image_from_compressed, message, most, self._levels)
             self._put(message.header, len(message.data), now_s, compressed_size(message, most), decode)
         except InputError as refusal:
-            self._statistics.image_refused(str(refusal))
+            self._statistics.fault("image", str(refusal))
 
     def _video_receiver(self) -> Callable[[Any], None]:
         """Decodes every message, as the next ones need it; only images that are used become BGR."""
@@ -135,7 +133,7 @@ class Receiver:
                 nbytes = size[0] * size[1] * 3 // 2
                 self._put(header_of(message, Header), nbytes, now_s, size, partial(image_of, frame))
             except InputError as refusal:
-                self._statistics.image_refused(str(refusal))
+                self._statistics.fault("image", str(refusal))
 
         return receive
 
@@ -161,9 +159,8 @@ class Receiver:
 
     def _subscribe_camera_info(self) -> None:
         self._camera_topic = self.input.camera_info_topic
-        newest_wins = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._camera_subscription = self._subscriptions.add(
-            CameraInfo, self._camera_topic, self._on_camera_info, newest_wins
+            CameraInfo, self._camera_topic, self._on_camera_info, sampled(1)
         )
 
     def _on_camera_info(self, message: Any) -> None:
@@ -177,7 +174,7 @@ class Receiver:
             self._outputs.camera = model = camera_model(message, self._config.rectified)
         except InputError as refusal:
             self._outputs.camera = model = None
-            self._statistics.no_bearing(str(refusal))
+            self._statistics.fault("bearing", str(refusal))
         if self._attitude is not None:
             self._attitude.set_camera(None if model is None else model.intrinsics)
         if model is not None and model.intrinsics is None:
@@ -228,16 +225,16 @@ class Selections:
         self._buffer, self._outputs, self._statistics, self._log = shared
         self.config, self.accepted, self._explain_no_image = config, accepted, explain_no_image
         self._max_targets = max_targets
-        subscriptions.add(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH))
-        subscriptions.add(TargetSelection, "propose", self._on_propose, QoSProfile(depth=SELECTION_DEPTH))
-        subscriptions.add(UInt8, "steer_target", self._on_steer, QoSProfile(depth=SELECTION_DEPTH))
-        subscriptions.add(Header, "keep_image", self._on_keep_image, QoSProfile(depth=SELECTION_DEPTH))
+        subscriptions.add(TargetSelection, "select", self._on_selection, reliable())
+        subscriptions.add(TargetSelection, "propose", self._on_propose, reliable())
+        subscriptions.add(UInt8, "steer_target", self._on_steer, reliable())
+        subscriptions.add(Header, "keep_image", self._on_keep_image, reliable())
         if config.clicks != "off":
             # Clicks of other tools are off by default.
             from efftam_ros.ros.tracker.clicks import CLICK_TYPES, click_selection
 
             take = partial(self._on_click, click_selection)
-            subscriptions.add(CLICK_TYPES[config.clicks], "click", take, QoSProfile(depth=SELECTION_DEPTH))
+            subscriptions.add(CLICK_TYPES[config.clicks], "click", take, reliable())
 
     def select(self, message: Any) -> tuple[Command, str]:
         """Carry out a TargetSelection.
@@ -319,7 +316,7 @@ class Selections:
             self._outputs.publish_result(command, Outcome.REFUSED, "a newer command took its place")
 
     def _refuse(self, command: Command, reason: str) -> None:
-        self._statistics.selection_refused(reason)
+        self._statistics.fault("selection", reason)
         self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
     def _on_selection(self, message: Any) -> None:
