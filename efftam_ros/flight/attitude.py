@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from efftam_ros.flight.angles import interpolated, normalised, wrapped
 from efftam_ros.flight.values import NS, AttitudeSample, Quaternion, VehicleSample, YawFrame
@@ -23,14 +23,7 @@ BRIDGED_NS = NS * 3 // 10
 RATE_SPAN_NS = NS * 15 // 1000
 
 
-class Stamped(Protocol):
-    """Anything with a stamp."""
-
-    @property
-    def stamp_ns(self) -> int: ...
-
-
-T = TypeVar("T", bound=Stamped)
+T = TypeVar("T", AttitudeSample, VehicleSample)
 
 
 class _History(Generic[T]):

@@ -45,6 +45,18 @@ class AttitudeSample:
     at_yaw_limit: bool = False
 
 
+# MAVLink's GIMBAL_DEVICE_FLAGS and GIMBAL_DEVICE_ERROR_FLAGS.
+YAW_LOCK, IN_VEHICLE_FRAME, IN_EARTH_FRAME = 16, 32, 64
+AT_PITCH_LIMIT, AT_YAW_LIMIT = 2, 4
+
+
+def device_sample(stamp_ns: int, q: Quaternion, flags: int, failures: int) -> AttitudeSample:
+    """From the fields of message 285; without a frame bit in its flags, YAW_LOCK decides."""
+    from_north = not flags & IN_VEHICLE_FRAME and flags & (IN_EARTH_FRAME | YAW_LOCK)
+    frame = YawFrame.EARTH if from_north else YawFrame.VEHICLE
+    return AttitudeSample(stamp_ns, q, frame, bool(failures & AT_PITCH_LIMIT), bool(failures & AT_YAW_LIMIT))
+
+
 class VehicleSample(NamedTuple):
     """The vehicle's heading from north, rad, and how fast it turns, rad/s."""
 
@@ -86,15 +98,6 @@ class Rates:
     @property
     def is_zero(self) -> bool:
         return self.pitch == 0.0 and self.yaw == 0.0
-
-    def to_twist(self) -> tuple[float, float, float]:
-        """Angular part of a geometry_msgs/Twist, axes forward-left-up: (0, -pitch, -yaw)."""
-        return 0.0, -self.pitch, -self.yaw
-
-    @classmethod
-    def from_twist(cls, x: float, y: float, z: float) -> Rates:
-        """From the angular part of a Twist in forward-left-up axes. ``x`` (roll) is not used."""
-        return cls(pitch=-y, yaw=-z)
 
 
 STOPPED = Rates()

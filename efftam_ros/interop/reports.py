@@ -6,7 +6,7 @@ Messages are read by attribute, as in `interop.messages`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from efftam_ros.interop.messages import Outcome, stamp_ns
 
 NAN = math.nan
 Member = TypeVar("Member", bound=IntEnum)
+Report = TypeVar("Report", "BoxReport", "MotionReport", "Result")
 
 
 @dataclass(frozen=True)
@@ -94,48 +95,31 @@ class Selection:
 def box_report(message: Any) -> BoxReport:
     """A BoundingBox. Raises InputError for a state that does not exist."""
     box = Box(message.x, message.y, message.width, message.height)
-    return BoxReport(
-        stamp_ns(message.header.stamp),
-        (message.image_width, message.image_height),
-        _member(TrackState, "state", message.state),
-        target_id=message.target_id,
-        selection=message.selection,
-        reason=message.reason,
-        measured=message.measured,
+    return _read(
+        BoxReport,
+        message,
+        image_size=(message.image_width, message.image_height),
+        state=_member(TrackState, "state", message.state),
         box=box if box.is_finite else None,
-        presence=message.presence,
-        quality=message.quality,
         age_s=message.age,
-        likeness=message.likeness,
-        steered=message.steered,
     )
 
 
 def motion_report(message: Any) -> MotionReport:
     """A TargetVelocity. Raises InputError for a state that does not exist."""
-    return MotionReport(
-        stamp_ns(message.header.stamp),
-        target_id=message.target_id,
-        state=_member(TrackState, "state", message.state),
-        valid=message.valid,
-        measured=message.measured,
-        age_s=message.age,
-        has_bearing=message.has_bearing,
-        azimuth=message.azimuth,
-        elevation=message.elevation,
-        azimuth_rate=message.azimuth_rate,
-        elevation_rate=message.elevation_rate,
-        selection=message.selection,
-        reason=message.reason,
-        velocity=(message.velocity_x, message.velocity_y),
-    )
+    state, velocity = _member(TrackState, "state", message.state), (message.velocity_x, message.velocity_y)
+    return _read(MotionReport, message, state=state, velocity=velocity, age_s=message.age)
 
 
 def result_of(message: Any) -> Result:
     """A SelectionResult. Raises InputError for an outcome that does not exist."""
-    outcome = _member(Outcome, "outcome", message.outcome)
-    stamp = stamp_ns(message.header.stamp)
-    return Result(stamp, outcome, message.message, message.target_id, message.selection)
+    return _read(Result, message, outcome=_member(Outcome, "outcome", message.outcome))
+
+
+def _read(kind: type[Report], message: Any, **own: Any) -> Report:
+    """The report of a message: all other fields have the same names in it."""
+    own["stamp_ns"] = stamp_ns(message.header.stamp)
+    return kind(**own, **{f.name: getattr(message, f.name) for f in fields(kind) if f.name not in own})
 
 
 def _member(kind: type[Member], name: str, number: int) -> Member:

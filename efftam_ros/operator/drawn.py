@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,26 +50,14 @@ class DrawnPrompt:
             return
         selection = 1 if self._has_drawn.is_set() else 0
         self._sink(feed.Picture(track.stamp_ns, bgr=lambda: bgr))
-        self._sink(
-            BoxReport(
-                track.stamp_ns,
-                (bgr.shape[1], bgr.shape[0]),
-                track.state,
-                selection=selection,
-                reason=track.reason,
-                measured=track.measured,
-                box=track.box,
-                presence=track.presence if selection else float("nan"),
-                quality=track.quality if selection else float("nan"),
-                age_s=track.age_s,
-                likeness=track.likeness,
-            )
-        )
-        if track.motion is None:
-            self._sink(MotionReport(track.stamp_ns))
-        else:
-            valid = track.box is not None
-            self._sink(MotionReport(track.stamp_ns, valid=valid, velocity=track.motion.velocity))
+        known = {f.name: getattr(track, f.name) for f in fields(BoxReport) if hasattr(track, f.name)}
+        known |= {"image_size": (bgr.shape[1], bgr.shape[0]), "selection": selection}
+        if not selection:
+            known |= {"presence": math.nan, "quality": math.nan}
+        self._sink(BoxReport(**known))
+        velocity = (math.nan, math.nan) if track.motion is None else track.motion.velocity
+        valid = track.motion is not None and track.box is not None
+        self._sink(MotionReport(track.stamp_ns, valid=valid, velocity=velocity))
 
     def start(self, sink: feed.Sink) -> None:
         self._sink = sink

@@ -7,11 +7,13 @@ import json
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.reports import BoxReport, MotionReport, Selection
-from efftam_ros.operator.feed import Limits, Proposal
+from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.operator.feed import Controller, Limits, Proposal, SteeringState
 
 VERSION = 1
 CODEC_JPEG = 1
@@ -28,6 +30,7 @@ LARGEST_STAMP = 2**63 - 1
 LARGEST_SEQ = 2**32 - 1
 LARGEST_TARGET = 255
 LARGEST_SENT_MS = 1e15
+RENAMED = {"stamp_ns": "stamp", "target_id": "target"}
 
 
 class MessageError(ValueError):
@@ -149,15 +152,18 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
     return entry
 
 
-def proposal(told: Proposal) -> dict[str, Any]:
-    """What the pages are told of a proposal."""
-    stamp, box = str(told.stamp_ns), _corners(told.box)
-    return {"op": "proposal", "stamp": stamp, "box": box, "reason": told.reason}
+def told(op: str, report: Proposal | Limits | Result | SteeringState) -> dict[str, Any]:
+    """What the pages are told of a report: its fields."""
+    named = {RENAMED.get(f.name, f.name): getattr(report, f.name) for f in fields(report)}
+    return {"op": op, **{name: _plain(value, name) for name, value in named.items()}}
 
 
-def limits(told: Limits) -> dict[str, Any]:
-    """What the pages are told of the tracker's limits."""
-    return {"op": "limits", "buffer_s": told.buffer_s, "max_targets": told.max_targets}
+def _plain(value: Any, name: str) -> Any:
+    if isinstance(value, Outcome):
+        return value.name
+    if isinstance(value, Controller):
+        return value.value
+    return str(value) if name == "stamp" else _corners(value) if isinstance(value, Box) else value
 
 
 def parse(text: str) -> Message:

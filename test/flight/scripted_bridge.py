@@ -39,26 +39,26 @@ class ScriptedTracker:
         self.requests: list[tuple[float, Selection]] = []
         self.following: Selection | None = None
         self.selection = 0
-        self.lock = threading.Lock()
+        self.due_s = 0.0
 
     def select(self, request: Selection) -> str | None:
-        with self.lock:
-            self.requests.append((time.monotonic(), request))
+        self.requests.append((time.monotonic(), request))
         return None
 
-    def run(self, bridge: Bridge, ended: threading.Event) -> None:
-        while not ended.wait(1 / 30):
-            with self.lock:
-                due = [r for taken, r in self.requests if time.monotonic() - taken > 0.05]
-                self.requests = [(taken, r) for taken, r in self.requests if r not in due]
-            for request in due:
-                outcome = Outcome.CLEARED
-                self.following = None
-                if request.box is not None or request.points:
-                    self.selection += 1
-                    self.following, outcome = request, Outcome.ACCEPTED
-                bridge.selection_result(Result(request.stamp_ns, outcome))
-            bridge.track(self.status())
+    def step(self, bridge: Bridge) -> None:
+        if time.monotonic() < self.due_s:
+            return
+        self.due_s = time.monotonic() + 1 / 30
+        due = [r for taken, r in self.requests if time.monotonic() - taken > 0.05]
+        self.requests = [(taken, r) for taken, r in self.requests if r not in due]
+        for request in due:
+            outcome = Outcome.CLEARED
+            self.following = None
+            if request.box is not None or request.points:
+                self.selection += 1
+                self.following, outcome = request, Outcome.ACCEPTED
+            bridge.selection_result(Result(request.stamp_ns, outcome))
+        bridge.track(self.status())
 
     def status(self) -> BoxReport:
         request, now = self.following, time.time_ns()
@@ -96,12 +96,12 @@ def main() -> None:
     bridge.set_camera(CameraModel(Intrinsics(900.0, 900.0, 639.5, 359.5), WIDTH, HEIGHT))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    threading.Thread(target=tracker.run, args=(bridge, ended), daemon=True).start()
     if options.yaw_rate is not None:
         bridge.take_control(True)
     while not ended.is_set():
         if options.yaw_rate is not None:
             bridge.set_rates(Rates(0.0, options.yaw_rate))
+        tracker.step(bridge)
         bridge.poll()
     bridge.close()
 

@@ -21,7 +21,6 @@ from efftam_ros.flight.values import (
     AttitudeSample,
     Control,
     GimbalLimits,
-    Rates,
     VehicleSample,
     YawFrame,
 )
@@ -530,8 +529,3 @@ def test_whatever_the_answer_the_rates_are_finite_and_bounded(attitude, **fields
         assert command.rates.is_finite
         assert abs(command.rates.yaw) <= math.radians(90) + 1e-9
         assert abs(command.rates.pitch) <= math.radians(90) + 1e-9
-
-
-def test_twist_has_the_signs_of_ros():
-    assert Rates(pitch=0.2, yaw=0.3).to_twist() == (0.0, -0.2, -0.3)
-    assert Rates.from_twist(9.0, -0.2, -0.3) == Rates(pitch=0.2, yaw=0.3)

@@ -28,6 +28,13 @@ def wishes(rig: Rig) -> list[tuple[float, float]]:
     return [(wish.angular_velocity_y, wish.angular_velocity_z) for wish in sent]
 
 
+def left_in_motion(flavour: str, yaw: float) -> Rig:
+    """Steered at this rate, rad/s, until the controller is gone."""
+    rig = Rig(flavour).steer(yaw=yaw).run(3)
+    rig.rates = lambda t: None
+    return rig
+
+
 def assert_stands(rig: Rig) -> None:
     """Within its stops, and we send it nothing any more."""
     assert abs(rig.mount.yaw) < 0.9 * rig.mount.limits.yaw_max
@@ -139,8 +146,7 @@ def test_a_lost_target_stops_the_gimbal_however_many_zeros_are_lost_and_control_
 @both
 def test_a_gimbal_that_we_hold_and_nobody_steers_is_stopped_and_given_back(flavour):
     """Bridge and controller were killed and started again: 281 says that it is ours."""
-    rig = Rig(flavour).steer(yaw=0.1).run(3)
-    rig.rates = lambda t: None
+    rig = left_in_motion(flavour, 0.1)
     rig.begin_bridge_anew()
     rig.run(8)
     assert_stands(rig)
@@ -203,8 +209,7 @@ def test_a_gimbal_that_stands_under_a_turning_vehicle_stands(lock):
 @both
 def test_the_bridge_ends_when_the_gimbal_stands_and_the_last_bytes_were_read(flavour):
     """ArduPilot drops what it has not read when a TCP connection is closed."""
-    rig = Rig(flavour).steer(yaw=0.4).run(3)
-    rig.rates = lambda t: None
+    rig = left_in_motion(flavour, 0.4)
     rig.end_bridge()
     rig.bridge.step = lambda: None
     rig.run(0.1)

@@ -35,7 +35,7 @@ from efftam_ros.interop.messages import stamp_ns
 from efftam_ros.interop.reports import Selection, box_report
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
 from efftam_ros.ros.gimbal.node import GimbalNode
-from efftam_ros.ros.mavlink.node import MavlinkNode
+from efftam_ros.ros.mavlink import MavlinkNode
 
 pytestmark = pytest.mark.ros
 

@@ -23,8 +23,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.flight.control_config import ControlConfig
 from efftam_ros.interop.messages import stamp_ns
 from efftam_ros.ros.common.nodes import latched, reliable
-from efftam_ros.ros.gimbal.loop import Loop
-from efftam_ros.ros.gimbal.outputs import Outputs
+from efftam_ros.ros.gimbal.loop import Loop, Outputs
 
 pytestmark = pytest.mark.ros
 

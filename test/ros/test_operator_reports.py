@@ -13,12 +13,13 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from sensor_msgs.msg import CompressedImage
+from std_msgs.msg import Header
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Track, TrackState
-from efftam_ros.interop.messages import About, bbox_fields
+from efftam_ros.interop.messages import About, ImageReader, bbox_fields
 from efftam_ros.interop.reports import box_report
-from efftam_ros.ros.operator.reports import compressed_picture
+from efftam_ros.ros.operator.feed import picture_of
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
 
@@ -29,16 +30,20 @@ def compressed(suffix: str) -> CompressedImage:
     return message
 
 
+def compressed_picture(message: CompressedImage):
+    return picture_of(message, ImageReader("compressed", Header).read(message, 0))
+
+
 def test_a_jpeg_goes_to_the_pages_as_it_came():
     message = compressed(".jpg")
-    picture = compressed_picture(message, 10**6)
+    picture = compressed_picture(message)
     assert picture.stamp_ns == 7_000_000_000
     assert picture.jpeg == bytes(message.data)
     assert picture.bgr is None
 
 
 def test_another_format_is_decoded_for_the_pages_which_show_jpeg():
-    picture = compressed_picture(compressed(".png"), 10**6)
+    picture = compressed_picture(compressed(".png"))
     assert picture.jpeg is None
     assert np.array_equal(picture.bgr(), PIXELS)
 

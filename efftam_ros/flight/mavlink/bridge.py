@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import select
-import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -53,15 +52,10 @@ class _Link:
 
 
 class Bridge:
-    """Safe to call from several threads; `poll` belongs to one.
+    """One thread at a time. Messages are not passed from one of the ``connections`` to another.
 
-    Args:
-        connections: the links, see `connect`; messages are not passed from one to another.
-        tracker: takes selections.
-        gimbal: is told of attitude and control.
-        clock: the moment on both clocks.
-        report: takes one line for the log; repeats of a line within 5 s are left out.
-        signer: signs all that is sent, and what it refuses is not heard.
+    ``report`` takes one line for the log; repeats of a line within 5 s are left out. ``signer`` signs all
+    that is sent, and what it refuses is not heard.
     """
 
     def __init__(
@@ -82,7 +76,6 @@ class Bridge:
         self._signer = signer
         self._clock = clock
         self._log = report
-        self._lock = threading.RLock()
         self._said: dict[str, float] = {}
         self.camera = CameraComponent(config, self, tracker, self._report)
         self.gimbal = GimbalClient(config, self, gimbal, self._report)
@@ -96,39 +89,32 @@ class Bridge:
 
     def track(self, status: BoxReport) -> None:
         """The tracker's newest box."""
-        with self._lock:
-            self._landing.status = status
-            self.camera.track(status, self._clock())
+        self._landing.status = status
+        self.camera.track(status, self._clock())
 
     def estimate(self, estimate: MotionReport) -> None:
         """The tracker's newest bearing, for LANDING_TARGET."""
-        with self._lock:
-            message = None
-            if self.config.landing_target:
-                message = self._landing.message(estimate, self.gimbal.autopilot_clock, self._clock())
+        if self.config.landing_target:
+            message = self._landing.message(estimate, self.gimbal.autopilot_clock, self._clock())
             if message is not None:
                 self.send(message)
 
     def selection_result(self, result: Result) -> None:
         """The tracker's decision on a selection."""
-        with self._lock:
-            self.camera.selection_result(result)
+        self.camera.selection_result(result)
 
     def set_camera(self, camera: CameraModel) -> None:
         """The camera's calibration."""
-        with self._lock:
-            self._landing.camera = camera
-            self.camera.set_camera(camera)
+        self._landing.camera = camera
+        self.camera.set_camera(camera)
 
     def take_control(self, wanted: bool, fresh: bool = True) -> None:
         """Take the gimbal from its manager, or give it back; see `GimbalClient.take_control`."""
-        with self._lock:
-            self.gimbal.take_control(wanted, self._clock(), fresh)
+        self.gimbal.take_control(wanted, self._clock(), fresh)
 
     def set_rates(self, rates: Rates) -> None:
         """The controller's rates."""
-        with self._lock:
-            self.gimbal.set_rates(rates, self._clock())
+        self.gimbal.set_rates(rates, self._clock())
 
     # The links' side
 
@@ -149,34 +135,32 @@ class Bridge:
 
     def step(self) -> None:
         """What `poll` does, without waiting."""
-        with self._lock:
-            now = self._clock()
-            for name, link in self._links.items():
-                for message in link.receive():
-                    self._handle(message, name, now)
-            if now.steady_s >= self._next_tick_s:
-                self._next_tick_s = max(self._next_tick_s + TICK_S, now.steady_s)
-                self._tick(now)
+        now = self._clock()
+        for name, link in self._links.items():
+            for message in link.receive():
+                self._handle(message, name, now)
+        if now.steady_s >= self._next_tick_s:
+            self._next_tick_s = max(self._next_tick_s + TICK_S, now.steady_s)
+            self._tick(now)
 
     def close(self) -> None:
         """Stop the gimbal, give it back when it stands, close the links; takes a second or two."""
-        with self._lock:
-            self.gimbal.stop(self._clock())
-            end_s = self._clock().steady_s + END_S
-            while not self.gimbal.at_rest and self._clock().steady_s < end_s:
-                self.poll()
-            if not self.gimbal.at_rest:
-                self._report(Severity.ERROR, f"the gimbal has not come to a stand within {END_S:g} s")
-            # ArduPilot drops what it has not read when a TCP connection is closed.
-            end_s = self._clock().steady_s + READ_S
-            while self._clock().steady_s < end_s:
-                self.poll()
-            for link in self._links.values():
-                link.connection.close()
-            if self._signer is not None:
-                self._store_time(self._signer.close)
-                counts = ", ".join(f"{count} {kind}" for kind, count in self._signer.refused.items())
-                self._say(Severity.INFO, f"messages refused: {counts or 'none'}")
+        self.gimbal.stop(self._clock())
+        end_s = self._clock().steady_s + END_S
+        while not self.gimbal.at_rest and self._clock().steady_s < end_s:
+            self.poll()
+        if not self.gimbal.at_rest:
+            self._report(Severity.ERROR, f"the gimbal has not come to a stand within {END_S:g} s")
+        # ArduPilot drops what it has not read when a TCP connection is closed.
+        end_s = self._clock().steady_s + READ_S
+        while self._clock().steady_s < end_s:
+            self.poll()
+        for link in self._links.values():
+            link.connection.close()
+        if self._signer is not None:
+            self._store_time(self._signer.close)
+            counts = ", ".join(f"{count} {kind}" for kind, count in self._signer.refused.items())
+            self._say(Severity.INFO, f"messages refused: {counts or 'none'}")
 
     def _handle(self, message: Message, link: str, now: Instant) -> None:
         self._notice_stranger(message)

@@ -73,13 +73,8 @@ class Rivals:
 
 
 class GimbalHolder:
-    """Whether the gimbal is ours.
-
-    Args:
-        ids: system and component that we are.
-        configure: sends command 1001 with a primary controller's ids.
-        told: is told of every change of control, with the reason.
-    """
+    """Whether the gimbal is ours. ``configure`` sends command 1001 with a primary controller's ids; ``told``
+    is told of every change of control, with the reason."""
 
     def __init__(
         self,

@@ -8,14 +8,18 @@ from geometry_msgs.msg import Point
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.flight.control_config import GimbalCommand, Law, Phase
-from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, VehicleSample, YawFrame
+from efftam_ros.flight.values import (
+    AttitudeSample,
+    Control,
+    GimbalLimits,
+    VehicleSample,
+    YawFrame,
+    device_sample,
+)
 from efftam_ros.interop.messages import CameraModel, camera_model, delivered_size, stamp_like, stamp_ns
 from efftam_ros.interop.reports import Selection
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection
 
-# Of MAVLink's GIMBAL_DEVICE_FLAGS and GIMBAL_DEVICE_ERROR_FLAGS, as mavros passes them on.
-YAW_LOCK, IN_VEHICLE_FRAME, IN_EARTH_FRAME = 16, 32, 64
-AT_PITCH_LIMIT, AT_YAW_LIMIT = 2, 4
 LARGEST_STAMP_NS = 2**31 * 1_000_000_000 - 1
 """builtin_interfaces/Time counts seconds in 31 bits."""
 
@@ -42,15 +46,8 @@ def attitude_of(message: Any, at_pitch_limit: bool, at_yaw_limit: bool) -> Attit
 
 def attitude_of_mavros(message: Any) -> AttitudeSample:
     """From a mavros_msgs/GimbalDeviceAttitudeStatus, whose quaternion is MAVLink's own."""
-    q, flags = message.q, message.flags
-    from_north = not flags & IN_VEHICLE_FRAME and flags & (IN_EARTH_FRAME | YAW_LOCK)
-    return AttitudeSample(
-        stamp_ns(message.header.stamp),
-        (q.w, q.x, q.y, q.z),
-        YawFrame.EARTH if from_north else YawFrame.VEHICLE,
-        bool(message.failure_flags & AT_PITCH_LIMIT),
-        bool(message.failure_flags & AT_YAW_LIMIT),
-    )
+    q, stamp = message.q, stamp_ns(message.header.stamp)
+    return device_sample(stamp, (q.w, q.x, q.y, q.z), message.flags, message.failure_flags)
 
 
 def vehicle_of(message: Any) -> VehicleSample:

@@ -89,6 +89,14 @@ class ReportingNode(LifecycleNode):
         self._make_transition = self._service_change_state.callback
         self._service_change_state.callback = self._on_change_state
 
+    def start(self) -> None:
+        """Configure and activate, unless the parameter autostart is false. Where that fails, the node stays
+        unconfigured, waiting for corrected parameters."""
+        if not self.get_parameter("autostart").value:
+            self.get_logger().info("autostart is off: waiting to be configured")
+        elif self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+            self.trigger_activate()
+
     def _on_change_state(self, request: Any, response: Any) -> Any:
         asked = request.transition
         # Identifier, label, and the states before and after.

@@ -30,13 +30,8 @@ QOS_POLICIES: Mapping[str, type[Enum]] = {
 
 @dataclass(frozen=True)
 class ParameterSet:
-    """All parameters of one node.
-
-    Attributes:
-        sections: Title and dataclass of each section.
-        read_only: Names that are read only at start-up.
-        fixed: Names that are read when the node is configured.
-    """
+    """All parameters of one node: title and dataclass of each section. ``read_only`` ones are read at
+    start-up, ``fixed`` ones when the node is configured."""
 
     sections: tuple[tuple[str, type[Any]], ...]
     read_only: tuple[str, ...] = ()

@@ -9,25 +9,27 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from geometry_msgs.msg import QuaternionStamped
+from geometry_msgs.msg import QuaternionStamped, TwistStamped
+from rclpy.duration import Duration
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo
+from std_msgs.msg import Bool
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.control_config import ControlConfig, Instant, Phase
+from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
-from efftam_ros.flight.values import AttitudeSample, Control
+from efftam_ros.flight.values import STOPPED, AttitudeSample, Control, Rates
+from efftam_ros.interop.messages import stamp_like
 from efftam_ros.interop.reports import motion_report
-from efftam_ros.msg import GimbalManager, TargetVelocity, VehicleHeading
+from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity, VehicleHeading
 from efftam_ros.ros.common import conversions
-from efftam_ros.ros.common.nodes import Throttle, latched, sampled
+from efftam_ros.ros.common.nodes import Throttle, latched, other_publishers, reliable, sampled
 from efftam_ros.ros.common.polling import Polled
-from efftam_ros.ros.gimbal.outputs import Outputs
 
 TICK_S = 0.02
 # The calibration comes with each image and hardly ever changes.
-CALIBRATION_TICKS = 10
+CALIBRATION_S = 0.2
 # A bridge speaks once a second.
 BRIDGE_SILENT_S = 3.0
 # The tracker has up to eight answers for an image.
@@ -36,12 +38,77 @@ ANSWERS = 40
 SWITCH_S = 1.0
 
 
+# How long the last words wait for their readers before the publishers go, s.
+ACKNOWLEDGED_S = 0.5
+STATUS_S = 0.2
+
+
 def mavros_attitude() -> Any:
     """The message type of mavros's gimbal attitude, None where mavros_msgs is not installed."""
     try:
         return import_module("mavros_msgs.msg").GimbalDeviceAttitudeStatus
     except (ModuleNotFoundError, AttributeError):
         return None
+
+
+class Outputs:
+    """Publishers of one configured node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._rates = node.create_publisher(TwistStamped, "rates", reliable())
+        self._status = node.create_publisher(GimbalStatus, "gimbal_status", reliable())
+        self._steering = node.create_publisher(Bool, "steering_enabled", latched())
+        self._said: tuple[object, ...] = ()
+        self._next_status_s = 0.0
+        self._wanted: bool | None = None
+        self.want_gimbal(False)
+
+    def send_rates(self, rates: Rates, stamp_ns: int) -> None:
+        """In axes forward-left-up, as REP 103 has them: pitch down and yaw left are positive."""
+        message = TwistStamped()
+        message.header.stamp = stamp_like(message.header.stamp, stamp_ns)
+        angular = message.twist.angular
+        angular.y, angular.z = -rates.pitch, -rates.yaw
+        self._rates.publish(message)
+
+    def want_gimbal(self, wanted: bool) -> None:
+        """Whether the bridge shall take the gimbal; said at every change."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._steering.publish(Bool(data=wanted))
+
+    def send_status(self, command: GimbalCommand, enabled: bool, now: Instant) -> None:
+        """At a change of what is done or why, and now and then. Numbers in a reason are no change."""
+        words = "".join(c for c in command.reason if not c.isdigit())
+        said = (enabled, command.phase, command.law, command.send, words, command.at_stop)
+        if said == self._said and now.steady_s < self._next_status_s:
+            return
+        self._said, self._next_status_s = said, now.steady_s + STATUS_S
+        message = conversions.status_message(command, enabled)
+        message.header.stamp = stamp_like(message.header.stamp, now.stamp_ns)
+        self._status.publish(message)
+
+    @property
+    def others(self) -> str:
+        """Other publishers of rates, as a message; empty when there are none."""
+        return other_publishers(
+            self._node, ("rates",), "the gimbal would receive the rates of all of them; end the others first"
+        )
+
+    def stop(self) -> None:
+        """Zero rates, the gimbal given back, the last status, and wait until all have arrived."""
+        now = Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
+        self.send_rates(STOPPED, now.stamp_ns)
+        self._rates.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+        self.want_gimbal(False)
+        self.send_status(GimbalCommand(STOPPED, False, Phase.OFF), False, now)
+        for publisher in (self._steering, self._status):
+            publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+
+    def close(self) -> None:
+        for publisher in (self._rates, self._status, self._steering):
+            self._node.destroy_publisher(publisher)
 
 
 class Loop:
@@ -58,6 +125,7 @@ class Loop:
         self._switched_s = -math.inf  # when it took the place of another
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._topics = [
+            self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled(1), CALIBRATION_S),
             # Best effort: an answer that was lost and comes late is worth less than the next one.
             self._subscribe(TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS)),
             self._subscribe(QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled()),
@@ -67,8 +135,6 @@ class Loop:
         mavros = mavros_attitude()
         if mavros is not None:
             self._topics.append(self._subscribe(mavros, "mavros_gimbal_attitude", self._on_mavros, sampled()))
-        self._calibration = self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled(1))
-        self._ticks = 0
         # Steady, so that a stopped or set clock of the images does not stop the controller.
         self._due_s = time.monotonic()
 
@@ -77,26 +143,25 @@ class Loop:
         """Read for each message: one that arrives while a slow turn is at work is not from the future."""
         return Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
 
-    def _subscribe(self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any) -> Polled:
-        return Polled(self._node, kind, topic, take, qos, self._warn)
+    def _subscribe(
+        self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any, period_s: float = 0.0
+    ) -> Polled:
+        return Polled(self._node, kind, topic, take, qos, self._warn, period_s)
 
     def turn(self) -> float:
         """Tick when it is time to; how long there is nothing to do, s."""
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = self._due_s + TICK_S if now_s < self._due_s + TICK_S else now_s + TICK_S
-            if self._ticks % CALIBRATION_TICKS == 0:
-                self._calibration.read()
-            self._ticks += 1
             for topic in self._topics:
-                topic.read()
+                topic.read(now_s)
             self._tick(self._now)
         return self._due_s - time.monotonic()
 
     def close(self) -> None:
         """Stop the gimbal and give it back."""
         self._outputs.stop()  # first, as closing a subscription may take a while
-        for topic in (*self._topics, self._calibration):
+        for topic in self._topics:
             topic.close()
 
     def set_enabled(self, enabled: bool) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rcl_interfaces.msg import SetParametersResult
-from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleState
 from std_srvs.srv import SetBool
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.ros.common.nodes import ReportingNode, reported
 from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.flight_parameters import GIMBAL, GimbalConfig
-from efftam_ros.ros.gimbal.loop import Loop
-from efftam_ros.ros.gimbal.outputs import Outputs
+from efftam_ros.ros.gimbal.loop import Loop, Outputs
 
 NODE_NAME = "efftam_gimbal"
 
@@ -28,8 +27,6 @@ class GimbalNode(ReportingNode):
     | activate | subscriptions | |
     | deactivate | | zero rates, the gimbal, subscriptions |
     | cleanup, shutdown | | publishers, service |
-
-    Raises InputError when a parameter given at the start is not allowed.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -40,13 +37,6 @@ class GimbalNode(ReportingNode):
         self._loop: Loop | None = None
         self._enable: Any = None
         self.add_on_set_parameters_callback(self._on_set_parameters)
-
-    def start(self) -> None:
-        """Configure and activate, unless the parameter autostart says no."""
-        if not self._config.autostart:
-            self.get_logger().info("autostart is off: waiting to be configured")
-        elif self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
-            self.trigger_activate()
 
     def tick(self) -> float | None:
         """What is due while active; see `run_node`."""

@@ -22,7 +22,8 @@ LOOK_S = 0.5
 
 
 class RosSteering:
-    """Says what the controller does, from the first sign of it on; enables and stops it.
+    """Says what the controller does, from the first sign of it on; enables and stops it. All in the
+    executor's thread.
 
     ``gimbal``: name of the controller's node. ``silent_s``: time without a status after which it is called
     silent (it speaks five times a second).
@@ -38,23 +39,16 @@ class RosSteering:
         self._enable_client = node.create_client(SetBool, f"{gimbal}/enable")
         self._state_client = node.create_client(GetState, f"{gimbal}/get_state")
 
-    # The server's thread
-
     def start(self, sink: Sink) -> None:
-        self._calls.do(lambda: self._start(sink))
-
-    def enable(self, reply: Reply) -> None:
-        self._calls.do(lambda: self._set_enabled(True, reply))
-
-    def stop(self, reply: Reply) -> None:
-        self._calls.do(lambda: self._set_enabled(False, reply))
-
-    # The executor's thread
-
-    def _start(self, sink: Sink) -> None:
         self._sink = sink
         self._node.create_subscription(GimbalStatus, "gimbal_status", self._on_status, sampled())
         steady_timer(self._node, LOOK_S, self._look)
+
+    def enable(self, reply: Reply) -> None:
+        self._set_enabled(True, reply)
+
+    def stop(self, reply: Reply) -> None:
+        self._set_enabled(False, reply)
 
     def _set_enabled(self, enabled: bool, reply: Reply) -> None:
         client = self._enable_client

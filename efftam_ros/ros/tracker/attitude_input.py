@@ -11,8 +11,7 @@ from rclpy.node import Node
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.contract import CameraMotionSource
 from efftam_ros.core.errors import InputError
-from efftam_ros.flight.attitude_motion import AttitudeMotion, GuidedMotion
-from efftam_ros.flight.camera_motion import CameraAttitude
+from efftam_ros.flight.attitude_motion import CameraAttitude, GuidedMotion
 from efftam_ros.msg import VehicleHeading
 from efftam_ros.ros.common.conversions import attitude_of, vehicle_of
 from efftam_ros.ros.common.nodes import sampled
@@ -27,9 +26,8 @@ class AttitudeInput:
     added to the stamps of the topics, s."""
 
     def __init__(self, offset_s: float) -> None:
-        motion = AttitudeMotion()
-        self._attitude = CameraAttitude(motion, offset_s)
-        self.source: CameraMotionSource = GuidedMotion(motion, ImageCameraMotion())
+        self._attitude = CameraAttitude(offset_s)
+        self.source: CameraMotionSource = GuidedMotion(self._attitude, ImageCameraMotion())
         self._refused: Callable[[str], None] = lambda reason: None
         self._subscriptions: list[Any] = []
         self.refusal = ""

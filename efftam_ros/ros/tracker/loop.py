@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.messages import About, Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, Followed, FrameBuffer, Task
@@ -173,7 +173,8 @@ class TrackingLoop:
             image = frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
         except InputError as refusal:
             self._refuse(task.command, str(refusal))
-            self._refuse_image(frame, str(refusal))
+            self._statistics.fault("image", str(refusal))
+            self._buffer.done(frame, time.monotonic())
             return
         work = self._begin(task, frame, image)
         if self._limit is not None or len(work.ids) > LEAST_TURNS:
@@ -245,15 +246,10 @@ class TrackingLoop:
             return
         frame, is_steered = work.frame, self._is_steered(target_id)
         try:
-            answer, no_bearing = self._outputs.publish(
-                frame,
-                step,
-                0 if track.state is TrackState.IDLE else self._selections.get(target_id, 0),
-                work.outdated,
-                self._stale(frame),
-                is_steered,
-                is_steered and target_id != min(work.ids),
-            )
+            selection = 0 if track.state is TrackState.IDLE else self._selections.get(target_id, 0)
+            about = About(frame.header, selection, target_id, is_steered, work.outdated)
+            box_waits = is_steered and target_id != min(work.ids)
+            answer, no_bearing = self._outputs.publish(frame, step, about, self._stale(frame), box_waits)
             if not work.answered:
                 self._statistics.answered(
                     answer.published_s,
@@ -310,10 +306,6 @@ class TrackingLoop:
             self._buffer.resume(command.target_id)
             self._statistics.fault("selection", reason)
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
-
-    def _refuse_image(self, frame: BufferedFrame, reason: str) -> None:
-        self._statistics.fault("image", reason)
-        self._buffer.done(frame, time.monotonic())
 
     def _drop(self, command: Command | None, work: InWork, error: Exception) -> None:
         """Clear the target at fault after any exception, so that tracking does not continue in an

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,8 +61,6 @@ class TrackerNode(ReportingNode):
     | activate | subscriptions | |
     | deactivate | | subscriptions (after the current frame), the target |
     | cleanup, shutdown | | publishers, services, back end, the loop's thread |
-
-    Raises InputError when a parameter given at start-up is not allowed.
     """
 
     def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
@@ -85,16 +84,8 @@ class TrackerNode(ReportingNode):
         self.add_on_set_parameters_callback(self._on_set_parameters)
 
     def start(self) -> None:
-        """Configure and activate, unless the parameter autostart is false.
-
-        If configuring fails, the node stays unconfigured, waiting for corrected parameters.
-        """
-        if not self._config.autostart:
-            self.get_logger().info("autostart is off: waiting to be configured")
-            return
-        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
-            self.trigger_activate()
-        elif not self.lost:
+        super().start()
+        if self.fault and self._targets is None and not self.lost:
             self.get_logger().error(
                 "the node stays unconfigured: correct it and configure the node (ros2 lifecycle set), or"
                 " restart it"
@@ -186,11 +177,12 @@ class TrackerNode(ReportingNode):
         self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
         self._made.callback(self._outputs.close)
         for service, name, answer in (
-            (SelectTarget, "~/select_target", self._on_select_target),
-            (ClearTarget, "~/clear_target", self._on_clear_target),
-            (SteerTarget, "~/steer_target", self._on_steer_target),
+            (SelectTarget, "~/select_target", _select),
+            (ClearTarget, "~/clear_target", _clear),
+            (SteerTarget, "~/steer_target", _steer),
         ):
-            self._made.callback(self.destroy_service, self.create_service(service, name, answer))
+            made = self.create_service(service, name, partial(self._answered, answer))
+            self._made.callback(self.destroy_service, made)
         self._report_configured(pipeline.spec)
         if pipeline.notice:
             self.get_logger().warning(pipeline.notice)
@@ -297,32 +289,18 @@ class TrackerNode(ReportingNode):
 
     # Services
 
-    def _on_select_target(self, request: Any, response: Any) -> Any:
-        def select(selections: Selections) -> None:
-            command, response.message = selections.select(request.selection)
-            response.selection, response.target_id = command.number, command.target_id
-
-        command = Command(request.selection.header, request.selection.target_id)
-        return self._answered(response, command, select)
-
-    def _on_clear_target(self, request: Any, response: Any) -> Any:
-        command = Command(None, request.target_id)
-        return self._answered(response, command, lambda selections: selections.clear(command))
-
-    def _on_steer_target(self, request: Any, response: Any) -> Any:
-        command = Command(None, request.target_id)
-        return self._answered(response, command, lambda selections: selections.steer(command.target_id))
-
-    def _answered(self, response: Any, command: Command, act: Callable[[Selections], object]) -> Any:
+    def _answered(self, act: Callable[[Selections, Any, Any], object], request: Any, response: Any) -> Any:
         """The response once ``act`` has carried out a service's command, or why it was refused."""
         try:
             if self._session is None:
                 reason = "the node is inactive; activate it first (ros2 lifecycle set)"
                 assert self._outputs is not None  # as long as the services are offered
+                asked = getattr(request, "selection", request)
+                command = Command(getattr(asked, "header", None), asked.target_id)
                 self._outputs.publish_result(command, Outcome.REFUSED, reason)
                 self._warn("selection", f"command refused: {reason}")
                 raise InputError(reason)
-            act(self._session.selections)
+            act(self._session.selections, request, response)
             response.success = True
         except InputError as refusal:
             response.message = str(refusal)
@@ -338,3 +316,16 @@ class TrackerNode(ReportingNode):
         self._diagnostics.publish(
             diagnostics(self, "tracking", verdict.level, verdict.message, verdict.values, device)
         )
+
+
+def _select(selections: Selections, request: Any, response: Any) -> None:
+    command, response.message = selections.select(request.selection)
+    response.selection, response.target_id = command.number, command.target_id
+
+
+def _clear(selections: Selections, request: Any, response: Any) -> None:
+    selections.clear(Command(None, request.target_id))
+
+
+def _steer(selections: Selections, request: Any, response: Any) -> None:
+    selections.steer(request.target_id)

@@ -123,29 +123,21 @@ class Outputs:
             self._answers, self._unsent, self._ending, self.camera = {}, {}, "", None
 
     def publish(
-        self,
-        frame: BufferedFrame,
-        step: Step,
-        selection: int,
-        withheld: str,
-        stale: str,
-        steered: bool = True,
-        box_waits: bool = False,
+        self, frame: BufferedFrame, step: Step, about: About, stale: str, box_waits: bool = False
     ) -> tuple[Answer, str]:
-        """Publish box and velocity of one target for one image, as the answer to this selection.
+        """Publish box and velocity of one target for one image.
 
-        ``withheld``: why control must not use the answer, empty if it may; ``stale``: the same for stale
-        input; the velocity then contains no numbers either; ``steered``: it is the target to steer by;
-        ``box_waits``: until those of targets with smaller ids are published, or `finish`. The predicted box
-        is for the image's stamp plus the time since the image arrived on the steady clock, so only the
-        image's own clock is used. Delays before arrival (exposure, transport) are unknown and not included.
+        ``stale``: why the input is, empty if it is not; the velocity then contains no numbers; ``box_waits``:
+        until those of targets with smaller ids are published, or `finish`. The predicted box is for the
+        image's stamp plus the time since the image arrived on the steady clock, so only the image's own clock
+        is used. Delays before arrival (exposure, transport) are unknown and not included.
 
         Returns the answer, and why it has no bearing although the camera is known (empty when it has one).
         """
         target_id, track, tracker = step
         with self._lock:
-            withheld, now_s = stale or self._ending or withheld, time.monotonic()
-            about = About(frame.header, selection, target_id, steered, withheld)
+            about = about._replace(withheld=stale or self._ending or about.withheld)
+            now_s = time.monotonic()
             answer = Answer(about, track, frame.arrived_s, now_s)
             # A target that was cleared has nothing to be taken back once another answer is there.
             if len(self._answers) > 1 or target_id not in self._answers:
@@ -344,7 +336,10 @@ class Views:
         if self._vision is not None and self._detections.get_subscription_count():
             self._detections.publish(detections_message(self._vision, tracks, header))
         if self._foxglove is not None and self._annotations.get_subscription_count():
-            self._annotations.publish(_annotations(self._foxglove, tracks, header))
+            # Imported only when a viewer subscribes.
+            from efftam_ros.interop.annotations import annotations_message
+
+            self._annotations.publish(annotations_message(self._foxglove, tracks, header))
         if labels is not None:
             self._mask_labels.publish(fill_image(ImageMessage(), labels, "mono8", header))
         if picture is not None:
@@ -353,16 +348,3 @@ class Views:
 
 def _nothing(image: Image) -> NDArray[np.uint8]:
     return np.zeros((image.height, image.width), np.uint8)
-
-
-def _annotations(foxglove: Any, tracks: dict[int, Track], header: Any) -> Any:
-    # Imported only when a viewer subscribes.
-    from efftam_ros.interop.annotations import annotations_message
-
-    whole = foxglove.ImageAnnotations()
-    for target_id, track in sorted(tracks.items()):
-        name = str(target_id) if len(tracks) > 1 else ""
-        part = annotations_message(foxglove, track, header, name)
-        whole.points = [*whole.points, *part.points]
-        whole.texts = [*whole.texts, *part.texts]
-    return whole

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from geometry_msgs.msg import TwistStamped
+from geometry_msgs.msg import QuaternionStamped, TwistStamped
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
@@ -21,17 +21,27 @@ from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.mavlink.connection import Connection, connect
 from efftam_ros.flight.mavlink.dialect import Severity
 from efftam_ros.flight.mavlink.signing import Signer
-from efftam_ros.flight.values import Rates
+from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
+from efftam_ros.interop.messages import stamp_like
 from efftam_ros.interop.reports import Selection, box_report, motion_report, result_of
-from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
-from efftam_ros.ros.common.conversions import camera_of, selection_message
+from efftam_ros.msg import (
+    BoundingBox,
+    GimbalManager,
+    SelectionResult,
+    TargetSelection,
+    TargetVelocity,
+    VehicleHeading,
+)
+from efftam_ros.ros.common.conversions import CONTROLS, camera_of, selection_message
 from efftam_ros.ros.common.nodes import Throttle, latched, reliable, sampled
 from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.flight_parameters import MAVLINK
-from efftam_ros.ros.mavlink.gimbal_topics import GimbalTopics
 
 NODE_NAME = "efftam_mavlink"
+NUMBERS = {control: number for number, control in CONTROLS.items()}
+# How often what is known of the gimbal is said again, s.
+REPEAT_S = 1.0
 # The tracker has up to eight answers for an image.
 ANSWERS = 40
 # Longest wait for MAVLink: rates of the controller must not wait longer.
@@ -54,13 +64,69 @@ def open_links(addresses: list[str]) -> list[Connection]:
     return links
 
 
-@dataclass
-class _Reading:
-    """A topic, and how often it is looked at, s."""
+class GimbalTopics:
+    """Publishes what the bridge hears; implements its `GimbalPort`. One thread at a time."""
 
-    topic: Polled
-    period_s: float
-    due_s: float = 0.0
+    def __init__(self, node: Node, yaw_lock: bool) -> None:
+        self._clock = node.get_clock()
+        self._attitude = node.create_publisher(QuaternionStamped, "gimbal_attitude", sampled())
+        self._heading = node.create_publisher(VehicleHeading, "vehicle_heading", sampled())
+        self._manager = node.create_publisher(GimbalManager, "gimbal_manager", latched())
+        self._known = GimbalManager(
+            control=GimbalManager.UNKNOWN,
+            alive=True,
+            yaw_lock=yaw_lock,
+            pitch_min=-math.inf,
+            pitch_max=math.inf,
+            yaw_min=-math.inf,
+            yaw_max=math.inf,
+        )
+        self._next_s = -math.inf
+
+    def attitude(self, sample: AttitudeSample) -> None:
+        at_limits = (sample.at_pitch_limit, sample.at_yaw_limit)
+        if at_limits != (self._known.at_pitch_limit, self._known.at_yaw_limit):
+            self._known.at_pitch_limit, self._known.at_yaw_limit = at_limits
+            self._publish_known()
+        message = QuaternionStamped()
+        _stamp(message, sample.stamp_ns)
+        message.header.frame_id = sample.yaw_frame.value
+        q = message.quaternion
+        q.w, q.x, q.y, q.z = map(float, sample.q)
+        self._attitude.publish(message)
+
+    def vehicle(self, sample: VehicleSample) -> None:
+        message = VehicleHeading(yaw=float(sample.yaw), yaw_rate=float(sample.yaw_rate))
+        _stamp(message, sample.stamp_ns)
+        self._heading.publish(message)
+
+    def control(self, control: Control, reason: str) -> None:
+        self._known.control, self._known.reason = NUMBERS[control], reason
+        self._publish_known()
+
+    def gimbal_alive(self, alive: bool) -> None:
+        self._known.alive = alive
+        self._publish_known()
+
+    def limits(self, limits: GimbalLimits) -> None:
+        known = self._known
+        known.pitch_min, known.pitch_max = limits.pitch_min, limits.pitch_max
+        known.yaw_min, known.yaw_max = limits.yaw_min, limits.yaw_max
+        self._publish_known()
+
+    def repeat(self, now_s: float) -> None:
+        """Say what is known now and then: its absence tells that the bridge ended."""
+        if now_s >= self._next_s:
+            self._next_s = now_s + REPEAT_S
+            self._publish_known()
+
+    def _publish_known(self) -> None:
+        self._known.header.stamp = self._clock.now().to_msg()
+        self._manager.publish(self._known)
+
+
+def _stamp(message: Any, ns: int) -> None:
+    message.header.stamp = stamp_like(message.header.stamp, max(ns, 0))
 
 
 class TrackerTopics:
@@ -83,10 +149,7 @@ class TrackerTopics:
 
 
 class MavlinkNode(Node):
-    """Reads and writes MAVLink, and looks at the topics whenever it does.
-
-    Raises InputError when a parameter given at the start is not allowed.
-    """
+    """Reads and writes MAVLink, and looks at the topics whenever it does."""
 
     served_s = SERVED_S
 
@@ -98,7 +161,7 @@ class MavlinkNode(Node):
         self._bridge: Bridge | None = None
         self._tracker = TrackerTopics(self)
         self._gimbal = GimbalTopics(self, self._config.yaw_lock)
-        self._read: list[_Reading] = []
+        self._topics: list[Polled] = []
         self._knows_steering = False
         self._target: int | None = None  # the one that was shown last
 
@@ -139,10 +202,8 @@ class MavlinkNode(Node):
         assert self._bridge is not None
         self._bridge.poll(POLL_S)
         now_s = time.monotonic()
-        for reading in self._read:
-            if now_s >= reading.due_s:
-                reading.due_s = now_s + reading.period_s
-                reading.topic.read()
+        for topic in self._topics:
+            topic.read(now_s)
         self._gimbal.repeat(now_s)
         return 0.0
 
@@ -155,7 +216,7 @@ class MavlinkNode(Node):
     def _subscribe(
         self, period_s: float, kind: Any, topic: str, take: Callable[[Any], None], qos: Any
     ) -> None:
-        self._read.append(_Reading(Polled(self, kind, topic, take, qos, self._warn), period_s))
+        self._topics.append(Polled(self, kind, topic, take, qos, self._warn, period_s))
 
     def _on_box(self, message: Any) -> None:
         """Ground stations know one target: the one that is steered by."""
@@ -178,7 +239,7 @@ class MavlinkNode(Node):
     def _on_rates(self, message: Any) -> None:
         angular = message.twist.angular
         assert self._bridge is not None
-        self._bridge.set_rates(Rates.from_twist(angular.x, angular.y, angular.z))
+        self._bridge.set_rates(Rates(pitch=-angular.y, yaw=-angular.z))
 
     def _on_steering(self, message: Any) -> None:
         assert self._bridge is not None

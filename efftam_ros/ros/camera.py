@@ -87,10 +87,7 @@ SILENT_S, RATE_IMAGES = 1.0, 30
 
 
 class CameraNode(Node):
-    """Publishes `image` and `camera_info` from `start` on. The images are published in a thread of their own.
-
-    Raises InputError when a parameter given at the start is not allowed, or the calibration can't be read.
-    """
+    """Publishes `image` and `camera_info` from `start` on, in a thread of their own."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
