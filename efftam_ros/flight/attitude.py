@@ -69,8 +69,6 @@ class _History(Generic[T]):
 
 
 class GimbalHistory(_History[AttitudeSample]):
-    """The gimbal's attitudes."""
-
     def add(self, sample: AttitudeSample) -> bool:
         """Add a sample; False when its quaternion is no rotation. Another yaw frame clears the history."""
         q = normalised(sample.q)
@@ -93,8 +91,6 @@ class GimbalHistory(_History[AttitudeSample]):
 
 
 class VehicleHistory(_History[VehicleSample]):
-    """The vehicle's headings."""
-
     def add(self, sample: VehicleSample) -> bool:
         """Add a sample; False when a number in it is not finite."""
         if not (math.isfinite(sample.yaw) and math.isfinite(sample.yaw_rate)):

@@ -41,8 +41,6 @@ class _Stop:
 
 
 class Steering:
-    """The controller's state and its two laws."""
-
     def __init__(self, config: ControlConfig) -> None:
         self._config = config
         self._limits = config.limits
@@ -58,7 +56,6 @@ class Steering:
         self._distrust: tuple[float, str] = (-math.inf, "")  # until when the image alone steers, and why
 
     def forget_target(self) -> None:
-        """Discard all measurements of the target."""
         self._filter.reset()
         self._image_only.reset()
         self._last = Rates()

@@ -47,7 +47,6 @@ class Seat:
         return before if before != viewer else None
 
     def heard(self, viewer: str, now_s: float) -> None:
-        """``viewer`` sent something."""
         if self.holder(now_s) == viewer:
             self._heard_s = now_s
 
@@ -87,7 +86,6 @@ class Commands:
         return "operator" if self.seat.holder(now_s) == viewer.name else "viewer"
 
     def left(self, viewer: Viewer) -> None:
-        """A page closed."""
         if self.seat.release(viewer.name):
             self.watch_seat()
 
@@ -117,7 +115,7 @@ class Commands:
         try:
             self._handlers[type(message)](viewer, message)
         except InputError as refusal:
-            self._answer(viewer, message.id, Answer(False, str(refusal)))
+            self.answer(viewer, message.id, Answer(False, str(refusal)))
 
     def _take_seat(self, viewer: Viewer, message: wire.SeatRequest) -> None:
         if message.take:
@@ -177,7 +175,7 @@ class Commands:
         self._require_seat(viewer)
         if message.action == "arm":
             viewer.armed_s = now_s
-            self._answer(viewer, message.id, Answer(True))
+            self.answer(viewer, message.id, Answer(True))
             return
         viewer.armed_s = float("-inf")
         if not ARMED_FROM_S <= now_s - armed_s <= ARMED_FOR_S:
@@ -235,7 +233,7 @@ class Commands:
             if pending:
                 pending.clear()
                 timer.cancel()
-                self._answer(viewer, id, answer)
+                self.answer(viewer, id, answer)
 
         silence = Answer(
             False, f"no answer from {whose} within {self._settings.answer_s:g} s; see whether it runs"
@@ -243,16 +241,8 @@ class Commands:
         timer = loop.call_later(self._settings.answer_s, finish, silence)
         return _from_any_thread(loop, finish)
 
-    def _answer(self, viewer: Viewer, id: str, answer: Answer) -> None:
-        viewer.tell(
-            {
-                "op": "answer",
-                "id": id,
-                "ok": answer.ok,
-                "message": answer.message,
-                "selection": answer.selection,
-            }
-        )
+    def answer(self, viewer: Viewer, id: str, answer: Answer) -> None:
+        viewer.tell({**wire.told("answer", answer), "id": id})
 
 
 def _from_any_thread(loop: asyncio.AbstractEventLoop, finish: Callable[[Answer], None]) -> Reply:

@@ -74,7 +74,6 @@ class Hub:
     # The loop's thread.
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to accept the feed's reports."""
         self._pictures.forget(time.monotonic())
         self._loop = loop
 
@@ -87,7 +86,6 @@ class Hub:
             viewer.tell(message)
 
     def join(self, viewer: Viewer) -> None:
-        """Send a new page the present state."""
         self.viewers.append(viewer)
         self.watch()
         viewer.tell(wire.told("limits", self._limits))

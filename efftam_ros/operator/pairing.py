@@ -61,7 +61,6 @@ class WaitingPictures:
         _forget_oldest(self._answered)
 
     def hold_s(self, now_s: float) -> float:
-        """How long a picture waits for its answer."""
         return LEVEL_S if self._is_level and now_s - self._answered_s <= HEARD_S else 0.0
 
     def newest(self, now_s: float) -> Picture | None:
@@ -133,7 +132,6 @@ class Tracks:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a box waits for its motion."""
         return any(image.boxes for image in self._open.values())
 
     def _image(self, stamp_ns: int, now_s: float) -> _TrackedImage:

@@ -20,7 +20,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 from efftam_ros.operator import wire
 from efftam_ros.operator.commands import Commands
-from efftam_ros.operator.feed import Feed, Sink, Steering
+from efftam_ros.operator.feed import Answer, Feed, Sink, Steering
 from efftam_ros.operator.hub import Hub
 from efftam_ros.operator.settings import SECURITY_HEADERS, Access, Settings
 from efftam_ros.operator.viewer import Viewer
@@ -75,7 +75,6 @@ class OperatorServer:
 
     @property
     def sink(self) -> Sink:
-        """The receiver of the feed's images and reports."""
         return self._hub.report
 
     @property
@@ -202,7 +201,6 @@ class OperatorServer:
         return socket
 
     def _connect(self) -> asyncio.Protocol:
-        """A connection comes."""
         assert self._runner is not None
         assert self._runner.server is not None
         self._drop_strangers()
@@ -287,9 +285,7 @@ class OperatorServer:
                     self._handle(viewer, parsed)
                 except wire.MessageError as refused:
                     refusal = str(refused)
-                    viewer.tell(
-                        {"op": "answer", "id": refused.id, "ok": False, "message": refusal, "selection": 0}
-                    )
+                    self._commands.answer(viewer, refused.id, Answer(False, refusal))
             if refusal:
                 viewer.refused += 1
                 if viewer.refused >= MOST_REFUSED:

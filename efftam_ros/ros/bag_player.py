@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from builtin_interfaces.msg import Time
@@ -82,7 +83,7 @@ class BagPlayer:
         node.create_subscription(SelectionResult, "selection_result", self._on_result, reliable())
         self._recorded = tuple(recorded) if record is not None else ()
         for topic in self._recorded:
-            node.create_subscription(ANSWERS[topic], topic, self._recorder(topic), reliable(), raw=True)
+            node.create_subscription(ANSWERS[topic], topic, partial(self._keep, topic), reliable(), raw=True)
 
     def play(self, messages: Iterable[Recorded], box: Box | None = None) -> int:
         """Publish everything in order; returns the number of images played.
@@ -137,7 +138,6 @@ class BagPlayer:
         wait_until_heard(self._node, self._executor, (*heard, *self._recorded), PATIENCE_S, self._stop)
 
     def _select(self, image_ns: int, box: Box) -> None:
-        """Select, and wait for the outcome."""
         before = self._answered_selection
         selection = selection_message(Selection(image_ns, box=box))
         selection.header.frame_id = self._tag
@@ -170,12 +170,9 @@ class BagPlayer:
         if message.header.frame_id == self._tag and message.outcome == SelectionResult.REFUSED:
             self._refusal = message.message
 
-    def _recorder(self, topic: str) -> Callable[[bytes], None]:
-        def on_answer(cdr: bytes) -> None:
-            assert self._record is not None
+    def _keep(self, topic: str, cdr: bytes) -> None:
+        if self._record is not None:
             self._record(topic, self._now_ns, cdr)
-
-        return on_answer
 
 
 def header_stamp_ns(cdr: bytes) -> int:

@@ -124,7 +124,6 @@ class CameraNode(Node):
         steady_timer(self, self._config.diagnostics_period, self._report)
 
     def close(self) -> None:
-        """End the stream and free everything."""
         if self._camera is not None and self._worker is not None:
             self._camera.close()
             self._worker.join()

@@ -29,7 +29,6 @@ MAVLINK = ParameterSet((("The bridge", BridgeConfig),), tuple(f.name for f in fi
 
 
 def as_yaml() -> str:
-    """Both nodes' parameters, described."""
     head = (
         "# Every parameter of efftam_gimbal and efftam_mavlink, with its default. Written by:\n"
         "# python -m efftam_ros.ros.flight_parameters\n"

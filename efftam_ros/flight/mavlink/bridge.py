@@ -88,7 +88,6 @@ class Bridge:
     # From the tracker and the controller
 
     def track(self, status: BoxReport) -> None:
-        """The tracker's newest box."""
         self._landing.status = status
         self.camera.track(status, self._clock())
 
@@ -100,11 +99,9 @@ class Bridge:
                 self.send(message)
 
     def selection_result(self, result: Result) -> None:
-        """The tracker's decision on a selection."""
         self.camera.selection_result(result)
 
     def set_camera(self, camera: CameraModel) -> None:
-        """The camera's calibration."""
         self._landing.camera = camera
         self.camera.set_camera(camera)
 
@@ -113,7 +110,6 @@ class Bridge:
         self.gimbal.take_control(wanted, self._clock(), fresh)
 
     def set_rates(self, rates: Rates) -> None:
-        """The controller's rates."""
         self.gimbal.set_rates(rates, self._clock())
 
     # The links' side

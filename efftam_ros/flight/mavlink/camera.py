@@ -122,7 +122,6 @@ class CameraComponent:
     # The tracker's side
 
     def track(self, status: BoxReport, now: Instant) -> None:
-        """The tracker's newest answer."""
         self._status, self._heard_s = status, now.steady_s
         self._say_change()
         for command in self._commands.values():

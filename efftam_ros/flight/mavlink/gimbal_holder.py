@@ -124,7 +124,6 @@ class GimbalHolder:
             self._set(Control.UNKNOWN, "")
 
     def restarted(self) -> None:
-        """The autopilot forgot who held it."""
         if self.control is not Control.UNKNOWN:
             self._set(Control.NOBODY, "the autopilot was restarted")
 

@@ -105,7 +105,6 @@ class ImageInput:
 
     @property
     def topic(self) -> str:
-        """The subscribed topic."""
         return self._current.topic
 
     @property

@@ -113,7 +113,6 @@ class ReportingNode(LifecycleNode):
         return response
 
     def failed(self, error: Exception) -> TransitionCallbackReturn:
-        """Log why a transition failed; returns the transition's result."""
         self.get_logger().error("".join(traceback.format_exception(error)).rstrip())
         return TransitionCallbackReturn.ERROR
 
@@ -122,6 +121,14 @@ class ReportingNode(LifecycleNode):
 
     @reported
     def on_cleanup(self, state: LifecycleState) -> None:
+        self.release()
+
+    @reported
+    def on_shutdown(self, state: LifecycleState) -> None:
+        self.release()
+
+    @reported
+    def on_error(self, state: LifecycleState) -> None:
         self.release()
 
     def release(self) -> None:

@@ -81,7 +81,6 @@ class ParameterSet:
         return reasons
 
     def names(self) -> list[str]:
-        """The parameters' names."""
         return [f.name for f in self._fields()]
 
     def _warn_of_unknown(self, node: Node, others: Collection[str]) -> None:
@@ -148,7 +147,6 @@ def read_parameters(node: Node, config_type: type[Config]) -> Config:
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Return the configuration with the changes that concern it."""
     values = {f.name: changes.get(f.name, getattr(config, f.name)) for f in fields(config)}  # type: ignore[arg-type]
     return type(config)(**values)
 

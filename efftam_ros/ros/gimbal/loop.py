@@ -159,7 +159,6 @@ class Loop:
         return self._due_s - time.monotonic()
 
     def close(self) -> None:
-        """Stop the gimbal and give it back."""
         self._outputs.stop()  # first, as closing a subscription may take a while
         for topic in self._topics:
             topic.close()

@@ -44,7 +44,6 @@ class GimbalNode(ReportingNode):
 
     def close(self) -> None:
         """Stop the gimbal and free everything; the node is of no use afterwards."""
-        self._stop()
         self.release()
         self.destroy_node()
 
@@ -65,22 +64,13 @@ class GimbalNode(ReportingNode):
         self._stop()
         self.get_logger().info("inactive: zero rates were sent, nothing is steered")
 
-    @reported
-    def on_shutdown(self, state: LifecycleState) -> None:
-        self._stop()
-        self.release()
-
-    @reported
-    def on_error(self, state: LifecycleState) -> None:
-        self._stop()
-        self.release()
-
     def _stop(self) -> None:
         if self._loop is not None:
             loop, self._loop = self._loop, None
             loop.close()
 
     def release(self) -> None:
+        self._stop()
         if self._outputs is not None:
             self.destroy_service(self._enable)
             self._outputs.close()

@@ -90,7 +90,6 @@ def picture_of(message: Any, received: Received) -> Picture:
 
 
 def proposal_of(message: Any) -> Proposal:
-    """A BoundingBox that is proposed."""
     report = box_report(message)
     return Proposal(report.stamp_ns, report.box, report.reason)
 
@@ -220,7 +219,6 @@ class RosFeed:
         self._calls.ask(client, request, answered)
 
     def _look(self) -> None:
-        """Follow what the network of nodes is now."""
         if self._images is not None:
             self._images.look()
         elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:

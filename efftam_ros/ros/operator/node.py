@@ -43,7 +43,6 @@ class OperatorNode(Node):
         print(f"{NODE_NAME}: open {server.url}", flush=True)
 
     def close(self) -> None:
-        """Tell the pages that are open, and end."""
         self._serving.close()
         self.destroy_node()
 

@@ -219,8 +219,7 @@ class Task:
     proposes: bool = False
 
 
-@dataclass(frozen=True)
-class _CatchUp:
+class _CatchUp(NamedTuple):
     """A target that catches up with the camera: the image it was processed in last."""
 
     number: int
@@ -344,7 +343,6 @@ class FrameBuffer:
         return self._add(command.target_id, Task(None, command=command))
 
     def steer(self, command: Command) -> None:
-        """Request that a target be steered by."""
         self._add(None, Task(None, command=command, steers=True))
 
     def _add(self, key: int | None, task: Task) -> list[Command]:

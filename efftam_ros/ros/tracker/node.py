@@ -115,7 +115,6 @@ class TrackerNode(ReportingNode):
     # Transitions
 
     def failed(self, error: Exception) -> TransitionCallbackReturn:
-        """Log and keep why a transition failed."""
         if isinstance(error, PipelineLostError):
             self._fail(str(error))
             self._statistics.failed(f"{type(error).__name__}: {error}", for_good=True)

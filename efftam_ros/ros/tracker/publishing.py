@@ -240,7 +240,6 @@ class Outputs:
                 self._proposals.publish(BoundingBox(**fields | {"reason": reason}))
 
     def publish_result(self, command: Command, outcome: Outcome, message: str = "") -> None:
-        """Publish the outcome of a command."""
         result = SelectionResult(target_id=command.target_id, outcome=int(outcome), message=message)
         if command.header is not None:
             result.header.stamp = command.header.stamp

@@ -84,7 +84,6 @@ class Receiver:
             self._read_camera(self._camera_info)
 
     def look(self) -> None:
-        """Follow changes of the image publishers."""
         self.input.look()
         if self.input.camera_info_topic != self._camera_topic:
             self._subscriptions.remove(self._camera_subscription)
@@ -150,7 +149,6 @@ class Receiver:
         return self._reader.levels.text if self._reader.levels is not None else ""
 
     def describe_camera(self) -> str:
-        """State of the calibration, for diagnostics."""
         message, model = self._camera_info, self._outputs.camera
         if message is None:
             return f"none on {self._camera_topic}"

@@ -175,11 +175,10 @@ class Session:
         self._buffer, self._outputs = shared.buffer, shared.outputs
         self._outputs.begin()
         with ExitStack() as made:  # closes what was made when a later part raises
-            if attitude is not None:
-                made.callback(attitude.close, node)
-                attitude.open(node, shared.statistics.no_camera_motion)
             subscriptions = Subscriptions(node, partial(shared.statistics.fault, "qos"))
             made.callback(subscriptions.close)
+            if attitude is not None:
+                attitude.open(subscriptions, shared.statistics.no_camera_motion)
             self._receiver = Receiver(node, shared, config, subscriptions, targets.prefetch, attitude)
             made.callback(self._receiver.close)
             explain = self._receiver.explain_no_image
