@@ -1,21 +1,17 @@
 """Start tracker, gimbal controller and MAVLink bridge: `ros2 launch efftam_ros flight.launch.py`."""
 
-from launch.actions import OpaqueFunction
-
-from efftam_ros.ros.common.image_input import camera_info_beside
+from efftam_ros.interop.messages import camera_info_beside
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
 from efftam_ros.ros.common.launching import (
     CONFIG,
     TRACKER,
     YES_NO,
     Argument,
-    declared,
-    given,
+    described,
     node,
     parameter_file,
     tracker_launch,
 )
-from launch import LaunchDescription
 
 ATTITUDE = Argument("attitude", "gimbal_attitude", "topic of the camera's attitude, for camera_motion:=topic")
 FOR_TRACKER = (TRACKER | {"attitude": ATTITUDE}).values()
@@ -27,8 +23,7 @@ ARGUMENTS = (
 )
 
 
-def start_flight(context):
-    value = given(context, ARGUMENTS)
+def start_flight(context, value):
     params = parameter_file(value["flight_params"])
     if params is None:
         raise RuntimeError(
@@ -55,5 +50,4 @@ def start_flight(context):
 
 
 def generate_launch_description():
-    flight = OpaqueFunction(function=start_flight)
-    return LaunchDescription([*declared(ARGUMENTS), tracker_launch(FOR_TRACKER), flight])
+    return described(ARGUMENTS, start_flight, tracker_launch(FOR_TRACKER))

@@ -4,36 +4,15 @@ The player, efftam_bag_player, needs no rosbag2, publishes /clock, and with rate
 result of each image. The launch ends with the bag.
 """
 
-from launch.actions import OpaqueFunction, Shutdown
+from launch.actions import Shutdown
 
 from efftam_ros.ros.common.image_input import TRANSPORTS
-from efftam_ros.ros.common.launching import (
-    TRACKER,
-    YES_NO,
-    Argument,
-    declared,
-    given,
-    node,
-    tracker_launch,
-)
-from launch import LaunchDescription
+from efftam_ros.ros.common.launching import TRACKER, YES_NO, Argument, described, node, tracker_launch
 
+OF_TRACKER = "bundle backend precision params operator operator_port operator_address namespace log_level"
 FOR_TRACKER = (
     Argument("image_transport", "raw", "type of the image topic in the bag", tuple(TRANSPORTS)),
-    *(
-        TRACKER[name]
-        for name in (
-            "bundle",
-            "backend",
-            "precision",
-            "params",
-            "operator",
-            "operator_port",
-            "operator_address",
-            "namespace",
-            "log_level",
-        )
-    ),
+    *(TRACKER[name] for name in OF_TRACKER.split()),
 )
 ARGUMENTS = (
     Argument("bag", None, "bag to play: folder, .mcap or .db3"),
@@ -46,8 +25,7 @@ ARGUMENTS = (
 )
 
 
-def start_player(context):
-    value = given(context, ARGUMENTS)
+def start_player(context, value):
     options = [f"--{name}={value[name]}" for name in ("topic", "rate", "box", "out") if value[name]]
     if value["with_masks"] == "true":
         options.append("--with-masks")
@@ -58,4 +36,4 @@ def start_player(context):
 def generate_launch_description():
     tracker = tracker_launch(FOR_TRACKER, image="image", camera_info="camera_info", use_sim_time="true")
     # The tracker comes before the player, which inherits the Fast DDS profile that it sets.
-    return LaunchDescription([*declared(ARGUMENTS), tracker, OpaqueFunction(function=start_player)])
+    return described(ARGUMENTS, start_player, tracker)

@@ -1,21 +1,20 @@
 """Start the tracker: `ros2 launch efftam_ros tracker.launch.py image:=/camera/image_raw`."""
 
-from launch.actions import LogInfo, OpaqueFunction, SetEnvironmentVariable
+from launch.actions import LogInfo, SetEnvironmentVariable
 from launch.substitutions import EnvironmentVariable
 from launch_ros.parameter_descriptions import ParameterValue
 
-from efftam_ros.ros.common.image_input import camera_info_beside
+from efftam_ros.interop.messages import camera_info_beside
+from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
 from efftam_ros.ros.common.launching import (
     CONFIG,
     TRACKER,
-    declared,
-    given,
+    described,
     node,
     parameter_file,
     passed_over,
     restarted_node,
 )
-from launch import LaunchDescription
 
 FLIGHT = "flight"  # parameters of gimbal and bridge, see flight.launch.py
 ON_THE_CPU = (
@@ -66,8 +65,7 @@ def camera_node(value):
     )
 
 
-def start_nodes(context):
-    value = given(context, TRACKER.values())
+def start_nodes(context, value):
     settings = ("image_transport", "bundle", "backend", "precision", "camera_motion")
     # Texts: "off" would else become false.
     own = {name: ParameterValue(value[name], value_type=str) for name in settings if value[name]}
@@ -88,9 +86,9 @@ def start_nodes(context):
 
 
 def generate_launch_description():
-    # The first name is for Fast DDS 2, the second for Fast DDS 3. A profile set by the user is kept.
+    # A profile set by the user is kept.
     profiles = [
         SetEnvironmentVariable(name, EnvironmentVariable(name, default_value=PROFILE))
-        for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+        for name in PROFILE_VARIABLES
     ]
-    return LaunchDescription([*declared(TRACKER.values()), *profiles, OpaqueFunction(function=start_nodes)])
+    return described(TRACKER.values(), start_nodes, *profiles)

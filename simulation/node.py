@@ -16,7 +16,7 @@ from std_srvs.srv import SetBool
 
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.interop.messages import fill_image, stamp_like, stamp_ns
-from efftam_ros.ros.common.qos import reliable
+from efftam_ros.ros.common.nodes import reliable
 from simulation.record import Answer, RecordWriter, Steering
 
 FRAME_ID = "camera_optical_frame"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from efftam_ros.flight.angles import interpolated, normalised, wrapped
 from efftam_ros.flight.values import NS, AttitudeSample, Quaternion, VehicleSample, YawFrame
@@ -23,14 +23,7 @@ BRIDGED_NS = NS * 3 // 10
 RATE_SPAN_NS = NS * 15 // 1000
 
 
-class Stamped(Protocol):
-    """Anything with a stamp."""
-
-    @property
-    def stamp_ns(self) -> int: ...
-
-
-T = TypeVar("T", bound=Stamped)
+T = TypeVar("T", AttitudeSample, VehicleSample)
 
 
 class _History(Generic[T]):
@@ -76,8 +69,6 @@ class _History(Generic[T]):
 
 
 class GimbalHistory(_History[AttitudeSample]):
-    """The gimbal's attitudes."""
-
     def add(self, sample: AttitudeSample) -> bool:
         """Add a sample; False when its quaternion is no rotation. Another yaw frame clears the history."""
         q = normalised(sample.q)
@@ -100,8 +91,6 @@ class GimbalHistory(_History[AttitudeSample]):
 
 
 class VehicleHistory(_History[VehicleSample]):
-    """The vehicle's headings."""
-
     def add(self, sample: VehicleSample) -> bool:
         """Add a sample; False when a number in it is not finite."""
         if not (math.isfinite(sample.yaw) and math.isfinite(sample.yaw_rate)):

@@ -14,10 +14,15 @@ from copy import copy
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.contract import CameraMotionSource, GuidedSource
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import MOST_SHIFT, Matrix, moved_point, rejection, rotation_motion
 from efftam_ros.core.types import CameraMotion, Image
+from efftam_ros.flight.angles import OPTICAL_TO_BODY, from_yaw_pitch, matrix, multiplied, normalised
+from efftam_ros.flight.attitude import VehicleHistory
+from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
 
 Sample = tuple[int, NDArray[np.float64]]
 
@@ -150,6 +155,44 @@ class AttitudeMotion:
             f"the nearest attitude is {apart:+.2f} s from the image's stamp (at most {most:g} s): "
             "do both use one clock, and is the attitude not late?"
         )
+
+
+class CameraAttitude(AttitudeMotion):
+    """The same, fed with messages of a gimbal: turning by dR moves what is seen at pixel p0 to
+    p1 ~ K dR K^-1 p0, whatever its distance. ``offset_s``: added to the stamps of attitudes and headings."""
+
+    def __init__(self, offset_s: float = 0.0) -> None:
+        super().__init__()
+        self._offset_ns, self._vehicle = round(offset_s * NS), VehicleHistory()
+
+    def set_camera(self, lens: Intrinsics | None) -> None:
+        """The images' calibration; None: there is none."""
+        # In edge coordinates.
+        rows = lens and ((lens.fx, lens.skew, lens.cx + 0.5), (0.0, lens.fy, lens.cy + 0.5), (0.0, 0.0, 1.0))
+        self.set_intrinsics(None if rows is None else np.array(rows))
+
+    def add_attitude(self, sample: AttitudeSample) -> None:
+        """Raises InputError for a quaternion that is no rotation, and for one that turns with a vehicle whose
+        heading is not known."""
+        q = normalised(sample.q)
+        if q is None:
+            raise InputError(f"the quaternion {sample.q} is no rotation; its length must be 1")
+        if sample.yaw_frame is YawFrame.VEHICLE:
+            heading = self._vehicle.at(sample.stamp_ns)
+            if heading is None:
+                raise InputError(
+                    "yaw counts from the vehicle's nose, and vehicle_heading tells no heading at its stamp;"
+                    " publish that too, or attitudes from north (frame_id earth)"
+                )
+            q = multiplied(from_yaw_pitch(heading, 0.0), q)
+        self.add(sample.stamp_ns + self._offset_ns, (matrix(q) @ OPTICAL_TO_BODY).T)
+
+    def add_vehicle(self, sample: VehicleSample) -> None:
+        """The vehicle's heading. Raises InputError when it is not finite."""
+        if not self._vehicle.add(sample):
+            raise InputError(
+                f"yaw is {sample.yaw} rad, its rate {sample.yaw_rate} rad/s; both must be finite"
+            )
 
 
 class GuidedMotion:

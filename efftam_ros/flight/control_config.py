@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from efftam_ros.flight.law import ImageGains, LineOfSightGains
+from efftam_ros.core.config import SHARE, CheckedSettings, setting
 from efftam_ros.flight.values import GimbalLimits, Rates
+
+# Beyond it a stop can't be reached, rad.
+NO_STOP = 10.0
 
 
 class Phase(Enum):
@@ -32,29 +35,104 @@ class Law(Enum):
 
 
 @dataclass(frozen=True)
-class ControlConfig:
-    """Limits and times of the controller: rates rad/s, times s, angles rad."""
+class ControlConfig(CheckedSettings):
+    """Gains, limits and times of the controller."""
 
-    line_of_sight: LineOfSightGains = field(default_factory=LineOfSightGains)
-    image_only: ImageGains = field(default_factory=lambda: ImageGains.for_latency(0.1))
-    max_rate: Rates = field(default_factory=lambda: Rates(math.radians(90.0), math.radians(90.0)))
-    max_acceleration: float = 10.0  # rad/s^2; stopping is not limited
-    yaw_lock: bool = True  # yaw rates count from north; False: from the vehicle, less its own turn
-    limits: GimbalLimits = field(default_factory=GimbalLimits)
-    acceleration_density: float = math.radians(60.0)  # of the target, rad/s^2 per sqrt(Hz)
-    bearing_noise: float = math.radians(0.1)
-    attitude_offset_s: float = 0.0  # added to the attitudes' stamps
-    closed_loop_age_s: float = 0.15
-    silence_s: float = 0.5  # without an answer, or with answers older than this: zero rates
-    coast_s: float = 1.0  # the prediction counts fully
-    fade_s: float = 1.0  # then the rates fade for so long
-    attitude_age_s: float = 0.2  # older: image-only control
-    cautious_share: float = 0.3  # of max_rate while acquiring and at a return
-    cautious_s: float = 0.3
-    # A tracker that has just started may take a jerk of the image for motion of the target; rad/s^2.
-    cautious_acceleration: float = 1.5
-    zero_s: float = 1.0  # zero rates are sent for so long, then nothing
-    stop_margin: float = math.radians(0.5)
+    # The loop's delay is the command's (30 ms) and the gimbal's lag, whatever the latency: 7.5 leaves a phase
+    # margin of 56 degrees at a lag of 50 ms. Where the attitudes' time is not known to within 20 ms, 2.5 with
+    # a feed-forward of 0.5 stays calm.
+    kp: float = setting(
+        7.5,
+        "gain on the angle between target and axis, 1/s; a gimbal with 150 ms lag takes 2.5 to 4",
+        within=(0.0, 30.0),
+    )
+    feed_forward: float = setting(
+        1.0,
+        "share of the target's own rate that is added; 0.5 where the attitude's time is uncertain",
+        within=(0.0, 1.5),
+    )
+    image_latency: float = setting(
+        0.1, "image's stamp to its answer, s; the gains without attitude follow from it", within=(0.0, 2.0)
+    )
+    max_pitch_rate: float = setting(
+        math.radians(90.0), "largest pitch rate that is sent, rad/s", within=(0.0, 20.0)
+    )
+    max_yaw_rate: float = setting(
+        math.radians(90.0), "largest yaw rate that is sent, rad/s", within=(0.0, 20.0)
+    )
+    max_acceleration: float = setting(
+        10.0,
+        "fastest growth of a rate, rad/s^2; slowing down is not limited",
+        within=(0.01, 1000.0),
+    )
+    yaw_lock: bool = setting(
+        True,
+        "yaw rates count from north; false: from the vehicle's nose. The same as in efftam_mavlink",
+    )
+    pitch_min: float = setting(
+        -NO_STOP,
+        "lower stop of the mount, up positive, rad; -10: none of its own",
+        within=(-NO_STOP, NO_STOP),
+    )
+    pitch_max: float = setting(
+        NO_STOP, "upper stop of the mount, rad; 10: none of its own", within=(-NO_STOP, NO_STOP)
+    )
+    yaw_min: float = setting(
+        -NO_STOP,
+        "left stop from the vehicle's nose, right positive, rad; -10: none of its own",
+        within=(-NO_STOP, NO_STOP),
+    )
+    yaw_max: float = setting(NO_STOP, "right stop, rad; 10: none of its own", within=(-NO_STOP, NO_STOP))
+    stop_margin: float = setting(
+        math.radians(0.5), "distance from a stop at which rates towards it end, rad", within=(0.0, 1.0)
+    )
+    attitude_offset: float = setting(
+        0.0, "added to the stamps of attitude and heading, s", within=(-1.0, 1.0)
+    )
+    attitude_age: float = setting(
+        0.2,
+        "an older attitude is not used: steering by the image alone, s",
+        within=(0.02, 2.0),
+    )
+    acceleration_density: float = setting(
+        math.radians(60.0),
+        "how freely the target is expected to turn, rad/s^2 per square root of Hz",
+        within=(0.001, 1000.0),
+    )
+    bearing_noise: float = setting(
+        math.radians(0.1), "standard deviation of a bearing, rad", within=(1e-6, 0.5)
+    )
+    closed_loop_age: float = setting(
+        0.15, "an older answer is followed by prediction only, s", within=(0.0, 2.0)
+    )
+    silence: float = setting(
+        0.5,
+        "without an answer, or with older ones, for so long: zero rates, s",
+        within=(0.05, 2.0),
+    )
+    coast: float = setting(
+        1.0, "how long a target that is not seen is followed by prediction, s", within=(0.0, 30.0)
+    )
+    fade: float = setting(1.0, "then the rates fade to zero for so long, s", within=(0.01, 30.0))
+    cautious_share: float = setting(0.3, "of the largest rates after a selection or a return", within=SHARE)
+    cautious_time: float = setting(0.3, "for so long after a selection or a return, s", within=(0.0, 10.0))
+    # A tracker that has just started may take a jerk of the image for motion of the target.
+    cautious_acceleration: float = setting(
+        1.5, "fastest growth of a rate meanwhile, rad/s^2", within=(0.01, 1000.0)
+    )
+    zero_time: float = setting(
+        1.0, "zero rates are repeated for so long, then nothing is sent, s", within=(0.1, 10.0)
+    )
+
+    @property
+    def max_rate(self) -> Rates:
+        return Rates(self.max_pitch_rate, self.max_yaw_rate)
+
+    @property
+    def limits(self) -> GimbalLimits:
+        """The stops, infinite where there is none."""
+        stops = (self.pitch_min, self.pitch_max, self.yaw_min, self.yaw_max)
+        return GimbalLimits(*(v if abs(v) < NO_STOP else math.copysign(math.inf, v) for v in stops))
 
 
 class Instant(NamedTuple):

@@ -11,24 +11,60 @@ import math
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
 from efftam_ros.flight.law import bounded
-from efftam_ros.flight.permission import Permission
 from efftam_ros.flight.steering import FUTURE_S, Steering
-from efftam_ros.flight.values import (
-    NS,
-    STOPPED,
-    AttitudeSample,
-    CameraIntrinsics,
-    Control,
-    GimbalLimits,
-    Rates,
-    TargetEstimate,
-    VehicleSample,
-)
+from efftam_ros.flight.values import NS, STOPPED, AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
+from efftam_ros.interop.messages import CameraModel
+from efftam_ros.interop.reports import MotionReport
 
 # A step of the images' clock against the steady one, s.
 CLOCK_STEP_S = 0.2
 # Longest time between two answers, s; a longer one invalidates earlier measurements.
 GAP_S = 1.0
+
+
+class Permission:
+    """Off until somebody enables it, and again after control was lost.
+
+    ``gimbal_alive``: whether the gimbal itself sends messages; its manager may go on without it.
+    """
+
+    def __init__(self) -> None:
+        self.enabled = False
+        self.gimbal_alive = True
+        self._control = Control.UNKNOWN
+        self._held = False  # since it was enabled
+        self._taken_away = False
+
+    def enable(self, enabled: bool) -> None:
+        self.enabled, self._taken_away = enabled, False
+        self._held = self._control is Control.HELD
+
+    def hear(self, control: Control) -> bool:
+        """Who controls the gimbal now; True when that ends steering, until it is enabled again."""
+        self._control = control
+        self._held = self._held or control is Control.HELD
+        if not (self.enabled and self._held and control in (Control.OTHER, Control.NOBODY)):
+            return False
+        self.enabled, self._taken_away = False, True
+        return True
+
+    def refusal(self) -> tuple[Phase, str] | None:
+        """Why nothing may be steered, with what the controller does then; None when it may."""
+        if self._taken_away:
+            who = "another component" if self._control is Control.OTHER else "nobody"
+            return (
+                Phase.CONTROL_LOST,
+                f"the gimbal is now controlled by {who}; enable steering to take it back",
+            )
+        if not self.enabled:
+            return Phase.OFF, ""
+        if self._control is Control.SILENT:
+            return Phase.HOLDING, "the autopilot is silent; check its link"
+        if self._control in (Control.OTHER, Control.NOBODY):
+            return Phase.HOLDING, "the gimbal's manager has not given control yet"
+        if not self.gimbal_alive:
+            return Phase.HOLDING, "the gimbal is silent; check its power and its link"
+        return None
 
 
 class GimbalControl:
@@ -38,8 +74,8 @@ class GimbalControl:
         self.config = config or ControlConfig()
         self._steering = Steering(self.config)
         self._permission = Permission()
-        self._camera: CameraIntrinsics | None = None
-        self._estimate: TargetEstimate | None = None
+        self._camera: CameraModel | None = None
+        self._estimate: MotionReport | None = None
         self._arrived_s = -math.inf
         self._waiting_reason = "no answer of the tracker yet"
         self._cautious_until_s = -math.inf
@@ -67,7 +103,7 @@ class GimbalControl:
         """Whether the gimbal itself sends messages; its manager may continue without it."""
         self._permission.gimbal_alive = alive
 
-    def on_camera(self, camera: CameraIntrinsics) -> None:
+    def on_camera(self, camera: CameraModel) -> None:
         """The camera's calibration; a changed one (zoom) invalidates earlier measurements."""
         if self._camera is not None and camera != self._camera:
             self._forget()
@@ -85,7 +121,7 @@ class GimbalControl:
         """The mount's stops, as its manager says."""
         self._steering.set_limits(limits)
 
-    def on_estimate(self, estimate: TargetEstimate, now: Instant) -> None:
+    def on_estimate(self, estimate: MotionReport, now: Instant) -> None:
         """The tracker's answer for one image. A second answer with the same stamp counts as its newest word
         on that image, and not as a second measurement."""
         last, self._estimate, self._arrived_s = self._estimate, estimate, now.steady_s
@@ -93,7 +129,7 @@ class GimbalControl:
         if last is not None and (not 0.0 <= step_s <= GAP_S or estimate.selection != last.selection):
             self._forget()
         if last is None or (estimate.state is TrackState.TRACKING and last.state is not TrackState.TRACKING):
-            self._cautious_until_s = now.steady_s + self.config.cautious_s
+            self._cautious_until_s = now.steady_s + self.config.cautious_time
         if estimate.state in (TrackState.IDLE, TrackState.LOST):
             self._forget()
         elif step_s != 0.0 and estimate.valid and estimate.has_bearing and _is_finite(estimate):
@@ -130,7 +166,7 @@ class GimbalControl:
     def _forget(self) -> None:
         self._steering.forget_target()
         if self._last_tick is not None:
-            self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_s
+            self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
 
     def _decide(self, now: Instant, dt_s: float) -> GimbalCommand:
         """The table of conditions: first who may steer, then whether there is something to steer by."""
@@ -141,7 +177,7 @@ class GimbalControl:
         if estimate is None:
             return _hold(self._waiting_reason, Phase.WAITING)
         silent_s = now.steady_s - self._arrived_s
-        if silent_s > self.config.silence_s:
+        if silent_s > self.config.silence:
             return _hold(f"nothing from the tracker for {silent_s:.1f} s")
         if estimate.state is TrackState.IDLE:
             return _hold("no target is selected", Phase.WAITING)
@@ -149,25 +185,25 @@ class GimbalControl:
             return _hold("the target is lost")
         if not estimate.valid:
             return _hold(estimate.reason or "the tracker's answer is not valid")
-        if not estimate.has_bearing or (self._camera is not None and not self._camera.is_calibrated):
+        if not estimate.has_bearing or (self._camera is not None and self._camera.intrinsics is None):
             return _hold("no bearing: the camera has no calibration (camera_info, K)")
         if not _is_finite(estimate):
             return _hold(f"the bearing is not finite: {estimate.azimuth}, {estimate.elevation} rad")
         return self._follow(estimate, now, dt_s)
 
-    def _follow(self, estimate: TargetEstimate, now: Instant, dt_s: float) -> GimbalCommand:
+    def _follow(self, estimate: MotionReport, now: Instant, dt_s: float) -> GimbalCommand:
         """Steer by an answer that may be used, as long as it is young enough."""
         config = self.config
         age_s = (now.stamp_ns - estimate.stamp_ns) / NS
         if age_s < -FUTURE_S:
             return _hold(f"the image lies {-age_s:.2f} s in the future; compare the clocks")
-        if age_s > config.silence_s:
+        if age_s > config.silence:
             return _hold(f"the newest answer is for an image {age_s:.2f} s old")
         unseen_s = age_s if estimate.measured else age_s + estimate.age_s
-        left = 1.0 - max(unseen_s - config.coast_s, 0.0) / config.fade_s
+        left = 1.0 - max(unseen_s - config.coast, 0.0) / config.fade
         if not left > 0.0:  # also when the age is NaN: never measured
             return _hold(f"not seen for {unseen_s:.1f} s")
-        measured = estimate.measured and unseen_s < config.closed_loop_age_s
+        measured = estimate.measured and unseen_s < config.closed_loop_age
         steered = self._steering.steer(estimate, now, dt_s, measured)
         phase, reason = (Phase.FOLLOWING if measured else Phase.PREDICTING), steered.note
         if left < 1.0:
@@ -182,8 +218,8 @@ class GimbalControl:
         share = config.cautious_share if cautious else 1.0
         step = dt_s * (config.cautious_acceleration if cautious else config.max_acceleration)
         return Rates(
-            _approach(self._last.pitch, bounded(rates.pitch, config.max_rate.pitch * share), step),
-            _approach(self._last.yaw, bounded(rates.yaw, config.max_rate.yaw * share), step),
+            _approach(self._last.pitch, bounded(rates.pitch, config.max_pitch_rate * share), step),
+            _approach(self._last.yaw, bounded(rates.yaw, config.max_yaw_rate * share), step),
         )
 
     def _sends(self, wish: GimbalCommand, now: Instant) -> bool:
@@ -196,14 +232,14 @@ class GimbalControl:
         if wish.send or self._moves:
             self._moves, self._moved_s = wish.send, now.steady_s
             return True
-        return self._moved_s is not None and now.steady_s - self._moved_s <= self.config.zero_s
+        return self._moved_s is not None and now.steady_s - self._moved_s <= self.config.zero_time
 
 
 def _hold(reason: str, phase: Phase = Phase.HOLDING) -> GimbalCommand:
     return GimbalCommand(STOPPED, False, phase, Law.NONE, reason)
 
 
-def _is_finite(estimate: TargetEstimate) -> bool:
+def _is_finite(estimate: MotionReport) -> bool:
     return all(
         map(
             math.isfinite,

@@ -8,50 +8,20 @@ Image only: the latency sits inside the loop; the gains follow from it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from efftam_ros.flight.angles import wrapped
+from efftam_ros.flight.control_config import ControlConfig
 from efftam_ros.flight.direction_filter import Direction
 from efftam_ros.flight.values import Rates
 
 # Half a frame at 30 Hz, half a tick at 50 Hz and the gimbal's own delay, s.
 LOOP_DELAY_S = 0.047
 GIMBAL_LAG_S = 0.05
+# kp (D + lag) of control by the image alone: 0.35 is calm, 0.7 the most one should, 1 rings.
+GAIN = 0.5
 # The yaw rate fades to zero between these pitches, rad: at nadir yaw is undefined.
 STEEP = math.radians(75.0)
 NADIR = math.radians(88.0)
-
-
-@dataclass(frozen=True)
-class LineOfSightGains:
-    """``kp`` 1/s on the angle between target and optical axis; ``feed_forward`` of the target's own rate.
-
-    The loop's delay is the command's (30 ms) and the gimbal's lag, whatever the latency: 7.5 leaves a phase
-    margin of 56 degrees at a lag of 50 ms; a gimbal with 150 ms takes 2.5 to 4. Where the attitudes' time
-    against the images is not known to within 20 ms, 2.5 with a feed-forward of 0.5 stays calm.
-    """
-
-    kp: float = 7.5
-    feed_forward: float = 1.0
-
-
-@dataclass(frozen=True)
-class ImageGains:
-    """``kp`` 1/s, ``ki`` 1/s^2 on the bearing."""
-
-    kp: float
-    ki: float
-
-    @classmethod
-    def for_latency(cls, latency_s: float, gain: float = 0.5, lag_s: float = GIMBAL_LAG_S) -> ImageGains:
-        """Gains for the time from an image's stamp to its answer.
-
-        The loop is kp e^(-sD) / (s (1 + s lag)), crossover near kp: the phase margin is 90 degrees
-        - 57.3 kp (D + lag) - atan(ki / kp^2). ``gain`` = kp (D + lag): 0.35 calm (63 degrees), 0.5 (54), 0.7
-        the most one should (43), 1 rings.
-        """
-        kp = gain / (latency_s + LOOP_DELAY_S + lag_s)
-        return cls(kp, kp * kp / 8)
 
 
 def nadir_factor(pitch: float) -> float:
@@ -59,7 +29,7 @@ def nadir_factor(pitch: float) -> float:
     return min(max((NADIR - abs(pitch)) / (NADIR - STEEP), 0.0), 1.0)
 
 
-def line_of_sight(target: Direction, axis: tuple[float, float], gains: LineOfSightGains) -> Rates:
+def line_of_sight(target: Direction, axis: tuple[float, float], gains: ControlConfig) -> Rates:
     """Rates that bring the optical axis (yaw, pitch) onto the target and keep it there, both at this moment
     and in the same frame."""
     yaw, pitch = axis
@@ -70,10 +40,16 @@ def line_of_sight(target: Direction, axis: tuple[float, float], gains: LineOfSig
 
 
 class ImageOnly:
-    """Proportional-integral control of the bearing; its integrals are the target's steady rate."""
+    """Proportional-integral control of the bearing; its integrals are the target's steady rate.
 
-    def __init__(self, gains: ImageGains) -> None:
-        self.gains = gains
+    The loop is kp e^(-sD) / (s (1 + s lag)), crossover near kp: the phase margin is 90 degrees
+    - 57.3 kp (D + lag) - atan(ki / kp^2), 54 degrees. ``latency_s``: from an image's stamp to its answer;
+    ``kp`` 1/s and ``ki`` 1/s^2 follow from it.
+    """
+
+    def __init__(self, latency_s: float) -> None:
+        self.kp = GAIN / (latency_s + LOOP_DELAY_S + GIMBAL_LAG_S)
+        self.ki = self.kp * self.kp / 8
         self._pitch = self._yaw = 0.0
 
     def reset(self) -> None:
@@ -88,10 +64,10 @@ class ImageOnly:
         integral stays (at a stop, while the target is only predicted).
         """
         if not hold_pitch:
-            self._pitch = bounded(self._pitch - self.gains.ki * elevation * dt_s, most.pitch)
+            self._pitch = bounded(self._pitch - self.ki * elevation * dt_s, most.pitch)
         if not hold_yaw:
-            self._yaw = bounded(self._yaw + self.gains.ki * azimuth * dt_s, most.yaw)
-        return Rates(-self.gains.kp * elevation + self._pitch, self.gains.kp * azimuth + self._yaw)
+            self._yaw = bounded(self._yaw + self.ki * azimuth * dt_s, most.yaw)
+        return Rates(-self.kp * elevation + self._pitch, self.kp * azimuth + self._yaw)
 
 
 def bounded(value: float, most: float) -> float:

@@ -10,15 +10,8 @@ from efftam_ros.flight.attitude import EXTRAPOLATED_NS, GimbalHistory, VehicleHi
 from efftam_ros.flight.control_config import ControlConfig, Instant, Law
 from efftam_ros.flight.direction_filter import DirectionFilter
 from efftam_ros.flight.law import ImageOnly, line_of_sight, nadir_factor
-from efftam_ros.flight.values import (
-    NS,
-    AttitudeSample,
-    GimbalLimits,
-    Rates,
-    TargetEstimate,
-    VehicleSample,
-    YawFrame,
-)
+from efftam_ros.flight.values import NS, AttitudeSample, GimbalLimits, Rates, VehicleSample, YawFrame
+from efftam_ros.interop.reports import MotionReport
 
 # An attitude further ahead of the images' clock than this is rejected, s.
 FUTURE_S = 0.05
@@ -48,8 +41,6 @@ class _Stop:
 
 
 class Steering:
-    """The controller's state and its two laws."""
-
     def __init__(self, config: ControlConfig) -> None:
         self._config = config
         self._limits = config.limits
@@ -59,13 +50,12 @@ class Steering:
         self._ahead_s = 0.0  # by which the newest attitude was refused
         self._filter = DirectionFilter(config.acceleration_density, config.bearing_noise)
         self._filter_frame: YawFrame | None = None
-        self._image_only = ImageOnly(config.image_only)
+        self._image_only = ImageOnly(config.image_latency)
         self._last = Rates()
         self._law = Law.NONE
         self._distrust: tuple[float, str] = (-math.inf, "")  # until when the image alone steers, and why
 
     def forget_target(self) -> None:
-        """Discard all measurements of the target."""
         self._filter.reset()
         self._image_only.reset()
         self._last = Rates()
@@ -81,7 +71,7 @@ class Steering:
 
     def add_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
         """Add an attitude; False when it is no rotation or lies in the future."""
-        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
+        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
         # Before and after the offset: it takes out a clock that is ahead, and follows images stamped late.
         ahead_s = (min(sample.stamp_ns, stamp_ns) - now.stamp_ns) / NS
         self._ahead_s = ahead_s if ahead_s > FUTURE_S else 0.0
@@ -94,10 +84,10 @@ class Steering:
 
     def add_vehicle(self, sample: VehicleSample) -> bool:
         """Add the vehicle's heading; False when it is not finite."""
-        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
+        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
         return self._vehicle.add(sample._replace(stamp_ns=stamp_ns))
 
-    def measure(self, estimate: TargetEstimate) -> None:
+    def measure(self, estimate: MotionReport) -> None:
         """Take a bearing into the filter of directions, if the attitude at its image's stamp is known.
 
         A predicted bearing only starts the filter: it is made from the measured ones before it.
@@ -114,7 +104,7 @@ class Steering:
         yaw, pitch = target_direction(q, estimate.azimuth, estimate.elevation)
         self._filter.update(estimate.stamp_ns, wrapped(yaw + heading), pitch)
 
-    def steer(self, estimate: TargetEstimate, now: Instant, dt_s: float, measured: bool) -> Steered:
+    def steer(self, estimate: MotionReport, now: Instant, dt_s: float, measured: bool) -> Steered:
         """Rates for this moment. ``dt_s`` since the last call; ``measured``: the integrals may move."""
         sample = self._gimbal.newest
         stops = self._stops(now)
@@ -129,7 +119,7 @@ class Steering:
             self._image_only.reset()
             yaw, pitch = axis_direction(q)
             target = self._filter.predict(now.stamp_ns)
-            rates = line_of_sight(target, (wrapped(yaw + heading), pitch), self._config.line_of_sight)
+            rates = line_of_sight(target, (wrapped(yaw + heading), pitch), self._config)
             rates = Rates(rates.pitch, rates.yaw - self._own_turn(frame, now))
         else:
             law = Law.IMAGE_ONLY
@@ -148,7 +138,7 @@ class Steering:
         return Steered(rates, law, note, at_stop)
 
     def _by_image(
-        self, estimate: TargetEstimate, now: Instant, dt_s: float, measured: bool, stops: dict[str, _Stop]
+        self, estimate: MotionReport, now: Instant, dt_s: float, measured: bool, stops: dict[str, _Stop]
     ) -> Rates:
         age_s = (now.stamp_ns - estimate.stamp_ns) / NS
         return self._image_only.rates(
@@ -174,7 +164,7 @@ class Steering:
         newest = self._vehicle.newest
         if self._config.yaw_lock or frame is not YawFrame.EARTH or newest is None:
             return 0.0
-        is_young = now.stamp_ns - newest.stamp_ns <= self._config.attitude_age_s * NS
+        is_young = now.stamp_ns - newest.stamp_ns <= self._config.attitude_age * NS
         return newest.yaw_rate if is_young else 0.0
 
     def _distrusted(self, now: Instant) -> str:
@@ -208,7 +198,7 @@ class Steering:
                 )
             return "no attitude of the gimbal"
         age_s = max((now.stamp_ns - newest.stamp_ns) / NS, now.steady_s - self._attitude_arrived_s)
-        if age_s > self._config.attitude_age_s:
+        if age_s > self._config.attitude_age:
             return f"the gimbal's attitude is {age_s:.2f} s old: steering by the image alone"
         return ""
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from efftam_ros.core.types import TrackState
-
 NS = 1_000_000_000
 Quaternion = tuple[float, float, float, float]
 
@@ -36,28 +34,6 @@ class Control(Enum):
 
 
 @dataclass(frozen=True)
-class TargetEstimate:
-    """What the tracker says of the target, named as the fields of the message TargetVelocity.
-
-    ``azimuth`` right, ``elevation`` down of the optical axis, rad; their rates rad/s with the camera's own
-    motion included; ``age_s`` since the target was last measured, counted to the image's stamp.
-    """
-
-    stamp_ns: int
-    state: TrackState
-    valid: bool
-    measured: bool
-    age_s: float
-    has_bearing: bool
-    azimuth: float = math.nan
-    elevation: float = math.nan
-    azimuth_rate: float = 0.0
-    elevation_rate: float = 0.0
-    selection: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class AttitudeSample:
     """The gimbal's attitude: ``q`` (w, x, y, z) turns forward-right-down axes of the gimbal into level
     forward-right-down axes whose forward is ``yaw_frame``'s zero."""
@@ -69,28 +45,24 @@ class AttitudeSample:
     at_yaw_limit: bool = False
 
 
+# MAVLink's GIMBAL_DEVICE_FLAGS and GIMBAL_DEVICE_ERROR_FLAGS.
+YAW_LOCK, IN_VEHICLE_FRAME, IN_EARTH_FRAME = 16, 32, 64
+AT_PITCH_LIMIT, AT_YAW_LIMIT = 2, 4
+
+
+def device_sample(stamp_ns: int, q: Quaternion, flags: int, failures: int) -> AttitudeSample:
+    """From the fields of message 285; without a frame bit in its flags, YAW_LOCK decides."""
+    from_north = not flags & IN_VEHICLE_FRAME and flags & (IN_EARTH_FRAME | YAW_LOCK)
+    frame = YawFrame.EARTH if from_north else YawFrame.VEHICLE
+    return AttitudeSample(stamp_ns, q, frame, bool(failures & AT_PITCH_LIMIT), bool(failures & AT_YAW_LIMIT))
+
+
 class VehicleSample(NamedTuple):
     """The vehicle's heading from north, rad, and how fast it turns, rad/s."""
 
     stamp_ns: int
     yaw: float
     yaw_rate: float
-
-
-@dataclass(frozen=True)
-class CameraIntrinsics:
-    """Focal lengths and centre, px, with the size of the image they belong to."""
-
-    fx: float
-    fy: float
-    cx: float
-    cy: float
-    width: int
-    height: int
-
-    @property
-    def is_calibrated(self) -> bool:
-        return all(map(math.isfinite, (self.fx, self.fy, self.cx, self.cy))) and self.fx > 0 and self.fy > 0
 
 
 @dataclass(frozen=True)
@@ -126,15 +98,6 @@ class Rates:
     @property
     def is_zero(self) -> bool:
         return self.pitch == 0.0 and self.yaw == 0.0
-
-    def to_twist(self) -> tuple[float, float, float]:
-        """Angular part of a geometry_msgs/Twist, axes forward-left-up: (0, -pitch, -yaw)."""
-        return 0.0, -self.pitch, -self.yaw
-
-    @classmethod
-    def from_twist(cls, x: float, y: float, z: float) -> Rates:
-        """From the angular part of a Twist in forward-left-up axes. ``x`` (roll) is not used."""
-        return cls(pitch=-y, yaw=-z)
 
 
 STOPPED = Rates()

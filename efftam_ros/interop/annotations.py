@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from efftam_ros.core.geometry import Box
@@ -19,13 +19,18 @@ PIECES = {"dashed": (6, 0.6), "dotted": (12, 0.3)}
 CORNER = 0.3
 
 
-def annotations_message(foxglove: Any, track: Track, header: Any, name: str = "") -> Any:
-    """Box and word of one track, empty without a target. ``foxglove`` is the module ``foxglove_msgs.msg``;
-    ``name`` comes before the word."""
+def annotations_message(foxglove: Any, tracks: Mapping[int, Track], header: Any) -> Any:
+    """Box and word of each target, by id. ``foxglove`` is the module ``foxglove_msgs.msg``."""
     message = foxglove.ImageAnnotations()
+    for target_id, track in sorted(tracks.items()):
+        _annotate(message, foxglove, track, header, f"{target_id} " if len(tracks) > 1 else "")
+    return message
+
+
+def _annotate(message: Any, foxglove: Any, track: Track, header: Any, name: str) -> None:
     style = STATE_STYLES[track.state]
     if style.line == "none":
-        return message
+        return
     colour = _colour(foxglove, style.rgb)
 
     def lines(kind: int, points: list[Point]) -> Any:
@@ -51,7 +56,7 @@ def annotations_message(foxglove: Any, track: Track, header: Any, name: str = ""
         else:
             segments = _segments(track.box, style.line)
             message.points.append(lines(pieces, [point for segment in segments for point in segment]))
-    text = f"{name} {track.state.name}".lstrip()
+    text = f"{name}{track.state.name}"
     if track.age_s > 0:
         text += f" unseen {track.age_s:.1f} s"
     message.texts.append(
@@ -64,7 +69,6 @@ def annotations_message(foxglove: Any, track: Track, header: Any, name: str = ""
             background_color=colour,
         )
     )
-    return message
 
 
 def _corners(box: Box) -> list[Point]:

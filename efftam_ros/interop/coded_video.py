@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,13 +30,6 @@ CODECS = {"264": "h264", "265": "hevc", "hevc": "hevc", "vp9": "vp9", "av1": "av
 LONGEST_PAUSE_NS = 1_000_000_000
 
 
-def header_of(message: Any, make: Callable[..., Any]) -> Any:
-    """The header of a message of either type; ``make`` is the class of std_msgs/Header."""
-    if hasattr(message, "header"):
-        return message.header
-    return make(stamp=message.timestamp, frame_id=message.frame_id)
-
-
 class VideoDecoder:
     """Decodes the messages of one topic, in order, one image each."""
 
@@ -44,8 +38,10 @@ class VideoDecoder:
         self._context: Any = None
         self._is_started = False
 
-    def decode(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> av.VideoFrame:
-        """Return the image of this message. ``arrived_ns``: arrival on a steady clock, or the recording time.
+    def decode(
+        self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS
+    ) -> tuple[int, int, Callable[[], Image]]:
+        """Return width and height of this message's image, px, and what converts it to bgr8.
 
         Raises InputError for a codec that is not known, before the first key frame and the first one after a
         pause, for data that can't be decoded, for more than ``most_pixels``, and where images come out in
@@ -88,12 +84,8 @@ class VideoDecoder:
         if frame.pts != self._count:
             raise InputError(f"the {codec} video has B frames, which come late; encode it without (bf 0)")
         check_size(frame.width, frame.height, most_pixels)
-        return frame
-
-    def read(self, message: Any, arrived_ns: int) -> Image:
-        """The image of this message as bgr8; raises InputError as `decode` does."""
-        return image_of(self.decode(message, arrived_ns))
+        return frame.width, frame.height, partial(_image_of, frame)
 
 
-def image_of(frame: av.VideoFrame) -> Image:
+def _image_of(frame: av.VideoFrame) -> Image:
     return Image.from_array(np.ascontiguousarray(frame.to_ndarray(format="bgr24")))

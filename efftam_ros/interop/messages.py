@@ -2,17 +2,19 @@
 
 Nothing here imports ROS: messages are read by attribute, and what is to be published is returned as a
 dictionary of all fields, so that the same functions serve rclpy's classes and those of the rosbags library
-(``BoundingBox(**bbox_fields(track, header))``).
+(``BoundingBox(**bbox_fields(track, About(header)))``).
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -50,6 +52,12 @@ LEAST_VIEW_DEG, MOST_VIEW_DEG = 1.0, 170.0
 """Field of view of a side that a calibration can have."""
 MOST_NORMALIZED = 1.5
 """Largest side of a normalised box; above 1 so that a target may extend beyond the image."""
+
+# A stamp is ahead when it lies this far beyond what the arrivals allow, ns, and its step is this many times
+# the longest of the last ones.
+AHEAD_NS, STEPS = 250_000_000, 3
+# Images that the judgement is based on, and the fewest that make a stream.
+KEPT, FEWEST = 30, 5
 
 
 class Kind(IntEnum):
@@ -102,6 +110,51 @@ def check_header(header: Any) -> None:
             f"image frame_id {shown(header.frame_id)} has {len(header.frame_id)} characters; give at most"
             f" {MOST_FRAME_ID}"
         )
+
+
+class StampGuard:
+    """Withholds an image whose stamp goes back, or ahead of its arrival, in a steady stream.
+
+    When the next image goes on from the withheld one, the clock was set, or a bag began again: its stamps are
+    taken from then on.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: deque[int] = deque(maxlen=KEPT)  # stamp - arrival
+        self._steps: deque[int] = deque(maxlen=KEPT)
+        self._last_ns = 0
+        self._withheld_ns: int | None = None  # stamp of the image before, if that was withheld
+
+    def check(self, stamp_ns: int, arrived_ns: int) -> None:
+        """Take the next image; raises InputError when it is withheld. ``arrived_ns``: arrival on a steady
+        clock, or the recording time in a bag."""
+        offset_ns = stamp_ns - arrived_ns
+        wrong_ns = self._wrong_ns(stamp_ns, offset_ns)
+        if wrong_ns:
+            before, self._withheld_ns = self._withheld_ns, stamp_ns
+            if before is None or stamp_ns <= before:
+                where = "ahead of the arrival of its image" if wrong_ns > 0 else "before that of the last one"
+                raise InputError(
+                    f"the stamp {stamp_ns * 1e-9:.3f} s is {abs(wrong_ns) * 1e-9:.3f} s {where}: the image is"
+                    " not used; correct the driver's stamps"
+                )
+            self._offsets.clear()
+            self._steps.clear()
+        elif self._offsets:
+            self._steps.append(stamp_ns - self._last_ns)
+        self._withheld_ns, self._last_ns = None, stamp_ns
+        self._offsets.append(offset_ns)
+
+    def _wrong_ns(self, stamp_ns: int, offset_ns: int) -> int:
+        """How far the stamp is ahead, or back if negative; 0 when it can be."""
+        if len(self._offsets) < FEWEST:
+            return 0
+        step_ns = stamp_ns - self._last_ns
+        if step_ns < 0:
+            return step_ns
+        # Images may arrive late, never early: the least delayed one shows the clocks' offset.
+        ahead_ns = offset_ns - max(self._offsets)
+        return ahead_ns if ahead_ns > AHEAD_NS and step_ns > STEPS * max(self._steps) else 0
 
 
 def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
@@ -205,6 +258,60 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Leve
     return Image.from_array(np.asarray(pixels, np.uint8))
 
 
+class Received(NamedTuple):
+    """What an image message holds. ``nbytes``: memory that keeping it costs; ``size``: width and height, px;
+    ``pixels``: the image, or a function that decodes it and raises InputError."""
+
+    header: Any
+    nbytes: int
+    size: tuple[int, int]
+    pixels: Image | Callable[[], Image]
+
+    def image(self) -> Image:
+        return self.pixels if isinstance(self.pixels, Image) else self.pixels()
+
+
+class ImageReader:
+    """Reads the image messages of one topic, in order.
+
+    ``transport``: raw, compressed, or that of a video; ``header``: the class of std_msgs/Header; ``levels``:
+    see `image_from_message`.
+    """
+
+    def __init__(self, transport: str, header: Callable[..., Any], levels: Levels | None = None) -> None:
+        self._is_raw, self._header, self.levels = transport == "raw", header, levels
+        self._decoder: Any = None
+        if transport not in ("raw", "compressed"):
+            # Imported only for videos.
+            from efftam_ros.interop.coded_video import VideoDecoder
+
+            self._decoder = VideoDecoder()
+
+    def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> Received:
+        """``arrived_ns``: arrival on a steady clock, or the recording time. A raw image and a video's are
+        checked, as the next ones of a video need it; decoding takes milliseconds, and is left to who uses the
+        image. Raises InputError."""
+        if self._is_raw:
+            image = image_from_message(message, most_pixels, self.levels)
+            return Received(message.header, image.rows.nbytes, (image.width, image.height), image)
+        if self._decoder is not None:
+            width, height, pixels = self._decoder.decode(message, arrived_ns, most_pixels)
+            # The decoded image is kept, of 1.5 bytes per pixel.
+            return Received(
+                header_of(message, self._header), width * height * 3 // 2, (width, height), pixels
+            )
+        size = compressed_size(message, most_pixels)
+        pixels = partial(image_from_compressed, message, most_pixels, self.levels)
+        return Received(message.header, len(message.data), size, pixels)
+
+
+def header_of(message: Any, make: Callable[..., Any]) -> Any:
+    """The header of an image message; ``make`` is the class of std_msgs/Header, for those that have none."""
+    if hasattr(message, "header"):
+        return message.header
+    return make(stamp=message.timestamp, frame_id=message.frame_id)
+
+
 def image_fields(pixels: NDArray[np.uint8], encoding: str, header: Any) -> dict[str, Any]:
     """Return all fields of a sensor_msgs/Image except ``data``, for C-contiguous uint8 pixels [H, W] or [H,
     W, C].
@@ -253,20 +360,20 @@ def not_valid(track: Track, withheld: str = "") -> str:
     return ""
 
 
-def bbox_fields(
-    track: Track,
-    header: Any,
-    selection: int = 0,
-    withheld: str = "",
-    target_id: int = 0,
-    steered: bool = True,
-) -> dict[str, Any]:
-    """Return all fields of efftam_ros/BoundingBox.
+class About(NamedTuple):
+    """What an answer is about: the image's header, the number of the selection that it answers, the target,
+    and whether that is the one to steer by. ``withheld``: see `not_valid`."""
 
-    ``header``: the image's; ``selection``: number of the selection being answered; ``withheld``: see
-    `not_valid`; ``steered``: it is the target to steer by.
-    """
-    fields = _answer_fields(track, header, selection, withheld, target_id, steered)
+    header: Any
+    selection: int = 0
+    target_id: int = 0
+    steered: bool = True
+    withheld: str = ""
+
+
+def bbox_fields(track: Track, about: About) -> dict[str, Any]:
+    """Return all fields of efftam_ros/BoundingBox."""
+    fields = _answer_fields(track, about)
     width, height = track.image_size
     scores = {"quality": float(track.quality), "likeness": float(track.likeness)}
     more = {
@@ -279,35 +386,20 @@ def bbox_fields(
 
 def velocity_fields(
     track: Track,
-    header: Any,
-    selection: int = 0,
+    about: About,
     predicted: Motion | None = None,
     bearing: Bearing | None = None,
     predicted_bearing: Bearing | None = None,
-    withheld: str = "",
-    target_id: int = 0,
-    steered: bool = True,
 ) -> dict[str, Any]:
-    """Return all fields of efftam_ros/TargetVelocity; unknown numbers are NaN.
-
-    Args:
-        track: The tracker's answer.
-        header: Header of the image.
-        selection: Number of the selection being answered.
-        predicted: Motion at the time of publishing; default: at the image's stamp.
-        bearing: Bearing of the track's motion.
-        predicted_bearing: Bearing of the predicted motion.
-        withheld: See `not_valid`.
-        target_id: Identifier of the target.
-        steered: It is the target to steer by.
-    """
+    """Return all fields of efftam_ros/TargetVelocity; unknown numbers are NaN. ``predicted``: motion at the
+    time of publishing, default: at the image's stamp."""
     if track.motion is None:
         predicted = bearing = predicted_bearing = None
     motion, later = track.motion or UNKNOWN_MOTION, predicted or track.motion
     seen, soon = bearing or UNKNOWN_BEARING, predicted_bearing or UNKNOWN_BEARING
-    place = None if later is None else later.box
+    stamp = about.header.stamp
     return {
-        **_answer_fields(track, header, selection, withheld, target_id, steered),
+        **_answer_fields(track, about),
         "center_x": float(motion.box.cx),
         "center_y": float(motion.box.cy),
         "velocity_x": float(motion.velocity[0]),
@@ -317,8 +409,8 @@ def velocity_fields(
         "height": float(motion.box.height),
         "width_rate": float(motion.size_rate[0]),
         "height_rate": float(motion.size_rate[1]),
-        "predicted_stamp": header.stamp if later is None else stamp_like(header.stamp, later.stamp_ns),
-        **{f"predicted_{name}": value for name, value in _box_fields(place).items()},
+        "predicted_stamp": stamp if later is None else stamp_like(stamp, later.stamp_ns),
+        **{f"predicted_{name}": v for name, v in _box_fields(None if later is None else later.box).items()},
         "has_bearing": bearing is not None,
         "azimuth": seen.azimuth,
         "elevation": seen.elevation,
@@ -332,22 +424,20 @@ def velocity_fields(
     }
 
 
-def _answer_fields(
-    track: Track, header: Any, selection: int, withheld: str, target_id: int, steered: bool
-) -> dict[str, Any]:
+def _answer_fields(track: Track, about: About) -> dict[str, Any]:
     """The fields that BoundingBox and TargetVelocity have in common, with the same values."""
-    reason = not_valid(track, withheld)
+    reason = not_valid(track, about.withheld)
     return {
-        "header": header,
-        "target_id": target_id,
-        "selection": selection,
+        "header": about.header,
+        "target_id": about.target_id,
+        "selection": about.selection,
         "state": int(track.state),
         "reason": reason,
         "valid": not reason,
         "measured": track.measured,
         "presence": float(track.presence),
         "age": float(track.age_s),
-        "steered": steered,
+        "steered": about.steered,
     }
 
 

@@ -227,7 +227,6 @@ def _checked_rate(fps: float) -> float:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The folder's images in natural order."""
     found = [p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()]
     return sorted(found, key=lambda p: natural_key(p.name))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.operator import wire
 from efftam_ros.operator.feed import Answer, Feed, Reply, Steering
 from efftam_ros.operator.hub import Hub
@@ -45,7 +47,6 @@ class Seat:
         return before if before != viewer else None
 
     def heard(self, viewer: str, now_s: float) -> None:
-        """``viewer`` sent something."""
         if self.holder(now_s) == viewer:
             self._heard_s = now_s
 
@@ -66,6 +67,15 @@ class Commands:
         self._vacant_since_s: float | None = None
         self._told_holder: str | None = None
         self._enabled_s = float("-inf")
+        self._handlers: dict[type, Callable[[Viewer, Any], None]] = {
+            wire.Select: self._select,
+            wire.Hold: self._hold,
+            wire.Propose: self._propose,
+            wire.Clear: self._clear,
+            wire.SteerBy: self._steer_by,
+            wire.SeatRequest: self._take_seat,
+            wire.Steer: self._steer,
+        }
 
     def joined(self, viewer: Viewer) -> str:
         """A page opened: it gets the seat when nobody has it. Returns its role."""
@@ -76,7 +86,6 @@ class Commands:
         return "operator" if self.seat.holder(now_s) == viewer.name else "viewer"
 
     def left(self, viewer: Viewer) -> None:
-        """A page closed."""
         if self.seat.release(viewer.name):
             self.watch_seat()
 
@@ -101,81 +110,78 @@ class Commands:
                 self._disarm(None)
                 self._feed.clear(wire.LARGEST_TARGET, lambda answer: None)
 
-    def take_seat(self, viewer: Viewer, take: bool) -> None:
-        if take:
+    def carry_out(self, viewer: Viewer, message: Any) -> None:
+        """What the page asks; one that is not allowed is answered with the reason."""
+        try:
+            self._handlers[type(message)](viewer, message)
+        except InputError as refusal:
+            self.answer(viewer, message.id, Answer(False, str(refusal)))
+
+    def _take_seat(self, viewer: Viewer, message: wire.SeatRequest) -> None:
+        if message.take:
             self.seat.take(viewer.name, time.monotonic())
         else:
             self.seat.release(viewer.name)
         self.watch_seat()
 
-    def select(self, viewer: Viewer, message: wire.Select) -> None:
-        refusal = self._refusal(viewer)
-        if not refusal and not viewer.selections.allows(time.monotonic()):
-            refusal = f"more than {self._settings.selections_per_s:g} selections in a second; wait a moment"
-        elif not refusal and not message.turns and self._would_turn(message.selection.target_id):
-            refusal = "the gimbal is steered and would turn to the new target; draw again and confirm it"
+    def _select(self, viewer: Viewer, message: wire.Select) -> None:
         viewer.armed_s = float("-inf")
-        if refusal:
-            self._answer(viewer, message.id, Answer(False, refusal))
-            return
+        self._require_seat(viewer)
+        if not viewer.selections.allows(time.monotonic()):
+            most = f"{self._settings.selections_per_s:g} selections in a second"
+            raise InputError(f"more than {most}; wait a moment")
+        if not message.turns and self._would_turn(message.selection.target_id):
+            raise InputError(
+                "the gimbal is steered and would turn to the new target; draw again and confirm it"
+            )
         self._feed.select(message.selection, self._reply(viewer, message.id))
 
-    def hold(self, viewer: Viewer, message: wire.Hold) -> None:
+    def _hold(self, viewer: Viewer, message: wire.Hold) -> None:
         """Of the operator alone, as there is one image at a time."""
         if self.seat.holder(time.monotonic()) == viewer.name:
             self._feed.hold(message.stamp_ns)
 
-    def propose(self, viewer: Viewer, message: wire.Propose) -> None:
-        """Of the operator alone, as `hold`."""
+    def _propose(self, viewer: Viewer, message: wire.Propose) -> None:
+        """Of the operator alone, as `_hold`."""
         if self.seat.holder(time.monotonic()) == viewer.name:
             self._feed.propose(message.selection)
 
-    def clear(self, viewer: Viewer, message: wire.Clear) -> None:
-        refusal = self._refusal(viewer)
-        if refusal:
-            self._answer(viewer, message.id, Answer(False, refusal))
-            return
+    def _clear(self, viewer: Viewer, message: wire.Clear) -> None:
+        self._require_seat(viewer)
         viewer.armed_s = float("-inf")
         steered = self._hub.steered_target
         if steered is None or message.target_id in (wire.LARGEST_TARGET, steered):
             self._disarm(viewer)
         self._feed.clear(message.target_id, self._reply(viewer, message.id))
 
-    def steer_by(self, viewer: Viewer, message: wire.SteerBy) -> None:
-        refusal = self._refusal(viewer)
-        if not refusal and self._is_steered and not message.turns:
-            refusal = f"the gimbal is steered and would turn to target {message.target_id}; confirm it"
+    def _steer_by(self, viewer: Viewer, message: wire.SteerBy) -> None:
         viewer.armed_s = float("-inf")
-        if refusal:
-            self._answer(viewer, message.id, Answer(False, refusal))
-            return
+        self._require_seat(viewer)
+        if self._is_steered and not message.turns:
+            raise InputError(
+                f"the gimbal is steered and would turn to target {message.target_id}; confirm it"
+            )
         self._feed.steer_by(message.target_id, self._reply(viewer, message.id))
 
-    def steer(self, viewer: Viewer, message: wire.Steer) -> None:
+    def _steer(self, viewer: Viewer, message: wire.Steer) -> None:
         """Every page may stop; only the operator may enable."""
         if self._steering is None:
-            self._answer(viewer, message.id, Answer(False, "no gimbal controller runs here"))
-            return
+            raise InputError("no gimbal controller runs here")
+        armed_s, now_s = viewer.armed_s, time.monotonic()
         if message.action == "stop":
             viewer.armed_s = float("-inf")
             self._stop(self._steering, self._reply(viewer, message.id, CONTROLLER))
             return
-        refusal = self._refusal(viewer)
-        now_s = time.monotonic()
-        if refusal:
-            self._answer(viewer, message.id, Answer(False, refusal))
-        elif message.action == "arm":
+        self._require_seat(viewer)
+        if message.action == "arm":
             viewer.armed_s = now_s
-            self._answer(viewer, message.id, Answer(True))
-        elif not ARMED_FROM_S <= now_s - viewer.armed_s <= ARMED_FOR_S:
-            viewer.armed_s = float("-inf")
+            self.answer(viewer, message.id, Answer(True))
+            return
+        viewer.armed_s = float("-inf")
+        if not ARMED_FROM_S <= now_s - armed_s <= ARMED_FOR_S:
             limits = f"{ARMED_FROM_S:g} to {ARMED_FOR_S:g} s after the first"
-            self._answer(
-                viewer, message.id, Answer(False, f"the second press must come {limits}; start again")
-            )
-        else:
-            viewer.armed_s = float("-inf")
-            self._enable(self._steering, self._reply(viewer, message.id, CONTROLLER))
+            raise InputError(f"the second press must come {limits}; start again")
+        self._enable(self._steering, self._reply(viewer, message.id, CONTROLLER))
 
     @property
     def _is_steered(self) -> bool:
@@ -207,16 +213,15 @@ class Commands:
             told = self._reply(viewer, "", CONTROLLER) if viewer is not None else lambda answer: None
             self._stop(self._steering, told)
 
-    def _refusal(self, viewer: Viewer) -> str:
-        """Why this page may not command, one line; empty when it may."""
+    def _require_seat(self, viewer: Viewer) -> None:
+        """Raises InputError where another page has it; a free one is taken."""
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
         if holder is None:
             self.seat.take(viewer.name, now_s)
             self.watch_seat()
         elif holder != viewer.name:
-            return f"view only: {holder} has the seat; take over first"
-        return ""
+            raise InputError(f"view only: {holder} has the seat; take over first")
 
     def _reply(self, viewer: Viewer, id: str, whose: str = "the tracker") -> Reply:
         """What the feed calls, from any thread, once; after ``answer_s`` the page is told that nothing
@@ -228,7 +233,7 @@ class Commands:
             if pending:
                 pending.clear()
                 timer.cancel()
-                self._answer(viewer, id, answer)
+                self.answer(viewer, id, answer)
 
         silence = Answer(
             False, f"no answer from {whose} within {self._settings.answer_s:g} s; see whether it runs"
@@ -236,16 +241,8 @@ class Commands:
         timer = loop.call_later(self._settings.answer_s, finish, silence)
         return _from_any_thread(loop, finish)
 
-    def _answer(self, viewer: Viewer, id: str, answer: Answer) -> None:
-        viewer.tell(
-            {
-                "op": "answer",
-                "id": id,
-                "ok": answer.ok,
-                "message": answer.message,
-                "selection": answer.selection,
-            }
-        )
+    def answer(self, viewer: Viewer, id: str, answer: Answer) -> None:
+        viewer.tell({**wire.told("answer", answer), "id": id})
 
 
 def _from_any_thread(loop: asyncio.AbstractEventLoop, finish: Callable[[Answer], None]) -> Reply:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
 from efftam_ros.operator import feed
 from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
@@ -47,26 +50,14 @@ class DrawnPrompt:
             return
         selection = 1 if self._has_drawn.is_set() else 0
         self._sink(feed.Picture(track.stamp_ns, bgr=lambda: bgr))
-        self._sink(
-            feed.BoxReport(
-                track.stamp_ns,
-                (bgr.shape[1], bgr.shape[0]),
-                track.state,
-                selection=selection,
-                reason=track.reason,
-                measured=track.measured,
-                box=track.box,
-                presence=track.presence if selection else float("nan"),
-                quality=track.quality if selection else float("nan"),
-                age_s=track.age_s,
-                likeness=track.likeness,
-            )
-        )
-        if track.motion is None:
-            self._sink(feed.MotionReport(track.stamp_ns))
-        else:
-            valid = track.box is not None
-            self._sink(feed.MotionReport(track.stamp_ns, valid=valid, velocity=track.motion.velocity))
+        known = {f.name: getattr(track, f.name) for f in fields(BoxReport) if hasattr(track, f.name)}
+        known |= {"image_size": (bgr.shape[1], bgr.shape[0]), "selection": selection}
+        if not selection:
+            known |= {"presence": math.nan, "quality": math.nan}
+        self._sink(BoxReport(**known))
+        velocity = (math.nan, math.nan) if track.motion is None else track.motion.velocity
+        valid = track.motion is not None and track.box is not None
+        self._sink(MotionReport(track.stamp_ns, valid=valid, velocity=velocity))
 
     def start(self, sink: feed.Sink) -> None:
         self._sink = sink
@@ -77,14 +68,14 @@ class DrawnPrompt:
     def hold(self, stamp_ns: int) -> None:
         """Ignored: the first image is there until it was drawn on."""
 
-    def propose(self, selection: feed.Selection) -> None:
+    def propose(self, selection: Selection) -> None:
         """Ignored: the network is not loaded yet."""
 
-    def select(self, selection: feed.Selection, reply: feed.Reply) -> None:
+    def select(self, selection: Selection, reply: feed.Reply) -> None:
         refusal = self._take(selection)
         reply(feed.Answer(not refusal, refusal or "tracking starts", 0 if refusal else 1))
         if not refusal and self._sink is not None:
-            self._sink(feed.Result(selection.stamp_ns, Outcome.ACCEPTED, selection=1))
+            self._sink(Result(selection.stamp_ns, Outcome.ACCEPTED, selection=1))
 
     def clear(self, target_id: int, reply: feed.Reply) -> None:
         reply(feed.Answer(False, "a file is being tracked; end the command to give up the target"))
@@ -92,7 +83,7 @@ class DrawnPrompt:
     def steer_by(self, target_id: int, reply: feed.Reply) -> None:
         reply(feed.Answer(False, "of a file one target is tracked"))
 
-    def _take(self, selection: feed.Selection) -> str:
+    def _take(self, selection: Selection) -> str:
         """Accept the drawing; returns why not, one line, empty when accepted."""
         with self._lock:
             if self._asked is None:

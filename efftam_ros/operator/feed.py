@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import TrackState
-from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
 
 
 @dataclass(frozen=True)
@@ -61,51 +60,6 @@ class Lifecycle(Enum):
 
 
 @dataclass(frozen=True)
-class BoxReport:
-    """What BoundingBox says of one target in one image. ``box`` in image px, None when there is none to use;
-    ``presence``, ``quality`` 0..1, ``likeness`` to the selected target -1..1, NaN when unknown; ``age_s``
-    since the last measured box, NaN before the first; ``selection`` the count of accepted selections that
-    this box answers; ``steered``: it is the target that is steered by."""
-
-    stamp_ns: int
-    image_size: tuple[int, int]
-    state: TrackState
-    target_id: int = 0
-    selection: int = 0
-    reason: str = ""
-    measured: bool = False
-    box: Box | None = None
-    presence: float = float("nan")
-    quality: float = float("nan")
-    age_s: float = float("nan")
-    likeness: float = float("nan")
-    steered: bool = True
-
-
-@dataclass(frozen=True)
-class MotionReport:
-    """What TargetVelocity says of one target in one image. ``velocity`` (vx, vy) px/s; ``valid``
-    False: nothing may steer by it."""
-
-    stamp_ns: int
-    target_id: int = 0
-    valid: bool = False
-    velocity: tuple[float, float] = (float("nan"), float("nan"))
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What a person drew on the image of ``stamp_ns``, in image px: a box, or points with labels (1 on the
-    target, 0 off it)."""
-
-    stamp_ns: int
-    target_id: int = 0
-    box: Box | None = None
-    points: tuple[tuple[float, float], ...] = ()
-    labels: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class Answer:
     """The tracker's answer to a command. ``message`` in its own words; ``selection`` the count of accepted
     selections (0 when refused)."""
@@ -113,17 +67,6 @@ class Answer:
     ok: bool
     message: str = ""
     selection: int = 0
-
-
-@dataclass(frozen=True)
-class Result:
-    """What SelectionResult says: the outcome of a command, also when it was decided later."""
-
-    stamp_ns: int
-    outcome: Outcome
-    target_id: int = 0
-    selection: int = 0
-    message: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,14 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
+from efftam_ros.interop.reports import BoxReport, MotionReport, Result
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.feed import (
-    BoxReport,
     Lifecycle,
     Limits,
-    MotionReport,
     Picture,
     Proposal,
     Report,
-    Result,
     SteeringState,
     Unreadable,
 )
@@ -76,7 +74,6 @@ class Hub:
     # The loop's thread.
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to accept the feed's reports."""
         self._pictures.forget(time.monotonic())
         self._loop = loop
 
@@ -89,13 +86,12 @@ class Hub:
             viewer.tell(message)
 
     def join(self, viewer: Viewer) -> None:
-        """Send a new page the present state."""
         self.viewers.append(viewer)
         self.watch()
-        viewer.tell(wire.limits(self._limits))
+        viewer.tell(wire.told("limits", self._limits))
         viewer.tell(self.status_message())
         if self._steering is not None:
-            viewer.tell(_steering_message(self._steering))
+            viewer.tell(wire.told("steering", self._steering))
         self._wanted.set()
 
     def watch(self) -> bool:
@@ -192,16 +188,16 @@ class Hub:
             if report is Lifecycle.ACTIVE and not self._is_watched:
                 self._chain.heard_s = now_s
         elif isinstance(report, Result):
-            self.tell_all(_result_message(report))
+            self.tell_all(wire.told("result", report))
         elif isinstance(report, Proposal):
-            self.tell_all(wire.proposal(report))
+            self.tell_all(wire.told("proposal", report))
         elif isinstance(report, Limits):
             if report != self._limits:
                 self._limits = report
-                self.tell_all(wire.limits(report))
+                self.tell_all(wire.told("limits", report))
         elif report != self._steering:
             self._steering = report
-            self.tell_all(_steering_message(report))
+            self.tell_all(wire.told("steering", report))
 
     def _later(self, wait_s: float, call: Callable[[], None]) -> None:
         if wait_s <= 0:
@@ -278,24 +274,3 @@ class Chain:
             "latency_ms": round(self.latency_ms, 1),
             "picture": self.refusal,
         }
-
-
-def _result_message(result: Result) -> dict[str, Any]:
-    return {
-        "op": "result",
-        "stamp": str(result.stamp_ns),
-        "target": result.target_id,
-        "selection": result.selection,
-        "outcome": result.outcome.name,
-        "message": result.message,
-    }
-
-
-def _steering_message(state: SteeringState) -> dict[str, Any]:
-    return {
-        "op": "steering",
-        "controller": state.controller.value,
-        "enabled": state.enabled,
-        "phase": state.phase,
-        "reason": state.reason,
-    }

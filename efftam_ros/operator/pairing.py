@@ -8,8 +8,9 @@ from typing import Any
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.interop.reports import BoxReport, MotionReport
 from efftam_ros.operator import wire
-from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
+from efftam_ros.operator.feed import Picture
 
 MOST_TRACKS = 64
 # Box and motion of an image are published together; the box waits at most this long for a lost motion.
@@ -60,7 +61,6 @@ class WaitingPictures:
         _forget_oldest(self._answered)
 
     def hold_s(self, now_s: float) -> float:
-        """How long a picture waits for its answer."""
         return LEVEL_S if self._is_level and now_s - self._answered_s <= HEARD_S else 0.0
 
     def newest(self, now_s: float) -> Picture | None:
@@ -132,7 +132,6 @@ class Tracks:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a box waits for its motion."""
         return any(image.boxes for image in self._open.values())
 
     def _image(self, stamp_ns: int, now_s: float) -> _TrackedImage:

@@ -20,7 +20,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 from efftam_ros.operator import wire
 from efftam_ros.operator.commands import Commands
-from efftam_ros.operator.feed import Feed, Sink, Steering
+from efftam_ros.operator.feed import Answer, Feed, Sink, Steering
 from efftam_ros.operator.hub import Hub
 from efftam_ros.operator.settings import SECURITY_HEADERS, Access, Settings
 from efftam_ros.operator.viewer import Viewer
@@ -75,13 +75,12 @@ class OperatorServer:
 
     @property
     def sink(self) -> Sink:
-        """The receiver of the feed's images and reports."""
         return self._hub.report
 
     @property
     def url(self) -> str:
         """Where a browser finds the page, once the server runs; holds the token where there is one."""
-        return self.access.url(self.port, "http" if self.settings.certificate is None else "https")
+        return self.access.url(self.port, "https" if self.settings.https else "http")
 
     def health(self) -> dict[str, Any]:
         """The state of the chain: what `/health` tells, for diagnostics too."""
@@ -143,9 +142,9 @@ class OperatorServer:
             await self._runner.cleanup()
 
     def _tls(self) -> ssl.SSLContext | None:
-        certificate, key = self.settings.certificate, self.settings.key
-        if certificate is None or key is None:
+        if not self.settings.https:
             return None
+        certificate, key = self.settings.https
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
             context.load_cert_chain(certificate, key)
@@ -202,7 +201,6 @@ class OperatorServer:
         return socket
 
     def _connect(self) -> asyncio.Protocol:
-        """A connection comes."""
         assert self._runner is not None
         assert self._runner.server is not None
         self._drop_strangers()
@@ -287,9 +285,7 @@ class OperatorServer:
                     self._handle(viewer, parsed)
                 except wire.MessageError as refused:
                     refusal = str(refused)
-                    viewer.tell(
-                        {"op": "answer", "id": refused.id, "ok": False, "message": refusal, "selection": 0}
-                    )
+                    self._commands.answer(viewer, refused.id, Answer(False, refusal))
             if refusal:
                 viewer.refused += 1
                 if viewer.refused >= MOST_REFUSED:
@@ -302,25 +298,13 @@ class OperatorServer:
             self._hub.acknowledged(viewer, message.seq)
         elif isinstance(message, wire.Ping):
             viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
-        elif isinstance(message, wire.Select):
-            self._commands.select(viewer, message)
         elif isinstance(message, wire.Watch):
             viewer.is_hidden = not message.seen
             self._watch()
-        elif isinstance(message, wire.Hold):
-            self._commands.hold(viewer, message)
-        elif isinstance(message, wire.Propose):
-            self._commands.propose(viewer, message)
-        elif isinstance(message, wire.Clear):
-            self._commands.clear(viewer, message)
-        elif isinstance(message, wire.SteerBy):
-            self._commands.steer_by(viewer, message)
-        elif isinstance(message, wire.SeatRequest):
-            self._commands.take_seat(viewer, message.take)
-        elif isinstance(message, wire.Steer):
-            self._commands.steer(viewer, message)
-        else:
+        elif isinstance(message, wire.Hello):
             raise wire.MessageError("hello was said already")
+        else:
+            self._commands.carry_out(viewer, message)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import hmac
 import ipaddress
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,15 +32,14 @@ SECURITY_HEADERS = {
 
 @dataclass(frozen=True)
 class Settings(CheckedSettings):
-    """``token``: what a page must send, None for a new one where one is needed; ``hosts``: further names of
-    this computer; ``certificate``, ``key``: PEM files for https."""
+    """What can be set, and limits that can't."""
 
     address: str = setting("127.0.0.1", "address that the page is served on: this computer alone, or 0.0.0.0")
     port: int = setting(8080, "port that the page is served on; 0: a free one", within=(0, 65535))
-    token: str | None = None
-    hosts: tuple[str, ...] = ()
-    certificate: Path | None = None
-    key: Path | None = None
+    token: str = setting("", "what a page must send; empty: a new one where one is needed")
+    hosts: str = setting("", "further names of this computer, with commas between; empty: none")
+    certificate: str = setting("", "certificate for https, PEM file; empty: http")
+    key: str = setting("", "key of the certificate, PEM file")
     on_operator_lost: str = setting(
         "keep",
         "what becomes of the target when nobody has taken the seat for lease_s",
@@ -63,31 +62,37 @@ class Settings(CheckedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.certificate is None) != (self.key is None):
+        if bool(self.certificate) != bool(self.key):
             raise InputError("https needs both certificate and key; give both or neither")
-        for path in (self.certificate, self.key):
-            if path is not None and not path.is_file():
+        for path in self.https:
+            if not path.is_file():
                 raise InputError(f"{path} is no file; https needs a certificate and its key as PEM files")
+
+    @property
+    def https(self) -> tuple[Path, ...]:
+        """Certificate and key; empty for http."""
+        files = (self.certificate, self.key) if self.certificate else ()
+        return tuple(Path(file).expanduser() for file in files)
 
 
 class Access:
     """The rules for one address. Without a token only this machine is served.
 
-    ``token``: None for none on a loopback address and a new one (128 bits) on any other. ``hosts``: further
-    names under which the page may be opened. A page of another site can reach this server through a name
-    that its owner points here (DNS rebinding), never through an address: so addresses are always good,
-    names only when known.
+    ``token``: "" for none on a loopback address and a new one (128 bits) on any other. ``hosts``: further
+    names, with commas between, under which the page may be opened. A page of another site can reach this
+    server through a name that its owner points here (DNS rebinding), never through an address: so addresses
+    are always good, names only when known.
     """
 
-    def __init__(self, address: str, token: str | None = None, hosts: Iterable[str] = ()) -> None:
-        if token is not None and len(token) < SHORTEST_TOKEN:
+    def __init__(self, address: str, token: str = "", hosts: str = "") -> None:
+        if token and len(token) < SHORTEST_TOKEN:
             raise InputError(
                 f"the token has {len(token)} characters; give {SHORTEST_TOKEN} or more, or none for a new one"
             )
         self.address = address
-        self.is_loopback = _is_loopback(address)
-        self.token = token or (None if self.is_loopback else secrets.token_hex(TOKEN_BYTES))
-        self._names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in hosts)}
+        self.token = token or (None if _is_loopback(address) else secrets.token_hex(TOKEN_BYTES))
+        names = (socket.gethostname(), *hosts.split(","))
+        self._names = {"localhost", *filter(None, (name.strip().lower() for name in names))}
 
     def token_refusal(self, given: str) -> str:
         """Why a token is refused, one line; empty when it is accepted."""

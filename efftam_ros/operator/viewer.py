@@ -56,7 +56,6 @@ class FrameCredit:
 
     @property
     def is_ready(self) -> bool:
-        """Whether one more frame may be sent."""
         return len(self._under_way) < (1 if self.is_slow else MOST_UNACKNOWLEDGED)
 
     @property
@@ -190,7 +189,6 @@ class Viewer:
             self._waiting.set()
 
     def can_take(self, seq: int) -> bool:
-        """Whether frame ``seq`` may be sent to this page."""
         return not self.is_hidden and self.credit.is_ready and self.credit.newest_seq < seq
 
     def show(self, frame: bytes, seq: int, track: str | None) -> None:

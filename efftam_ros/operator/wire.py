@@ -7,10 +7,13 @@ import json
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.operator.feed import BoxReport, Limits, MotionReport, Proposal, Selection
+from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.operator.feed import Answer, Controller, Limits, Proposal, SteeringState
 
 VERSION = 1
 CODEC_JPEG = 1
@@ -27,6 +30,7 @@ LARGEST_STAMP = 2**63 - 1
 LARGEST_SEQ = 2**32 - 1
 LARGEST_TARGET = 255
 LARGEST_SENT_MS = 1e15
+RENAMED = {"stamp_ns": "stamp", "target_id": "target"}
 
 
 class MessageError(ValueError):
@@ -148,15 +152,18 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
     return entry
 
 
-def proposal(told: Proposal) -> dict[str, Any]:
-    """What the pages are told of a proposal."""
-    stamp, box = str(told.stamp_ns), _corners(told.box)
-    return {"op": "proposal", "stamp": stamp, "box": box, "reason": told.reason}
+def told(op: str, report: Answer | Proposal | Limits | Result | SteeringState) -> dict[str, Any]:
+    """What the pages are told of a report: its fields."""
+    named = {RENAMED.get(f.name, f.name): getattr(report, f.name) for f in fields(report)}
+    return {"op": op, **{name: _plain(value, name) for name, value in named.items()}}
 
 
-def limits(told: Limits) -> dict[str, Any]:
-    """What the pages are told of the tracker's limits."""
-    return {"op": "limits", "buffer_s": told.buffer_s, "max_targets": told.max_targets}
+def _plain(value: Any, name: str) -> Any:
+    if isinstance(value, Outcome):
+        return value.name
+    if isinstance(value, Controller):
+        return value.value
+    return str(value) if name == "stamp" else _corners(value) if isinstance(value, Box) else value
 
 
 def parse(text: str) -> Message:
@@ -179,16 +186,8 @@ def parse(text: str) -> Message:
         raise
 
 
-def _hello(data: dict[str, Any]) -> Hello:
-    return Hello(_text(data, "token", 256, ""), _text(data, "name", 32, ""))
-
-
-def _ack(data: dict[str, Any]) -> Ack:
-    return Ack(_whole(data, "seq", LARGEST_SEQ))
-
-
 def _select(data: dict[str, Any]) -> Select:
-    kind, stamp, target_id = data.get("kind"), _stamp(data), _whole(data, "target", LARGEST_TARGET, 0)
+    kind, stamp, target_id = data.get("kind"), _stamp(data), _target(data, 0)
     if kind == "box":
         x, y, width, height = _numbers(data.get("box"), 4, "box")
         if width <= 0 or height <= 0:
@@ -200,24 +199,7 @@ def _select(data: dict[str, Any]) -> Select:
         )
     else:
         raise MessageError(f"kind is {_shown(kind)}; it must be box or points")
-    return Select(_text(data, "id", LONGEST_ID), selection, _sent_ms(data), data.get("turns") is True)
-
-
-def _propose(data: dict[str, Any]) -> Propose:
-    return Propose(_select(data).selection)
-
-
-def _clear(data: dict[str, Any]) -> Clear:
-    return Clear(_text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET, 0), _sent_ms(data))
-
-
-def _steer_by(data: dict[str, Any]) -> SteerBy:
-    id, target_id = _text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET)
-    return SteerBy(id, target_id, _sent_ms(data), data.get("turns") is True)
-
-
-def _seat(data: dict[str, Any]) -> SeatRequest:
-    return SeatRequest(_word(data, "action", ("take", "release")) == "take", _sent_ms(data))
+    return Select(_id(data), selection, _sent_ms(data), data.get("turns") is True)
 
 
 def _ping(data: dict[str, Any]) -> Ping:
@@ -227,32 +209,27 @@ def _ping(data: dict[str, Any]) -> Ping:
     return Ping(sent_ms)
 
 
-def _watch(data: dict[str, Any]) -> Watch:
-    return Watch(_word(data, "action", ("show", "hide")) == "show")
-
-
-def _hold(data: dict[str, Any]) -> Hold:
-    return Hold(_stamp(data))
-
-
-def _steer(data: dict[str, Any]) -> Steer:
-    action = _word(data, "action", ("arm", "enable", "stop"))
-    return Steer(_text(data, "id", LONGEST_ID), action, _sent_ms(data))
-
-
 _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
-    "hello": _hello,
-    "ack": _ack,
+    "hello": lambda data: Hello(_text(data, "token", 256, ""), _text(data, "name", 32, "")),
+    "ack": lambda data: Ack(_whole(data, "seq", LARGEST_SEQ)),
     "select": _select,
-    "propose": _propose,
-    "clear": _clear,
-    "steer_by": _steer_by,
-    "seat": _seat,
-    "hold": _hold,
-    "watch": _watch,
+    "propose": lambda data: Propose(_select(data).selection),
+    "clear": lambda data: Clear(_id(data), _target(data, 0), _sent_ms(data)),
+    "steer_by": lambda data: SteerBy(_id(data), _target(data), _sent_ms(data), data.get("turns") is True),
+    "seat": lambda data: SeatRequest(_word(data, "take", "release") == "take", _sent_ms(data)),
+    "hold": lambda data: Hold(_stamp(data)),
+    "watch": lambda data: Watch(_word(data, "show", "hide") == "show"),
     "ping": _ping,
-    "steer": _steer,
+    "steer": lambda data: Steer(_id(data), _word(data, "arm", "enable", "stop"), _sent_ms(data)),
 }
+
+
+def _id(data: dict[str, Any]) -> str:
+    return _text(data, "id", LONGEST_ID)
+
+
+def _target(data: dict[str, Any], default: int | None = None) -> int:
+    return _whole(data, "target", LARGEST_TARGET, default)
 
 
 def _sent_ms(data: dict[str, Any]) -> float:
@@ -284,10 +261,10 @@ def _text(data: dict[str, Any], key: str, longest: int, default: str | None = No
     return value
 
 
-def _word(data: dict[str, Any], key: str, words: tuple[str, ...]) -> str:
-    value = data.get(key)
+def _word(data: dict[str, Any], *words: str) -> str:
+    value = data.get("action")
     if value not in words:
-        raise MessageError(f"{key} is {_shown(value)}; it must be one of {', '.join(words)}")
+        raise MessageError(f"action is {_shown(value)}; it must be one of {', '.join(words)}")
     return str(value)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from builtin_interfaces.msg import Time
 from rcl_interfaces.srv import GetParameters
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
@@ -20,12 +21,14 @@ from sensor_msgs.msg import Image as ImageMessage
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.interop.messages import stamp_like, stamp_ns
+from efftam_ros.interop.reports import Selection
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
-from efftam_ros.ros.common.reporting import UNKNOWN_NODE
+from efftam_ros.ros.common.conversions import selection_message
+from efftam_ros.ros.common.nodes import UNKNOWN_NODE, reliable
+from efftam_ros.ros.common.process import spin
 
 IMAGE_CLASSES = {"sensor_msgs/msg/Image": ImageMessage, "sensor_msgs/msg/CompressedImage": CompressedImage}
 ANSWERS = {"bbox": BoundingBox, "velocity": TargetVelocity, "mask": ImageMessage}
-QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 # How long a subscriber may take to appear, and the tracker to answer an image, s.
 PATIENCE_S = 30.0
 ANSWER_PATIENCE_S = 10.0
@@ -66,21 +69,21 @@ class BagPlayer:
         self._node, self._executor, self._rate, self._stop = node, executor, rate, stop
         self._image_type, self._record = image_type, record
         self._publishers = {
-            "image": node.create_publisher(IMAGE_CLASSES[image_type], "image", QOS),
-            "camera_info": node.create_publisher(CameraInfo, "camera_info", QOS),
-            "select": node.create_publisher(TargetSelection, "select", QOS),
+            "image": node.create_publisher(IMAGE_CLASSES[image_type], "image", reliable()),
+            "camera_info": node.create_publisher(CameraInfo, "camera_info", reliable()),
+            "select": node.create_publisher(TargetSelection, "select", reliable()),
         }
-        self._clock = node.create_publisher(Clock, "/clock", QOS)
+        self._clock = node.create_publisher(Clock, "/clock", reliable())
         self._now_ns = 0
         self._answered_ns = -1
         self._answered_selection = 0
         self._tag = f"efftam_bag_player_{time.time_ns()}"  # tells the answer to our selection from others
         self._refusal: str | None = None
-        node.create_subscription(BoundingBox, "bbox", self._on_box, QOS)
-        node.create_subscription(SelectionResult, "selection_result", self._on_result, QOS)
+        node.create_subscription(BoundingBox, "bbox", self._on_box, reliable())
+        node.create_subscription(SelectionResult, "selection_result", self._on_result, reliable())
         self._recorded = tuple(recorded) if record is not None else ()
         for topic in self._recorded:
-            node.create_subscription(ANSWERS[topic], topic, self._recorder(topic), QOS, raw=True)
+            node.create_subscription(ANSWERS[topic], topic, partial(self._keep, topic), reliable(), raw=True)
 
     def play(self, messages: Iterable[Recorded], box: Box | None = None) -> int:
         """Publish everything in order; returns the number of images played.
@@ -107,11 +110,7 @@ class BagPlayer:
             images += 1
             if images == 1 and box is not None:
                 self._wait_for_answer(last_ns)
-                before = self._answered_selection
                 self._select(last_ns, box)
-                self._wait_for_another_selection(before)
-                if self._refusal is not None:
-                    raise InputError(f"the tracker refused the box: {self._refusal}")
             elif self._rate == 0:
                 self._wait_for_answer(last_ns)
         if images:
@@ -139,13 +138,15 @@ class BagPlayer:
         wait_until_heard(self._node, self._executor, (*heard, *self._recorded), PATIENCE_S, self._stop)
 
     def _select(self, image_ns: int, box: Box) -> None:
-        selection = TargetSelection(kind=TargetSelection.BOX)
-        selection.header.stamp = stamp_like(selection.header.stamp, image_ns)
+        before = self._answered_selection
+        selection = selection_message(Selection(image_ns, box=box))
         selection.header.frame_id = self._tag
-        selection.x, selection.y, selection.width, selection.height = map(float, box.xywh())
-        while self._publishers["select"].get_subscription_count() == 0 and not self._stop():
-            self._executor.spin_once(timeout_sec=0.05)
+        listeners = self._publishers["select"].get_subscription_count
+        spin(self._executor, lambda: listeners() or self._stop(), math.inf)
         self._publishers["select"].publish(selection)
+        self._wait(lambda: self._answered_selection != before or self._refusal is not None)
+        if self._refusal is not None:
+            raise InputError(f"the tracker refused the box: {self._refusal}")
 
     def _wait_for_answer(self, image_ns: int) -> None:
         """Until the tracker has answered the image; an image that it refuses gets no answer."""
@@ -156,17 +157,11 @@ class BagPlayer:
                 " if it refused it, its log says why"
             )
 
-    def _wait_for_another_selection(self, before: int) -> None:
-        self._wait(lambda: self._answered_selection != before or self._refusal is not None)
-
-    def _wait(self, done: Callable[[], bool]) -> None:
-        end = time.monotonic() + ANSWER_PATIENCE_S
-        while not done() and time.monotonic() < end and not self._stop():
-            self._executor.spin_once(timeout_sec=0.05)
+    def _wait(self, done: Callable[[], object]) -> None:
+        spin(self._executor, lambda: done() or self._stop(), ANSWER_PATIENCE_S)
 
     def _pause_until(self, moment_s: float) -> None:
-        while (left_s := moment_s - time.monotonic()) > 0 and not self._stop():
-            self._executor.spin_once(timeout_sec=min(left_s, 0.05))
+        spin(self._executor, self._stop, moment_s - time.monotonic())
 
     def _on_box(self, message: Any) -> None:
         self._answered_ns, self._answered_selection = stamp_ns(message.header.stamp), message.selection
@@ -175,12 +170,9 @@ class BagPlayer:
         if message.header.frame_id == self._tag and message.outcome == SelectionResult.REFUSED:
             self._refusal = message.message
 
-    def _recorder(self, topic: str) -> Callable[[bytes], None]:
-        def on_answer(cdr: bytes) -> None:
-            assert self._record is not None
+    def _keep(self, topic: str, cdr: bytes) -> None:
+        if self._record is not None:
             self._record(topic, self._now_ns, cdr)
-
-        return on_answer
 
 
 def header_stamp_ns(cdr: bytes) -> int:
@@ -237,14 +229,13 @@ def _call(
     node: Node, executor: SingleThreadedExecutor, name: str, end: float, stop: Callable[[], bool]
 ) -> None:
     client = node.create_client(GetParameters, f"{name}/get_parameters")
+
+    def is_answered() -> bool:
+        answer = client.call_async(GetParameters.Request())
+        return spin(executor, lambda: answer.done() or stop(), CALL_PATIENCE_S)
+
     try:
-        while not stop():
-            answer = client.call_async(GetParameters.Request())
-            retry = time.monotonic() + CALL_PATIENCE_S
-            while not (answer.done() or stop()) and time.monotonic() < retry:
-                executor.spin_once(timeout_sec=0.05)
-            if answer.done():
-                return
+        while not (is_answered() or stop()):
             if time.monotonic() > end:
                 raise InputError(f"the node {name} answers no calls; is it hanging? start it again")
     finally:

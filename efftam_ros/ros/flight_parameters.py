@@ -1,16 +1,34 @@
-"""The parameter file of the flight nodes: every parameter with its default.
+"""The parameters of the flight nodes, and their file.
 
 python -m efftam_ros.ros.flight_parameters > config/flight.yaml
 """
 
 from __future__ import annotations
 
-from efftam_ros.ros.gimbal.parameters import PARAMETERS as GIMBAL
-from efftam_ros.ros.mavlink.parameters import PARAMETERS as MAVLINK
+from dataclasses import dataclass, fields
+
+from efftam_ros.core.config import setting
+from efftam_ros.flight.bridge_config import BridgeConfig
+from efftam_ros.flight.control_config import ControlConfig
+from efftam_ros.ros.common.parameters import ParameterSet
+
+
+@dataclass(frozen=True)
+class GimbalConfig(ControlConfig):
+    """The gimbal node's settings."""
+
+    autostart: bool = setting(True, "configure and activate when the node starts; steering stays off")
+
+
+# A controller is made anew when the node is configured: gains don't change under a moving gimbal.
+GIMBAL = ParameterSet(
+    (("Steering", GimbalConfig),), ("autostart",), tuple(f.name for f in fields(ControlConfig))
+)
+# All are read when the node starts: links are not exchanged under a moving gimbal.
+MAVLINK = ParameterSet((("The bridge", BridgeConfig),), tuple(f.name for f in fields(BridgeConfig)))
 
 
 def as_yaml() -> str:
-    """Both nodes' parameters, described."""
     head = (
         "# Every parameter of efftam_gimbal and efftam_mavlink, with its default. Written by:\n"
         "# python -m efftam_ros.ros.flight_parameters\n"

@@ -28,7 +28,7 @@ Parameters, their ranges and meanings: config/tracker.yaml. Select the target wi
 service ~/select_target or the topic `select`.""",
     ),
     "efftam_camera": Program(
-        "camera.node",
+        "camera",
         "CameraNode",
         """Publishes a stream (rtsp://..., udp://@:5600), a V4L2 device or a video file as image, with
 camera_info from a calibration file. Start it with the tracker by
@@ -58,7 +58,7 @@ or on its own:
 Parameters, their ranges and meanings: config/flight.yaml. Signs and first flight: docs/flight.md.""",
     ),
     "efftam_mavlink": Program(
-        "mavlink.node",
+        "mavlink",
         "MavlinkNode",
         """The MAVLink bridge: a camera with tracking for ground stations, and the gimbal manager's client.
 Start it with tracker and gimbal controller by

@@ -8,14 +8,16 @@ from contextlib import suppress
 from typing import Any
 
 import rclpy
-from geometry_msgs.msg import Point
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node, NodeNameNonExistentError
-from rclpy.qos import DurabilityPolicy, QoSProfile
 
-from efftam_ros.interop.messages import fill_image
+from efftam_ros.core.geometry import Box
+from efftam_ros.interop.messages import NANOSECONDS, fill_image
+from efftam_ros.interop.reports import Selection
 from efftam_ros.msg import SelectionResult, TargetSelection
-from efftam_ros.ros.common.process import start_ros
+from efftam_ros.ros.common.conversions import selection_message
+from efftam_ros.ros.common.nodes import latched
+from efftam_ros.ros.common.process import spin, start_ros
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 SELECT, KIND = "select_target", "efftam_ros/srv/SelectTarget"
@@ -39,23 +41,16 @@ def _ask(node: Node, request: dict[str, Any]) -> int:
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     results: list[Any] = []
-    lasting = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    node.create_subscription(SelectionResult, "selection_result", results.append, lasting)
-
-    def wait(done: Any, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while not done() and time.monotonic() < end:
-            executor.spin_once(timeout_sec=0.05)
-        return bool(done())
+    node.create_subscription(SelectionResult, "selection_result", results.append, latched())
 
     service = f"{request['node']}/{'clear_target' if request['clear'] else SELECT}"
     client = node.create_client(ClearTarget if request["clear"] else SelectTarget, service)
-    if not wait(client.service_is_ready, request["wait_s"]):
+    if not spin(executor, client.service_is_ready, request["wait_s"]):
         print(f"efftam select: {_explain_absence(node, client.srv_name)}", file=sys.stderr)
         return 2
     asked = ClearTarget.Request() if request["clear"] else SelectTarget.Request(selection=_selection(request))
     future = client.call_async(asked)
-    if not wait(future.done, DECISION_S):
+    if not spin(executor, future.done, DECISION_S):
         print(f"efftam select: {client.srv_name} does not answer in {DECISION_S:g} s", file=sys.stderr)
         return 2
     answer = future.result()
@@ -70,7 +65,7 @@ def _ask(node: Node, request: dict[str, Any]) -> int:
         return [r for r in results if r.selection == answer.selection or _answers(r, request)]
 
     # The check is passed; the network may still find nothing in the image.
-    if wait(decided, DECISION_S) and decided()[-1].outcome == SelectionResult.REFUSED:
+    if spin(executor, decided, DECISION_S) and decided()[-1].outcome == SelectionResult.REFUSED:
         print(f"refused: {decided()[-1].message}")
         return 1
     note = f": {answer.message}" if answer.message else ""
@@ -86,22 +81,16 @@ def _answers(result: Any, request: dict[str, Any]) -> bool:
 
 
 def _selection(request: dict[str, Any]) -> Any:
-    selection = TargetSelection()
+    stamp_ns = request["sec"] * NANOSECONDS + request["nanosec"]
+    box = Box(*request["box"]) if "box" in request else None
+    points, labels = request.get("points", ()), request.get("labels", ())
+    message = selection_message(Selection(stamp_ns, box=box, points=points, labels=labels))
     # Results carry the header of their command: the tag tells ours from those of others.
-    request["tag"] = f"efftam_select_{time.time_ns()}"
-    selection.header.frame_id = request["tag"]
-    selection.header.stamp.sec, selection.header.stamp.nanosec = request["sec"], request["nanosec"]
-    if "box" in request:
-        selection.kind = TargetSelection.BOX
-        selection.x, selection.y, selection.width, selection.height = request["box"]
-    elif "points" in request:
-        selection.kind = TargetSelection.POINTS
-        selection.points = [Point(x=x, y=y) for x, y in request["points"]]
-        selection.labels = request["labels"]
-    else:
-        selection.kind = TargetSelection.MASK
-        fill_image(selection.mask, request["mask"], "mono8")
-    return selection
+    message.header.frame_id = request["tag"] = f"efftam_select_{time.time_ns()}"
+    if "mask" in request:
+        message.kind = TargetSelection.MASK
+        fill_image(message.mask, request["mask"], "mono8")
+    return message
 
 
 def _explain_absence(node: Any, service: str) -> str:

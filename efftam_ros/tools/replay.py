@@ -27,23 +27,23 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.interop import bags
-from efftam_ros.interop.coded_video import VideoDecoder, header_of
 from efftam_ros.interop.messages import (
+    About,
     CameraModel,
+    ImageReader,
     Kind,
+    StampGuard,
     bbox_fields,
     bearing_of,
     camera_model,
     check_selection,
+    header_of,
     image_fields,
-    image_from_compressed,
-    image_from_message,
     selection_prompt,
     stamp_ns,
     velocity_fields,
 )
 from efftam_ros.interop.package_files import PACKAGE
-from efftam_ros.interop.stamps import StampGuard
 from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.image.levels import Levels, few_levels
 from efftam_ros.runtime.pipeline import open_pipeline, open_targets
@@ -159,17 +159,15 @@ def read_images(
     camera: CameraModel | None = None
     refused = ""
     held: tuple[int, bytes, CameraModel | None] | None = None
-    known: dict[str, Callable[[Any, int], Image]] = {
-        bags.IMAGE_TYPES[0]: lambda message, _: image_from_message(message, levels=levels),
-        bags.IMAGE_TYPES[1]: lambda message, _: image_from_compressed(message, levels=levels),
-    }
-    decode = known.get(images.msgtype) or VideoDecoder().read
+    transport = {bags.IMAGE_TYPES[0]: "raw", bags.IMAGE_TYPES[1]: "compressed"}.get(images.msgtype, "video")
+    reader_of_images = ImageReader(transport, store.types["std_msgs/msg/Header"], levels)
 
     def made(held: tuple[int, bytes, CameraModel | None], next_ns: int | None) -> RecordedImage:
         recorded, raw, model = held
         message = bags.deserialized(store, raw, images)
         header = header_of(message, store.types["std_msgs/msg/Header"])
-        return RecordedImage(header, partial(decode, message, recorded), recorded, next_ns, model)
+        decode = partial(reader_of_images.read, message, recorded)
+        return RecordedImage(header, lambda: decode().image(), recorded, next_ns, model)
 
     for connection, recorded, raw in bags.messages(reader, [images] if info is None else [images, info]):
         if info is not None and connection.topic == info.topic:
@@ -359,18 +357,10 @@ class Replay:
         when = recorded.recorded_ns
         selection = 0 if track.state is TrackState.IDLE else self._selected[target_id].number
         is_steered = self._targets.steered in (None, target_id)
-        fields = bbox_fields(track, header, selection, target_id=target_id, steered=is_steered)
-        self._answers.write("bbox", when, fields)
+        about = About(header, selection, target_id, is_steered)
+        self._answers.write("bbox", when, bbox_fields(track, about))
         bearing = self._bearing(track, recorded.camera)
-        fields = velocity_fields(
-            track,
-            header,
-            selection,
-            bearing=bearing,
-            predicted_bearing=bearing,
-            target_id=target_id,
-            steered=is_steered,
-        )
+        fields = velocity_fields(track, about, bearing=bearing, predicted_bearing=bearing)
         self._answers.write("velocity", when, fields)
         if self._write_mask and is_steered:
             # As in the node: a mask with every message, empty if the target is not visible.

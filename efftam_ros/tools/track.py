@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
             from efftam_ros.operator.drawn import drawn_prompt
             from efftam_ros.operator.settings import Settings
 
-            settings = Settings(address=args.address, port=args.port, token=args.token)
+            settings = Settings(address=args.address, port=args.port, token=args.token or "")
             with drawn_prompt(settings) as (page, url):
                 print(f"open {url} and draw the target", file=sys.stderr, flush=True)
                 run_.follow(args, page)

@@ -13,7 +13,8 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.angles import from_yaw_pitch, wrapped
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant
 from efftam_ros.flight.gimbal_control import GimbalControl
-from efftam_ros.flight.values import NS, AttitudeSample, TargetEstimate, YawFrame
+from efftam_ros.flight.values import NS, AttitudeSample, YawFrame
+from efftam_ros.interop.reports import MotionReport
 
 EPOCH_NS = 1_700_000_000 * NS
 STEP_S = 0.002
@@ -54,7 +55,7 @@ class Loop:
         rates = [0.0, 0.0]
         delayed: deque[tuple[float, tuple[float, float]]] = deque()
         wish = (0.0, 0.0)
-        answers: deque[tuple[float, TargetEstimate]] = deque()
+        answers: deque[tuple[float, MotionReport]] = deque()
         last_seen = 0.0
         for i in range(round(seconds / STEP_S)):
             t = i * STEP_S
@@ -80,7 +81,7 @@ class Loop:
                 answers.append(
                     (
                         t + self.latency_s,
-                        TargetEstimate(
+                        MotionReport(
                             stamp_ns=EPOCH_NS + round(t * NS),
                             state=state,
                             valid=state in (TrackState.TRACKING, TrackState.COASTING),

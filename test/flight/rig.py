@@ -13,23 +13,22 @@ import numpy as np
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.angles import from_yaw_pitch, matrix, wrapped
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import ControlConfig, Instant
 from efftam_ros.flight.gimbal_control import GimbalControl
-from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
-from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.bridge import Bridge
+from efftam_ros.flight.mavlink.dialect import Severity, mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.mavlink.selection import SelectionOutcome, SelectionRequest, Severity
-from efftam_ros.flight.mavlink.tracking_status import NO_BOX, TrackStatus
 from efftam_ros.flight.values import (
     NS,
     AttitudeSample,
     Control,
     GimbalLimits,
     Rates,
-    TargetEstimate,
     VehicleSample,
 )
 from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.autopilot import Autopilot, Port
 from simulation.autopilots.gimbal import GimbalDevice, Mount, level
@@ -96,15 +95,15 @@ class GimbalLog:
 class Desk:
     """A tracker that decides when the test says so."""
 
-    requests: list[SelectionRequest] = field(default_factory=list)
+    requests: list[Selection] = field(default_factory=list)
     impossible: str | None = None
 
-    def select(self, request: SelectionRequest) -> str | None:
+    def select(self, request: Selection) -> str | None:
         self.requests.append(request)
         return self.impossible
 
     def accept(self, bridge: Bridge) -> None:
-        bridge.selection_result(SelectionOutcome(self.requests[-1].stamp_ns, Outcome.ACCEPTED))
+        bridge.selection_result(Result(self.requests[-1].stamp_ns, Outcome.ACCEPTED))
 
 
 class Peer:
@@ -267,7 +266,7 @@ class Chase:
         self.state = TrackState.TRACKING
         self.errors: list[tuple[float, float]] = []
         self._rng = np.random.default_rng(3)
-        self._answers: deque[tuple[float, TargetEstimate]] = deque()
+        self._answers: deque[tuple[float, MotionReport]] = deque()
         self._next_image_s = 0.0
         rig.after_step = self._step
         rig.rates = self._tick
@@ -293,8 +292,8 @@ class Chase:
             noise = self._rng.normal(0, self.noise_rad, 2)
             azimuth = math.atan2(ray[1], ray[0]) + noise[0]
             elevation = math.atan2(ray[2], math.hypot(ray[0], ray[1])) + noise[1]
-            estimate = TargetEstimate(
-                rig.time.instant().stamp_ns, self.state, True, True, 0.0, True, azimuth, elevation
+            estimate = MotionReport(
+                rig.time.instant().stamp_ns, 0, self.state, True, True, 0.0, True, azimuth, elevation
             )
             self._answers.append((t + self.latency_s, estimate))
         while self._answers and self._answers[0][0] <= t:
@@ -308,8 +307,8 @@ class Chase:
         return float(np.sqrt(np.mean(off**2))), float(np.quantile(off, 0.99))
 
 
-def status(state: TrackState, stamp_ns: int = EPOCH_NS, selection: int = 1, **box: float) -> TrackStatus:
+def status(state: TrackState, stamp_ns: int = EPOCH_NS, selection: int = 1, **box: float) -> BoxReport:
     """A tracker's answer in a 1280x720 image."""
     has_box = state not in (TrackState.IDLE, TrackState.LOST)
-    shown = replace(Box(512.0, 288.0, 256.0, 144.0), **box) if has_box else NO_BOX
-    return TrackStatus(stamp_ns, state, has_box, selection, shown, image_size=(1280, 720))
+    shown = replace(Box(512.0, 288.0, 256.0, 144.0), **box) if has_box else None
+    return BoxReport(stamp_ns, (1280, 720), state, selection=selection, box=shown)

@@ -12,22 +12,22 @@ import signal
 import threading
 import time
 
+from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
+from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.mavlink.connection import connect
-from efftam_ros.flight.mavlink.selection import SelectionOutcome, SelectionRequest
-from efftam_ros.flight.mavlink.tracking_status import TrackStatus
 from efftam_ros.flight.values import (
     AttitudeSample,
-    CameraIntrinsics,
     Control,
     GimbalLimits,
     Rates,
     VehicleSample,
 )
-from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.messages import CameraModel, Outcome
+from efftam_ros.interop.reports import BoxReport, Result, Selection
 
 WIDTH, HEIGHT = 1280, 720
 
@@ -36,37 +36,37 @@ class ScriptedTracker:
     """Decides 50 ms after a request, then says at 30 Hz that the target is where it was selected."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[float, SelectionRequest]] = []
-        self.following: SelectionRequest | None = None
+        self.requests: list[tuple[float, Selection]] = []
+        self.following: Selection | None = None
         self.selection = 0
-        self.lock = threading.Lock()
+        self.due_s = 0.0
 
-    def select(self, request: SelectionRequest) -> str | None:
-        with self.lock:
-            self.requests.append((time.monotonic(), request))
+    def select(self, request: Selection) -> str | None:
+        self.requests.append((time.monotonic(), request))
         return None
 
-    def run(self, bridge: Bridge, ended: threading.Event) -> None:
-        while not ended.wait(1 / 30):
-            with self.lock:
-                due = [r for taken, r in self.requests if time.monotonic() - taken > 0.05]
-                self.requests = [(taken, r) for taken, r in self.requests if r not in due]
-            for request in due:
-                outcome = Outcome.CLEARED
-                self.following = None
-                if request.box is not None or request.point is not None:
-                    self.selection += 1
-                    self.following, outcome = request, Outcome.ACCEPTED
-                bridge.selection_result(SelectionOutcome(request.stamp_ns, outcome))
-            bridge.track(self.status())
+    def step(self, bridge: Bridge) -> None:
+        if time.monotonic() < self.due_s:
+            return
+        self.due_s = time.monotonic() + 1 / 30
+        due = [r for taken, r in self.requests if time.monotonic() - taken > 0.05]
+        self.requests = [(taken, r) for taken, r in self.requests if r not in due]
+        for request in due:
+            outcome = Outcome.CLEARED
+            self.following = None
+            if request.box is not None or request.points:
+                self.selection += 1
+                self.following, outcome = request, Outcome.ACCEPTED
+            bridge.selection_result(Result(request.stamp_ns, outcome))
+        bridge.track(self.status())
 
-    def status(self) -> TrackStatus:
+    def status(self) -> BoxReport:
         request, now = self.following, time.time_ns()
         if request is None:
-            return TrackStatus(now, TrackState.IDLE, False, image_size=(WIDTH, HEIGHT))
-        box = request.box or Box.from_centre(*request.point, 0.05, 0.05)
+            return BoxReport(now, (WIDTH, HEIGHT), TrackState.IDLE)
+        box = request.box or Box.from_centre(*request.points[0], 0.05, 0.05)
         px = Box(box.x * WIDTH, box.y * HEIGHT, box.width * WIDTH, box.height * HEIGHT)
-        return TrackStatus(now, TrackState.TRACKING, True, self.selection, px, (WIDTH, HEIGHT))
+        return BoxReport(now, (WIDTH, HEIGHT), TrackState.TRACKING, selection=self.selection, box=px)
 
 
 class Silent:
@@ -93,15 +93,15 @@ def main() -> None:
         lambda: Instant(time.time_ns(), time.monotonic()),
         lambda severity, text: print(f"{severity.name}: {text}", flush=True),
     )
-    bridge.set_camera(CameraIntrinsics(900.0, 900.0, 639.5, 359.5, WIDTH, HEIGHT))
+    bridge.set_camera(CameraModel(Intrinsics(900.0, 900.0, 639.5, 359.5), WIDTH, HEIGHT))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    threading.Thread(target=tracker.run, args=(bridge, ended), daemon=True).start()
     if options.yaw_rate is not None:
         bridge.take_control(True)
     while not ended.is_set():
         if options.yaw_rate is not None:
             bridge.set_rates(Rates(0.0, options.yaw_rate))
+        tracker.step(bridge)
         bridge.poll()
     bridge.close()
 

@@ -21,8 +21,7 @@ from efftam_ros.flight.angles import (
     target_direction,
     wrapped,
 )
-from efftam_ros.flight.attitude_motion import AttitudeMotion, GuidedMotion
-from efftam_ros.flight.camera_motion import CameraAttitude
+from efftam_ros.flight.attitude_motion import CameraAttitude, GuidedMotion
 from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 
@@ -50,8 +49,7 @@ class Fed:
     """The tracker's source, fed as the node feeds it."""
 
     def __init__(self, calibrated: bool = True) -> None:
-        self.motion = AttitudeMotion()
-        self.feed = CameraAttitude(self.motion)
+        self.motion = self.feed = CameraAttitude()
         if calibrated:
             self.feed.set_camera(CAMERA)
 
@@ -210,8 +208,7 @@ def test_without_a_calibration_nothing_is_known_and_camera_info_is_named():
 
 
 def test_an_offset_moves_the_stamps():
-    motion = AttitudeMotion()
-    feed = CameraAttitude(motion, offset_s=0.5)
+    motion = feed = CameraAttitude(offset_s=0.5)
     feed.set_camera(CAMERA)
     for i in range(11):
         feed.add_attitude(AttitudeSample(i * NS // 50, from_yaw_pitch(0.02 * i, 0.0), YawFrame.EARTH))

@@ -9,12 +9,11 @@ from flight.rig import FLAVOURS, Peer, Rig, status
 
 import efftam_ros
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.mavlink.bridge import BridgeConfig
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
-from efftam_ros.flight.mavlink.selection import SelectionOutcome
 from efftam_ros.flight.values import Control, Rates, YawFrame
 from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.reports import Result
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 any_gimbal = pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])
@@ -164,7 +163,7 @@ def test_6_a_copy_that_goes_on_after_the_gimbal_died_is_not_believed():
     ],
 )
 def test_7_the_frame_of_yaw_is_what_the_attitude_says_not_what_was_wished(flavour, lock, frame):
-    rig = Rig(flavour, device=False, config=BridgeConfig(gimbal=GimbalConfig(yaw_lock=lock)))
+    rig = Rig(flavour, device=False, config=BridgeConfig(yaw_lock=lock))
     rig.steer(yaw=0.1).run(3)
     assert rig.log.samples[-1].yaw_frame is frame
 
@@ -317,7 +316,7 @@ def test_9_a_command_to_the_camera_is_answered_by_the_camera_alone(flavour):
     rig.run(1.2)
     rig.station.command(mav.MAV_CMD_CAMERA_STOP_TRACKING)
     rig.run(0.1)
-    rig.bridge.selection_result(SelectionOutcome(rig.desk.requests[-1].stamp_ns, Outcome.CLEARED))
+    rig.bridge.selection_result(Result(rig.desk.requests[-1].stamp_ns, Outcome.CLEARED))
     rig.run(0.1)
     answers = rig.station.acks(mav.MAV_CMD_CAMERA_STOP_TRACKING)
     assert answers[-1] == (mav.MAV_RESULT_ACCEPTED, 100)

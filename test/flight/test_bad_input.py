@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import ControlConfig, Phase
-from efftam_ros.flight.law import LineOfSightGains
-from efftam_ros.flight.mavlink.bridge import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Encoder
-from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
-from efftam_ros.flight.values import NS, CameraIntrinsics, Control, GimbalLimits, Rates
+from efftam_ros.flight.values import NS, Control, GimbalLimits, Rates
+from efftam_ros.interop.messages import CameraModel
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 HANDLED = [
@@ -127,7 +126,7 @@ def test_after_each_fault_the_last_rate_is_zero_within_half_a_second(flavour, fa
     elif fault == "gimbal":
         rig.device.powered = False
     elif fault == "uncalibrated":
-        rig.control.on_camera(CameraIntrinsics(0, 0, 0, 0, 1280, 720))
+        rig.control.on_camera(CameraModel(None, 1280, 720))
     else:
         rig.control.set_enabled(False)
     rig.run(3.6 if fault == "link" else 1.0 if fault == "gimbal" else 0.54)
@@ -226,7 +225,7 @@ def test_a_gimbal_whose_clock_starts_anew_passes():
 
 @pytest.mark.parametrize("late_s", [0.05, -0.05])
 def test_attitudes_50_ms_off_either_way_stay_calm_with_the_gains_for_it(late_s):
-    config = ControlConfig(line_of_sight=LineOfSightGains(2.5, 0.5), attitude_offset_s=late_s)
+    config = ControlConfig(kp=2.5, feed_forward=0.5, attitude_offset=late_s)
     rig = Rig("ardupilot", control=config)
     loop = chase(rig)
     rig.run(26)
@@ -237,7 +236,7 @@ def test_attitudes_50_ms_off_either_way_stay_calm_with_the_gains_for_it(late_s):
 
 def test_a_mount_at_its_stop_comes_back_without_delay():
     limits = GimbalLimits(yaw_min=-math.radians(10), yaw_max=math.radians(10))
-    rig = Rig("px4", control=ControlConfig(limits=limits))
+    rig = Rig("px4", control=ControlConfig(yaw_min=limits.yaw_min, yaw_max=limits.yaw_max))
     rig.mount.limits = limits
     loop = chase(rig)
     stops = 0
@@ -374,7 +373,7 @@ def test_of_two_gimbals_behind_one_autopilot_the_first_is_steered_and_believed()
 @pytest.mark.parametrize("number", [2, 171])
 def test_of_two_gimbals_the_chosen_one_is_steered_and_believed(number, monkeypatch):
     """By its number or by its component. Nothing goes to the other, also before both were heard."""
-    rig = Rig("ardupilot", device=False, config=BridgeConfig(gimbal=GimbalConfig(gimbal_device_id=number)))
+    rig = Rig("ardupilot", device=False, config=BridgeConfig(gimbal_device_id=number))
     send, obey = rig.autopilot.send, rig.autopilot.on_gimbal_wish
 
     def send_as_second(port, message):

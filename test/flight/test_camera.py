@@ -10,14 +10,16 @@ from flight.rig import EPOCH_NS, Desk, Peer, Time, status
 from hypothesis import given
 from hypothesis import strategies as st
 
+from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
-from efftam_ros.flight.mavlink.camera import CameraConfig, firmware_version
+from efftam_ros.flight.bridge_config import BridgeConfig
+from efftam_ros.flight.mavlink.bridge import Bridge
+from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.selection import SelectionOutcome
 from efftam_ros.flight.mavlink.tracking_status import StreamView
-from efftam_ros.flight.values import NS, CameraIntrinsics, TargetEstimate
-from efftam_ros.interop.messages import Outcome
+from efftam_ros.flight.values import NS
+from efftam_ros.interop.messages import CameraModel, Outcome
+from efftam_ros.interop.reports import MotionReport, Result
 from simulation.autopilots.memory_link import memory_link
 
 NAN = math.nan
@@ -36,7 +38,7 @@ class Scene:
         here, there = memory_link("link", self.time)
         self.lines: list[str] = []
         self.desk = Desk()
-        config = BridgeConfig(camera=CameraConfig(**camera), landing_target=True)  # type: ignore[arg-type]
+        config = BridgeConfig(**camera, landing_target=True)  # type: ignore[arg-type]
         self.bridge = Bridge(
             config,
             [here],
@@ -86,7 +88,7 @@ def test_heartbeats_of_a_camera_once_a_second_in_mavlink_2():
 @pytest.mark.parametrize("ask", [(REQUEST, INFORMATION), (REQUEST_OLD, 1)])
 def test_camera_information_by_both_requests(ask):
     scene = Scene(model="Tracker", gimbal_device_id=154)
-    scene.bridge.set_camera(CameraIntrinsics(900, 910, 640, 360, 1280, 720))
+    scene.bridge.set_camera(CameraModel(Intrinsics(900, 910, 640, 360), 1280, 720))
     assert scene.ask(*ask) == [ACCEPTED]
     info = scene.station.of("CAMERA_INFORMATION")[0]
     assert bytes(info.model_name).rstrip(b"\0") == b"Tracker"
@@ -99,7 +101,7 @@ def test_camera_information_by_both_requests(ask):
 
 def test_an_uncalibrated_camera_has_no_focal_length():
     scene = Scene()
-    scene.bridge.set_camera(CameraIntrinsics(0, 0, 0, 0, 640, 480))
+    scene.bridge.set_camera(CameraModel(None, 640, 480))
     scene.ask(REQUEST, INFORMATION)
     info = scene.station.of("CAMERA_INFORMATION")[0]
     assert math.isnan(info.focal_length)
@@ -158,10 +160,10 @@ def test_a_vehicle_with_another_id_is_named():
 
 
 def test_a_rectangle_becomes_a_request_with_the_time_of_the_picture():
-    scene = Scene(video_latency_s=0.25)
+    scene = Scene(video_latency=0.25)
     assert scene.ask(RECT, *BOX, NAN, NAN, NAN) == [IN_PROGRESS]
     request = scene.desk.requests[0]
-    assert request.point is None
+    assert request.points == ()
     assert request.box.xywh() == pytest.approx((0.4, 0.4, 0.2, 0.2))
     drawn_s = (request.stamp_ns - EPOCH_NS) / NS
     assert drawn_s == pytest.approx(0.11 - 0.25, abs=0.011)
@@ -174,14 +176,14 @@ def test_a_point_becomes_a_request():
     scene = Scene()
     scene.ask(POINT, 0.25, 0.75, 0.02)
     request = scene.desk.requests[0]
-    assert (request.box, request.point) == (None, (0.25, 0.75))
+    assert (request.box, request.points, request.labels) == (None, ((0.25, 0.75),), (1,))
 
 
 def test_a_stop_is_accepted_also_when_nothing_is_tracked():
     scene = Scene()
     scene.ask(STOP)
-    assert (scene.desk.requests[0].box, scene.desk.requests[0].point) == (None, None)
-    scene.bridge.selection_result(SelectionOutcome(scene.desk.requests[0].stamp_ns, Outcome.CLEARED))
+    assert (scene.desk.requests[0].box, scene.desk.requests[0].points) == (None, ())
+    scene.bridge.selection_result(Result(scene.desk.requests[0].stamp_ns, Outcome.CLEARED))
     scene.run()
     assert scene.station.acks(STOP)[-1] == (ACCEPTED, 100)
 
@@ -255,8 +257,8 @@ def test_what_the_tracker_refuses_is_denied_with_its_words():
     scene = Scene()
     scene.ask(RECT, *BOX)
     stamp = scene.desk.requests[0].stamp_ns
-    scene.bridge.selection_result(SelectionOutcome(stamp + 1, Outcome.ACCEPTED))
-    scene.bridge.selection_result(SelectionOutcome(stamp, Outcome.REFUSED, "the image is 9 s old"))
+    scene.bridge.selection_result(Result(stamp + 1, Outcome.ACCEPTED))
+    scene.bridge.selection_result(Result(stamp, Outcome.REFUSED, "the image is 9 s old"))
     scene.run()
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
     assert any("9 s old" in text.text for text in scene.station.of("STATUSTEXT"))
@@ -268,7 +270,7 @@ def test_a_box_on_an_image_that_arrives_late_waits_for_it():
     scene.bridge.track(status(TrackState.IDLE, EPOCH_NS + round((scene.time.t - 0.3) * NS)))
     scene.ask(RECT, *BOX)
     (request,) = scene.desk.requests
-    scene.bridge.selection_result(SelectionOutcome(request.stamp_ns, Outcome.REFUSED, "ahead of the images"))
+    scene.bridge.selection_result(Result(request.stamp_ns, Outcome.REFUSED, "ahead of the images"))
     scene.run()
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100)]
     scene.bridge.track(status(TrackState.IDLE, request.stamp_ns + 1))
@@ -283,7 +285,7 @@ def test_a_box_on_an_image_that_never_arrives_is_denied_with_the_whole_reason():
     scene.bridge.track(status(TrackState.IDLE, EPOCH_NS - NS))
     scene.ask(RECT, *BOX)
     why = "the stamp 1700000000.100000000 is 0.900 s ahead of the newest image; compare the clocks of both"
-    scene.bridge.selection_result(SelectionOutcome(scene.desk.requests[0].stamp_ns, Outcome.REFUSED, why))
+    scene.bridge.selection_result(Result(scene.desk.requests[0].stamp_ns, Outcome.REFUSED, why))
     scene.run(1.6)
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
     pieces = [m for m in scene.station.of("STATUSTEXT") if m.id]
@@ -329,8 +331,8 @@ def test_two_stations_are_two_wishes_and_each_gets_its_answer():
     assert len(scene.desk.requests) == 2
     first, second = (r.stamp_ns for r in scene.desk.requests)
     assert first != second
-    scene.bridge.selection_result(SelectionOutcome(first, Outcome.REFUSED, "no"))
-    scene.bridge.selection_result(SelectionOutcome(second, Outcome.ACCEPTED))
+    scene.bridge.selection_result(Result(first, Outcome.REFUSED, "no"))
+    scene.bridge.selection_result(Result(second, Outcome.ACCEPTED))
     scene.run()
     answers = [(m.result, m.target_system) for m in scene.station.of("COMMAND_ACK")]
     assert answers[-2:] == [(DENIED, 255), (ACCEPTED, 254)]
@@ -444,7 +446,7 @@ def test_the_map_to_the_video_goes_both_ways(left, top, width, height, turns, u,
 
 
 def test_a_cropped_and_turned_video_is_mapped():
-    scene = Scene(view=StreamView(left=0.5, top=0.0, width=0.5, height=1.0, quarter_turns=1))
+    scene = Scene(view_left=0.5, view_width=0.5, view_quarter_turns=1)
     scene.ask(RECT, 0.0, 0.0, 0.5, 0.5)
     request = scene.desk.requests[0]
     # The upper left quarter of the turned video is the lower left quarter of the image's right half.
@@ -459,11 +461,12 @@ def test_a_cropped_and_turned_video_is_mapped():
 
 def test_a_landing_target_has_the_angles_of_the_image_axes():
     scene = Scene()
-    scene.bridge.set_camera(CameraIntrinsics(900, 900, 640, 360, 1280, 720))
+    scene.bridge.set_camera(CameraModel(Intrinsics(900, 900, 640, 360), 1280, 720))
     scene.show(TrackState.TRACKING, width=90.0, height=45.0)
     x, y = 0.3, -0.4
-    estimate = TargetEstimate(
+    estimate = MotionReport(
         EPOCH_NS,
+        0,
         TrackState.TRACKING,
         True,
         True,
@@ -493,7 +496,7 @@ def test_a_landing_target_takes_the_distance_from_a_rangefinder_that_looks_down(
     sensor = mav.MAVLink_distance_sensor_message(0, 10, 5000, 1200, 0, 0, 25, 0)
     scene.station.send(sensor)
     scene.run()
-    good = TargetEstimate(EPOCH_NS, TrackState.TRACKING, True, True, 0.0, True, 0.0, 0.0)
+    good = MotionReport(EPOCH_NS, 0, TrackState.TRACKING, True, True, 0.0, True, 0.0, 0.0)
     scene.bridge.estimate(good)
     scene.run(2)
     scene.bridge.estimate(good)
@@ -509,7 +512,7 @@ def test_a_landing_target_takes_the_distance_from_a_rangefinder_that_looks_down(
 )
 def test_settings_that_cannot_be_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
-        CameraConfig(**bad)
+        BridgeConfig(**bad)
 
 
 def test_versions_are_packed_with_the_first_number_lowest():
@@ -524,5 +527,5 @@ def test_a_selection_in_the_first_moments_of_simulated_time_is_decided():
     assert scene.ask(RECT, *BOX) == [IN_PROGRESS]
     stamp = scene.desk.requests[0].stamp_ns
     assert stamp == 0
-    scene.bridge.selection_result(SelectionOutcome(stamp, Outcome.ACCEPTED))
+    scene.bridge.selection_result(Result(stamp, Outcome.ACCEPTED))
     assert scene.run().station.acks(RECT)[-1][0] == ACCEPTED

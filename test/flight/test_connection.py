@@ -16,9 +16,10 @@ import pytest
 from flight.rig import Desk, GimbalLog, Time
 from free_ports import free_port
 
-from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
+from efftam_ros.flight.bridge_config import BridgeConfig
+from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.mavlink.connection import Connection, connect
-from efftam_ros.flight.mavlink.selection import Severity
+from efftam_ros.flight.mavlink.dialect import Severity
 
 
 @pytest.fixture

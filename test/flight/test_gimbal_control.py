@@ -10,26 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
-from efftam_ros.flight.law import LineOfSightGains
+from efftam_ros.flight.law import ImageOnly
 from efftam_ros.flight.values import (
     NS,
     AttitudeSample,
-    CameraIntrinsics,
     Control,
     GimbalLimits,
-    Rates,
-    TargetEstimate,
     VehicleSample,
     YawFrame,
 )
+from efftam_ros.interop.messages import CameraModel
+from efftam_ros.interop.reports import MotionReport
 
 EPOCH_NS = 1_700_000_000 * NS
 RIGHT = math.radians(2.0)  # the target lies so far right of the axis
-KP = LineOfSightGains().kp
+KP = ControlConfig().kp
 SETTLED = 20  # ticks until the limits at the start are over
 
 
@@ -45,9 +45,9 @@ class Bench:
     vehicle: tuple[float, float] | None = None  # heading, rate
     answers: bool = True
     latency_s: float = 0.1
-    estimate: TargetEstimate = field(
-        default_factory=lambda: TargetEstimate(
-            0, TrackState.TRACKING, True, True, 0.0, True, azimuth=RIGHT, elevation=0.0
+    estimate: MotionReport = field(
+        default_factory=lambda: MotionReport(
+            0, 0, TrackState.TRACKING, True, True, 0.0, True, azimuth=RIGHT, elevation=0.0
         )
     )
 
@@ -264,7 +264,7 @@ def test_without_young_attitude_the_image_steers_with_its_own_gain():
     command = made.step()
     assert command.law is Law.IMAGE_ONLY
     assert command.reason
-    gains = made.control.config.image_only
+    gains = ImageOnly(made.control.config.image_latency)
     assert gains.kp * RIGHT <= command.rates.yaw < 1.2 * gains.kp * RIGHT
     made.attitude = (0.0, 0.0)
     assert made.step(3).law is Law.IMAGE_ONLY  # for half a second: one attitude may be followed by none
@@ -280,7 +280,7 @@ def assert_starts_anew(made: Bench) -> None:
 
 def quick() -> Bench:
     made = following(max_acceleration=1e3, cautious_acceleration=1e3)
-    made.control.on_camera(CameraIntrinsics(900, 900, 640, 360, 1280, 720))
+    made.control.on_camera(CameraModel(Intrinsics(900, 900, 640, 360), 1280, 720))
     made.step(30)
     return made
 
@@ -295,7 +295,7 @@ def test_an_attitude_that_comes_rarely_does_not_go_back():
     rates = [made.step().rates.yaw for _ in range(8)]
     steps = [abs(b - a) for a, b in itertools.pairwise(rates)]
     # At most 0.02 s of its turn times the gain, never 0.1 s of it at once.
-    assert max(steps) < 1.5 * 0.02 * 0.5 * made.control.config.line_of_sight.kp
+    assert max(steps) < 1.5 * 0.02 * 0.5 * made.control.config.kp
 
 
 def test_a_leap_of_the_same_target_does_not_start_anew():
@@ -315,19 +315,19 @@ def test_stamps_that_go_back_start_the_filter_anew():
 
 def test_zoom_starts_the_filter_anew():
     made = quick()
-    made.control.on_camera(CameraIntrinsics(1800, 1800, 640, 360, 1280, 720))
+    made.control.on_camera(CameraModel(Intrinsics(1800, 1800, 640, 360), 1280, 720))
     assert_starts_anew(made)
 
 
 def test_an_uncalibrated_camera_stops_the_gimbal():
     made = following()
-    made.control.on_camera(CameraIntrinsics(0, 0, 0, 0, 1280, 720))
+    made.control.on_camera(CameraModel(None, 1280, 720))
     assert_stops(made)
     assert_stops(following().given(has_bearing=False))
 
 
 def test_a_stop_takes_the_push_away_and_lets_the_mount_come_back():
-    made = following(limits=GimbalLimits(yaw_min=-1.0, yaw_max=1.0))
+    made = following(yaw_min=-1.0, yaw_max=1.0)
     made.frame = YawFrame.VEHICLE
     made.attitude = (0.995, 0.0)
     command = made.step(30)
@@ -341,13 +341,13 @@ def test_a_stop_takes_the_push_away_and_lets_the_mount_come_back():
 
 
 def test_at_a_stop_nothing_is_integrated():
-    made = bench(limits=GimbalLimits(pitch_max=0.5))
+    made = bench(pitch_max=0.5)
     made.attitude = (0.0, 0.5)
     made.given(elevation=-RIGHT, azimuth=0.0)
     made.control._steering._filter.update = lambda *a: None  # line of sight never starts
     made.step(200)
     made.given(elevation=RIGHT)
-    gains = made.control.config.image_only
+    gains = ImageOnly(made.control.config.image_latency)
     assert made.step(2).rates.pitch == pytest.approx(-gains.kp * RIGHT, rel=0.05)
 
 
@@ -404,7 +404,7 @@ def test_a_yaw_rate_of_the_vehicle_that_is_old_is_not_taken_off():
 
 def test_stops_that_are_not_alike_on_both_sides_count_from_their_middle():
     """From -1 to 4.5 rad, 200 degrees are within reach although they are read as -160."""
-    made = following(limits=GimbalLimits(yaw_min=-1.0, yaw_max=4.5))
+    made = following(yaw_min=-1.0, yaw_max=4.5)
     made.frame = YawFrame.VEHICLE
     for at, azimuth, stops in (
         (200, -RIGHT, ()),
@@ -490,11 +490,11 @@ def test_why_attitudes_are_not_used_is_said_also_where_none_was_ever_taken():
 def test_an_attitude_whose_clock_is_ahead_is_taken_with_the_offset_for_it():
     sample = AttitudeSample(EPOCH_NS + 3 * NS // 10, (1.0, 0.0, 0.0, 0.0), YawFrame.EARTH)
     now = Instant(EPOCH_NS, 0.0)
-    assert GimbalControl(ControlConfig(attitude_offset_s=-0.3)).on_attitude(sample, now)
-    assert not GimbalControl(ControlConfig(attitude_offset_s=-0.1)).on_attitude(sample, now)
+    assert GimbalControl(ControlConfig(attitude_offset=-0.3)).on_attitude(sample, now)
+    assert not GimbalControl(ControlConfig(attitude_offset=-0.1)).on_attitude(sample, now)
     # Images that are stamped late need attitudes from ahead.
     sample = replace(sample, stamp_ns=EPOCH_NS)
-    assert GimbalControl(ControlConfig(attitude_offset_s=0.3)).on_attitude(sample, now)
+    assert GimbalControl(ControlConfig(attitude_offset=0.3)).on_attitude(sample, now)
 
 
 def test_headings_too_large_for_differences_do_not_end_the_controller():
@@ -529,8 +529,3 @@ def test_whatever_the_answer_the_rates_are_finite_and_bounded(attitude, **fields
         assert command.rates.is_finite
         assert abs(command.rates.yaw) <= math.radians(90) + 1e-9
         assert abs(command.rates.pitch) <= math.radians(90) + 1e-9
-
-
-def test_twist_has_the_signs_of_ros():
-    assert Rates(pitch=0.2, yaw=0.3).to_twist() == (0.0, -0.2, -0.3)
-    assert Rates.from_twist(9.0, -0.2, -0.3) == Rates(pitch=0.2, yaw=0.3)

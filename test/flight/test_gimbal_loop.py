@@ -14,7 +14,7 @@ from flight.rig import Chase, Rig
 
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import ControlConfig, Law
-from efftam_ros.flight.law import ImageGains, LineOfSightGains
+from efftam_ros.flight.law import ImageOnly
 
 
 def through_autopilot(flavour: str) -> tuple[float, float]:
@@ -43,23 +43,23 @@ def test_line_of_sight_does_not_depend_on_the_latency_for_its_stability(latency_
 
 
 def test_feed_forward_more_than_halves_the_error():
-    without = ControlConfig(line_of_sight=LineOfSightGains(6.0, 0.0))
+    without = ControlConfig(kp=6.0, feed_forward=0.0)
     rms, _ = Loop(enabled(without), in_yaw).run(16).figures()
     assert 1.7 < rms < 2.4
     assert Loop(enabled(), in_yaw).run(16).figures()[0] < 0.5 * rms
 
 
 def test_image_only_follows_with_the_error_of_its_latency():
-    config = ControlConfig(image_only=ImageGains.for_latency(0.1, gain=0.7))
+    config = ControlConfig(image_latency=0.0437)  # a gain of 0.7 at the 0.1 s that there are
     rms, p99 = Loop(enabled(config), in_yaw, attitude=False).run(26).figures()
     assert rms < 3.6 * 1.1
     assert p99 < 7.1 * 1.1
 
 
 def test_gains_follow_from_the_latency():
-    gains = ImageGains.for_latency(0.1, gain=0.7)
-    assert gains.kp == pytest.approx(3.6, abs=0.1)
-    assert gains.ki == pytest.approx(1.6, abs=0.1)
+    gains = ImageOnly(0.1)
+    assert gains.kp == pytest.approx(2.54, abs=0.01)
+    assert gains.ki == pytest.approx(0.805, abs=0.005)
 
 
 @pytest.mark.parametrize(("error_s", "most"), [(0.02, 0.97), (0.03, 1.08), (-0.03, 0.85)])
@@ -70,14 +70,14 @@ def test_attitudes_that_are_30_ms_off_are_borne(error_s, most):
 
 @pytest.mark.parametrize("error_s", [0.05, -0.05])
 def test_with_attitudes_50_ms_off_the_gains_for_unknown_times_stay_calm(error_s):
-    weak = ControlConfig(line_of_sight=LineOfSightGains(2.5, 0.5))
+    weak = ControlConfig(kp=2.5, feed_forward=0.5)
     rms, p99 = Loop(enabled(weak), in_yaw, attitude_error_s=error_s).run(26).figures()
     assert rms < 3.4
     assert p99 < 8.0
 
 
 def test_the_offset_of_the_attitudes_can_be_taken_out():
-    config = ControlConfig(attitude_offset_s=-0.05)
+    config = ControlConfig(attitude_offset=-0.05)
     rms, _ = Loop(enabled(config), in_yaw, attitude_error_s=0.05).run(26).figures()
     assert rms < 1.15 * 0.85
 

@@ -7,10 +7,9 @@ import math
 import pytest
 from flight.rig import Chase, Rig
 
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Law
-from efftam_ros.flight.mavlink.bridge import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
 
 
 def swinging(t: float) -> tuple[float, float]:
@@ -20,7 +19,7 @@ def swinging(t: float) -> tuple[float, float]:
 
 def chased(clock_rate: float = 1.0, **config: float) -> tuple[Rig, Chase, list[Law]]:
     """A servo mount on a swinging vehicle, the target's sine; the laws of all ticks from 6 s on."""
-    rig = Rig("ardupilot", False, BridgeConfig(gimbal=GimbalConfig(**config)), vehicle=swinging)
+    rig = Rig("ardupilot", False, BridgeConfig(**config), vehicle=swinging)
     rig.autopilot.clock_rate = clock_rate
     chase = Chase(rig, lambda t: (math.radians(20) * math.sin(0.2 * math.pi * t), 0.0))
     laws: list[Law] = []
@@ -37,9 +36,9 @@ def chased(clock_rate: float = 1.0, **config: float) -> tuple[Rig, Chase, list[L
     return rig, chase, laws
 
 
-@pytest.mark.parametrize("vehicle_rate_hz", [50.0, 8.0, 5.0])
-def test_rare_headings_are_carried_on_by_the_yaw_rate(vehicle_rate_hz):
-    _, chase, laws = chased(vehicle_rate_hz=vehicle_rate_hz)
+@pytest.mark.parametrize("vehicle_rate", [50.0, 8.0, 5.0])
+def test_rare_headings_are_carried_on_by_the_yaw_rate(vehicle_rate):
+    _, chase, laws = chased(vehicle_rate=vehicle_rate)
     assert set(laws) == {Law.LINE_OF_SIGHT}
     rms, p99 = chase.figures()
     assert rms < 1.0

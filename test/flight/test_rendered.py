@@ -11,9 +11,11 @@ import pytest
 from flight.rig import EPOCH_NS, FLAVOURS, Desk, GimbalLog, Time
 
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.gimbal_control import GimbalControl
-from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
-from efftam_ros.flight.values import NS, TargetEstimate
+from efftam_ros.flight.mavlink.bridge import Bridge
+from efftam_ros.flight.values import NS
+from efftam_ros.interop.reports import MotionReport
 from simulation.autopilots.memory_link import memory_link
 from simulation.paths import direction
 
@@ -122,7 +124,7 @@ def test_the_loop_closed_through_pictures_keeps_the_target_also_behind_the_bridg
         BridgeConfig(), [here], Desk(), GimbalLog(time, control), time.instant, lambda severity, text: None
     )
     bridge.take_control(True)
-    answers: deque[tuple[float, TargetEstimate]] = deque()
+    answers: deque[tuple[float, MotionReport]] = deque()
     errors, seen_s = [], time.t
     next_image_s = next_tick_s = time.t
     while time.t < 19.0:
@@ -134,8 +136,9 @@ def test_the_loop_closed_through_pictures_keeps_the_target_also_behind_the_bridg
             seen = shot.box is not None
             seen_s = time.t if seen else seen_s
             bearing = world.intrinsics.bearing((shot.box.cx, shot.box.cy), (0.0, 0.0)) if seen else None
-            estimate = TargetEstimate(
+            estimate = MotionReport(
                 EPOCH_NS + round(time.t * NS),
+                0,
                 TrackState.TRACKING if seen else TrackState.COASTING,
                 True,
                 seen,

@@ -8,16 +8,15 @@ import pytest
 from flight.rig import Rig
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.flight.mavlink.bridge import BridgeConfig
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
 from efftam_ros.flight.values import Control, Rates
 
 NAN = math.nan
 
 
 def steered(**config: object) -> Rig:
-    rig = Rig("ardupilot", config=BridgeConfig(gimbal=GimbalConfig(**config))).steer()
+    rig = Rig("ardupilot", config=BridgeConfig(**config)).steer()
     rig.rates = lambda t: Rates(0.0, 0.1 * math.sin(3 * t))
     rig.run(4)
     rig.station.heartbeat()
@@ -98,7 +97,7 @@ def test_a_retraction_and_a_station_s_stick_end_steering(message):
 
 
 def test_the_pilots_stick_has_the_gimbal():
-    rig = steered(rc_channels=(6, 7))
+    rig = steered(rc_channels="6 7")
     rig.autopilot.stick(-0.6)
     rig.run(0.05)
     rig.autopilot.stick(-0.6)
@@ -109,7 +108,7 @@ def test_the_pilots_stick_has_the_gimbal():
 
 
 def test_the_pilots_retract_switch_has_the_gimbal():
-    rig = steered(rc_channels=(8,))
+    rig = steered(rc_channels="8")
     rig.autopilot.channels[7] = 1900
     rig.run(0.5)
     assert rig.said("taken by RC channel 8") == 1
@@ -117,7 +116,7 @@ def test_the_pilots_retract_switch_has_the_gimbal():
 
 
 def test_a_channel_within_its_dead_band_and_one_that_is_not_named_end_nothing():
-    rig = steered(rc_channels=(6, 7))
+    rig = steered(rc_channels="6 7")
     rig.autopilot.channels[6] = 1590
     rig.autopilot.channels[2] = 2000
     rig.run(1)
@@ -135,7 +134,5 @@ def test_commands_for_others_and_our_own_end_nothing():
 
 @pytest.mark.parametrize("channels", ["0", "19", "6,7", "x"])
 def test_channels_that_do_not_exist_are_refused(channels):
-    from efftam_ros.ros.mavlink.parameters import BridgeParameters
-
     with pytest.raises(InputError, match="1 to 18"):
-        BridgeParameters(rc_channels=channels)
+        BridgeConfig(rc_channels=channels)

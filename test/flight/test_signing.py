@@ -17,12 +17,12 @@ from free_ports import free_port
 from pymavlink import mavutil
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
+from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.mavlink.connection import connect
-from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.dialect import Severity, mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.mavlink.selection import Severity
 from efftam_ros.flight.mavlink.signing import AHEAD, EPOCH_S, UNITS_PER_S, Signer
 
 KEY, OTHER = bytes(range(32)), bytes(32)

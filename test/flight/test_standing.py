@@ -13,10 +13,9 @@ from contextlib import contextmanager
 import pytest
 from flight.rig import FLAVOURS, Chase, Rig
 
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Phase
-from efftam_ros.flight.mavlink.bridge import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
 from efftam_ros.flight.values import Control, Rates
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
@@ -27,6 +26,13 @@ CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
 def wishes(rig: Rig) -> list[tuple[float, float]]:
     sent = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")
     return [(wish.angular_velocity_y, wish.angular_velocity_z) for wish in sent]
+
+
+def left_in_motion(flavour: str, yaw: float) -> Rig:
+    """Steered at this rate, rad/s, until the controller is gone."""
+    rig = Rig(flavour).steer(yaw=yaw).run(3)
+    rig.rates = lambda t: None
+    return rig
 
 
 def assert_stands(rig: Rig) -> None:
@@ -140,8 +146,7 @@ def test_a_lost_target_stops_the_gimbal_however_many_zeros_are_lost_and_control_
 @both
 def test_a_gimbal_that_we_hold_and_nobody_steers_is_stopped_and_given_back(flavour):
     """Bridge and controller were killed and started again: 281 says that it is ours."""
-    rig = Rig(flavour).steer(yaw=0.1).run(3)
-    rig.rates = lambda t: None
+    rig = left_in_motion(flavour, 0.1)
     rig.begin_bridge_anew()
     rig.run(8)
     assert_stands(rig)
@@ -191,7 +196,7 @@ def test_a_gimbal_that_another_takes_and_moves_is_left_to_it(flavour):
 @pytest.mark.parametrize("lock", [True, False])
 def test_a_gimbal_that_stands_under_a_turning_vehicle_stands(lock):
     """With yaw_lock it stands towards north, without towards the nose; the other angle turns."""
-    config = BridgeConfig(gimbal=GimbalConfig(yaw_lock=lock))
+    config = BridgeConfig(yaw_lock=lock)
     turn = 0.3
     rig = Rig("ardupilot", device=False, config=config, vehicle=lambda t: (turn * t, turn))
     rig.steer(yaw=0.1).run(3)
@@ -204,8 +209,7 @@ def test_a_gimbal_that_stands_under_a_turning_vehicle_stands(lock):
 @both
 def test_the_bridge_ends_when_the_gimbal_stands_and_the_last_bytes_were_read(flavour):
     """ArduPilot drops what it has not read when a TCP connection is closed."""
-    rig = Rig(flavour).steer(yaw=0.4).run(3)
-    rig.rates = lambda t: None
+    rig = left_in_motion(flavour, 0.4)
     rig.end_bridge()
     rig.bridge.step = lambda: None
     rig.run(0.1)

@@ -55,7 +55,7 @@ def sent(store, message):
 @pytest.mark.parametrize("state", [s for s in TrackState if s is not TrackState.IDLE], ids=lambda s: s.name)
 def test_each_state_has_its_word_its_colour_and_the_images_stamp(store, foxglove, header, state):
     box = None if state is TrackState.LOST else BOX
-    message = sent(store, annotations_message(foxglove, track(state, box, measured=True), header))
+    message = sent(store, annotations_message(foxglove, {0: track(state, box, measured=True)}, header))
     rgb = STATE_STYLES[state].rgb
     (text,) = message.texts
     assert text.text == state.name
@@ -69,7 +69,8 @@ def test_each_state_has_its_word_its_colour_and_the_images_stamp(store, foxglove
 
 
 def test_a_measured_box_is_one_closed_line_on_its_edges(store, foxglove, header):
-    message = sent(store, annotations_message(foxglove, track(TrackState.TRACKING, measured=True), header))
+    tracks = {0: track(TrackState.TRACKING, measured=True)}
+    message = sent(store, annotations_message(foxglove, tracks, header))
     (shape,) = message.points
     assert shape.type == LOOP
     assert [(p.x, p.y) for p in shape.points] == [(100, 60), (140, 60), (140, 80), (100, 80)]
@@ -78,7 +79,7 @@ def test_a_measured_box_is_one_closed_line_on_its_edges(store, foxglove, header)
 
 @pytest.mark.parametrize(("state", "share"), [(TrackState.COASTING, 0.6), (TrackState.ACQUIRING, 0.6)])
 def test_other_lines_are_pieces_of_the_edges(store, foxglove, header, state, share):
-    message = sent(store, annotations_message(foxglove, track(state, age_s=0.8), header))
+    message = sent(store, annotations_message(foxglove, {0: track(state, age_s=0.8)}, header))
     (shape,) = message.points
     assert shape.type == PIECES
     ends = [(p.x, p.y) for p in shape.points]
@@ -93,12 +94,12 @@ def test_other_lines_are_pieces_of_the_edges(store, foxglove, header, state, sha
 
 
 def test_a_lost_target_frames_the_image(store, foxglove, header):
-    message = sent(store, annotations_message(foxglove, track(TrackState.LOST, None, age_s=3.0), header))
+    message = sent(store, annotations_message(foxglove, {0: track(TrackState.LOST, None, age_s=3.0)}, header))
     (frame,) = message.points
     assert frame.type == LOOP
     assert [(p.x, p.y) for p in frame.points] == [(0, 0), (640, 0), (640, 480), (0, 480)]
 
 
 def test_without_a_target_nothing_is_drawn(store, foxglove, header):
-    message = sent(store, annotations_message(foxglove, track(TrackState.IDLE, None), header))
+    message = sent(store, annotations_message(foxglove, {0: track(TrackState.IDLE, None)}, header))
     assert [*message.points, *message.texts, *message.circles] == []

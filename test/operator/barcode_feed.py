@@ -12,18 +12,15 @@ import numpy as np
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
 from efftam_ros.operator.feed import (
     Answer,
-    BoxReport,
     Controller,
     Limits,
-    MotionReport,
     Picture,
     Proposal,
     Reply,
     Report,
-    Result,
-    Selection,
     Sink,
     SteeringState,
 )

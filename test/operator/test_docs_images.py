@@ -14,7 +14,8 @@ from browser import Hands
 from ground_scene import HEIGHT, WIDTH, GroundScene
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
+from efftam_ros.interop.reports import BoxReport, MotionReport
+from efftam_ros.operator.feed import Picture
 
 DOCS = Path(__file__).parents[2] / "docs" / "images"
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}

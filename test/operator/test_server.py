@@ -24,7 +24,8 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.operator.feed import Answer, BoxReport, Lifecycle, Picture, Result
+from efftam_ros.interop.reports import BoxReport, Result
+from efftam_ros.operator.feed import Answer, Lifecycle, Picture
 from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer
 from efftam_ros.operator.settings import Settings
 
@@ -99,7 +100,7 @@ def test_a_name_that_is_not_this_machine_s_is_refused(serve, feed, host):
     "host", ["localhost:9000", "127.0.0.1:1234", "192.168.1.7:8080", "[::1]:8080", "drone.lan"]
 )
 def test_addresses_and_known_names_are_served(serve, feed, host):
-    assert get(serve(feed, hosts=("drone.lan",)).url, Host=host)[0] == 200
+    assert get(serve(feed, hosts="drone.lan").url, Host=host)[0] == 200
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1:1", "http://["])

@@ -19,9 +19,10 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
+from efftam_ros.interop.reports import BoxReport, MotionReport
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.commands import Seat
-from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
+from efftam_ros.operator.feed import Picture
 from efftam_ros.operator.pairing import (
     FORGOTTEN_S,
     LEVEL_S,

@@ -157,7 +157,7 @@ def test_a_wrong_parameter_ends_the_start_with_one_line(processes, parameters, w
     ],
 )
 def test_a_file_that_is_no_calibration_is_refused_with_its_fault(tmp_path, change, words):
-    from efftam_ros.ros.camera.node import read_calibration
+    from efftam_ros.ros.camera import read_calibration
 
     file = tmp_path / "camera.yaml"
     file.write_text(CALIBRATION.replace(*change))

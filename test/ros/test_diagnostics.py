@@ -10,7 +10,7 @@ import pytest
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import CameraMotion, ScoredBox, Track, TrackState
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES, large_image_remedy
-from efftam_ros.ros.common.reporting import Throttle
+from efftam_ros.ros.common.nodes import Throttle
 from efftam_ros.ros.tracker.diagnostics import (
     Level,
     Setup,
@@ -90,7 +90,7 @@ def test_images_gone_through_again_are_counted_apart():
 def test_when_every_image_is_refused_the_refusal_is_the_headline():
     statistics = Statistics()
     statistics.input_seen({}, "/image is published (camera: reliable)")
-    statistics.image_refused("image stamp is zero")
+    statistics.fault("image", "image stamp is zero")
     for _ in range(2):  # as long as it lasts
         verdict = statistics.verdict(1.0, ACTIVE, 0.25)
         assert (verdict.level, verdict.message) == (
@@ -275,7 +275,7 @@ def test_a_search_is_told_by_its_windows_and_places():
 
 def test_a_refusal_warns_once_and_stays_readable():
     statistics = running()
-    statistics.image_refused("image step is 900 bytes")
+    statistics.fault("image", "image step is 900 bytes")
     first, second = (statistics.verdict(100.0, ACTIVE, 0.25) for _ in range(2))
     assert (first.level, first.message) == (Level.WARN, "image step is 900 bytes")
     assert second.level is Level.OK
@@ -285,7 +285,7 @@ def test_a_refusal_warns_once_and_stays_readable():
 
 def test_a_fault_outweighs_the_silence_that_follows_from_it():
     statistics = Statistics()
-    statistics.incompatible_qos("a publisher of /image offers a QoS ...")
+    statistics.fault("qos", "a publisher of /image offers a QoS ...")
     verdict = statistics.verdict(1.0, ACTIVE, 0.25)
     assert (verdict.level, verdict.message[:30]) == (Level.ERROR, "a publisher of /image offers a")
 

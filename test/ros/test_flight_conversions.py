@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.messages import camera_model
-from efftam_ros.ros.gimbal.conversions import intrinsics_of
+from efftam_ros.ros.common.conversions import camera_of
 
 pytestmark = pytest.mark.ros
 
@@ -29,10 +30,9 @@ def test_binning_and_region_give_the_camera_that_the_tracker_has(x, y, size):
     info = camera_info()
     info.binning_x, info.binning_y = x, y
     info.roi.x_offset, info.roi.y_offset, info.roi.width, info.roi.height = 100, 60, 400, 200
-    found, trackers = intrinsics_of(info), camera_model(info)
+    found, trackers = camera_of(info), camera_model(info)
     assert (found.width, found.height) == size == (trackers.width, trackers.height)
-    assert (found.fx, found.fy) == (trackers.intrinsics.fx, trackers.intrinsics.fy)
-    assert (found.cx, found.cy) == (trackers.intrinsics.cx, trackers.intrinsics.cy)
+    assert found.intrinsics == replace(trackers.intrinsics, distort=None)
 
 
 def test_an_unknown_distortion_model_does_not_matter():
@@ -40,13 +40,13 @@ def test_an_unknown_distortion_model_does_not_matter():
     info.distortion_model, info.d = "unheard_of", [0.1, 0.2]
     with pytest.raises(InputError, match="unheard_of"):
         camera_model(info)
-    assert (intrinsics_of(info).fx, intrinsics_of(info).width) == (500.0, 640)
+    assert (camera_of(info).intrinsics.fx, camera_of(info).width) == (500.0, 640)
 
 
 @pytest.mark.parametrize("focal", [0.0, -500.0, math.nan, math.inf])
 def test_an_absurd_focal_length_is_no_calibration_and_leaves_the_size(focal):
     info = camera_info(focal)
     info.binning_x = 2
-    found = intrinsics_of(info)
-    assert not found.is_calibrated
+    found = camera_of(info)
+    assert found.intrinsics is None
     assert (found.width, found.height) == (320, 480)

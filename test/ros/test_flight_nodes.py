@@ -29,14 +29,13 @@ from ros_helpers import Process, new_namespace
 from efftam_ros.flight.mavlink.connection import connect
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder
-from efftam_ros.flight.mavlink.selection import SelectionRequest
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import StreamView, tracking_message
 from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.interop.reports import Selection, box_report
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
 from efftam_ros.ros.gimbal.node import GimbalNode
-from efftam_ros.ros.mavlink.node import MavlinkNode
-from efftam_ros.ros.mavlink.tracker_topics import status_of
+from efftam_ros.ros.mavlink import MavlinkNode
 
 pytestmark = pytest.mark.ros
 
@@ -148,7 +147,7 @@ def test_a_signal_ends_the_process_with_code_0(rig, name, number):
 def test_a_box_that_control_may_not_use_is_shown_at_the_station(state):
     message = BoundingBox(state=state, valid=False, image_width=WIDTH, image_height=HEIGHT)
     message.x, message.y, message.width, message.height = 0.25 * WIDTH, 0.5 * HEIGHT, 128.0, 72.0
-    told = tracking_message(status_of(message), StreamView())
+    told = tracking_message(box_report(message), StreamView())
     assert told.tracking_status & mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE
     assert told.tracking_mode == mav.CAMERA_TRACKING_MODE_RECTANGLE
     edges = (told.rec_top_x, told.rec_top_y, told.rec_bottom_x, told.rec_bottom_y)
@@ -159,7 +158,7 @@ def test_a_box_that_control_may_not_use_is_shown_at_the_station(state):
 def test_without_a_target_no_box_is_shown_at_the_station(state):
     message = BoundingBox(state=state, valid=False, image_width=WIDTH, image_height=HEIGHT)
     message.x, message.y, message.width, message.height = 10.0, 10.0, 128.0, 72.0
-    told = tracking_message(status_of(message), StreamView())
+    told = tracking_message(box_report(message), StreamView())
     assert told.tracking_mode == mav.CAMERA_TRACKING_MODE_NONE
     assert math.isnan(told.rec_top_x)
 
@@ -432,7 +431,7 @@ def test_only_the_target_that_is_steered_by_is_told_to_the_station(ros, capfd):
         assert set(selections) == {1, 3}
         assert selections == sorted(selections)
     assert "shows target 2 now (before: 0)" in capfd.readouterr().err
-    until(lambda: node._tracker.select(SelectionRequest(1)) is None, steered=2)
+    until(lambda: node._tracker.select(Selection(1)) is None, steered=2)
     while not selected:
         rclpy.spin_once(peer, timeout_sec=0.1)
     assert (selected[0].kind, selected[0].target_id) == (TargetSelection.CLEAR, 2)

@@ -20,11 +20,10 @@ from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.flight.control_config import ControlConfig
 from efftam_ros.interop.messages import stamp_ns
-from efftam_ros.ros.common.qos import latched, reliable
-from efftam_ros.ros.gimbal.loop import Loop
-from efftam_ros.ros.gimbal.outputs import Outputs
-from efftam_ros.ros.gimbal.parameters import GimbalParameters
+from efftam_ros.ros.common.nodes import latched, reliable
+from efftam_ros.ros.gimbal.loop import Loop, Outputs
 
 pytestmark = pytest.mark.ros
 
@@ -37,7 +36,7 @@ class Flight:
         namespace = new_namespace()
         self.node = rclpy.create_node("gimbal", namespace=namespace)
         self.outputs = Outputs(self.node)
-        self.loop = Loop(self.node, GimbalParameters(), self.outputs)
+        self.loop = Loop(self.node, ControlConfig(), self.outputs)
         self.loop.set_enabled(True)
         self.focal_px, self.late_s = 900.0, 0.0
         self.targets = [{"steered": True, "azimuth": 0.1, "selection": 1}]
@@ -146,7 +145,7 @@ def test_a_switch_of_target_is_announced_and_stays_within_the_limits(flight, cap
     flight.run_until(lambda status: status.reason == "steers by target 1 now" and status.yaw_rate < -0.05)
     flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and not status.reason)
     assert "steers by target 1 now (before: 0)" in capfd.readouterr().err
-    limits = GimbalParameters().control()
+    limits = ControlConfig()
     # To the right is negative about the axis that points up.
     yaws = [(stamp_ns(message.header.stamp) * 1e-9, -message.twist.angular.z) for message in flight.rates]
     assert min(yaw for _, yaw in yaws) < -0.05

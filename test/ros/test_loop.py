@@ -18,7 +18,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.ros.common.reporting import ThrottledLog
+from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
@@ -75,14 +75,14 @@ class Published:
         self.remembered_when_published: list[int] = []
         self.views, self.fault = self, None  # raised by `add`
 
-    def publish(self, frame, step, selection, withheld, stale, steered, box_waits):
+    def publish(self, frame, step, about, stale, box_waits):
         track = step.track
         with self.changed:
             self.remembered_when_published.append(self.pipeline.remembered)
             self.tracks.append(track)
             self.ids.append(step.target_id)
             self.changed.notify()
-        return Answer(None, track, selection, 0.0, 0.0), ""
+        return Answer(about, track, 0.0, 0.0), ""
 
     def add(self, header, image, step, is_steered, are_several):
         if self.fault is not None:

@@ -19,6 +19,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.interop.messages import (
+    About,
     Outcome,
     bbox_fields,
     camera_model,
@@ -191,19 +192,19 @@ def test_pixels_go_into_a_message_and_come_back(types, header, checked):
 
 def test_every_field_of_the_box_is_given(types, header):
     kind = types["efftam_ros/msg/BoundingBox"]
-    message = kind(**bbox_fields(TRACKED, header, 7))
+    message = kind(**bbox_fields(TRACKED, About(header, 7)))
     assert message.selection == 7
     assert message.header is header
     assert (message.x, message.y, message.width, message.height) == (11.0, 21.0, 30.0, 40.0)
     assert (message.valid, message.measured, message.state) == (True, True, 2)
     assert (message.image_width, message.image_height) == (640, 480)
-    given = set(bbox_fields(TRACKED, header))
+    given = set(bbox_fields(TRACKED, About(header)))
     assert given == {f.name for f in fields(kind)} - {"__msgtype__"} - {n for n in dir(kind) if n.isupper()}
     assert math.isnan(message.likeness)
 
 
 def test_a_box_that_is_not_known_is_not_a_number(header):
-    message = bbox_fields(LOST, header)
+    message = bbox_fields(LOST, About(header))
     assert not message["valid"]
     assert all(math.isnan(message[name]) for name in ("x", "y", "width", "height"))
     assert message["age"] == 2.5
@@ -215,7 +216,7 @@ def test_the_velocity_of_a_tracked_target(types, header):
     later = motion(stamp_ns=5_000_000_007)
     seen = Bearing(0.1, -0.2, 0.3, -0.4, np.diag([0.01, 0.02]), np.array([[1.0, 2.0], [2.0, 5.0]]))
     soon = Bearing(0.13, -0.24, 0.3, -0.4, np.diag([0.03, 0.04]), np.eye(2))
-    message = kind(**velocity_fields(TRACKED, header, 7, later, seen, soon))
+    message = kind(**velocity_fields(TRACKED, About(header, 7), later, seen, soon))
     assert message.valid
     assert (message.selection, message.measured, message.age) == (7, True, 0.0)
     assert message.presence == pytest.approx(0.97)
@@ -240,14 +241,14 @@ def test_the_velocity_of_a_tracked_target(types, header):
 
 def test_every_field_of_the_velocity_is_given(types, header):
     kind = types["efftam_ros/msg/TargetVelocity"]
-    given = set(velocity_fields(LOST, header))
+    given = set(velocity_fields(LOST, About(header)))
     assert given == {f.name for f in fields(kind)} - {"__msgtype__"} - {n for n in dir(kind) if n.isupper()}
 
 
 @pytest.mark.parametrize("state", TrackState)
 def test_only_a_confirmed_motion_may_be_steered_by(header, state):
     track = replace(TRACKED, state=state)
-    box, velocity = bbox_fields(track, header), velocity_fields(track, header)
+    box, velocity = bbox_fields(track, About(header)), velocity_fields(track, About(header))
     for message in (box, velocity):
         assert message["valid"] == (state in (TrackState.TRACKING, TrackState.COASTING))
         assert bool(message["reason"]) != message["valid"]
@@ -268,7 +269,7 @@ def test_a_box_whose_centre_left_the_image_is_not_to_be_steered_by(header, x, y,
         replace(TRACKED, motion=replace(motion(), box=box)),
         replace(TRACKED, state=TrackState.COASTING, measured=False, box=box),
     ):
-        for message in (bbox_fields(track, header), velocity_fields(track, header)):
+        for message in (bbox_fields(track, About(header)), velocity_fields(track, About(header))):
             assert message["valid"] == inside
             assert ("outside the image of 640 x 480 px" in message["reason"]) != inside
             assert not math.isnan(message.get("x", message.get("center_x")))
@@ -276,14 +277,14 @@ def test_a_box_whose_centre_left_the_image_is_not_to_be_steered_by(header, x, y,
 
 def test_a_withheld_answer_says_why_in_both_messages(header):
     for fields_of in (bbox_fields, velocity_fields):
-        message = fields_of(TRACKED, header, withheld="the node is shutting down")
+        message = fields_of(TRACKED, About(header, withheld="the node is shutting down"))
         assert (message["valid"], message["reason"]) == (False, "the node is shutting down")
 
 
 def test_without_a_motion_no_number_stands(header):
     seen = Bearing(0.1, -0.2, 0.3, -0.4, np.eye(2), np.eye(2))
     track = replace(TRACKED, motion=None)
-    message = velocity_fields(track, header, 7, motion(9), seen, seen, withheld="no image for 0.3 s")
+    message = velocity_fields(track, About(header, 7, withheld="no image for 0.3 s"), motion(9), seen, seen)
     assert not message["valid"]
     assert message["predicted_stamp"] == header.stamp
     assert not message["has_bearing"]

@@ -129,24 +129,15 @@ def test_the_parameter_file_holds_every_parameter_with_its_default():
 
 def test_the_flight_parameter_file_holds_every_parameter_with_its_default():
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.ros.flight_parameters import as_yaml
-    from efftam_ros.ros.gimbal.parameters import GimbalParameters
-    from efftam_ros.ros.mavlink.parameters import BridgeParameters
+    from efftam_ros.flight.bridge_config import BridgeConfig
+    from efftam_ros.ros.flight_parameters import GimbalConfig, as_yaml
 
     text = (ROOT / "config" / "flight.yaml").read_text()
     assert text == as_yaml(), "write it anew: python -m efftam_ros.ros.flight_parameters > config/flight.yaml"
     shipped = yaml.safe_load(text)
-    for name, config_type in (("efftam_gimbal", GimbalParameters), ("efftam_mavlink", BridgeParameters)):
+    for name, config_type in (("efftam_gimbal", GimbalConfig), ("efftam_mavlink", BridgeConfig)):
         defaults = {f.name: f.default for f in fields(config_type)}
         assert shipped[f"/**/{name}"]["ros__parameters"] == defaults
-
-
-def test_the_gimbals_defaults_are_the_controllers():
-    pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.flight.control_config import ControlConfig
-    from efftam_ros.ros.gimbal.parameters import GimbalParameters
-
-    assert GimbalParameters().control() == ControlConfig()
 
 
 @pytest.mark.parametrize("name", ["desktop", "jetson"])

@@ -21,13 +21,13 @@ from std_msgs.msg import Header
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.interop.messages import Outcome
+from efftam_ros.interop.messages import About, Outcome
 from efftam_ros.ros.tracker import publishing
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.ros.tracker.publishing import Answer
 
 pytestmark = pytest.mark.ros
-LAST = Answer(Header(), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 1, 0.0, 0.0)
+LAST = Answer(About(Header(), 1), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 0.0, 0.0)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def boxes(outputs, monkeypatch):
     return published
 
 
-def publish(outputs, stamp_ns: int, selection: int, target_id: int = 0, **how) -> Answer:
+def publish(outputs, stamp_ns: int, selection: int, target_id: int = 0, steered=True, **how) -> Answer:
     """The answer to an image, of a target that may be steered by."""
     box = Box(10.0, 10.0, 20.0, 20.0)
     motion = Motion(stamp_ns, box, (0.0, 0.0), np.eye(4))
@@ -100,7 +100,8 @@ def publish(outputs, stamp_ns: int, selection: int, target_id: int = 0, **how) -
     header = Header(stamp=Time(nanosec=stamp_ns))
     frame = BufferedFrame(header, stamp_ns, time.monotonic(), 100, (64, 48), lambda: None)
     predictions = SimpleNamespace(predict=lambda stamp_ns: motion)
-    return outputs.publish(frame, Step(target_id, track, predictions), selection, "", "", **how)[0]
+    about = About(header, selection, target_id, steered)
+    return outputs.publish(frame, Step(target_id, track, predictions), about, "", **how)[0]
 
 
 def test_an_answer_is_taken_back_under_its_own_stamp(outputs, boxes):

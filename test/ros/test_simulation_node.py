@@ -16,7 +16,7 @@ from rclpy.executors import SingleThreadedExecutor
 from ros_helpers import PATIENCE_S
 
 from efftam_ros.core.bearing import Intrinsics
-from efftam_ros.ros.common.qos import reliable
+from efftam_ros.ros.common.nodes import reliable
 from simulation.node import SimulationNode
 from simulation.record import RecordWriter, read_record
 

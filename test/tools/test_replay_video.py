@@ -158,7 +158,7 @@ def test_after_a_pause_a_stream_of_another_size_goes_on(tmp_path: Path):
 
 def test_images_of_too_many_pixels_are_refused():
     _, made = message(FOXGLOVE_TYPE, "h264", packets("h264")[0], START_NS)
-    assert VideoDecoder().decode(made, 0, 160 * 120).width == 160
+    assert VideoDecoder().decode(made, 0, 160 * 120)[0] == 160
     with pytest.raises(InputError, match="160 x 120"):
         VideoDecoder().decode(made, 0, 160 * 120 - 1)
 

@@ -12,7 +12,7 @@ import math
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.clock_map import ClockMap
 from efftam_ros.flight.mavlink.dialect import Message, mav
-from efftam_ros.flight.values import NS, AttitudeSample, YawFrame
+from efftam_ros.flight.values import NS, AttitudeSample, YawFrame, device_sample
 
 GIMBALS = (mav.MAV_COMP_ID_GIMBAL, 171, 172, 173, 174, 175)
 
@@ -25,18 +25,6 @@ def mount_of(number: int) -> int:
 SILENT_S = 0.5
 # Longest time for which a moving gimbal's attitude may be identical.
 FROZEN_S = 0.3
-IN_VEHICLE_FRAME = mav.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME
-IN_EARTH_FRAME = mav.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME
-YAW_LOCK = mav.GIMBAL_DEVICE_FLAGS_YAW_LOCK
-
-
-def yaw_frame(flags: int) -> YawFrame:
-    """The reference of yaw by the flags of message 285; without a frame bit, YAW_LOCK decides."""
-    if flags & IN_VEHICLE_FRAME:
-        return YawFrame.VEHICLE
-    if flags & (IN_EARTH_FRAME | YAW_LOCK):
-        return YawFrame.EARTH
-    return YawFrame.VEHICLE
 
 
 class _Stream:
@@ -133,12 +121,8 @@ class AttitudeSources:
                 return None
         elif component != self.device:
             return None
+        stamp_ns = now.stamp_ns - round((now.steady_s - made_s) * NS)
         q = message.q
-        self.yaw_frame = yaw_frame(message.flags)
-        return AttitudeSample(
-            stamp_ns=now.stamp_ns - round((now.steady_s - made_s) * NS),
-            q=(q[0], q[1], q[2], q[3]),
-            yaw_frame=self.yaw_frame,
-            at_pitch_limit=bool(message.failure_flags & mav.GIMBAL_DEVICE_ERROR_FLAGS_AT_PITCH_LIMIT),
-            at_yaw_limit=bool(message.failure_flags & mav.GIMBAL_DEVICE_ERROR_FLAGS_AT_YAW_LIMIT),
-        )
+        sample = device_sample(stamp_ns, (q[0], q[1], q[2], q[3]), message.flags, message.failure_flags)
+        self.yaw_frame = sample.yaw_frame
+        return sample

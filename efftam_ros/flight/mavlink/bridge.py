@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import select
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.camera import CameraComponent, CameraConfig
+from efftam_ros.flight.mavlink.camera import CameraComponent, TrackerPort
 from efftam_ros.flight.mavlink.connection import Connection
-from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.dialect import Message, Severity, mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.mavlink.gimbal_client import GimbalClient, GimbalConfig, GimbalPort
-from efftam_ros.flight.mavlink.selection import SelectionOutcome, Severity, TrackerPort
+from efftam_ros.flight.mavlink.gimbal_client import GimbalClient, GimbalPort
 from efftam_ros.flight.mavlink.signing import Signer
-from efftam_ros.flight.mavlink.tracking_status import LandingTarget, TrackStatus
-from efftam_ros.flight.values import CameraIntrinsics, Rates, TargetEstimate
+from efftam_ros.flight.mavlink.tracking_status import LandingTarget
+from efftam_ros.flight.values import Rates
+from efftam_ros.interop.messages import CameraModel
+from efftam_ros.interop.reports import BoxReport, MotionReport, Result
 
 TICK_S = 0.02
 MOST_DECODERS = 16
@@ -27,15 +27,6 @@ UNASKED_S = 10.0
 TEXT_BYTES, MOST_PIECES = 50, 5
 # Whoever ends this process waits so long before killing it: launch 5 s. Then how long the last words travel.
 END_S, READ_S = 3.0, 0.2
-
-
-@dataclass(frozen=True)
-class BridgeConfig:
-    """All of the bridge. ``landing_target``: send LANDING_TARGET, for a camera that looks down."""
-
-    camera: CameraConfig = field(default_factory=CameraConfig)
-    gimbal: GimbalConfig = field(default_factory=GimbalConfig)
-    landing_target: bool = False
 
 
 class _Link:
@@ -61,15 +52,10 @@ class _Link:
 
 
 class Bridge:
-    """Safe to call from several threads; `poll` belongs to one.
+    """One thread at a time. Messages are not passed from one of the ``connections`` to another.
 
-    Args:
-        connections: the links, see `connect`; messages are not passed from one to another.
-        tracker: takes selections.
-        gimbal: is told of attitude and control.
-        clock: the moment on both clocks.
-        report: takes one line for the log; repeats of a line within 5 s are left out.
-        signer: signs all that is sent, and what it refuses is not heard.
+    ``report`` takes one line for the log; repeats of a line within 5 s are left out. ``signer`` signs all
+    that is sent, and what it refuses is not heard.
     """
 
     def __init__(
@@ -83,18 +69,16 @@ class Bridge:
         signer: Signer | None = None,
     ) -> None:
         self.config = config
-        ids = (config.camera.system_id, config.camera.component_id)
         self._links = {
-            connection.address: _Link(connection, ids, signer, number)
+            connection.address: _Link(connection, config.ids, signer, number)
             for number, connection in enumerate(connections)
         }
         self._signer = signer
         self._clock = clock
         self._log = report
-        self._lock = threading.RLock()
         self._said: dict[str, float] = {}
-        self.camera = CameraComponent(config.camera, self, tracker, self._report)
-        self.gimbal = GimbalClient(config.gimbal, ids, self, gimbal, self._report)
+        self.camera = CameraComponent(config, self, tracker, self._report)
+        self.gimbal = GimbalClient(config, self, gimbal, self._report)
         self._landing = LandingTarget()
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
@@ -103,41 +87,30 @@ class Bridge:
 
     # From the tracker and the controller
 
-    def track(self, status: TrackStatus) -> None:
-        """The tracker's newest box."""
-        with self._lock:
-            self._landing.status = status
-            self.camera.track(status, self._clock())
+    def track(self, status: BoxReport) -> None:
+        self._landing.status = status
+        self.camera.track(status, self._clock())
 
-    def estimate(self, estimate: TargetEstimate) -> None:
+    def estimate(self, estimate: MotionReport) -> None:
         """The tracker's newest bearing, for LANDING_TARGET."""
-        with self._lock:
-            message = None
-            if self.config.landing_target:
-                message = self._landing.message(estimate, self.gimbal.autopilot_clock, self._clock())
+        if self.config.landing_target:
+            message = self._landing.message(estimate, self.gimbal.autopilot_clock, self._clock())
             if message is not None:
                 self.send(message)
 
-    def selection_result(self, result: SelectionOutcome) -> None:
-        """The tracker's decision on a selection."""
-        with self._lock:
-            self.camera.selection_result(result)
+    def selection_result(self, result: Result) -> None:
+        self.camera.selection_result(result)
 
-    def set_camera(self, camera: CameraIntrinsics) -> None:
-        """The camera's calibration."""
-        with self._lock:
-            self._landing.camera = camera
-            self.camera.set_camera(camera)
+    def set_camera(self, camera: CameraModel) -> None:
+        self._landing.camera = camera
+        self.camera.set_camera(camera)
 
     def take_control(self, wanted: bool, fresh: bool = True) -> None:
         """Take the gimbal from its manager, or give it back; see `GimbalClient.take_control`."""
-        with self._lock:
-            self.gimbal.take_control(wanted, self._clock(), fresh)
+        self.gimbal.take_control(wanted, self._clock(), fresh)
 
     def set_rates(self, rates: Rates) -> None:
-        """The controller's rates."""
-        with self._lock:
-            self.gimbal.set_rates(rates, self._clock())
+        self.gimbal.set_rates(rates, self._clock())
 
     # The links' side
 
@@ -158,34 +131,32 @@ class Bridge:
 
     def step(self) -> None:
         """What `poll` does, without waiting."""
-        with self._lock:
-            now = self._clock()
-            for name, link in self._links.items():
-                for message in link.receive():
-                    self._handle(message, name, now)
-            if now.steady_s >= self._next_tick_s:
-                self._next_tick_s = max(self._next_tick_s + TICK_S, now.steady_s)
-                self._tick(now)
+        now = self._clock()
+        for name, link in self._links.items():
+            for message in link.receive():
+                self._handle(message, name, now)
+        if now.steady_s >= self._next_tick_s:
+            self._next_tick_s = max(self._next_tick_s + TICK_S, now.steady_s)
+            self._tick(now)
 
     def close(self) -> None:
         """Stop the gimbal, give it back when it stands, close the links; takes a second or two."""
-        with self._lock:
-            self.gimbal.stop(self._clock())
-            end_s = self._clock().steady_s + END_S
-            while not self.gimbal.at_rest and self._clock().steady_s < end_s:
-                self.poll()
-            if not self.gimbal.at_rest:
-                self._report(Severity.ERROR, f"the gimbal has not come to a stand within {END_S:g} s")
-            # ArduPilot drops what it has not read when a TCP connection is closed.
-            end_s = self._clock().steady_s + READ_S
-            while self._clock().steady_s < end_s:
-                self.poll()
-            for link in self._links.values():
-                link.connection.close()
-            if self._signer is not None:
-                self._store_time(self._signer.close)
-                counts = ", ".join(f"{count} {kind}" for kind, count in self._signer.refused.items())
-                self._say(Severity.INFO, f"messages refused: {counts or 'none'}")
+        self.gimbal.stop(self._clock())
+        end_s = self._clock().steady_s + END_S
+        while not self.gimbal.at_rest and self._clock().steady_s < end_s:
+            self.poll()
+        if not self.gimbal.at_rest:
+            self._report(Severity.ERROR, f"the gimbal has not come to a stand within {END_S:g} s")
+        # ArduPilot drops what it has not read when a TCP connection is closed.
+        end_s = self._clock().steady_s + READ_S
+        while self._clock().steady_s < end_s:
+            self.poll()
+        for link in self._links.values():
+            link.connection.close()
+        if self._signer is not None:
+            self._store_time(self._signer.close)
+            counts = ", ".join(f"{count} {kind}" for kind, count in self._signer.refused.items())
+            self._say(Severity.INFO, f"messages refused: {counts or 'none'}")
 
     def _handle(self, message: Message, link: str, now: Instant) -> None:
         self._notice_stranger(message)
@@ -198,10 +169,10 @@ class Bridge:
         """Whose ids do not go with ours; each is told once."""
         if message.get_type() != "HEARTBEAT":
             return
-        sender, ours = (message.get_srcSystem(), message.get_srcComponent()), self.config.camera
+        sender, ours = (message.get_srcSystem(), message.get_srcComponent()), self.config
         if sender in self._strangers:
             return
-        if sender == (ours.system_id, ours.component_id):
+        if sender == ours.ids:
             fault = (
                 f"another component is {sender[0]}/{sender[1]} too, or a link returns what is sent: stations"
                 " take both for one camera; set component_id to one from 100 to 105 that is free"

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import efftam_ros
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.dialect import Message, mav
-from efftam_ros.flight.mavlink.selection import (
-    SelectionOutcome,
-    SelectionRequest,
-    Severity,
-    TrackerPort,
-)
+from efftam_ros.flight.mavlink.dialect import Message, Severity, mav
 from efftam_ros.flight.mavlink.tracking_status import (
     StreamView,
-    TrackStatus,
     clipped,
     ordered,
     status_flags,
     tracking_message,
 )
-from efftam_ros.flight.values import NS, CameraIntrinsics
-from efftam_ros.interop.messages import Outcome
+from efftam_ros.flight.values import NS
+from efftam_ros.interop.messages import CameraModel, Outcome
+from efftam_ros.interop.reports import BoxReport, Result, Selection
 
 INFORMATION = mav.MAVLINK_MSG_ID_CAMERA_INFORMATION
 STATUS = mav.MAVLINK_MSG_ID_CAMERA_TRACKING_IMAGE_STATUS
@@ -62,36 +57,19 @@ NOMINAL_SENSOR_MM = 6.0
 Sender = tuple[str, int, int]  # link, system, component
 
 
+class TrackerPort(Protocol):
+    """The way to the tracker. It must not block."""
+
+    def select(self, request: Selection) -> str | None:
+        """Hand a request on, in 0..1 of the tracker's image; no two have the same stamp. Its outcome comes
+        later; a text says why that is impossible now."""
+
+
 class Outbox(Protocol):
     """Where messages leave."""
 
     def send(self, message: Message, link: str | None = None) -> None:
         """Send on one link, or on all."""
-
-
-@dataclass(frozen=True)
-class CameraConfig:
-    """Who we are on the link. ``system_id`` must be the vehicle's: ground stations ignore a camera of another
-    one. ``video_latency_s``: how old the picture is that the operator draws on."""
-
-    system_id: int = 1
-    component_id: int = mav.MAV_COMP_ID_CAMERA
-    vendor: str = "efftam_ros"
-    model: str = "EfficientTAM tracker"
-    gimbal_device_id: int = 0
-    video_latency_s: float = 0.2
-    tracker_silence_s: float = 1.0
-    lost_status: Literal["error", "idle"] = "error"
-    rendered: bool = False
-    view: StreamView = field(default_factory=StreamView)
-
-    def __post_init__(self) -> None:
-        for name, value, low in (("system_id", self.system_id, 1), ("component_id", self.component_id, 1)):
-            if not low <= value <= 255:
-                raise ValueError(f"{name} is {value}; ids go from {low} to 255")
-        for name, text in (("vendor", self.vendor), ("model", self.model)):
-            if not 0 < len(text.encode()) <= 32:
-                raise ValueError(f"{name} is {text!r}; 1 to 32 bytes fit, and stations name the camera by it")
 
 
 @dataclass
@@ -100,7 +78,7 @@ class _Command:
 
     parameters: tuple[float, ...]
     taken_s: float
-    request: SelectionRequest
+    request: Selection
     result: int | None = None  # None: the tracker has not decided yet
     refusal: str = ""  # of an image that the tracker has not seen yet: asked again when it has
 
@@ -116,15 +94,17 @@ class CameraComponent:
 
     def __init__(
         self,
-        config: CameraConfig,
+        config: BridgeConfig,
         outbox: Outbox,
         tracker: TrackerPort,
         report: Callable[[Severity, str], None],
     ) -> None:
         self.config = config
+        shown = (config.view_left, config.view_top, config.view_width, config.view_height)
+        self._view = StreamView(*shown, config.view_quarter_turns)
         self._outbox, self._tracker, self._report = outbox, tracker, report
-        self._camera: CameraIntrinsics | None = None
-        self._status = TrackStatus(0, TrackState.IDLE, False)
+        self._camera: CameraModel | None = None
+        self._status = BoxReport(0, (0, 0), TrackState.IDLE)
         self._heard_s: float | None = None
         self._said: tuple[int, int] | None = None
         self._intervals: dict[Sender, float] = {}
@@ -135,14 +115,13 @@ class CameraComponent:
         self._last_stamp_ns = -1
         self.asked_for_information = False
 
-    def set_camera(self, camera: CameraIntrinsics) -> None:
+    def set_camera(self, camera: CameraModel) -> None:
         """The calibration and size of the images, for CAMERA_INFORMATION."""
         self._camera = camera
 
     # The tracker's side
 
-    def track(self, status: TrackStatus, now: Instant) -> None:
-        """The tracker's newest answer."""
+    def track(self, status: BoxReport, now: Instant) -> None:
         self._status, self._heard_s = status, now.steady_s
         self._say_change()
         for command in self._commands.values():
@@ -150,7 +129,7 @@ class CameraComponent:
                 command.refusal = ""
                 self._tracker.select(command.request)
 
-    def selection_result(self, result: SelectionOutcome) -> None:
+    def selection_result(self, result: Result) -> None:
         """The tracker's decision on a request of ours; results of others' requests are passed over."""
         for (sender, number), command in self._commands.items():
             stamp_ns = command.request.stamp_ns
@@ -206,11 +185,11 @@ class CameraComponent:
         """A tracker that says nothing any more does not track: stop repeating its last word."""
         if (
             self._heard_s is not None
-            and now.steady_s - self._heard_s > self.config.tracker_silence_s
+            and now.steady_s - self._heard_s > self.config.tracker_silence
             and self._status.state not in (TrackState.IDLE, TrackState.LOST)
         ):
             self._report(Severity.ERROR, f"no answer of the tracker for {now.steady_s - self._heard_s:.1f} s")
-            self._status = replace(self._status, state=TrackState.LOST, valid=False)
+            self._status = replace(self._status, state=TrackState.LOST)
             self._say_change()
 
     def _say_change(self) -> None:
@@ -221,7 +200,7 @@ class CameraComponent:
 
     def _send_status(self, link: str | None) -> None:
         config = self.config
-        message = tracking_message(self._status, config.view, config.lost_status, config.rendered)
+        message = tracking_message(self._status, self._view, config.lost_status, config.rendered)
         self._outbox.send(message, link)
 
     # The operator's side
@@ -289,9 +268,10 @@ class CameraComponent:
     def _information(self, now: Instant) -> Message:
         config, camera = self.config, self._camera
         focal = height = math.nan
-        if camera is not None and camera.is_calibrated and camera.width and camera.height:
-            focal = camera.fx / camera.width * NOMINAL_SENSOR_MM
-            height = NOMINAL_SENSOR_MM * camera.height / camera.width * camera.fx / camera.fy
+        lens = None if camera is None else camera.intrinsics
+        if camera is not None and lens is not None and camera.width and camera.height:
+            focal = lens.fx / camera.width * NOMINAL_SENSOR_MM
+            height = NOMINAL_SENSOR_MM * camera.height / camera.width * lens.fx / lens.fy
         return mav.MAVLink_camera_information_message(
             time_boot_ms=round((now.steady_s - (self._started_s or now.steady_s)) * 1000) & 0xFFFFFFFF,
             vendor_name=config.vendor.encode().ljust(32, b"\0"),
@@ -345,12 +325,11 @@ class CameraComponent:
             self._report(Severity.WARNING, f"no selection now: {impossible}")
         return command.result
 
-    def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> SelectionRequest | None:
+    def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> Selection | None:
         """The request in a command; None when its numbers are no selection."""
-        view = self.config.view
         if number == STOP_TRACKING:
-            return SelectionRequest(self._stamp(now.stamp_ns))
-        stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency_s * NS))
+            return Selection(self._stamp(now.stamp_ns), normalized=True)
+        stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency * NS))
         u, v, right, bottom = parameters[:4]
         edges = (u, v) if number == TRACK_POINT else (u, v, right, bottom)
         if any(abs(edge) > PIXELS for edge in edges):
@@ -358,7 +337,8 @@ class CameraComponent:
             return None
         if number == TRACK_POINT:
             if 0.0 <= u <= 1.0 and 0.0 <= v <= 1.0:
-                return SelectionRequest(stamp_ns, point=view.to_image(u, v))
+                points = (self._view.to_image(u, v),)
+                return Selection(stamp_ns, points=points, labels=(1,), normalized=True)
             self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
             return None
         # Whoever drags a box upwards or to the left may send its corners in that order.
@@ -367,7 +347,8 @@ class CameraComponent:
             corners = ", ".join(f"{edge:g}" for edge in edges)
             self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
             return None
-        return SelectionRequest(stamp_ns, Box.from_edges(*view.box_to_image(drawn)))
+        box = Box.from_edges(*self._view.box_to_image(drawn))
+        return Selection(stamp_ns, box=box, normalized=True)
 
     def _deny(self, why: str) -> None:
         self._report(Severity.WARNING, f"selection refused: {why}")

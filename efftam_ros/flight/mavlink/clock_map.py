@@ -35,7 +35,6 @@ class ClockMap:
         return bool(self._best)
 
     def restart(self) -> None:
-        """The other clock was started anew."""
         self.restarts += 1
         self._best.clear()
         self._drift = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 # The versioned dialect speaks MAVLink 2 whatever the environment variable MAVLINK20 says.
@@ -16,4 +17,15 @@ MANAGER_STATUS = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS
 MANAGER_INFORMATION = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_INFORMATION
 VEHICLE_ATTITUDE = mav.MAVLINK_MSG_ID_ATTITUDE
 
-__all__ = ["ATTITUDE", "MANAGER_INFORMATION", "MANAGER_STATUS", "VEHICLE_ATTITUDE", "Message", "mav"]
+
+class Severity(IntEnum):
+    """MAV_SEVERITY of what is reported."""
+
+    ERROR = mav.MAV_SEVERITY_ERROR
+    WARNING = mav.MAV_SEVERITY_WARNING
+    INFO = mav.MAV_SEVERITY_INFO
+
+
+__all__ = [
+    "ATTITUDE", "MANAGER_INFORMATION", "MANAGER_STATUS", "VEHICLE_ATTITUDE", "Message", "Severity", "mav"
+]  # fmt: skip

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.attitude_sources import AttitudeSources, mount_of
 from efftam_ros.flight.mavlink.autopilot_link import SILENT_S, AutopilotLink
@@ -22,11 +22,11 @@ from efftam_ros.flight.mavlink.dialect import (
     MANAGER_STATUS,
     VEHICLE_ATTITUDE,
     Message,
+    Severity,
     mav,
 )
 from efftam_ros.flight.mavlink.gimbal_holder import CONFIGURE, GimbalHolder, Ids, Rivals
 from efftam_ros.flight.mavlink.gimbal_rates import WATCHDOG_S, GimbalRates
-from efftam_ros.flight.mavlink.selection import Severity
 from efftam_ros.flight.values import (
     NS,
     STOPPED,
@@ -52,22 +52,6 @@ INFORMATION_S, MOST_INFORMATION_TRIES = 1.0, 5
 FULL_TURN = 2 * math.pi + 0.01
 
 
-@dataclass(frozen=True)
-class GimbalConfig:
-    """``manager_component``: who manages the gimbal, mostly the autopilot. ``attitude_rate_hz``,
-    ``vehicle_rate_hz``: asked of the autopilot; 0 does not ask. ``gimbal_device_id``: of the one that is
-    steered where there are several; 0: the first. ``rc_channels``: by which the pilot moves the gimbal, and
-    ``rc_dead_band_us``, beyond which that ends steering."""
-
-    manager_component: int = mav.MAV_COMP_ID_AUTOPILOT1
-    yaw_lock: bool = True
-    attitude_rate_hz: float = 50.0
-    vehicle_rate_hz: float = 50.0
-    gimbal_device_id: int = 0
-    rc_channels: tuple[int, ...] = ()
-    rc_dead_band_us: int = 100
-
-
 class GimbalPort(Protocol):
     """Who wants to know of the gimbal. Calls must not block."""
 
@@ -87,17 +71,16 @@ class GimbalClient:
 
     def __init__(
         self,
-        config: GimbalConfig,
-        ids: Ids,
+        config: BridgeConfig,
         outbox: Outbox,
         port: GimbalPort,
         report: Callable[[Severity, str], None],
     ) -> None:
         self.config = config
-        self._ids, self._port, self._report = ids, port, report
-        self._autopilot = AutopilotLink(ids, config.manager_component, outbox)
-        self._holder = GimbalHolder(ids, self._configure, self._on_control, report)
-        self._rivals = Rivals(ids, config.manager_component, config.rc_channels, config.rc_dead_band_us)
+        self._ids, self._port, self._report = config.ids, port, report
+        self._autopilot = AutopilotLink(self._ids, config.manager_component, outbox)
+        self._holder = GimbalHolder(self._ids, self._configure, self._on_control, report)
+        self._rivals = Rivals(self._ids, config.manager_component, config.channels, config.rc_dead_band)
         self._rates = GimbalRates(self._send)
         self._mount = mount_of(config.gimbal_device_id)  # 0: none is chosen
         self._sources = AttitudeSources(config.manager_component, config.gimbal_device_id)
@@ -173,21 +156,21 @@ class GimbalClient:
     def _subscribe(self, now: Instant) -> None:
         manager, wanted = self.config.manager_component, self._autopilot.subscriptions
         wanted.want(manager, MANAGER_STATUS, STATUS_HZ)
-        if self.config.vehicle_rate_hz > 0:
-            rate_hz = self.config.vehicle_rate_hz
+        if self.config.vehicle_rate > 0:
+            rate_hz = self.config.vehicle_rate
             if self._sources.yaw_frame is YawFrame.EARTH:
                 rate_hz = min(rate_hz, SLOW_VEHICLE_HZ)
             wanted.want(manager, VEHICLE_ATTITUDE, rate_hz)
         if self.config.rc_channels:
             wanted.want(manager, mav.MAVLINK_MSG_ID_RC_CHANNELS, RC_HZ)
-        if self.config.attitude_rate_hz > 0:
+        if self.config.attitude_rate > 0:
             # A gimbal that speaks for itself is the better source, and two streams fill a slow link.
             device = self._sources.device if self._sources.device_speaks(now) else None
             if device is not None:
                 wanted.drop(manager, ATTITUDE)
-                wanted.want(device, ATTITUDE, self.config.attitude_rate_hz)
+                wanted.want(device, ATTITUDE, self.config.attitude_rate)
             elif now.steady_s - self._autopilot.since_s > 0.5:
-                wanted.want(manager, ATTITUDE, self.config.attitude_rate_hz)
+                wanted.want(manager, ATTITUDE, self.config.attitude_rate)
         asks, complaints = wanted.due(now.steady_s)
         for component, message_id, interval_us in asks:
             self._autopilot.command(

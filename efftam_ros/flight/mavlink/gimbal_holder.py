@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from efftam_ros.flight.mavlink.dialect import Message, mav
-from efftam_ros.flight.mavlink.selection import Severity
+from efftam_ros.flight.mavlink.dialect import Message, Severity, mav
 from efftam_ros.flight.values import Control
 
 CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
@@ -74,13 +73,8 @@ class Rivals:
 
 
 class GimbalHolder:
-    """Whether the gimbal is ours.
-
-    Args:
-        ids: system and component that we are.
-        configure: sends command 1001 with a primary controller's ids.
-        told: is told of every change of control, with the reason.
-    """
+    """Whether the gimbal is ours. ``configure`` sends command 1001 with a primary controller's ids; ``told``
+    is told of every change of control, with the reason."""
 
     def __init__(
         self,
@@ -130,7 +124,6 @@ class GimbalHolder:
             self._set(Control.UNKNOWN, "")
 
     def restarted(self) -> None:
-        """The autopilot forgot who held it."""
         if self.control is not Control.UNKNOWN:
             self._set(Control.NOBODY, "the autopilot was restarted")
 

@@ -4,46 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
-from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.clock_map import ClockMap
 from efftam_ros.flight.mavlink.dialect import Message, mav
-from efftam_ros.flight.values import NS, CameraIntrinsics, TargetEstimate
+from efftam_ros.flight.values import NS
+from efftam_ros.interop.messages import CameraModel
+from efftam_ros.interop.reports import BoxReport, MotionReport
 
 IDLE: int = mav.CAMERA_TRACKING_STATUS_FLAGS_IDLE
 ACTIVE: int = mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE
 ERROR: int = mav.CAMERA_TRACKING_STATUS_FLAGS_ERROR
 COASTING: int = mav.CAMERA_TRACKING_STATUS_FLAGS_COASTING
 NAN = math.nan
-NO_BOX = Box(NAN, NAN, NAN, NAN)
 DOWNWARD = mav.MAV_SENSOR_ROTATION_PITCH_270
 RANGE_AGE_S = 1.0
 
 Edges = tuple[float, float, float, float]  # left, top, right, bottom, 0..1
-
-
-@dataclass(frozen=True)
-class TrackStatus:
-    """The tracker's answer for one image, named as the fields of the message BoundingBox; px of the image.
-    Without ``valid`` the box says nothing."""
-
-    stamp_ns: int
-    state: TrackState
-    valid: bool
-    selection: int = 0
-    box: Box = NO_BOX
-    image_size: tuple[int, int] = (0, 0)
-
-    def edges(self) -> Edges | None:
-        """The box in 0..1 of the image; None without one."""
-        width, height = self.image_size
-        if not (self.valid and self.box.is_finite and width and height):
-            return None
-        left, top, right, bottom = self.box.edges()
-        return left / width, top / height, right / width, bottom / height
 
 
 @dataclass(frozen=True)
@@ -56,12 +34,6 @@ class StreamView:
     width: float = 1.0
     height: float = 1.0
     quarter_turns: int = 0
-
-    def __post_init__(self) -> None:
-        if not (self.width > 0 and self.height > 0):
-            raise ValueError(
-                f"the stream shows {self.width} x {self.height} of the image; both must be above 0"
-            )
 
     def to_image(self, u: float, v: float) -> tuple[float, float]:
         """From 0..1 of the video to 0..1 of the image."""
@@ -96,7 +68,16 @@ def clipped(edges: Edges) -> Edges | None:
     return (left, top, right, bottom) if right > left and bottom > top else None
 
 
-def status_flags(state: TrackState, lost: Literal["error", "idle"]) -> int:
+def edges_of(report: BoxReport) -> Edges | None:
+    """The followed target's box in 0..1 of the image; None without one."""
+    (width, height), box = report.image_size, report.box
+    if report.state in (TrackState.IDLE, TrackState.LOST) or box is None or not (width and height):
+        return None
+    left, top, right, bottom = box.edges()
+    return left / width, top / height, right / width, bottom / height
+
+
+def status_flags(state: TrackState, lost: str) -> int:
     """CAMERA_TRACKING_STATUS_FLAGS of a state."""
     return {
         TrackState.IDLE: IDLE,
@@ -108,19 +89,19 @@ def status_flags(state: TrackState, lost: Literal["error", "idle"]) -> int:
 
 
 def tracking_message(
-    status: TrackStatus, view: StreamView, lost: Literal["error", "idle"] = "error", rendered: bool = False
+    status: BoxReport, view: StreamView, lost: str = "error", rendered: bool = False
 ) -> Message:
     """CAMERA_TRACKING_IMAGE_STATUS (275). The mode is RECTANGLE also after a point: the answer is a box.
 
     ``rendered``: the overlay is burnt into the video, so that the station need not draw it again.
     """
-    edges = status.edges()
+    edges = edges_of(status)
     box = None if edges is None else clipped(view.box_to_video(edges))
-    shown = box is not None and status.state not in (TrackState.IDLE, TrackState.LOST)
+    shown = box is not None
     data = mav.CAMERA_TRACKING_TARGET_DATA_IN_STATUS if shown else 0
     if rendered:
         data |= mav.CAMERA_TRACKING_TARGET_DATA_RENDERED
-    left, top, right, bottom = box if box is not None and shown else (NAN, NAN, NAN, NAN)
+    left, top, right, bottom = box or (NAN, NAN, NAN, NAN)
     return mav.MAVLink_camera_tracking_image_status_message(
         tracking_status=status_flags(status.state, lost),
         tracking_mode=mav.CAMERA_TRACKING_MODE_RECTANGLE if shown else mav.CAMERA_TRACKING_MODE_NONE,
@@ -140,8 +121,8 @@ class LandingTarget:
     give the target's size."""
 
     def __init__(self) -> None:
-        self.camera: CameraIntrinsics | None = None
-        self.status: TrackStatus | None = None
+        self.camera: CameraModel | None = None
+        self.status: BoxReport | None = None
         self._range: tuple[float, float] = (0.0, -math.inf)  # m, when
 
     def measure(self, message: Message, now: Instant) -> None:
@@ -149,7 +130,7 @@ class LandingTarget:
         if message.orientation == DOWNWARD:
             self._range = (message.current_distance / 100.0, now.steady_s)
 
-    def message(self, estimate: TargetEstimate, autopilot: ClockMap, now: Instant) -> Message | None:
+    def message(self, estimate: MotionReport, autopilot: ClockMap, now: Instant) -> Message | None:
         """The bearing, at its image's time on the autopilot's clock; None where it is not measured."""
         if not (
             estimate.state is TrackState.TRACKING
@@ -161,9 +142,10 @@ class LandingTarget:
         ):
             return None
         camera, status, size = self.camera, self.status, (0.0, 0.0)
-        if camera is not None and camera.is_calibrated and status is not None and status.edges() is not None:
+        lens = None if camera is None else camera.intrinsics
+        if lens is not None and status is not None and status.box is not None and edges_of(status):
             box = status.box
-            size = (2 * math.atan(box.width / 2 / camera.fx), 2 * math.atan(box.height / 2 / camera.fy))
+            size = (2 * math.atan(box.width / 2 / lens.fx), 2 * math.atan(box.height / 2 / lens.fy))
         seen_s = now.steady_s - (now.stamp_ns - estimate.stamp_ns) / NS
         time_usec = (
             round(autopilot.to_theirs(seen_s) * 1e6) if autopilot.is_known else estimate.stamp_ns // 1000

@@ -21,7 +21,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.messages import camera_info_beside
-from efftam_ros.ros.common.reporting import UNKNOWN_NODE
+from efftam_ros.ros.common.nodes import UNKNOWN_NODE
 
 
 class Transport(NamedTuple):
@@ -73,19 +73,12 @@ class _Subscription:
 
 
 class ImageInput:
-    """Calls ``receive`` with every image message.
+    """Calls ``receive`` with every image message, in the executor's thread; call `look` a few times per
+    second.
 
-    Call `look` a few times per second. All callbacks run in the executor's thread.
-
-    Args:
-        node: Owner of the subscription.
-        transport: One of `TRANSPORTS`.
-        reliability: ``reliable``, ``best_effort`` or ``auto``: reliable if every publisher offers it, else
-            best effort, which is compatible with all.
-        receive: Called with each message.
-        callbacks: Returns the event callbacks for a topic's subscription.
-
-    Raises InputError where the transport's messages are not installed.
+    ``reliability``: ``auto`` is reliable if every publisher offers it, else best effort, which is compatible
+    with all. ``callbacks`` gives the event callbacks for a topic. Raises InputError where the transport's
+    messages are not installed.
     """
 
     def __init__(
@@ -112,7 +105,6 @@ class ImageInput:
 
     @property
     def topic(self) -> str:
-        """The subscribed topic."""
         return self._current.topic
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+# For Fast DDS 2 and 3.
 PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
 # This package's own camera node: it is there before its stream is, and says itself what that loses.
 CAMERA_NODE = "efftam_camera"

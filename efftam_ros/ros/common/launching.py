@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 from ament_index_python.packages import get_package_share_directory
-from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, LogInfo
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, LogInfo, OpaqueFunction
+from launch.launch_description import LaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
@@ -74,18 +75,22 @@ TRACKER = {argument.name: argument for argument in _TRACKER}
 """The arguments of tracker.launch.py by name."""
 
 
-def declared(arguments: Iterable[Argument]) -> list[DeclareLaunchArgument]:
-    return [
+def described(
+    arguments: Collection[Argument], start: Callable[[Any, dict[str, str]], list[Any]], *before: Any
+) -> LaunchDescription:
+    """The arguments, the actions ``before``, and those that ``start`` gives for the context of a launch and
+    the value of each argument."""
+    declared = [
         DeclareLaunchArgument(
             name, default_value=default, description=text, choices=list(choices) if choices else None
         )
         for name, default, text, choices in arguments
     ]
 
+    def started(context: Any) -> list[Any]:
+        return start(context, {one.name: LaunchConfiguration(one.name).perform(context) for one in arguments})
 
-def given(context: Any, arguments: Iterable[Argument]) -> dict[str, str]:
-    """The value of each argument in a launch."""
-    return {argument.name: LaunchConfiguration(argument.name).perform(context) for argument in arguments}
+    return LaunchDescription([*declared, *before, OpaqueFunction(function=started)])
 
 
 def passed_over(context: Any) -> list[LogInfo]:

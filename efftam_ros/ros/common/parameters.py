@@ -30,13 +30,8 @@ QOS_POLICIES: Mapping[str, type[Enum]] = {
 
 @dataclass(frozen=True)
 class ParameterSet:
-    """All parameters of one node.
-
-    Attributes:
-        sections: Title and dataclass of each section.
-        read_only: Names that are read only at start-up.
-        fixed: Names that are read when the node is configured.
-    """
+    """All parameters of one node: title and dataclass of each section. ``read_only`` ones are read at
+    start-up, ``fixed`` ones when the node is configured."""
 
     sections: tuple[tuple[str, type[Any]], ...]
     read_only: tuple[str, ...] = ()
@@ -44,7 +39,7 @@ class ParameterSet:
 
     def _fields(self) -> Iterator[Field[Any]]:
         for _, config_type in self.sections:
-            yield from fields(config_type)
+            yield from _parameters(config_type)
 
     def declare(self, node: Node, others: Collection[str] = ()) -> None:
         """Declare one parameter per field, with description, range and choices, and warn of names given at
@@ -86,7 +81,6 @@ class ParameterSet:
         return reasons
 
     def names(self) -> list[str]:
-        """The parameters' names."""
         return [f.name for f in self._fields()]
 
     def _warn_of_unknown(self, node: Node, others: Collection[str]) -> None:
@@ -104,7 +98,7 @@ class ParameterSet:
         lines = [f"{nodes}:", "  ros__parameters:"]
         for title, config_type in self.sections:
             lines += ["", f"    # {title}"]
-            for f in fields(config_type):
+            for f in _parameters(config_type):
                 when = "; read at the start" if f.name in self.read_only else ""
                 when = "; read when configured" if f.name in self.fixed else when
                 lines += ["", f"    # {f.metadata['text']}", f"    # {_allowed(f)}{when}"]
@@ -149,13 +143,17 @@ def check_qos_overrides(node: Node) -> None:
 
 def read_parameters(node: Node, config_type: type[Config]) -> Config:
     """Return the dataclass with the parameters' current values. Raises InputError when one is not allowed."""
-    return config_type(**{f.name: node.get_parameter(f.name).value for f in fields(config_type)})  # type: ignore[arg-type]
+    return config_type(**{f.name: node.get_parameter(f.name).value for f in _parameters(config_type)})
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Return the configuration with the changes that concern it."""
     values = {f.name: changes.get(f.name, getattr(config, f.name)) for f in fields(config)}  # type: ignore[arg-type]
     return type(config)(**values)
+
+
+def _parameters(config_type: type[Any]) -> list[Field[Any]]:
+    """The `setting` fields: others are no parameters."""
+    return [f for f in fields(config_type) if f.metadata]
 
 
 def _allowed(f: Field[Any]) -> str:

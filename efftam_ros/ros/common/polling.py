@@ -6,6 +6,7 @@ computing time of a node that works at a fixed rate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.ros.common.reporting import Throttle
+from efftam_ros.ros.common.nodes import Throttle
 
 
 class _NoMessages(CallbackGroup):
@@ -32,16 +33,28 @@ class _NoMessages(CallbackGroup):
 
 
 class Polled:
-    """One topic. What ``take`` refuses with InputError goes to ``warn``."""
+    """One topic, looked at every ``period_s`` at most. What ``take`` refuses with InputError goes to
+    ``warn``."""
 
     def __init__(
-        self, node: Node, kind: Any, topic: str, take: Callable[[Any], None], qos: QoSProfile, warn: Throttle
+        self,
+        node: Node,
+        kind: Any,
+        topic: str,
+        take: Callable[[Any], None],
+        qos: QoSProfile,
+        warn: Throttle,
+        period_s: float = 0.0,
     ) -> None:
+        self._period_s, self._due_s = period_s, -math.inf
         self._node, self._kind, self._topic, self._take, self._warn = node, kind, topic, take, warn
         self._subscription = node.create_subscription(kind, topic, take, qos, callback_group=_NoMessages())
 
-    def read(self) -> None:
-        """Pass all messages that have arrived to ``take``, in order."""
+    def read(self, now_s: float) -> None:
+        """Pass all messages that have arrived to ``take``, in order, if it is time to."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + self._period_s
         handle = self._subscription.handle
         with handle:
             while (found := handle.take_message(self._kind, False)) is not None:

@@ -131,6 +131,17 @@ def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
             time.sleep(idle_s)
 
 
+def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
+    """Serve until ``done`` says so, at most so long; returns whether it did."""
+    end_s = time.monotonic() + seconds
+    while not done():
+        left_s = end_s - time.monotonic()
+        if left_s <= 0:
+            return False
+        executor.spin_once(timeout_sec=min(left_s, 0.05))
+    return True
+
+
 def start_ros(args: list[str] | None = None) -> None:
     """``rclpy.init`` without its handlers of signals. Raises InputError: a parameter file or an argument that
     rcl can't read, no folder for logs."""

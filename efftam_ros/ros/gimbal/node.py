@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rcl_interfaces.msg import SetParametersResult
-from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleState
 from std_srvs.srv import SetBool
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.ros.common.nodes import ReportingNode, reported
 from efftam_ros.ros.common.parameters import read_parameters
-from efftam_ros.ros.common.reporting import ReportingNode, reported
-from efftam_ros.ros.gimbal.loop import Loop
-from efftam_ros.ros.gimbal.outputs import Outputs
-from efftam_ros.ros.gimbal.parameters import PARAMETERS, GimbalParameters
+from efftam_ros.ros.flight_parameters import GIMBAL, GimbalConfig
+from efftam_ros.ros.gimbal.loop import Loop, Outputs
 
 NODE_NAME = "efftam_gimbal"
 
@@ -28,25 +27,16 @@ class GimbalNode(ReportingNode):
     | activate | subscriptions | |
     | deactivate | | zero rates, the gimbal, subscriptions |
     | cleanup, shutdown | | publishers, service |
-
-    Raises InputError when a parameter given at the start is not allowed.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
-        PARAMETERS.declare(self)
-        self._config = read_parameters(self, GimbalParameters)
+        GIMBAL.declare(self)
+        self._config = read_parameters(self, GimbalConfig)
         self._outputs: Outputs | None = None
         self._loop: Loop | None = None
         self._enable: Any = None
         self.add_on_set_parameters_callback(self._on_set_parameters)
-
-    def start(self) -> None:
-        """Configure and activate, unless the parameter autostart says no."""
-        if not self._config.autostart:
-            self.get_logger().info("autostart is off: waiting to be configured")
-        elif self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
-            self.trigger_activate()
 
     def tick(self) -> float | None:
         """What is due while active; see `run_node`."""
@@ -54,13 +44,12 @@ class GimbalNode(ReportingNode):
 
     def close(self) -> None:
         """Stop the gimbal and free everything; the node is of no use afterwards."""
-        self._stop()
         self.release()
         self.destroy_node()
 
     @reported
     def on_configure(self, state: LifecycleState) -> None:
-        self._config = read_parameters(self, GimbalParameters)
+        self._config = read_parameters(self, GimbalConfig)
         self._outputs = Outputs(self)
         self._enable = self.create_service(SetBool, "~/enable", self._on_enable)
 
@@ -75,22 +64,13 @@ class GimbalNode(ReportingNode):
         self._stop()
         self.get_logger().info("inactive: zero rates were sent, nothing is steered")
 
-    @reported
-    def on_shutdown(self, state: LifecycleState) -> None:
-        self._stop()
-        self.release()
-
-    @reported
-    def on_error(self, state: LifecycleState) -> None:
-        self._stop()
-        self.release()
-
     def _stop(self) -> None:
         if self._loop is not None:
             loop, self._loop = self._loop, None
             loop.close()
 
     def release(self) -> None:
+        self._stop()
         if self._outputs is not None:
             self.destroy_service(self._enable)
             self._outputs.close()
@@ -111,5 +91,5 @@ class GimbalNode(ReportingNode):
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
         changes = {parameter.name: parameter.value for parameter in parameters}
-        reasons = PARAMETERS.refusals(changes, configured=self._outputs is not None)
+        reasons = GIMBAL.refusals(changes, configured=self._outputs is not None)
         return SetParametersResult(successful=not reasons, reason="; ".join(reasons))

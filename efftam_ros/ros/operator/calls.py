@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rclpy.node import Node
@@ -18,6 +19,15 @@ class _Question:
     client: Any
     future: Any
     asked_s: float
+
+
+class _Forwarded:
+    def __init__(self, target: Any, calls: Calls) -> None:
+        self._target, self._calls = target, calls
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        method = getattr(self._target, name)
+        return lambda *given: self._calls.do(partial(method, *given))
 
 
 class Calls:
@@ -34,6 +44,10 @@ class Calls:
         """Have ``what`` done in the executor's thread."""
         self._waiting.append(what)
         self._guard.trigger()
+
+    def forwarded(self, target: Any) -> Any:
+        """Has the methods of ``target``; each is done in the executor's thread."""
+        return _Forwarded(target, self)
 
     def ask(self, client: Any, request: Any, use: Callable[[Any], None]) -> None:
         """Call a service; ``use`` gets the answer, unless it takes too long."""

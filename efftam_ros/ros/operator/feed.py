@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from builtin_interfaces.msg import Time
@@ -12,14 +12,15 @@ from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import GetParameters
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos import QoSProfile
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from std_msgs.msg import Header
 
+from efftam_ros.core.config import setting
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.coded_video import VideoDecoder
+from efftam_ros.interop.messages import ImageReader, Received, header_of, stamp_like, stamp_ns
+from efftam_ros.interop.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.operator.feed import (
     Answer,
@@ -28,17 +29,20 @@ from efftam_ros.operator.feed import (
     Picture,
     Proposal,
     Reply,
-    Selection,
     Sink,
     Unreadable,
 )
+from efftam_ros.operator.settings import Settings
+from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
 from efftam_ros.ros.common.image_input import ImageInput, message_class
-from efftam_ros.ros.common.reporting import Throttle
-from efftam_ros.ros.operator import reports
+from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
+from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.ros.operator.calls import Calls
-from efftam_ros.ros.operator.parameters import OperatorConfig
+from efftam_ros.ros.tracker.parameters import NodeConfig
+from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 
+JPEG_START = b"\xff\xd8"
 REPORT_DEPTH = 40  # several targets have a report each
 # How often the publishers of images and the tracker's state are looked at, s.
 LOOK_S = 0.5
@@ -47,8 +51,52 @@ LINGER_S = 30.0
 LIMITS = ["selection_buffer", "max_targets"]
 
 
+def _trackers(name: str) -> Any:
+    """A setting as the tracker has it."""
+    (found,) = (f for f in fields(NodeConfig) if f.name == name)
+    return field(default=found.default, metadata=found.metadata)
+
+
+@dataclass(frozen=True)
+class OperatorConfig(Settings):
+    """The node's parameters: the page's, and those that the tracker has too, of the same names, so that one
+    file serves both. Everything is read when the node starts."""
+
+    tracker: str = setting("efftam_tracker", "name of the tracker's node, whose services are called")
+    gimbal: str = setting("efftam_gimbal", "name of the gimbal controller's node, whose services are called")
+    image_transport: str = _trackers("image_transport")
+    image_reliability: str = _trackers("image_reliability")
+    max_image_pixels: int = _trackers("max_image_pixels")
+    diagnostics_period: float = _trackers("diagnostics_period")
+
+
+PARAMETERS = ParameterSet((("The page", OperatorConfig),), tuple(f.name for f in fields(OperatorConfig)))
+
+
+def image_stamp(message: Any) -> int:
+    """The stamp of the image that a message is of, ns. Raises ValueError where it is negative."""
+    stamp = stamp_ns(header_of(message, Header).stamp)
+    if stamp < 0:
+        raise ValueError(f"the stamp is {stamp} ns; it must not be negative")
+    return stamp
+
+
+def picture_of(message: Any, received: Received) -> Picture:
+    """A JPEG goes to the pages as it came; other pixels are read when somebody looks."""
+    start = bytes(message.data[:2])
+    if start == JPEG_START and hasattr(message, "format"):
+        return Picture(image_stamp(message), jpeg=bytes(message.data), nbytes=received.nbytes)
+    return Picture(image_stamp(message), bgr=lambda: to_bgr(received.image()), nbytes=received.nbytes)
+
+
+def proposal_of(message: Any) -> Proposal:
+    report = box_report(message)
+    return Proposal(report.stamp_ns, report.box, report.reason)
+
+
 class RosFeed:
-    """Images, boxes and velocities while somebody watches, commands through the tracker's services.
+    """Images, boxes and velocities while somebody watches, commands through the tracker's services. All in
+    the executor's thread.
 
     Raises InputError where the image transport's messages are not installed.
     """
@@ -59,7 +107,7 @@ class RosFeed:
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._sink: Sink | None = None
         self._images: ImageInput | None = None
-        self._picture: Callable[[Any, int], Picture] = reports.raw_picture
+        self._reader: ImageReader | None = None
         self._reports: list[Any] = []
         self._unwatched_s = float("-inf")  # since when, monotonic
         name = config.tracker
@@ -70,52 +118,14 @@ class RosFeed:
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
         self._tracker = _TrackerWatch(node, name, calls, self._tell)
 
-    # The server's thread
-
-    def start(self, sink: Sink) -> None:
-        self._calls.do(lambda: self._start(sink))
-
-    def watch(self, watched: bool) -> None:
-        self._calls.do(lambda: self._watch(watched))
-
-    def select(self, selection: Selection, reply: Reply) -> None:
-        self._calls.do(lambda: self._select(selection, reply))
-
-    def propose(self, selection: Selection) -> None:
-        self._calls.do(lambda: self._propose(selection))
-
-    def hold(self, stamp_ns: int) -> None:
-        if stamp_ns <= reports.LARGEST_STAMP_NS:
-            stamp = Time(sec=stamp_ns // 10**9, nanosec=stamp_ns % 10**9)
-            self._calls.do(lambda: self._hold_publisher.publish(Header(stamp=stamp)))
-
-    def clear(self, target_id: int, reply: Reply) -> None:
-        request = ClearTarget.Request(target_id=target_id)
-        self._calls.do(lambda: self._command(self._clear_client, request, reply))
-
-    def steer_by(self, target_id: int, reply: Reply) -> None:
-        request = SteerTarget.Request(target_id=target_id)
-        self._calls.do(lambda: self._command(self._steer_client, request, reply))
-
-    # The executor's thread
-
     def explain(self) -> str:
         """Why no image comes, as far as the publishers tell; empty when nobody watches."""
         return "" if self._images is None else self._images.explain()
 
-    def _start(self, sink: Sink) -> None:
+    def start(self, sink: Sink) -> None:
         self._sink = sink
-        lasting = QoSProfile(
-            depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
-        )
-        self._subscribe(
-            SelectionResult,
-            "selection_result",
-            lambda m: sink(reports.result_of(m)),
-            lasting,
-        )
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._node.create_timer(LOOK_S, self._look, clock=steady)
+        self._subscribe(SelectionResult, "selection_result", lambda m: sink(result_of(m)), latched())
+        steady_timer(self._node, LOOK_S, self._look)
 
     def _subscribe(
         self, message_type: Any, topic: str, use: Callable[[Any], None], qos: QoSProfile | None = None
@@ -124,12 +134,13 @@ class RosFeed:
             message_type,
             topic,
             lambda message: self._use(topic, use, message),
-            qos or QoSProfile(depth=REPORT_DEPTH, reliability=ReliabilityPolicy.BEST_EFFORT),
+            qos or sampled(REPORT_DEPTH),
             qos_overriding_options=QoSOverridingOptions.with_default_policies(),
         )
 
     def _use(self, topic: str, use: Callable[[Any], None], message: Any) -> None:
         try:
+            image_stamp(message)
             use(message)
         except ValueError as error:
             self._warn(topic, f"a message on {topic} is passed over: {error}")
@@ -139,18 +150,16 @@ class RosFeed:
         when somebody does."""
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
-            self._subscribe(BoundingBox, "bbox", lambda m: sink(reports.box_report(m))),
-            self._subscribe(BoundingBox, "proposal", lambda m: sink(reports.proposal_of(m))),
-            self._subscribe(TargetVelocity, "velocity", lambda m: sink(reports.motion_report(m))),
+            self._subscribe(BoundingBox, "bbox", lambda m: sink(box_report(m))),
+            self._subscribe(BoundingBox, "proposal", lambda m: sink(proposal_of(m))),
+            self._subscribe(TargetVelocity, "velocity", lambda m: sink(motion_report(m))),
         ]
 
-    def _watch(self, watched: bool) -> None:
+    def watch(self, watched: bool) -> None:
         if watched and not self._reports and self._sink is not None:
             self._hear(self._sink)
         if watched and self._images is None:
-            makes = {"raw": reports.raw_picture, "compressed": reports.compressed_picture}
-            decoder = VideoDecoder()
-            self._picture = makes.get(self._config.image_transport, partial(reports.video_picture, decoder))
+            self._reader = ImageReader(self._config.image_transport, Header)
             self._images = ImageInput(
                 self._node,
                 self._config.image_transport,
@@ -164,25 +173,36 @@ class RosFeed:
             self._unwatched_s = time.monotonic()
 
     def _on_image(self, message: Any) -> None:
-        if self._sink is None:
+        if self._sink is None or self._reader is None:
             return
         try:
-            self._sink(self._picture(message, self._config.max_image_pixels))
+            got = self._reader.read(message, time.monotonic_ns(), self._config.max_image_pixels)
+            self._sink(picture_of(message, got))
         except InputError as refusal:
             self._sink(Unreadable(str(refusal)))
         except ValueError as error:
             self._warn("image", f"an image is passed over: {error}")
 
-    def _propose(self, selection: Selection) -> None:
+    def hold(self, stamp_ns: int) -> None:
+        if stamp_ns <= LARGEST_STAMP_NS:
+            self._hold_publisher.publish(Header(stamp=stamp_like(Time(), stamp_ns)))
+
+    def clear(self, target_id: int, reply: Reply) -> None:
+        self._command(self._clear_client, ClearTarget.Request(target_id=target_id), reply)
+
+    def steer_by(self, target_id: int, reply: Reply) -> None:
+        self._command(self._steer_client, SteerTarget.Request(target_id=target_id), reply)
+
+    def propose(self, selection: Selection) -> None:
         try:
-            self._propose_publisher.publish(reports.selection_message(selection))
+            self._propose_publisher.publish(selection_message(selection))
         except InputError as refusal:
             if self._sink is not None:
                 self._sink(Proposal(selection.stamp_ns, reason=str(refusal)))
 
-    def _select(self, selection: Selection, reply: Reply) -> None:
+    def select(self, selection: Selection, reply: Reply) -> None:
         try:
-            message = reports.selection_message(selection)
+            message = selection_message(selection)
         except InputError as refusal:
             reply(Answer(False, str(refusal)))
             return
@@ -199,7 +219,6 @@ class RosFeed:
         self._calls.ask(client, request, answered)
 
     def _look(self) -> None:
-        """Follow what the network of nodes is now."""
         if self._images is not None:
             self._images.look()
         elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:

@@ -6,15 +6,13 @@ from contextlib import ExitStack
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 
 from efftam_ros.operator.server import OperatorServer, serving
+from efftam_ros.ros.common.nodes import diagnostics, steady_timer
 from efftam_ros.ros.common.parameters import check_qos_overrides, read_parameters
-from efftam_ros.ros.common.reporting import diagnostics
 from efftam_ros.ros.operator.calls import Calls
-from efftam_ros.ros.operator.feed import RosFeed
-from efftam_ros.ros.operator.parameters import PARAMETERS, OperatorConfig
+from efftam_ros.ros.operator.feed import PARAMETERS, OperatorConfig, RosFeed
 from efftam_ros.ros.operator.steering import RosSteering
 from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
 
@@ -22,10 +20,7 @@ NODE_NAME = "efftam_operator"
 
 
 class OperatorNode(Node):
-    """Serves the page for one tracker, from `start` on.
-
-    Raises InputError when a parameter given at the start is not allowed.
-    """
+    """Serves the page for one tracker, from `start` on."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
@@ -35,11 +30,11 @@ class OperatorNode(Node):
         self._calls = Calls(self, config.answer_s)
         self._feed = RosFeed(self, config, self._calls)
         steering = RosSteering(self, config.gimbal, config.silent_s, self._calls)
-        self.server = OperatorServer(config.settings(), feed=self._feed, steering=steering)
+        feed, steering = self._calls.forwarded(self._feed), self._calls.forwarded(steering)
+        self.server = OperatorServer(config, feed, steering)
         self._serving = ExitStack()
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self.create_timer(config.diagnostics_period, self._ask_health, clock=steady)
+        steady_timer(self, config.diagnostics_period, self._ask_health)
 
     def start(self) -> None:
         """Serve the page. Raises InputError when the address or the certificate can't be used."""
@@ -48,7 +43,6 @@ class OperatorNode(Node):
         print(f"{NODE_NAME}: open {server.url}", flush=True)
 
     def close(self) -> None:
-        """Tell the pages that are open, and end."""
         self._serving.close()
         self.destroy_node()
 

@@ -7,30 +7,23 @@ from typing import Any
 
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from std_srvs.srv import SetBool
 
 from efftam_ros.msg import GimbalStatus
 from efftam_ros.operator.feed import Answer, Controller, Reply, Sink, SteeringState
-from efftam_ros.ros.common.qos import sampled
+from efftam_ros.ros.common.conversions import PHASES
+from efftam_ros.ros.common.nodes import sampled, steady_timer
 from efftam_ros.ros.operator.calls import Calls
 
-PHASES = {
-    GimbalStatus.OFF: "off",
-    GimbalStatus.WAITING: "waiting",
-    GimbalStatus.FOLLOWING: "following",
-    GimbalStatus.PREDICTING: "predicting",
-    GimbalStatus.FADING: "fading",
-    GimbalStatus.HOLDING: "holding",
-    GimbalStatus.CONTROL_LOST: "control lost",
-}
+WORDS = {number: phase.value for phase, number in PHASES.items()}
 # How often the controller's lifecycle state is asked for, s.
 LOOK_S = 0.5
 
 
 class RosSteering:
-    """Says what the controller does, from the first sign of it on; enables and stops it.
+    """Says what the controller does, from the first sign of it on; enables and stops it. All in the
+    executor's thread.
 
     ``gimbal``: name of the controller's node. ``silent_s``: time without a status after which it is called
     silent (it speaks five times a second).
@@ -46,23 +39,16 @@ class RosSteering:
         self._enable_client = node.create_client(SetBool, f"{gimbal}/enable")
         self._state_client = node.create_client(GetState, f"{gimbal}/get_state")
 
-    # The server's thread
-
     def start(self, sink: Sink) -> None:
-        self._calls.do(lambda: self._start(sink))
-
-    def enable(self, reply: Reply) -> None:
-        self._calls.do(lambda: self._set_enabled(True, reply))
-
-    def stop(self, reply: Reply) -> None:
-        self._calls.do(lambda: self._set_enabled(False, reply))
-
-    # The executor's thread
-
-    def _start(self, sink: Sink) -> None:
         self._sink = sink
         self._node.create_subscription(GimbalStatus, "gimbal_status", self._on_status, sampled())
-        self._node.create_timer(LOOK_S, self._look, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        steady_timer(self._node, LOOK_S, self._look)
+
+    def enable(self, reply: Reply) -> None:
+        self._set_enabled(True, reply)
+
+    def stop(self, reply: Reply) -> None:
+        self._set_enabled(False, reply)
 
     def _set_enabled(self, enabled: bool, reply: Reply) -> None:
         client = self._enable_client
@@ -77,7 +63,7 @@ class RosSteering:
 
     def _on_status(self, message: Any) -> None:
         self._heard_s = time.monotonic()
-        phase = PHASES.get(message.phase, f"phase {message.phase}")
+        phase = WORDS.get(message.phase, f"phase {message.phase}")
         self._tell(SteeringState(Controller.RUNNING, message.enabled, phase, message.reason))
 
     def _look(self) -> None:

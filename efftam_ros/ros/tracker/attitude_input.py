@@ -6,16 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from geometry_msgs.msg import QuaternionStamped
-from rclpy.node import Node
 
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.contract import CameraMotionSource
 from efftam_ros.core.errors import InputError
-from efftam_ros.flight.attitude_motion import AttitudeMotion, GuidedMotion
-from efftam_ros.flight.camera_motion import CameraAttitude
+from efftam_ros.flight.attitude_motion import CameraAttitude, GuidedMotion
 from efftam_ros.msg import VehicleHeading
-from efftam_ros.ros.common.attitudes import attitude_of, vehicle_of
-from efftam_ros.ros.common.qos import sampled
+from efftam_ros.ros.common.conversions import attitude_of, vehicle_of
+from efftam_ros.ros.common.nodes import Subscriptions, sampled
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 
 
@@ -27,27 +25,17 @@ class AttitudeInput:
     added to the stamps of the topics, s."""
 
     def __init__(self, offset_s: float) -> None:
-        motion = AttitudeMotion()
-        self._attitude = CameraAttitude(motion, offset_s)
-        self.source: CameraMotionSource = GuidedMotion(motion, ImageCameraMotion())
+        self._attitude = CameraAttitude(offset_s)
+        self.source: CameraMotionSource = GuidedMotion(self._attitude, ImageCameraMotion())
         self._refused: Callable[[str], None] = lambda reason: None
-        self._subscriptions: list[Any] = []
         self.refusal = ""
         """Why the last message of either topic was not used; empty when it was."""
 
-    def open(self, node: Node, refused: Callable[[str], None]) -> None:
+    def open(self, subscriptions: Subscriptions, refused: Callable[[str], None]) -> None:
         """Subscribe; ``refused`` takes one line for each message that can't be used."""
         self._refused = refused
-        qos = sampled(50)
-        self._subscriptions = [
-            node.create_subscription(QuaternionStamped, "attitude", self._on_attitude, qos),
-            node.create_subscription(VehicleHeading, "vehicle_heading", self._on_heading, qos),
-        ]
-
-    def close(self, node: Node) -> None:
-        for subscription in self._subscriptions:
-            node.destroy_subscription(subscription)
-        self._subscriptions = []
+        subscriptions.add(QuaternionStamped, "attitude", self._on_attitude, sampled(50))
+        subscriptions.add(VehicleHeading, "vehicle_heading", self._on_heading, sampled(50))
 
     def set_camera(self, intrinsics: Intrinsics | None) -> None:
         """The images' calibration; None: there is none."""

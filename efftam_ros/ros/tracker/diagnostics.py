@@ -118,6 +118,7 @@ COUNTED = {
 }
 # Faults that leave the tracker working, and the values that show the last of them.
 MINOR = ("image", "selection", "bearing", "camera motion", "levels")
+REFUSED = ("image", "selection")
 SHOWN = {
     "last refused image": "image",
     "last refused selection": "selection",
@@ -312,28 +313,19 @@ class Statistics:
 
     # Faults
 
-    def image_refused(self, reason: str) -> None:
-        with self._lock:
-            self._refusal = reason
-        self._fault("image", reason, f"image refused: {reason}")
-
-    def selection_refused(self, reason: str) -> None:
-        self._fault("selection", reason, f"selection refused: {reason}")
-
-    def few_levels(self, reason: str) -> None:
-        self._fault("levels", reason, reason)
-
-    def incompatible_qos(self, reason: str) -> None:
-        self._fault("qos", reason, reason)
-
-    def no_bearing(self, reason: str) -> None:
-        self._fault("bearing", reason, reason)
+    def fault(self, kind: str, reason: str) -> None:
+        """Record and warn of one that leaves the tracker working; ``kind``: of `MINOR`, or qos."""
+        if kind == "image":
+            with self._lock:
+                self._refusal = reason
+        self._record(kind, reason)
+        self._warn(kind, f"{kind} refused: {reason}" if kind in REFUSED else reason)
 
     def no_camera_motion(self, reason: str, from_images: bool = False) -> None:
         """Record that the topics of the parameter camera_motion "topic" give no motion, or the images alone
         did."""
-        fault = f"the camera's motion is {'known from the images alone' if from_images else 'not known'}"
-        self._fault("camera motion", f"{fault}: {reason}", f"{fault}: {reason}")
+        how = "known from the images alone" if from_images else "not known"
+        self.fault("camera motion", f"the camera's motion is {how}: {reason}")
 
     def stalled(self, reason: str) -> None:
         """Record that images arrive but no answer is published; cleared by the next answer."""
@@ -346,15 +338,13 @@ class Statistics:
         restarted."""
         with self._lock:
             self.lost = self.lost or (reason if for_good else "")
-        self._fault("failure", reason)
+        self._record("failure", reason)
 
-    def _fault(self, kind: str, reason: str, warning: str = "") -> None:
+    def _record(self, kind: str, reason: str) -> None:
         with self._lock:
             self._counts[kind] += 1
             self._last[kind] = reason
             self._fresh.add(kind)
-        if warning:
-            self._warn(kind, warning)
 
     # Assessment
 

@@ -41,17 +41,8 @@ ALL = 255
 
 @dataclass(eq=False)
 class BufferedFrame:
-    """One received image.
-
-    Attributes:
-        header: Copied unchanged into the answers.
-        stamp_ns: Stamp of the image, ns.
-        arrived_s: Arrival on the steady clock, s.
-        nbytes: Memory cost of keeping it.
-        size: Width and height, px.
-        pixels: The image, or a function that decodes it and raises InputError.
-        number: Its place among all received images; given by the buffer.
-    """
+    """One received image: see `Received`. ``header`` is copied unchanged into the answers; ``arrived_s``: on
+    the steady clock; ``number``: its place among all, given by the buffer."""
 
     header: Any
     stamp_ns: int
@@ -228,8 +219,7 @@ class Task:
     proposes: bool = False
 
 
-@dataclass(frozen=True)
-class _CatchUp:
+class _CatchUp(NamedTuple):
     """A target that catches up with the camera: the image it was processed in last."""
 
     number: int
@@ -353,7 +343,6 @@ class FrameBuffer:
         return self._add(command.target_id, Task(None, command=command))
 
     def steer(self, command: Command) -> None:
-        """Request that a target be steered by."""
         self._add(None, Task(None, command=command, steers=True))
 
     def _add(self, key: int | None, task: Task) -> list[Command]:

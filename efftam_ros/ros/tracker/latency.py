@@ -130,7 +130,6 @@ def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: boo
 
 @contextmanager
 def running(command: Sequence[str]) -> Iterator[None]:
-    """The node as a process."""
     process = subprocess.Popen(command)
     try:
         yield

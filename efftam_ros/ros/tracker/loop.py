@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.interop.messages import Outcome
-from efftam_ros.ros.common.reporting import ThrottledLog
+from efftam_ros.interop.messages import About, Outcome
+from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, Followed, FrameBuffer, Task
 from efftam_ros.ros.tracker.publishing import Outputs
@@ -173,7 +173,8 @@ class TrackingLoop:
             image = frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
         except InputError as refusal:
             self._refuse(task.command, str(refusal))
-            self._refuse_image(frame, str(refusal))
+            self._statistics.fault("image", str(refusal))
+            self._buffer.done(frame, time.monotonic())
             return
         work = self._begin(task, frame, image)
         if self._limit is not None or len(work.ids) > LEAST_TURNS:
@@ -230,7 +231,7 @@ class TrackingLoop:
     def _accept(self, command: Command, image: Image) -> None:
         few = few_levels(image)
         if few:
-            self._statistics.few_levels(few)
+            self._statistics.fault("levels", few)
         self._selections[command.target_id] = command.number
         self._statistics.targets.steer(self._targets.steered)
         self._outputs.publish_result(command, Outcome.ACCEPTED, command.note)
@@ -240,20 +241,15 @@ class TrackingLoop:
         target_id, track, _, seconds = step
         if not track.processed:
             if not work.is_refused:
-                self._statistics.image_refused(track.reason)
+                self._statistics.fault("image", track.reason)
             work.is_refused = True
             return
         frame, is_steered = work.frame, self._is_steered(target_id)
         try:
-            answer, no_bearing = self._outputs.publish(
-                frame,
-                step,
-                0 if track.state is TrackState.IDLE else self._selections.get(target_id, 0),
-                work.outdated,
-                self._stale(frame),
-                is_steered,
-                is_steered and target_id != min(work.ids),
-            )
+            selection = 0 if track.state is TrackState.IDLE else self._selections.get(target_id, 0)
+            about = About(frame.header, selection, target_id, is_steered, work.outdated)
+            box_waits = is_steered and target_id != min(work.ids)
+            answer, no_bearing = self._outputs.publish(frame, step, about, self._stale(frame), box_waits)
             if not work.answered:
                 self._statistics.answered(
                     answer.published_s,
@@ -264,7 +260,7 @@ class TrackingLoop:
             self._shared.tell_state(track, target_id)
             self._statistics.targets.took(target_id, seconds)
             if no_bearing:
-                self._statistics.no_bearing(no_bearing)
+                self._statistics.fault("bearing", no_bearing)
             if self._attitude is not None and track.camera is not None and track.camera.reason:
                 reason = self._attitude.refusal or track.camera.reason
                 self._statistics.no_camera_motion(reason, from_images=track.camera.matrix is not None)
@@ -309,12 +305,8 @@ class TrackingLoop:
     def _refuse(self, command: Command | None, reason: str) -> None:
         if command is not None:
             self._buffer.resume(command.target_id)
-            self._statistics.selection_refused(reason)
+            self._statistics.fault("selection", reason)
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
-
-    def _refuse_image(self, frame: BufferedFrame, reason: str) -> None:
-        self._statistics.image_refused(reason)
-        self._buffer.done(frame, time.monotonic())
 
     def _drop(self, command: Command | None, work: InWork, error: Exception) -> None:
         """Clear the target at fault after any exception, so that tracking does not continue in an

@@ -7,20 +7,27 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import SetParametersResult
-from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.interop.messages import Outcome
+from efftam_ros.ros.common.nodes import (
+    ReportingNode,
+    Throttle,
+    ThrottledLog,
+    diagnostics,
+    reported,
+    steady_timer,
+)
 from efftam_ros.ros.common.parameters import changed, read_parameters
-from efftam_ros.ros.common.reporting import ReportingNode, Throttle, ThrottledLog, diagnostics, reported
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Shared
@@ -53,8 +60,6 @@ class TrackerNode(ReportingNode):
     | activate | subscriptions | |
     | deactivate | | subscriptions (after the current frame), the target |
     | cleanup, shutdown | | publishers, services, back end, the loop's thread |
-
-    Raises InputError when a parameter given at start-up is not allowed.
     """
 
     def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
@@ -72,20 +77,14 @@ class TrackerNode(ReportingNode):
         self._session: Session | None = None
         self._accepted = 0
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self._diagnostics_timer = self._start_diagnostics()
+        self._diagnostics_timer = steady_timer(
+            self, self._config.diagnostics_period, self.publish_diagnostics
+        )
         self.add_on_set_parameters_callback(self._on_set_parameters)
 
     def start(self) -> None:
-        """Configure and activate, unless the parameter autostart is false.
-
-        If configuring fails, the node stays unconfigured, waiting for corrected parameters.
-        """
-        if not self._config.autostart:
-            self.get_logger().info("autostart is off: waiting to be configured")
-            return
-        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
-            self.trigger_activate()
-        elif not self.lost:
+        super().start()
+        if self.fault and self._targets is None and not self.lost:
             self.get_logger().error(
                 "the node stays unconfigured: correct it and configure the node (ros2 lifecycle set), or"
                 " restart it"
@@ -115,7 +114,6 @@ class TrackerNode(ReportingNode):
     # Transitions
 
     def failed(self, error: Exception) -> TransitionCallbackReturn:
-        """Log and keep why a transition failed."""
         if isinstance(error, PipelineLostError):
             self._fail(str(error))
             self._statistics.failed(f"{type(error).__name__}: {error}", for_good=True)
@@ -177,11 +175,12 @@ class TrackerNode(ReportingNode):
         self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
         self._made.callback(self._outputs.close)
         for service, name, answer in (
-            (SelectTarget, "~/select_target", self._on_select_target),
-            (ClearTarget, "~/clear_target", self._on_clear_target),
-            (SteerTarget, "~/steer_target", self._on_steer_target),
+            (SelectTarget, "~/select_target", _select),
+            (ClearTarget, "~/clear_target", _clear),
+            (SteerTarget, "~/steer_target", _steer),
         ):
-            self._made.callback(self.destroy_service, self.create_service(service, name, answer))
+            made = self.create_service(service, name, partial(self._answered, answer))
+            self._made.callback(self.destroy_service, made)
         self._report_configured(pipeline)
         if pipeline.notice:
             self.get_logger().warning(pipeline.notice)
@@ -280,7 +279,8 @@ class TrackerNode(ReportingNode):
         self._tracker_config = changed(self._tracker_config, changes)
         if self._config.diagnostics_period != before.diagnostics_period:
             self.destroy_timer(self._diagnostics_timer)
-            self._diagnostics_timer = self._start_diagnostics()
+            period_s = self._config.diagnostics_period
+            self._diagnostics_timer = steady_timer(self, period_s, self.publish_diagnostics)
         if self._session is not None:
             self._session.reconfigure(self._config, self._tracker_config)
         elif self._targets is not None:
@@ -289,42 +289,24 @@ class TrackerNode(ReportingNode):
 
     # Services
 
-    def _on_select_target(self, request: Any, response: Any) -> Any:
-        def select(selections: Selections) -> None:
-            command, response.message = selections.select(request.selection)
-            response.selection, response.target_id = command.number, command.target_id
-
-        command = Command(request.selection.header, request.selection.target_id)
-        return self._answered(response, command, select)
-
-    def _on_clear_target(self, request: Any, response: Any) -> Any:
-        command = Command(None, request.target_id)
-        return self._answered(response, command, lambda selections: selections.clear(command))
-
-    def _on_steer_target(self, request: Any, response: Any) -> Any:
-        command = Command(None, request.target_id)
-        return self._answered(response, command, lambda selections: selections.steer(command.target_id))
-
-    def _answered(self, response: Any, command: Command, act: Callable[[Selections], object]) -> Any:
+    def _answered(self, act: Callable[[Selections, Any, Any], object], request: Any, response: Any) -> Any:
         """The response once ``act`` has carried out a service's command, or why it was refused."""
         try:
             if self._session is None:
                 reason = "the node is inactive; activate it first (ros2 lifecycle set)"
                 assert self._outputs is not None  # as long as the services are offered
+                asked = getattr(request, "selection", request)
+                command = Command(getattr(asked, "header", None), asked.target_id)
                 self._outputs.publish_result(command, Outcome.REFUSED, reason)
                 self._warn("selection", f"command refused: {reason}")
                 raise InputError(reason)
-            act(self._session.selections)
+            act(self._session.selections, request, response)
             response.success = True
         except InputError as refusal:
             response.message = str(refusal)
         return response
 
     # Diagnostics
-
-    def _start_diagnostics(self) -> Any:
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        return self.create_timer(self._config.diagnostics_period, self.publish_diagnostics, clock=steady)
 
     def publish_diagnostics(self) -> None:
         """Publish the node's diagnostics; also called at every transition, so that a failure is visible at
@@ -334,3 +316,16 @@ class TrackerNode(ReportingNode):
         self._diagnostics.publish(
             diagnostics(self, "tracking", verdict.level, verdict.message, verdict.values, device)
         )
+
+
+def _select(selections: Selections, request: Any, response: Any) -> None:
+    command, response.message = selections.select(request.selection)
+    response.selection, response.target_id = command.number, command.target_id
+
+
+def _clear(selections: Selections, request: Any, response: Any) -> None:
+    selections.clear(Command(None, request.target_id))
+
+
+def _steer(selections: Selections, request: Any, response: Any) -> None:
+    selections.steer(request.target_id)

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rclpy.duration import Duration
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from rclpy.qos_overriding_options import QoSOverridingOptions
+from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import InputError
@@ -22,6 +21,7 @@ from efftam_ros.core.targets import NEXT_FREE, Step
 from efftam_ros.core.types import Image, Track, TrackState
 from efftam_ros.interop.messages import (
     MOST_FRAME_ID,
+    About,
     CameraModel,
     Outcome,
     bbox_fields,
@@ -31,7 +31,7 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks
-from efftam_ros.ros.common.reporting import other_publishers
+from efftam_ros.ros.common.nodes import latched, make_publisher, other_publishers, reliable
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.runtime.image.encodings import to_bgr
 
@@ -49,20 +49,13 @@ ACKNOWLEDGED_S = 0.5
 
 @dataclass(frozen=True)
 class Answer:
-    """A published answer: what it said, and when its image arrived and it was published on the steady clock.
+    """A published answer: what it said, and when its image arrived and it was published on the steady
+    clock."""
 
-    ``header``: of the image; ``selection``: number of the selection it answers; ``steered``: it is of the
-    target to steer by; ``withheld``: why it was not to be steered by, besides what the track says.
-    """
-
-    header: Any
+    about: About
     track: Track
-    selection: int
     arrived_s: float
     published_s: float
-    target_id: int = 0
-    steered: bool = True
-    withheld: str = ""
 
 
 class Outputs:
@@ -82,22 +75,18 @@ class Outputs:
         self._ending = ""  # why all answers are withheld
         self.camera: CameraModel | None = None
         try:
-            self._bbox = self._create(BoundingBox, "bbox", TARGET_DEPTH)
-            self._velocity = self._create(TargetVelocity, "velocity", TARGET_DEPTH)
-            self._tracks = self._create(Tracks, "tracks", IMAGE_DEPTH)
-            lasting = DurabilityPolicy.TRANSIENT_LOCAL
-            self._proposals = self._create(BoundingBox, "proposal", IMAGE_DEPTH)
-            self._results = self._create(SelectionResult, "selection_result", 1, durability=lasting)
+            self._bbox = self._create(BoundingBox, "bbox", reliable(TARGET_DEPTH))
+            self._velocity = self._create(TargetVelocity, "velocity", reliable(TARGET_DEPTH))
+            self._tracks = self._create(Tracks, "tracks", reliable(IMAGE_DEPTH))
+            self._proposals = self._create(BoundingBox, "proposal", reliable(IMAGE_DEPTH))
+            self._results = self._create(SelectionResult, "selection_result", latched())
             self.views = Views(self._create, with_detections, with_annotations)
         except BaseException:
             self._destroy()
             raise
 
-    def _create(self, message_type: Any, topic: str, depth: int, **qos: Any) -> Any:
-        # A new profile each time: rclpy writes overrides into the object it is given.
-        profile = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, **qos)
-        options = QoSOverridingOptions.with_default_policies()
-        made = self._node.create_publisher(message_type, topic, profile, qos_overriding_options=options)
+    def _create(self, message_type: Any, topic: str, qos: QoSProfile) -> Any:
+        made = make_publisher(self._node, message_type, topic, qos)
         self._publishers.append(made)
         return made
 
@@ -134,31 +123,22 @@ class Outputs:
             self._answers, self._unsent, self._ending, self.camera = {}, {}, "", None
 
     def publish(
-        self,
-        frame: BufferedFrame,
-        step: Step,
-        selection: int,
-        withheld: str,
-        stale: str,
-        steered: bool = True,
-        box_waits: bool = False,
+        self, frame: BufferedFrame, step: Step, about: About, stale: str, box_waits: bool = False
     ) -> tuple[Answer, str]:
-        """Publish box and velocity of one target for one image, as the answer to this selection.
+        """Publish box and velocity of one target for one image.
 
-        ``withheld``: why control must not use the answer, empty if it may; ``stale``: the same for stale
-        input; the velocity then contains no numbers either; ``steered``: it is the target to steer by;
-        ``box_waits``: until those of targets with smaller ids are published, or `finish`. The predicted box
-        is for the image's stamp plus the time since the image arrived on the steady clock, so only the
-        image's own clock is used. Delays before arrival (exposure, transport) are unknown and not included.
+        ``stale``: why the input is, empty if it is not; the velocity then contains no numbers; ``box_waits``:
+        until those of targets with smaller ids are published, or `finish`. The predicted box is for the
+        image's stamp plus the time since the image arrived on the steady clock, so only the image's own clock
+        is used. Delays before arrival (exposure, transport) are unknown and not included.
 
         Returns the answer, and why it has no bearing although the camera is known (empty when it has one).
         """
         target_id, track, tracker, _ = step
         with self._lock:
-            withheld, now_s = stale or self._ending or withheld, time.monotonic()
-            answer = Answer(
-                frame.header, track, selection, frame.arrived_s, now_s, target_id, steered, withheld
-            )
+            about = about._replace(withheld=stale or self._ending or about.withheld)
+            now_s = time.monotonic()
+            answer = Answer(about, track, frame.arrived_s, now_s)
             # A target that was cleared has nothing to be taken back once another answer is there.
             if len(self._answers) > 1 or target_id not in self._answers:
                 self._answers = {k: one for k, one in self._answers.items() if one.track.state is not IDLE}
@@ -171,10 +151,9 @@ class Outputs:
             bearing, no_bearing = _bearing(moving, self.camera)
             # Stays NaN where the camera model has no inverse at the predicted position.
             later = None if bearing is None else _bearing(replace(moving, motion=predicted), self.camera)[0]
-            fields = velocity_fields(
-                moving, frame.header, selection, predicted, bearing, later, withheld, target_id, steered
+            self._velocity.publish(
+                TargetVelocity(**velocity_fields(moving, about, predicted, bearing, later))
             )
-            self._velocity.publish(TargetVelocity(**fields))
             return answer, no_bearing
 
     def finish(self, header: Any, steered: int | None, with_tracks: bool) -> None:
@@ -192,20 +171,19 @@ class Outputs:
         for target_id in sorted(self._unsent):
             if target_id <= last_id:
                 answer = self._unsent.pop(target_id)
-                self._send_box(answer, answer.track, self._ending or answer.withheld)
+                withheld = self._ending or answer.about.withheld
+                self._send_box(answer.track, answer.about._replace(withheld=withheld))
 
-    def _send_box(self, answer: Answer, track: Track, withheld: str) -> None:
-        fields = bbox_fields(
-            track, answer.header, answer.selection, withheld, answer.target_id, answer.steered
-        )
-        box = self._boxes[answer.target_id] = BoundingBox(**fields)
+    def _send_box(self, track: Track, about: About) -> None:
+        box = self._boxes[about.target_id] = BoundingBox(**bbox_fields(track, about))
         self._bbox.publish(box)
 
     def steer(self, target_id: int) -> None:
         """Answers of this target are those to steer by from now on, also when they are taken back."""
         with self._lock:
             self._answers = {
-                key: replace(one, steered=key == target_id) for key, one in self._answers.items()
+                key: replace(one, about=one.about._replace(steered=key == target_id))
+                for key, one in self._answers.items()
             }
 
     def take_back(self, reason: str, answer: Answer, told: Track | None = None) -> bool:
@@ -215,7 +193,7 @@ class Outputs:
         one was published since.
         """
         with self._lock:
-            is_latest = answer is self._answers.get(answer.target_id)
+            is_latest = answer is self._answers.get(answer.about.target_id)
             if is_latest:
                 self._publish_not_valid(answer, reason, told)
             return is_latest
@@ -229,7 +207,9 @@ class Outputs:
                 return None
             last = answer.track
             track = Track(last.stamp_ns, IDLE, image_size=last.image_size, reason=reason)
-            self._answers[target_id] = answer = replace(answer, track=track, selection=0)
+            self._answers[target_id] = answer = replace(
+                answer, track=track, about=answer.about._replace(selection=0)
+            )
             self._publish_not_valid(answer, reason)
             return track
 
@@ -244,30 +224,22 @@ class Outputs:
         if not self._publishers:
             return
         nothing = replace(told or answer.track, box=None, motion=None, measured=False)
-        fields = velocity_fields(
-            nothing,
-            answer.header,
-            answer.selection,
-            withheld=reason,
-            target_id=answer.target_id,
-            steered=answer.steered,
-        )
-        self._velocity.publish(TargetVelocity(**fields))
-        self._unsent.pop(answer.target_id, None)
-        self._send_box(answer, nothing, reason)
+        about = answer.about._replace(withheld=reason)
+        self._velocity.publish(TargetVelocity(**velocity_fields(nothing, about)))
+        self._unsent.pop(about.target_id, None)
+        self._send_box(nothing, about)
 
     def propose(
         self, header: Any, target_id: int, box: Box | None, reason: str, size: tuple[int, int] = (0, 0)
     ) -> None:
         """Publish the box that a prompt on the image of this header and size, px, gives; without one, why."""
         track = Track(0, IDLE, box, measured=box is not None, image_size=size)
-        fields = bbox_fields(track, header, target_id=target_id, steered=False)
+        fields = bbox_fields(track, About(header, target_id=target_id, steered=False))
         with self._lock:
             if self._publishers:
                 self._proposals.publish(BoundingBox(**fields | {"reason": reason}))
 
     def publish_result(self, command: Command, outcome: Outcome, message: str = "") -> None:
-        """Publish the outcome of a command."""
         result = SelectionResult(target_id=command.target_id, outcome=int(outcome), message=message)
         if command.header is not None:
             result.header.stamp = command.header.stamp
@@ -297,21 +269,21 @@ def optional_messages(package: str) -> Any:
 class Views:
     """Publishers of what is only computed while it is subscribed to. The loop's alone.
 
-    ``create``: makes a publisher of (message type, topic, depth).
+    ``create``: makes a publisher of (message type, topic, QoS).
     """
 
     def __init__(
-        self, create: Callable[[Any, str, int], Any], with_detections: bool, with_annotations: bool
+        self, create: Callable[[Any, str, QoSProfile], Any], with_detections: bool, with_annotations: bool
     ) -> None:
-        self._mask = create(ImageMessage, "mask", PICTURE_DEPTH)
-        self._mask_labels = create(ImageMessage, "mask_labels", PICTURE_DEPTH)
-        self._overlay = create(ImageMessage, "overlay", PICTURE_DEPTH)
+        self._mask = create(ImageMessage, "mask", reliable(PICTURE_DEPTH))
+        self._mask_labels = create(ImageMessage, "mask_labels", reliable(PICTURE_DEPTH))
+        self._overlay = create(ImageMessage, "overlay", reliable(PICTURE_DEPTH))
         self._vision = optional_messages("vision_msgs") if with_detections else None
         if self._vision is not None:
-            self._detections = create(self._vision.Detection2DArray, "detections", IMAGE_DEPTH)
+            self._detections = create(self._vision.Detection2DArray, "detections", reliable(IMAGE_DEPTH))
         self._foxglove = optional_messages("foxglove_msgs") if with_annotations else None
         if self._foxglove is not None:
-            self._annotations = create(self._foxglove.ImageAnnotations, "annotations", IMAGE_DEPTH)
+            self._annotations = create(self._foxglove.ImageAnnotations, "annotations", reliable(IMAGE_DEPTH))
         self._tracks: dict[int, Track] = {}  # of this image
         self._labels: NDArray[np.uint8] | None = None
         self._picture: NDArray[np.uint8] | None = None
@@ -363,7 +335,10 @@ class Views:
         if self._vision is not None and self._detections.get_subscription_count():
             self._detections.publish(detections_message(self._vision, tracks, header))
         if self._foxglove is not None and self._annotations.get_subscription_count():
-            self._annotations.publish(_annotations(self._foxglove, tracks, header))
+            # Imported only when a viewer subscribes.
+            from efftam_ros.interop.annotations import annotations_message
+
+            self._annotations.publish(annotations_message(self._foxglove, tracks, header))
         if labels is not None:
             self._mask_labels.publish(fill_image(ImageMessage(), labels, "mono8", header))
         if picture is not None:
@@ -372,16 +347,3 @@ class Views:
 
 def _nothing(image: Image) -> NDArray[np.uint8]:
     return np.zeros((image.height, image.width), np.uint8)
-
-
-def _annotations(foxglove: Any, tracks: dict[int, Track], header: Any) -> Any:
-    # Imported only when a viewer subscribes.
-    from efftam_ros.interop.annotations import annotations_message
-
-    whole = foxglove.ImageAnnotations()
-    for target_id, track in sorted(tracks.items()):
-        name = str(target_id) if len(tracks) > 1 else ""
-        part = annotations_message(foxglove, track, header, name)
-        whole.points = [*whole.points, *part.points]
-        whole.texts = [*whole.texts, *part.texts]
-    return whole

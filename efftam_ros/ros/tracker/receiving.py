@@ -9,31 +9,29 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from geometry_msgs.msg import Point, PointStamped
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header, UInt8
 
-from efftam_ros.core.errors import MOST_SHOWN, InputError
+from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
 from efftam_ros.core.targets import STEERED, id_for, listed
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.interop.messages import (
     MOST_FRAME_ID,
+    ImageReader,
     Kind,
     Outcome,
+    StampGuard,
     camera_model,
     check_header,
     check_selection,
-    compressed_size,
-    image_from_compressed,
-    image_from_message,
     selection_prompt,
     stamp_ns,
 )
-from efftam_ros.interop.stamps import StampGuard
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
-from efftam_ros.ros.common.reporting import Subscriptions
+from efftam_ros.ros.common.nodes import Subscriptions, reliable, sampled
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, seconds
 from efftam_ros.ros.tracker.loop import Shared
 from efftam_ros.ros.tracker.parameters import NodeConfig
@@ -42,9 +40,10 @@ from efftam_ros.runtime.image.levels import Levels
 if TYPE_CHECKING:
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
+# By the parameter `clicks`.
+CLICK_TYPES: dict[str, Any] = {"point_stamped": PointStamped, "point": Point}
 # Memory of a kept image besides its data and strings: the message and its Python objects.
 OVERHEAD_BYTES = 2048
-SELECTION_DEPTH = 10
 
 
 class Receiver:
@@ -67,13 +66,11 @@ class Receiver:
         self._config, self._subscriptions = config, subscriptions
         self._prefetch, self._attitude = prefetch, attitude
         self._camera_info: Any = None  # the last message
-        self._levels = Levels(config.image_range)
         self._stamps = StampGuard()
-        receives = {"raw": self._on_image, "compressed": self._on_compressed}
-        receive = receives.get(config.image_transport) or self._video_receiver()
         transport, reliability = config.image_transport, config.image_reliability
+        self._reader = ImageReader(transport, Header, Levels(config.image_range))
         callbacks = partial(subscriptions.callbacks, lost=self._on_lost)
-        self.input = ImageInput(node, transport, reliability, receive, callbacks)
+        self.input = ImageInput(node, transport, reliability, self._on_image, callbacks)
         self._subscribe_camera_info()
 
     def close(self) -> None:
@@ -82,12 +79,11 @@ class Receiver:
     def reconfigure(self, config: NodeConfig) -> None:
         before, self._config = self._config, config
         if config.image_range != before.image_range:
-            self._levels = Levels(config.image_range)
+            self._reader.levels = Levels(config.image_range)
         if config.rectified != before.rectified and self._camera_info is not None:
             self._read_camera(self._camera_info)
 
     def look(self) -> None:
-        """Follow changes of the image publishers."""
         self.input.look()
         if self.input.camera_info_topic != self._camera_topic:
             self._subscriptions.remove(self._camera_subscription)
@@ -101,69 +97,32 @@ class Receiver:
 
     def _on_image(self, message: Any) -> None:
         now_s = time.monotonic()
+        if hasattr(message, "format"):
+            message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
         try:
-            image = image_from_message(message, self._config.max_image_pixels, self._levels)
-            self._prefetch(image)
-            self._put(message.header, image.rows.nbytes, now_s, (image.width, image.height), image)
+            got = self._reader.read(message, round(now_s * 1e9), self._config.max_image_pixels)
+            if isinstance(got.pixels, Image):
+                self._prefetch(got.pixels)
+            stamp = stamp_ns(got.header.stamp)
+            check_header(got.header)
+            if stamp == 0:
+                raise InputError(
+                    "image stamp is zero; set header.stamp to the time of exposure in the driver"
+                )
+            self._stamps.check(stamp, round(now_s * 1e9))
+            nbytes = got.nbytes + len(got.header.frame_id) + OVERHEAD_BYTES
+            self._buffer.put(BufferedFrame(got.header, stamp, now_s, nbytes, got.size, got.pixels))
+            self._statistics.image_received(now_s, got.nbytes)
         except InputError as refusal:
-            self._statistics.image_refused(str(refusal))
-
-    def _on_compressed(self, message: Any) -> None:
-        now_s, most = time.monotonic(), self._config.max_image_pixels
-        message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
-        try:
-            # Decoding takes milliseconds, so the loop does it, and only for images that are used.
-            decode = partial(image_from_compressed, message, most, self._levels)
-            self._put(message.header, len(message.data), now_s, compressed_size(message, most), decode)
-        except InputError as refusal:
-            self._statistics.image_refused(str(refusal))
-
-    def _video_receiver(self) -> Callable[[Any], None]:
-        """Decodes every message, as the next ones need it; only images that are used become BGR."""
-        from std_msgs.msg import Header
-
-        from efftam_ros.interop.coded_video import VideoDecoder, header_of, image_of
-
-        decoder = VideoDecoder()
-
-        def receive(message: Any) -> None:
-            now_s = time.monotonic()
-            try:
-                frame = decoder.decode(message, round(now_s * 1e9), self._config.max_image_pixels)
-                size = frame.width, frame.height
-                # The decoded image is kept, of 1.5 bytes per pixel.
-                nbytes = size[0] * size[1] * 3 // 2
-                self._put(header_of(message, Header), nbytes, now_s, size, partial(image_of, frame))
-            except InputError as refusal:
-                self._statistics.image_refused(str(refusal))
-
-        return receive
-
-    def _put(
-        self,
-        header: Any,
-        nbytes: int,
-        now_s: float,
-        size: tuple[int, int],
-        pixels: Image | Callable[[], Image],
-    ) -> None:
-        stamp = stamp_ns(header.stamp)
-        check_header(header)
-        if stamp == 0:
-            raise InputError("image stamp is zero; set header.stamp to the time of exposure in the driver")
-        self._stamps.check(stamp, round(now_s * 1e9))
-        kept_bytes = nbytes + len(header.frame_id) + OVERHEAD_BYTES
-        self._buffer.put(BufferedFrame(header, stamp, now_s, kept_bytes, size, pixels))
-        self._statistics.image_received(now_s, nbytes)
+            self._statistics.fault("image", str(refusal))
 
     def _on_lost(self, event: Any) -> None:
         self._statistics.images_lost(time.monotonic(), event.total_count_change)
 
     def _subscribe_camera_info(self) -> None:
         self._camera_topic = self.input.camera_info_topic
-        newest_wins = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._camera_subscription = self._subscriptions.add(
-            CameraInfo, self._camera_topic, self._on_camera_info, newest_wins
+            CameraInfo, self._camera_topic, self._on_camera_info, sampled(1)
         )
 
     def _on_camera_info(self, message: Any) -> None:
@@ -177,7 +136,7 @@ class Receiver:
             self._outputs.camera = model = camera_model(message, self._config.rectified)
         except InputError as refusal:
             self._outputs.camera = model = None
-            self._statistics.no_bearing(str(refusal))
+            self._statistics.fault("bearing", str(refusal))
         if self._attitude is not None:
             self._attitude.set_camera(None if model is None else model.intrinsics)
         if model is not None and model.intrinsics is None:
@@ -187,10 +146,9 @@ class Receiver:
     @property
     def image_range(self) -> str:
         """Range of 16-bit images, for diagnostics; empty before the first."""
-        return self._levels.text
+        return self._reader.levels.text if self._reader.levels is not None else ""
 
     def describe_camera(self) -> str:
-        """State of the calibration, for diagnostics."""
         message, model = self._camera_info, self._outputs.camera
         if message is None:
             return f"none on {self._camera_topic}"
@@ -228,16 +186,12 @@ class Selections:
         self._buffer, self._outputs, self._statistics, self._log = shared
         self.config, self.accepted, self._explain_no_image = config, accepted, explain_no_image
         self._max_targets = max_targets
-        subscriptions.add(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH))
-        subscriptions.add(TargetSelection, "propose", self._on_propose, QoSProfile(depth=SELECTION_DEPTH))
-        subscriptions.add(UInt8, "steer_target", self._on_steer, QoSProfile(depth=SELECTION_DEPTH))
-        subscriptions.add(Header, "keep_image", self._on_keep_image, QoSProfile(depth=SELECTION_DEPTH))
+        subscriptions.add(TargetSelection, "select", self._on_selection, reliable())
+        subscriptions.add(TargetSelection, "propose", self._on_propose, reliable())
+        subscriptions.add(UInt8, "steer_target", self._on_steer, reliable())
+        subscriptions.add(Header, "keep_image", self._on_keep_image, reliable())
         if config.clicks != "off":
-            # Clicks of other tools are off by default.
-            from efftam_ros.ros.tracker.clicks import CLICK_TYPES, click_selection
-
-            take = partial(self._on_click, click_selection)
-            subscriptions.add(CLICK_TYPES[config.clicks], "click", take, QoSProfile(depth=SELECTION_DEPTH))
+            subscriptions.add(CLICK_TYPES[config.clicks], "click", self._on_click, reliable())
 
     def select(self, message: Any) -> tuple[Command, str]:
         """Carry out a TargetSelection.
@@ -319,7 +273,7 @@ class Selections:
             self._outputs.publish_result(command, Outcome.REFUSED, "a newer command took its place")
 
     def _refuse(self, command: Command, reason: str) -> None:
-        self._statistics.selection_refused(reason)
+        self._statistics.fault("selection", reason)
         self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
     def _on_selection(self, message: Any) -> None:
@@ -352,11 +306,33 @@ class Selections:
         except InputError as refusal:
             self._outputs.publish_result(Command(header, 0), Outcome.REFUSED, str(refusal))
 
-    def _on_click(self, selection_of: Callable[[Any, Any], TargetSelection], message: Any) -> None:
+    def _on_click(self, message: Any) -> None:
         newest = self._buffer.newest
         try:
-            selection = selection_of(message, None if newest is None else newest.header)
+            selection = click_selection(message, None if newest is None else newest.header)
         except InputError as refusal:
             self._refuse(Command(message.header, 0), str(refusal))
             return
         self._on_selection(selection)
+
+
+def click_selection(click: Any, newest: Any) -> TargetSelection:
+    """The TargetSelection of a geometry_msgs Point or PointStamped in image px. ``newest``: header of the
+    newest image, None while there is none.
+
+    Some tools stamp a click with the current time, which is later than the newest image: then the newest
+    image is used. Raises InputError for a point in another frame than the images'."""
+    selection = TargetSelection(kind=TargetSelection.POINTS, labels=[1])
+    point = click
+    if isinstance(click, PointStamped):
+        point = click.point
+        frame = click.header.frame_id
+        if newest is not None and frame and frame != newest.frame_id:
+            raise InputError(
+                f"the click is in the frame {shown(frame)}, the images in {shown(newest.frame_id)}; publish"
+                " pixels of the image, with its frame_id or none"
+            )
+        if newest is not None and stamp_ns(click.header.stamp) <= stamp_ns(newest.stamp):
+            selection.header.stamp = click.header.stamp
+    selection.points = [Point(x=point.x, y=point.y)]
+    return selection

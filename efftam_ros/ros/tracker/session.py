@@ -7,16 +7,16 @@ import traceback
 from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.interop.messages import STEERABLE, Outcome
-from efftam_ros.ros.common.reporting import Subscriptions
+from efftam_ros.ros.common.nodes import Subscriptions, steady_timer
 from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Answer
@@ -61,8 +61,7 @@ class Watch:
         # By target: when the answer that was taken back last had been published, and when it was taken back.
         self._taken_back: dict[int, tuple[float, float]] = {}
         self._timeout_s = 0.0
-        self._steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timers = [node.create_timer(INPUT_PERIOD_S, self._check_input, clock=self._steady)]
+        self._timers = [steady_timer(node, INPUT_PERIOD_S, self._check_input)]
         self.reconfigure(config, tracker)
 
     def reconfigure(self, config: NodeConfig, tracker: TrackerConfig) -> None:
@@ -73,7 +72,7 @@ class Watch:
         for timer in self._timers[1:]:
             self._node.destroy_timer(timer)
         period_s = config.image_timeout / CHECKS_PER_TIMEOUT
-        self._timers[1:] = [self._node.create_timer(period_s, self._check_answers, clock=self._steady)]
+        self._timers[1:] = [steady_timer(self._node, period_s, self._check_answers)]
 
     def close(self) -> None:
         while self._timers:
@@ -126,10 +125,10 @@ class Watch:
 
     def _is_due(self, answer: Answer, now_s: float) -> bool:
         """Whether to take an answer back: once, and again now and then while there is a target."""
-        published_s, told_s = self._taken_back.get(answer.target_id, (0.0, 0.0))
+        published_s, told_s = self._taken_back.get(answer.about.target_id, (0.0, 0.0))
         is_first = answer.published_s != published_s
         if is_first or (answer.track.state is not TrackState.IDLE and now_s - told_s >= REPEAT_S):
-            self._taken_back[answer.target_id] = answer.published_s, now_s
+            self._taken_back[answer.about.target_id] = answer.published_s, now_s
             return True
         return False
 
@@ -139,7 +138,7 @@ class Watch:
             state = state_after(track, silence_s, self._tracker_config)
             told = replace(track, state=state, age_s=track.age_s + silence_s, reason=reason)
             if self._outputs.take_back(reason, answer, told):
-                self._shared.tell_state(told, answer.target_id)
+                self._shared.tell_state(told, answer.about.target_id)
 
     def _take_back_without_turn(self, answer: Answer, now_s: float) -> None:
         """The answer is old although newer images were answered for other targets."""
@@ -176,11 +175,10 @@ class Session:
         self._buffer, self._outputs = shared.buffer, shared.outputs
         self._outputs.begin()
         with ExitStack() as made:  # closes what was made when a later part raises
-            if attitude is not None:
-                made.callback(attitude.close, node)
-                attitude.open(node, shared.statistics.no_camera_motion)
-            subscriptions = Subscriptions(node, shared.statistics.incompatible_qos)
+            subscriptions = Subscriptions(node, partial(shared.statistics.fault, "qos"))
             made.callback(subscriptions.close)
+            if attitude is not None:
+                attitude.open(subscriptions, shared.statistics.no_camera_motion)
             self._receiver = Receiver(node, shared, config, subscriptions, targets.prefetch, attitude)
             made.callback(self._receiver.close)
             explain = self._receiver.explain_no_image

@@ -12,9 +12,7 @@ from typing import Any
 
 import yaml
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, Image
 
 from efftam_ros.core.config import CheckedSettings, setting
@@ -22,9 +20,8 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.camera import Camera, CameraOptions, is_live
 from efftam_ros.interop.messages import camera_model, fill_image
 from efftam_ros.interop.video import NS, VideoFrame
+from efftam_ros.ros.common.nodes import ThrottledLog, diagnostics, make_publisher, reliable, steady_timer
 from efftam_ros.ros.common.parameters import ParameterSet, check_qos_overrides, read_parameters
-from efftam_ros.ros.common.qos import reliable
-from efftam_ros.ros.common.reporting import ThrottledLog, diagnostics
 from efftam_ros.ros.tracker.diagnostics import rate_hz
 from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
 
@@ -90,10 +87,7 @@ SILENT_S, RATE_IMAGES = 1.0, 30
 
 
 class CameraNode(Node):
-    """Publishes `image` and `camera_info` from `start` on. The images are published in a thread of their own.
-
-    Raises InputError when a parameter given at the start is not allowed, or the calibration can't be read.
-    """
+    """Publishes `image` and `camera_info` from `start` on, in a thread of their own."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
@@ -107,8 +101,10 @@ class CameraNode(Node):
         if not is_live(config.stream) and not Path(config.stream).is_file():
             raise InputError(f"stream {config.stream} is no URL, device or file; correct its name")
         self._calibration = read_calibration(config.calibration) if config.calibration else None
-        self._images = self._publisher(Image, "image")
-        self._infos = self._publisher(CameraInfo, "camera_info") if self._calibration else None
+        self._images = make_publisher(self, Image, "image", reliable(1))
+        self._infos = (
+            make_publisher(self, CameraInfo, "camera_info", reliable(1)) if self._calibration else None
+        )
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._log = ThrottledLog(self.get_logger())
         self._camera: Camera | None = None
@@ -125,20 +121,13 @@ class CameraNode(Node):
         self._worker = threading.Thread(target=self._publish_all, args=(camera,), name="images", daemon=True)
         self._worker.start()
         self.get_logger().info(f"images on {self._images.topic_name}: waiting {camera.waiting_for}")
-        self.create_timer(
-            self._config.diagnostics_period, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME)
-        )
+        steady_timer(self, self._config.diagnostics_period, self._report)
 
     def close(self) -> None:
-        """End the stream and free everything."""
         if self._camera is not None and self._worker is not None:
             self._camera.close()
             self._worker.join()
         self.destroy_node()
-
-    def _publisher(self, kind: Any, topic: str) -> Any:
-        options = QoSOverridingOptions.with_default_policies()
-        return self.create_publisher(kind, topic, reliable(1), qos_overriding_options=options)
 
     def _publish_all(self, camera: Camera) -> None:
         try:

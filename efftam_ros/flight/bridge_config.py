@@ -1,19 +1,19 @@
-"""The bridge node's parameters. It imports nothing of MAVLink, so that they can be listed without it."""
+"""The bridge's settings. Nothing of MAVLink is imported, so that they can be listed without it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from efftam_ros.core.config import SHARE, CheckedSettings, setting
-from efftam_ros.core.errors import InputError
-from efftam_ros.ros.common.parameters import ParameterSet
+from efftam_ros.core.errors import InputError, shown
 
 MOST_LINKS = 8
+MOST_NAME_BYTES = 32
 
 
 @dataclass(frozen=True)
-class BridgeParameters(CheckedSettings):
-    """The bridge's settings as a user gives them."""
+class BridgeConfig(CheckedSettings):
+    """All of the bridge: links, camera component, gimbal client."""
 
     links: str = setting(
         "udpout:127.0.0.1:14550",
@@ -88,23 +88,29 @@ class BridgeParameters(CheckedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= len(self.addresses()) <= MOST_LINKS:
+        if not 1 <= len(self.addresses) <= MOST_LINKS:
             raise InputError(
-                f"links names {len(self.addresses())} addresses; give 1 to {MOST_LINKS}, such as"
+                f"links names {len(self.addresses)} addresses; give 1 to {MOST_LINKS}, such as"
                 " udpout:127.0.0.1:14550"
             )
-        self.channels()
-
-    def channels(self) -> tuple[int, ...]:
-        words = self.rc_channels.split()
-        if not all(word.isdecimal() and 1 <= int(word) <= 18 for word in words):
+        for name, text in (("vendor", self.vendor), ("model", self.model)):
+            if not 0 < len(text.encode()) <= MOST_NAME_BYTES:
+                raise InputError(
+                    f"{name} is {shown(text)}; 1 to {MOST_NAME_BYTES} bytes fit, by which stations name the"
+                    " camera"
+                )
+        if not all(word.isdecimal() and 1 <= int(word) <= 18 for word in self.rc_channels.split()):
             raise InputError(f"rc_channels is {self.rc_channels!r}; give numbers from 1 to 18, such as 6 7")
-        return tuple(map(int, words))
 
+    @property
+    def ids(self) -> tuple[int, int]:
+        """System and component that the bridge is."""
+        return self.system_id, self.component_id
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        return tuple(map(int, self.rc_channels.split()))
+
+    @property
     def addresses(self) -> list[str]:
         return self.links.split()
-
-
-# All are read when the node starts: links are not exchanged under a moving gimbal.
-READ_ONLY = tuple(f.name for f in fields(BridgeParameters))
-PARAMETERS = ParameterSet((("The bridge", BridgeParameters),), READ_ONLY)

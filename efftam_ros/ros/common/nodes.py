@@ -1,5 +1,4 @@
-"""How nodes report: why a transition failed, who else publishes, whose QoS does not match, lines once in a
-while."""
+"""What the nodes have in common: QoS, publishers, timers, transitions, subscriptions, diagnostics, logs."""
 
 from __future__ import annotations
 
@@ -11,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, qos_policy_name_from_kind
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy, qos_policy_name_from_kind
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from efftam_ros.core.errors import shown
@@ -30,6 +30,34 @@ UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
 PERIOD_S = 5.0
 
 Owner = TypeVar("Owner", bound="ReportingNode")
+
+
+def reliable(depth: int = 10) -> QoSProfile:
+    """Reliable delivery of the newest ``depth`` messages."""
+    return QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE)
+
+
+def sampled(depth: int = 10) -> QoSProfile:
+    """Best effort, for subscribers to a stream whose publisher may be reliable or not."""
+    return QoSProfile(depth=depth, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+def latched() -> QoSProfile:
+    """Reliable and transient local: the newest message also reaches late subscribers."""
+    return QoSProfile(
+        depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
+    )
+
+
+def make_publisher(node: Node, kind: Any, topic: str, qos: QoSProfile) -> Any:
+    """One whose QoS the user may override. ``qos``: a new profile, as rclpy writes overrides into it."""
+    options = QoSOverridingOptions.with_default_policies()
+    return node.create_publisher(kind, topic, qos, qos_overriding_options=options)
+
+
+def steady_timer(node: Node, period_s: float, call: Callable[[], None]) -> Any:
+    """A timer that a clock which is set or stands still does not stop."""
+    return node.create_timer(period_s, call, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
 
 def reported(
@@ -61,6 +89,14 @@ class ReportingNode(LifecycleNode):
         self._make_transition = self._service_change_state.callback
         self._service_change_state.callback = self._on_change_state
 
+    def start(self) -> None:
+        """Configure and activate, unless the parameter autostart is false. Where that fails, the node stays
+        unconfigured, waiting for corrected parameters."""
+        if not self.get_parameter("autostart").value:
+            self.get_logger().info("autostart is off: waiting to be configured")
+        elif self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+            self.trigger_activate()
+
     def _on_change_state(self, request: Any, response: Any) -> Any:
         asked = request.transition
         # Identifier, label, and the states before and after.
@@ -77,7 +113,6 @@ class ReportingNode(LifecycleNode):
         return response
 
     def failed(self, error: Exception) -> TransitionCallbackReturn:
-        """Log why a transition failed; returns the transition's result."""
         self.get_logger().error("".join(traceback.format_exception(error)).rstrip())
         return TransitionCallbackReturn.ERROR
 
@@ -86,6 +121,14 @@ class ReportingNode(LifecycleNode):
 
     @reported
     def on_cleanup(self, state: LifecycleState) -> None:
+        self.release()
+
+    @reported
+    def on_shutdown(self, state: LifecycleState) -> None:
+        self.release()
+
+    @reported
+    def on_error(self, state: LifecycleState) -> None:
         self.release()
 
     def release(self) -> None:

@@ -1,1 +1,0 @@
-"""The node `efftam_camera`: a stream or device as images with stamps and calibration."""

@@ -1,1 +1,0 @@
-"""The MAVLink bridge as a node."""
