@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,6 @@ from efftam_ros.runtime.image.limits import check_size
 from efftam_ros.runtime.image.prompts import check_prompt
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline, open_targets
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
 
 ENCODINGS = {"bgr": "bgr8", "rgb": "rgb8"}
@@ -36,15 +33,6 @@ MOST_SECONDS = 9.2e9
 
 ImageLike = NDArray[np.uint8] | Image
 Source = str | os.PathLike[str] | int | Iterable[ImageLike | tuple[ImageLike, float | None]]
-
-
-class Target(TypedDict, total=False):
-    """What is selected, in place of a box; see `Tracker.start`."""
-
-    point: Sequence[float] | None
-    points: Sequence[Sequence[float]] | None
-    labels: Sequence[int] | None
-    mask: NDArray[Any] | None
 
 
 class Box(NamedTuple):
@@ -179,8 +167,11 @@ class Tracker:
         source: Source,
         box: Sequence[float] | None = None,
         *,
+        point: Sequence[float] | None = None,
+        points: Sequence[Sequence[float]] | None = None,
+        labels: Sequence[int] | None = None,
+        mask: NDArray[Any] | None = None,
         fps: float | None = None,
-        **target: Unpack[Target],
     ) -> Iterator[Result]:
         """Select a target in the first image of a source and follow it to the end: a Result for every image.
 
@@ -195,13 +186,14 @@ class Tracker:
             InputError: The source can't be read, or the target is not in its first image.
         """
         self._require_open()
-        given = _one_of(box, target)
+        _require_one_prompt(box=box, point=point, points=points, mask=mask)
         frames = self._frames(source, fps)
         try:
             image, stamp_ns = next(frames)
         except StopIteration:
             raise InputError(f"source {_named(source)} holds no image; give one that does") from None
-        first = self._begin(image, stamp_ns, _prompt(image, *given))
+        prompt = _prompt(image, box, point, points, labels, mask)
+        first = self._begin(image, stamp_ns, prompt)
         return self._results(first, frames, self._starts)
 
     def _results(self, first: Result, frames: Iterator[tuple[Image, int]], start: int) -> Iterator[Result]:
@@ -216,8 +208,11 @@ class Tracker:
         image: ImageLike,
         box: Sequence[float] | None = None,
         *,
+        point: Sequence[float] | None = None,
+        points: Sequence[Sequence[float]] | None = None,
+        labels: Sequence[int] | None = None,
+        mask: NDArray[Any] | None = None,
         time: float | None = None,
-        **target: Unpack[Target],
     ) -> Result:
         """Select a target in an image, which replaces those before. Give one of box, point, points, mask.
 
@@ -235,9 +230,9 @@ class Tracker:
             InputError: The image or the target can't be used; the target before, or the steered one, stays.
         """
         self._require_open()
-        given = _one_of(box, target)
+        _require_one_prompt(box=box, point=point, points=points, mask=mask)
         image = self._image(image)
-        return self._begin(image, self._stamp_ns(time), _prompt(image, *given))
+        return self._begin(image, self._stamp_ns(time), _prompt(image, box, point, points, labels, mask))
 
     def update(self, image: ImageLike, time: float | None = None) -> Result:
         """Find the target in the next image, of several the one of `steer`. For ``image`` and ``time`` see
@@ -265,9 +260,12 @@ class Tracker:
         image: ImageLike,
         box: Sequence[float] | None = None,
         *,
+        point: Sequence[float] | None = None,
+        points: Sequence[Sequence[float]] | None = None,
+        labels: Sequence[int] | None = None,
+        mask: NDArray[Any] | None = None,
         time: float | None = None,
         target_id: int | None = None,
-        **target: Unpack[Target],
     ) -> Result:
         """Select a further target; for the arguments see `start`. The others have their turn in the next
         `update_all`.
@@ -280,12 +278,12 @@ class Tracker:
             InputError: As `start`; there are ``max_targets``, or the object is a target already.
         """
         self._require_open()
-        given = _one_of(box, target)
+        _require_one_prompt(box=box, point=point, points=points, mask=mask)
         image = self._image(image)
         stamp_ns = self._time_ns if time is None and self._time_ns is not None else self._stamp_ns(time)
         chosen = self._targets.id_for(NEXT_FREE) if target_id is None else target_id
-        prompts = {chosen: (_prompt(image, *given), False)}
-        return self._step(image, stamp_ns, prompts, [chosen])[0]
+        prompt = _prompt(image, box, point, points, labels, mask)
+        return self._step(image, stamp_ns, {chosen: (prompt, False)}, [chosen])[0]
 
     def remove(self, target_id: int) -> None:
         """Forget one target. Raises InputError where it is not there."""
@@ -451,32 +449,33 @@ class Tracker:
         return Image.from_array(np.array(image, order="C"), "mono8" if image.ndim == 2 else self._encoding)
 
 
-def _one_of(box: Sequence[float] | None, others: Target) -> tuple[str, Any, Sequence[int] | None]:
-    """Name, value and labels of the target. Raises InputError unless there is one."""
-    if unknown := others.keys() - Target.__annotations__.keys():
-        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
-    given: dict[str, Any] = {"box": box, **others}
-    names = [name for name in ("box", "point", "points", "mask") if given.get(name) is not None]
+def _require_one_prompt(**given: Any) -> None:
+    names = [name for name, value in given.items() if value is not None]
     if len(names) != 1:
         what = f"{' and '.join(names)} are given" if names else "no target is given"
         raise InputError(f"{what}; give one of box=(x, y, width, height), point, points and mask")
-    labels = others.get("labels")
-    if labels is not None and names != ["points"]:
+
+
+def _prompt(
+    image: Image,
+    box: Sequence[float] | None,
+    point: Sequence[float] | None,
+    points: Sequence[Sequence[float]] | None,
+    labels: Sequence[int] | None,
+    mask: NDArray[Any] | None,
+) -> Prompt:
+    if labels is not None and points is None:
         raise InputError("labels are given without points; give points=[(x, y), ...] too")
-    return names[0], given[names[0]], labels
-
-
-def _prompt(image: Image, name: str, target: Any, labels: Sequence[int] | None) -> Prompt:
-    if name == "box":
-        prompt = Prompt(box=CoreBox(*_numbers("box", target, 4, "(x, y, width, height)")))
-    elif name == "mask":
-        mask = np.asarray(target)
+    if box is not None:
+        prompt = Prompt(box=CoreBox(*_numbers("box", box, 4, "(x, y, width, height)")))
+    elif mask is not None:
+        mask = np.asarray(mask)
         if mask.dtype not in (np.bool_, np.uint8):
             raise InputError(f"mask is {mask.dtype}; give bool or uint8, not 0 on the target")
         prompt = Prompt(mask=mask != 0)
     else:
-        named = [("point", target)] if name == "point" else [(f"point {n}", p) for n, p in enumerate(target)]
-        marked = [_numbers(text, p, 2) for text, p in named]
+        pairs = [point] if point is not None else list(points or ())
+        marked = [_numbers(f"point {number}" if points else "point", p, 2) for number, p in enumerate(pairs)]
         on = [1] * len(marked) if labels is None else [int(label) for label in labels]
         prompt = Prompt(points=tuple((x, y) for x, y in marked), labels=tuple(on))
     check_prompt(prompt, image.width, image.height)

@@ -291,11 +291,6 @@ def test_a_wrong_target_is_one_line_and_leaves_the_one_before(tracker: et.Tracke
     assert tracker.update(picture(1)).measured
 
 
-def test_an_argument_that_there_is_not_is_named(tracker: et.Tracker):
-    with pytest.raises(TypeError, match="'pionts'"):
-        tracker.start(picture(0), pionts=[(50, 40)])
-
-
 WRONG_IMAGES = [
     (picture(0) / 255, "image is float64 (120, 160, 3); give uint8, 0 to 255: (255 * image).astype"),
     (
