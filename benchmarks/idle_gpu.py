@@ -21,7 +21,7 @@ import importlib
 import itertools
 import json
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -86,7 +86,7 @@ class GpuClock:
     events: dict[int, float] = field(default_factory=dict)
     graphs: dict[int, float] = field(default_factory=dict)
     captured: float | None = None
-    idle_s: dict[int, float] = field(default_factory=Counter)
+    idle_s: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def now(self) -> float:
         return time.perf_counter() if self.skipped is None else time.thread_time() + self.skipped
@@ -323,7 +323,7 @@ def measure(
     clock: GpuClock,
     alone: str = "",
     ahead: bool = True,
-    **tracking: str,
+    **tracking: Any,
 ) -> list[list[float]]:
     """ms of each frame: `PARTS`, how long the GPU idled before its network and before its memory encoder, and
     from its step to the next one's. ``alone``: as `Binding.alone`;
