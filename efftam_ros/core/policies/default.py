@@ -38,14 +38,13 @@ DOUBTED_FRAMES = 6  # frames that need evidence afterwards: until new points hav
 
 @dataclass(frozen=True)
 class VisibleCandidate:
-    """A candidate with a mask. ``area``: px^2; ``quality``: predicted IoU; ``likeness``: to the target, NaN:
-    unknown; ``overlap``: with the predicted box; ``score``: by which the candidates are ranked."""
+    """A candidate with a mask. ``area``: px^2; ``quality``: predicted IoU; ``overlap``: with the predicted
+    box; ``score``: by which the candidates are ranked."""
 
     index: int
     box: Box
     area: float
     quality: float
-    likeness: float
     overlap: float = 0.0
     score: float = 0.0
 
@@ -125,12 +124,12 @@ class DefaultPolicy:
             return self._choose_return(candidates, context)
         if candidates.presence < self.config.presence_threshold:
             return Choice(best_quality(candidates), False, None, absence_reason(candidates))
-        ranked = self._ranked(candidates, context.likeness, context.expected)
+        ranked = self._ranked(candidates, context.expected)
         if not ranked:
             return Choice(best_quality(candidates), False, None, "every mask is empty")
         reason = None
         for seen in ranked:
-            refusal = self._refusal(seen, candidates.presence_logit, context)
+            refusal = self._refusal(seen, candidates, context)
             if refusal is None:
                 partial = context.is_confirmed and self._share(seen.area) < self.MOVING_SHARE
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap, partial=partial)
@@ -145,13 +144,13 @@ class DefaultPolicy:
         search.begin(context.image_size, context.motion)
         self._observe(candidates, context)
         present = candidates.presence >= self.config.presence_threshold
-        ranked = self._ranked(candidates, context.likeness) if present else []
+        ranked = self._ranked(candidates, None) if present else []
         least = self.SEEN_SHARE * self._model.usual_quality
         clear = [seen for seen in ranked if not seen.quality < least]
         for seen in clear:
             if (
                 self._is_near(seen.box, context)
-                and self._llr(seen, candidates.presence_logit) > self._model.least_llr
+                and self._llr(seen, candidates, context.likeness) > self._model.least_llr
             ):
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap)
         accepted = search.accepted
@@ -180,7 +179,7 @@ class DefaultPolicy:
         expected = Box.from_centre(x, y, predicted.width, predicted.height)
         return _distance(box, expected) <= reach * max(expected.size, 1.0)
 
-    def _refusal(self, seen: VisibleCandidate, presence_logit: float, context: FrameContext) -> str | None:
+    def _refusal(self, seen: VisibleCandidate, candidates: Candidates, context: FrameContext) -> str | None:
         """Why a candidate is not the target that was seen just before; None when it is accepted."""
         config, model, motion = self.config, self._model, context.motion
         if motion is not None and seen.overlap < config.gate_iou:
@@ -191,16 +190,17 @@ class DefaultPolicy:
         least = self.SEEN_SHARE * model.usual_quality
         if seen.quality < least:
             return "seen unclearly"
-        is_sure = context.is_confirmed and presence_logit > self.SURE_PRESENCE
+        is_sure = context.is_confirmed and candidates.presence_logit > self.SURE_PRESENCE
         if not context.is_confirmed:
-            llr, least = self._llr(seen, presence_logit), model.least_llr
+            llr, least = self._llr(seen, candidates, context.likeness), model.least_llr
             if not llr > least:
                 return "seen too unlike the target for a return"
         if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
         if context.is_confirmed and self._doubted and not is_sure:
             # Without the size, which may change: a car approaches, or leaves the image.
-            llr, least = model.llr(None, seen.quality, presence_logit, seen.likeness), model.least_llr
+            likeness = context.likeness(candidates, seen.index)
+            llr, least = model.llr(None, seen.quality, candidates.presence_logit, likeness), model.least_llr
             if not llr > least:
                 return "the points followed have ended, and what is seen is unlike the target"
         return None
@@ -225,23 +225,22 @@ class DefaultPolicy:
         usual = self._model.usual_area
         return 1.0 if usual is None else area / usual
 
-    def _llr(self, seen: VisibleCandidate, presence_logit: float) -> float:
-        return self._model.llr(seen.area, seen.quality, presence_logit, seen.likeness)
+    def _llr(self, seen: VisibleCandidate, candidates: Candidates, likeness: Likeness) -> float:
+        known = likeness(candidates, seen.index)
+        return self._model.llr(seen.area, seen.quality, candidates.presence_logit, known)
 
     def detections(self, candidates: Candidates, likeness: Likeness) -> list[Detection]:
         """Of candidates that overlap only the best."""
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
             return []
         found: list[Detection] = []
-        for seen in self._ranked(candidates, likeness):
+        for seen in self._ranked(candidates, None):
             if all(iou(seen.box, other.box) < SAME_IOU for other in found):
-                llr = self._llr(seen, candidates.presence_logit)
+                llr = self._llr(seen, candidates, likeness)
                 found.append(Detection(seen.box, seen.quality, llr))
         return found
 
-    def _ranked(
-        self, candidates: Candidates, likeness: Likeness, expected: Motion | None = None
-    ) -> list[VisibleCandidate]:
+    def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
         """The non-empty candidates, best first."""
         found = []
         favours = self._scale.favour(candidates)
@@ -249,8 +248,7 @@ class DefaultPolicy:
             quality = float(candidates.ious[index])
             overlap = iou(box, expected.box) if expected is not None else 0.0
             score = quality + favours[index] + self.config.motion_weight * overlap
-            alike = likeness(candidates, index)
-            found.append(VisibleCandidate(index, box, box.width * box.height, quality, alike, overlap, score))
+            found.append(VisibleCandidate(index, box, box.width * box.height, quality, overlap, score))
         found.sort(key=attrgetter("score"), reverse=True)
         return found
 
@@ -267,9 +265,15 @@ class DefaultPolicy:
             is_merged = share > self.GROWN_SHARE and quality < self.GROWN_CLEARNESS * model.usual_quality
             is_itself = share >= self.WHOLE_SHARE and not is_merged
             keeps = quality > self.config.memory_quality and is_clear and is_itself
-        likeness = context.likeness(candidates, choice.index)
-        context.later.append(partial(model.add, area, quality, candidates.presence_logit, likeness, keeps))
+        context.later.append(partial(self._learn, candidates, choice.index, area, context.likeness, keeps))
         return keeps
+
+    def _learn(
+        self, candidates: Candidates, index: int, area: float, likeness: Likeness, is_kept: bool
+    ) -> None:
+        """Make a confirmed frame part of what is usual."""
+        quality, known = float(candidates.ious[index]), likeness(candidates, index)
+        self._model.add(area, quality, candidates.presence_logit, known, is_kept)
 
 
 def have_ended(points: FoundPoints, box: Box) -> bool:
