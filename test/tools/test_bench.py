@@ -17,7 +17,7 @@ from efftam_ros.tools.bench import frames
 from efftam_ros.tools.bench.frames import drawn_frames, measure_soak, measure_stages
 from simulation.null_pipeline import NullPipeline
 
-NETWORK = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder"}
+NETWORK = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "likeness", "memory_encoder"}
 SMALL = ("bench", "--threads", "1", "--image", "320x192", "--frames", "3")
 
 
