@@ -517,9 +517,7 @@ class Reacquisition:
     @property
     def summary(self) -> str:
         """The state of the search, one line."""
-        places = len(self.tracks)
-        found = f"{places} places where it may be, none is certain" if places else "nothing like it found"
-        return f"{self.windows_searched} windows searched, {found}"
+        return f"windows searched: {self.windows_searched}, possible places: {len(self.tracks)}"
 
     @property
     def _promising(self) -> list[CandidateTrack]:

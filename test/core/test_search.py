@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -288,6 +289,13 @@ NEAR, FAR, OTHER = TARGET.moved(10, 0), TARGET.moved(700, 300), TARGET.moved(300
 
 def test_one_detection_is_never_enough():
     assert not Searching().show((NEAR, 10.0))
+
+
+def test_the_search_tells_how_many_windows_and_places_there_were():
+    searching = Searching()
+    searching.loss.windows(searching.stamp, SIZE, EXTENT, SIDE, 6)
+    searching.show((NEAR, 1.5), (FAR, 1.2))
+    assert re.findall(r"\w+: \d+", searching.loss.summary) == ["searched: 6", "places: 2"]
 
 
 def test_two_good_detections_where_it_is_expected_are():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "node.md"
+README = Path(__file__).parents[2] / "README.md"
+PAGE = README.parent / "docs" / "node.md"
 
 
 @pytest.fixture
@@ -81,6 +84,27 @@ def test_silence_of_half_a_second_stops_it(consumer, publish):
     consumer.heard_ns -= 510_000_000
     consumer.control()
     assert consumer.command is None
+
+
+def test_the_readmes_consumer_prints_the_steered_target_while_it_is_valid(ros):
+    from efftam_ros.msg import TargetVelocity
+
+    (source,) = (
+        b for b in re.findall(r"^```python\n(.*?)^```", README.read_text(), re.S | re.M) if "spin" in b
+    )
+    node = ros.create_node("stand_in_for_the_tracker")
+    publisher = node.create_publisher(TargetVelocity, "velocity", 10)
+    with subprocess.Popen([sys.executable, "-u", "-c", source], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            until = time.monotonic() + 30
+            while publisher.get_subscription_count() == 0 and time.monotonic() < until:
+                time.sleep(0.05)
+            for x, (steered, valid) in enumerate([(True, False), (False, True), (True, True)]):
+                publisher.publish(TargetVelocity(steered=steered, valid=valid, center_x=float(x)))
+            assert process.stdout.readline() == "2.0 0.0 0.0 0.0\n"
+        finally:
+            process.kill()
+    node.destroy_node()
 
 
 def test_topics_have_the_qos_that_the_page_states(peer):

@@ -203,6 +203,10 @@ def test_every_field_of_the_box_is_given(types, header):
     assert math.isnan(message.likeness)
 
 
+def test_a_likeness_that_is_known_is_in_the_message(header):
+    assert bbox_fields(replace(TRACKED, likeness=0.75), About(header))["likeness"] == 0.75
+
+
 def test_a_box_that_is_not_known_is_not_a_number(header):
     message = bbox_fields(LOST, About(header))
     assert not message["valid"]

@@ -13,11 +13,11 @@ from tools_helpers import assert_refused
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.interop.moving_target import endless
-from efftam_ros.tools.bench import frames
+from efftam_ros.tools.bench import command, frames
 from efftam_ros.tools.bench.frames import drawn_frames, measure_soak, measure_stages
 from simulation.null_pipeline import NullPipeline
 
-NETWORK = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder"}
+NETWORK = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "likeness", "memory_encoder"}
 SMALL = ("bench", "--threads", "1", "--image", "320x192", "--frames", "3")
 
 
@@ -34,6 +34,8 @@ def test_the_stages_are_those_of_the_node_and_end_in_the_whole_frame(efftam, tmp
     assert lines[0] == "compact_192 on onnxruntime-cpu"
     assert lines[-1].split()[:2] == ["whole", "frame"]
     assert lines[-1].endswith("100%")
+    explained = " ".join((command.__doc__ or "").split())
+    assert [stage for stage in stages if stage not in explained] == []
 
 
 def test_a_users_video_is_measured_from_its_box(efftam_here, square_video: Path, monkeypatch):

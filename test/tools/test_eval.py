@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import cv2
@@ -15,7 +16,8 @@ from tools_helpers import ROOT, assert_refused
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.interop.video import VideoFrame
-from efftam_ros.tools.eval.command import Answer, Result, groups, jittered, one_pass, spread
+from efftam_ros.tools.cli import main
+from efftam_ros.tools.eval.command import COLUMNS, Answer, Result, groups, jittered, one_pass, spread
 from efftam_ros.tools.eval.sequences import Sequence
 
 PICTURE = np.zeros((20, 30, 3), np.uint8)
@@ -152,6 +154,13 @@ def test_the_command_scores_policies_and_views_side_by_side(efftam, tmp_path: Pa
     summary = result.stdout[result.stdout.index("mean over 2 sequences") :]
     for name in ("default full", "default window", "samurai full", "samurai window"):
         assert any(line.startswith(name) for line in summary.splitlines()), name
+
+
+def test_every_column_is_explained_in_the_help(capsys):
+    assert main(["eval", "--help"]) == 0
+    explained = " ".join(capsys.readouterr().out.partition("columns, each 0..1: ")[2].split())
+    for column in ("+-", *COLUMNS.values(), "id switches", "on another"):
+        assert re.search(rf"(^|[.;] ){re.escape(column)}[:,]", explained), column
 
 
 def test_the_command_writes_json_and_plot(efftam, tmp_path: Path):

@@ -256,13 +256,11 @@ class OrtPipeline(FramePipeline):
             self._answers["masks"].array[0, 0] = prompt.logits
         answers, features = self._answers, self._features["features"].array[0]
         boxes = answers["boxes"].array
-        return Answers(
-            boxes,
-            answers["areas"].array,
-            answers["ious"].array,
-            float(answers["presence"].array[0]),
-            cosines(sampled(features, boxes), self._network.templates),
-        )
+        start = time.perf_counter()
+        likeness = cosines(sampled(features, boxes), self._network.templates)
+        self._stage_seconds["likeness"] = time.perf_counter() - start
+        presence = float(answers["presence"].array[0])
+        return Answers(boxes, answers["areas"].array, answers["ious"].array, presence, likeness)
 
     def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
         self._network.templates[index] = sampled(self._features["features"].array[0], edges[None])[0]

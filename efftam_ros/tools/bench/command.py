@@ -2,8 +2,9 @@
 
 Stages: median and p99 of the counted frames, and the share of the whole frame. preprocess converts the image;
 image_encoder, memory_attention, mask_decoder and memory_encoder are the network (on a GPU its own times, the
-memory encoder's that of the frame before); camera motion and points are the host's. "image to box"
-ends when the box is known, the "whole frame" when it is remembered, which the node does after it published.
+memory encoder's that of the frame before); likeness (on a GPU part of the decoder), camera motion and points
+are the host's. "image to box" ends when the box is known, the "whole frame" when it is remembered, which the
+node does after it published.
 --operators: onnxruntime's profile, calls and ms per frame. --soak: memory and the whole frame at the start
 and at the end of a long run. --node: "published" is from a camera's process publishing an image to its
 receiving the box, "callback" is the node's own time from image callback to box published.
