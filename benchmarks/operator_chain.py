@@ -35,15 +35,13 @@ class Chain:
 
     ``network``: the tracker computes the network that ships; else it only answers. ``latencies`` holds, for
     each image, when its answer came (monotonic, s) and the tracker's time from the image's arrival to its
-    box, ms. ``results``: stamp, ns, outcome and remark of each command.
-    Raises RuntimeError naming what did not come.
+    box, ms. Raises RuntimeError naming what did not come.
     """
 
     def __init__(self, *, network: bool) -> None:
         self._network = network
         self._stack = ExitStack()
         self.latencies: list[tuple[float, float]] = []
-        self.results: list[tuple[int, int, str]] = []
         self.newest_ns = 0
         self.valid = False
 
@@ -91,7 +89,7 @@ class Chain:
 
     def _listen(self) -> None:
         import rclpy
-        from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
+        from efftam_ros.msg import BoundingBox, TargetVelocity
         from efftam_ros.srv import SelectTarget
         from rclpy.signals import SignalHandlerOptions
 
@@ -107,15 +105,11 @@ class Chain:
         def on_box(message: Any) -> None:
             self.newest_ns = stamp_ns(message.header.stamp)
 
-        def on_result(message: Any) -> None:
-            self.results.append((stamp_ns(message.header.stamp), message.outcome, message.message))
-
         rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
         self._stack.callback(rclpy.try_shutdown)
         node = rclpy.create_node("operator_figures")
         node.create_subscription(TargetVelocity, "velocity", on_velocity, 10)
         node.create_subscription(BoundingBox, "bbox", on_box, 10)
-        node.create_subscription(SelectionResult, "selection_result", on_result, 10)
         self._client = node.create_client(SelectTarget, "efftam_tracker/select_target")
         self._stack.enter_context(spinning(node))
 
