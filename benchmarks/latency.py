@@ -12,8 +12,7 @@ import os
 import sys
 from typing import Any
 
-from efftam_ros.interop.package_files import package_file
-from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
+from efftam_ros.interop.package_files import PROFILE_VARIABLES, package_file
 from efftam_ros.tools.bench.command import PROFILE, feed_node, image_size
 
 NULL_NODE = (

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
 import subprocess
 import sys
@@ -15,19 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.latency import NULL_NODE
-from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
+from simulation.processes import cpu_s
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
-
-
-def prepare_environment() -> None:
-    """A domain of our own on this machine alone, and the Fast DDS profile without which images are lost.
-    To be called before ROS is loaded."""
-    os.environ.setdefault("ROS_DOMAIN_ID", str(random.SystemRandom().randrange(1, 100)))
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    for name in PROFILE_VARIABLES:
-        os.environ.setdefault(name, str(ROOT / "config" / "fastdds_images.xml"))
 
 
 class Chain:
@@ -135,8 +124,7 @@ class Chain:
 
     def operator_cpu_s(self) -> float:
         """Processor time that the page's node has taken, s."""
-        fields = Path(f"/proc/{self.operator.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.operator.pid)
 
 
 def wait(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:

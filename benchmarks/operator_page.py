@@ -29,10 +29,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test" / "operator"
 from browser import CHROMIUM, FLAGS, Hands
 from page_client import page as client_page
 
-from benchmarks.operator_chain import Chain, prepare_environment, wait
+from benchmarks.operator_chain import Chain, wait
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.terminal import print_table
+from simulation.processes import ros_environment
 
 SIZE = (1280, 720)
 # After a change the first moments tell of the change.
@@ -221,7 +222,7 @@ def run(args: argparse.Namespace) -> int:
         from playwright.sync_api import sync_playwright
     except ModuleNotFoundError:
         raise InputError("there is no playwright; pip install playwright (the driver alone)") from None
-    prepare_environment()
+    os.environ.update(ros_environment())  # before ROS is loaded
     figures: list[Figure] = []
     problems: list[str] = []
     with sync_playwright() as driver:
