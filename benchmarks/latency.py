@@ -9,14 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from typing import Any
 
-from efftam_ros.core.errors import InputError
-from efftam_ros.interop.package_files import package_file
-from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
-from efftam_ros.tools.bench.command import image_size
+from efftam_ros.interop.package_files import PROFILE_VARIABLES, package_file
+from efftam_ros.tools.bench.command import PROFILE, feed_node, image_size
 
 NULL_NODE = (
     "import sys\n"
@@ -32,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    profile = str(package_file("config/fastdds_images.xml") or "")
+    profile = str(package_file(PROFILE) or "")
     print(json.dumps(feed_null_node(args.image, args.seconds, profile), indent=1))
     return 0
 
@@ -40,21 +37,12 @@ def run(args: argparse.Namespace) -> int:
 def feed_null_node(
     size: tuple[int, int], seconds: float, profile: str, *options: str, reliability: str = "auto"
 ) -> dict[str, Any]:
-    """As `ros.tracker.latency.feed`, to a node without a network, both in processes of their own.
+    """As `feed_node`, to a node without a network.
 
     ``profile``: the Fast DDS profile of both, "" for none. ``options``: of `ros.tracker.latency`.
     ``reliability``: the node's image_reliability. Raises InputError when the node does not answer.
     """
     node = [sys.executable, "-c", NULL_NODE, "--ros-args", "--log-level", "error"]
-    command = [sys.executable, "-m", "efftam_ros.ros.tracker.latency", "--seconds", str(seconds)]
-    command += ["--size", *map(str, size), *options, "--profile", profile]
+    node += ["-p", f"image_reliability:={reliability}"]
     environment = {name: value for name, value in os.environ.items() if name not in PROFILE_VARIABLES}
-    done = subprocess.run(
-        [*command, "--", *node, "-p", f"image_reliability:={reliability}"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise InputError(f"the node could not be measured: {done.stderr.strip() or done.stdout.strip()}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return feed_node(node, size, seconds, *options, "--profile", profile, environment=environment)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
 import subprocess
 import sys
@@ -15,19 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.latency import NULL_NODE
-from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
+from simulation.processes import cpu_s
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
-
-
-def prepare_environment() -> None:
-    """A domain of our own on this machine alone, and the Fast DDS profile without which images are lost.
-    To be called before ROS is loaded."""
-    os.environ.setdefault("ROS_DOMAIN_ID", str(random.SystemRandom().randrange(1, 100)))
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    for name in PROFILE_VARIABLES:
-        os.environ.setdefault(name, str(ROOT / "config" / "fastdds_images.xml"))
 
 
 class Chain:
@@ -35,15 +24,13 @@ class Chain:
 
     ``network``: the tracker computes the network that ships; else it only answers. ``latencies`` holds, for
     each image, when its answer came (monotonic, s) and the tracker's time from the image's arrival to its
-    box, ms. ``results``: stamp, ns, outcome and remark of each command.
-    Raises RuntimeError naming what did not come.
+    box, ms. Raises RuntimeError naming what did not come.
     """
 
     def __init__(self, *, network: bool) -> None:
         self._network = network
         self._stack = ExitStack()
         self.latencies: list[tuple[float, float]] = []
-        self.results: list[tuple[int, int, str]] = []
         self.newest_ns = 0
         self.valid = False
 
@@ -91,7 +78,7 @@ class Chain:
 
     def _listen(self) -> None:
         import rclpy
-        from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
+        from efftam_ros.msg import BoundingBox, TargetVelocity
         from efftam_ros.srv import SelectTarget
         from rclpy.signals import SignalHandlerOptions
 
@@ -107,15 +94,11 @@ class Chain:
         def on_box(message: Any) -> None:
             self.newest_ns = stamp_ns(message.header.stamp)
 
-        def on_result(message: Any) -> None:
-            self.results.append((stamp_ns(message.header.stamp), message.outcome, message.message))
-
         rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
         self._stack.callback(rclpy.try_shutdown)
         node = rclpy.create_node("operator_figures")
         node.create_subscription(TargetVelocity, "velocity", on_velocity, 10)
         node.create_subscription(BoundingBox, "bbox", on_box, 10)
-        node.create_subscription(SelectionResult, "selection_result", on_result, 10)
         self._client = node.create_client(SelectTarget, "efftam_tracker/select_target")
         self._stack.enter_context(spinning(node))
 
@@ -141,8 +124,7 @@ class Chain:
 
     def operator_cpu_s(self) -> float:
         """Processor time that the page's node has taken, s."""
-        fields = Path(f"/proc/{self.operator.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.operator.pid)
 
 
 def wait(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:

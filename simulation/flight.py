@@ -47,28 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--autopilot", choices=FLAVOURS, default="px4", help="whose behaviour the stand-in has (default px4)"
     )
     group.add_argument(
-        "--seconds", type=float, default=60.0, help="how long the target is followed, s (default 60)"
-    )
-    group.add_argument("--seed", type=int, default=4, help="places houses and trees (default 4)")
-    group.add_argument(
         "--camera-motion",
         choices=CAMERA_MOTIONS,
         default="auto",
         help="where the tracker learns the camera's motion: the images (auto), the gimbal's attitude (topic),"
         " or nowhere (off) (default auto)",
     )
-    group = parser.add_argument_group("camera")
-    group.add_argument("--fps", type=float, default=20.0, help="pictures per second, 1 to 60 (default 20)")
-    group.add_argument(
-        "--size", type=_size, default=(640, 360), metavar="WxH", help="of the picture, px (default 640x360)"
-    )
-    group.add_argument(
-        "--renderer",
-        choices=RENDERERS,
-        default="p3tinydisplay",
-        help="panda3d's own software (p3tinydisplay, default) or OpenGL without a display (p3headlessgl):"
-        " smoother, and slower without a GPU",
-    )
+    add_scene_arguments(parser.add_argument_group("scene and camera"))
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out",
@@ -81,6 +66,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-video", action="store_true", help="leave out the video")
     add_quiet_argument(group, "no progress bars")
     add_network_arguments(parser)
+
+
+def add_scene_arguments(group: argparse._ActionsContainer) -> None:
+    """Add what a flight shows: --seconds, --seed, --fps, --size and --renderer."""
+    text = "how long the target is followed, s (default 60)"
+    group.add_argument("--seconds", type=float, default=60.0, help=text)
+    group.add_argument("--seed", type=int, default=4, help="places houses and trees (default 4)")
+    group.add_argument("--fps", type=float, default=20.0, help="pictures per second, 1 to 60 (default 20)")
+    text = "of the picture, px (default 640x360)"
+    group.add_argument("--size", type=_size, default=(640, 360), metavar="WxH", help=text)
+    group.add_argument(
+        "--renderer",
+        choices=RENDERERS,
+        default="p3tinydisplay",
+        help="panda3d's own software (p3tinydisplay, default) or OpenGL without a display (p3headlessgl):"
+        " smoother, and slower without a GPU",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -145,7 +147,8 @@ def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     simulation = [sys.executable, "-m", "simulation", "vehicle", args.autopilot]
     simulation += ["--companion", f"{theirs}:127.0.0.1:{port}", "--folder", str(folder)]
     simulation += ["--seconds", str(args.seconds), "--fps", str(args.fps), "--seed", str(args.seed)]
-    simulation += ["--size", *map(str, args.size), "--renderer", args.renderer, "--namespace", NAMESPACE]
+    simulation += ["--size", "x".join(map(str, args.size)), "--renderer", args.renderer]
+    simulation += ["--namespace", NAMESPACE]
     first: dict[str, float] = {}
     last: dict[str, float] = {}
     flown_s = 0.0

@@ -16,8 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.package_files import package_file
-from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
+from efftam_ros.interop.package_files import PROFILE_VARIABLES, package_file
 from efftam_ros.tools.common.interruption import SIGNALS
 
 NAMESPACE = "flight_demo"
@@ -61,6 +60,12 @@ def ros_environment() -> dict[str, str]:
     return defaults | dict(os.environ)
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used so far, s."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Processes:
     """Started together, ended together; what they say goes to files in ``logs``."""
 
@@ -85,12 +90,7 @@ class Processes:
 
     def cpu_s(self) -> dict[str, float]:
         """Processor time that each process has used so far, s."""
-        ticks = os.sysconf("SC_CLK_TCK")
-        used = {}
-        for name, process in self._running.items():
-            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-            used[name] = (int(fields[11]) + int(fields[12])) / ticks
-        return used
+        return {name: cpu_s(process.pid) for name, process in self._running.items()}
 
     def words(self) -> Iterator[tuple[str, float]]:
         """Phase and seconds in it, as the simulation says them, until it has ended well. Raises InputError

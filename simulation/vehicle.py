@@ -13,21 +13,14 @@ from pathlib import Path
 
 from efftam_ros.ros.common.process import StopFlag
 from simulation.autopilots.command import COMPANION, FLAVOURS
+from simulation.flight import add_scene_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flavour", choices=FLAVOURS, help="whose behaviour the autopilot has")
     parser.add_argument("--companion", help="link to the bridge; default: as the real autopilot's")
     parser.add_argument("--folder", type=Path, required=True, help="takes pictures and record")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of following the target (default 60)")
-    parser.add_argument("--fps", type=float, default=30.0, help="pictures per second (default 30)")
-    parser.add_argument(
-        "--size", type=int, nargs=2, default=(640, 360), help="of the pictures, px (default 640 360)"
-    )
-    parser.add_argument(
-        "--renderer", default="p3tinydisplay", help="panda3d's display module (default %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=4, help="places houses and trees (default 4)")
+    add_scene_arguments(parser)
     parser.add_argument("--namespace", default="", help="of the node")
 
 

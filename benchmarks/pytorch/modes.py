@@ -330,51 +330,27 @@ def _cloned(result: Any) -> Any:
 def torch_device(name: str) -> torch.device:
     """Open the device of this name ("cpu", "cuda", "cuda:1").
 
-    On CUDA this disables TF32 and enables cuDNN's benchmark mode, both for the whole process.
-
-    Raises:
-        ValueError: Not the name of a CPU or CUDA device.
-        BackendError: PyTorch can't use the device: built without CUDA, driver missing or too old, no such
-            device, or no code for its architecture.
+    On CUDA this disables TF32 and enables cuDNN's benchmark mode, both for the whole process. Raises
+    ValueError for another kind of device, and BackendError with PyTorch's reason when it can't use this one.
     """
     device = torch.device(name)
     if device.type == "cpu":
         return device
     if device.type != "cuda":
         raise ValueError(f"device is {name!r}; give cpu, cuda or cuda:N")
-    if torch.version.cuda is None:
-        raise BackendError(
-            f"PyTorch {torch.__version__} is built without CUDA",
-            "install a CUDA build (https://pytorch.org/get-started) or choose the back end torch",
-        )
     try:
-        current = torch.cuda.current_device()
-    except RuntimeError as error:
-        raise BackendError(
-            f"PyTorch {torch.__version__} can't use CUDA here: {_first_sentence(error)}",
-            f"install an NVIDIA driver for CUDA {torch.version.cuda} or choose the back end torch",
-        ) from error
-    index = current if device.index is None else device.index
-    found = torch.cuda.device_count()
-    if index >= found:
-        names = ", ".join(f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(found))
-        raise BackendError(f"there is no CUDA device {index}", f"choose one of {names}")
-    device = torch.device("cuda", index)
-    torch.cuda.set_device(device)
-    try:
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        torch.cuda.set_device(device)
         torch.ones(1, device=device).add_(1)
         torch.cuda.synchronize(device)
-    except RuntimeError as error:
+    except (AssertionError, RuntimeError) as error:  # built without CUDA; driver, device or code missing
+        said = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
         raise BackendError(
-            f"PyTorch {torch.__version__} does not run on {torch.cuda.get_device_name(index)}:"
-            f" {_first_sentence(error)}",
-            "install a build of PyTorch for this GPU or choose the back end torch",
+            f"PyTorch {torch.__version__} can't use {name}: {said}",
+            "install a build of PyTorch for this GPU and its driver (https://pytorch.org/get-started), or"
+            " choose the back end torch",
         ) from error
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     return device
-
-
-def _first_sentence(error: RuntimeError) -> str:
-    return str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -38,16 +39,6 @@ class StageTimer:
         """Call after the host has synchronised with the device."""
 
 
-class DeviceEvent(Protocol):
-    """A `torch.cuda.Event` with timing enabled."""
-
-    def record(self) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_time(self, end_event: Any) -> float: ...
-
-
 class EventTimer(StageTimer):
     """Timer for an asynchronous device, with a pair of events around each stage.
 
@@ -55,10 +46,10 @@ class EventTimer(StageTimer):
     after it, so its reported time is that of the previous frame; only in the first frame it is waited for.
     """
 
-    def __init__(self, new_event: Callable[[], DeviceEvent] | None = None) -> None:
+    def __init__(self, new_event: Callable[[], Any] | None = None) -> None:
         super().__init__()
-        self._new_event = new_event or _new_event
-        self._pairs: dict[str, tuple[DeviceEvent, DeviceEvent]] = {}
+        self._new_event = new_event or partial(torch.cuda.Event, enable_timing=True)
+        self._pairs: dict[str, tuple[Any, Any]] = {}
         self._unread: dict[str, None] = {}
         self._after_the_wait: float | None = None
 
@@ -103,7 +94,3 @@ class EventTimer(StageTimer):
 def stage_timer(device: torch.device) -> StageTimer:
     """The timer for a device."""
     return EventTimer() if device.type == "cuda" else StageTimer()
-
-
-def _new_event() -> DeviceEvent:
-    return torch.cuda.Event(enable_timing=True)

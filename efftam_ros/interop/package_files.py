@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 PACKAGE = "efftam_ros"
+PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+"""Name the profile ``config/fastdds_images.xml`` to Fast DDS 2 and 3."""
 
 
 def package_file(relative: str) -> Path | None:

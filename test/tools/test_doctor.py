@@ -181,6 +181,7 @@ def test_two_versions_of_tensorrt_in_one_environment_are_wrong(machine, monkeypa
         },
     )
     monkeypatch.syspath_prepend(root / "fake")
+    monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
     finding = by_name(checks.python_findings())["TensorRT"]
     assert finding.state == "wrong"
     for text in ("tensorrt-cu13 11.4.0.106", "tensorrt-cu12-bindings 10.13.3.9", "is 10.13.3.9"):

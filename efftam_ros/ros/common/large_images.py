@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-# For Fast DDS 2 and 3.
-PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+from efftam_ros.interop.package_files import PROFILE_VARIABLES
+
 # This package's own camera node: it is there before its stream is, and says itself what that loses.
 CAMERA_NODE = "efftam_camera"
 # Load average per core above which the machine is overloaded and may lose images for that reason.

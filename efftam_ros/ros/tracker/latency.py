@@ -23,7 +23,7 @@ import numpy as np
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.moving_target import PERIOD_NS, endless
-from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
+from efftam_ros.interop.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.common.process import start_ros
 
 SIZE = (1280, 720)

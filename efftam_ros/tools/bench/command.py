@@ -46,6 +46,7 @@ from efftam_ros.tools.common.terminal import Cell, print_table
 
 FRAMES, TOP, NODE_SECONDS = 200, 20, 10.0
 TOTALS = ("image to box", "whole frame")
+PROFILE = "config/fastdds_images.xml"
 TRACKER = "import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_tracker', sys.argv))"
 
 
@@ -128,7 +129,7 @@ def _frames(args: argparse.Namespace) -> Frames:
 
 
 def measure_node(args: argparse.Namespace) -> dict[str, Any]:
-    """As `ros.tracker.latency.feed`, in processes of their own; the node gets the network's options."""
+    """Of the node that ships, with the network's options."""
     missing = [name for name in ("rclpy", "efftam_ros.msg") if importlib.util.find_spec(name) is None]
     if missing:
         remedy = "source .venv/setup.bash or your workspace"
@@ -136,10 +137,18 @@ def measure_node(args: argparse.Namespace) -> dict[str, Any]:
     given = {"backend": args.backend, "threads": args.threads}
     given |= {} if args.bundle is None else {"bundle": args.bundle.resolve()}
     parameters = [word for name, value in given.items() for word in ("-p", f"{name}:={value}")]
-    command = [sys.executable, "-m", "efftam_ros.ros.tracker.latency", "--seconds", str(NODE_SECONDS)]
-    command += ["--profile", str(package_file("config/fastdds_images.xml") or ""), "--size"]
-    command += [*map(str, args.image), "--", sys.executable, "-c", TRACKER, "--ros-args", *parameters]
-    done = subprocess.run([*command, "--log-level", "error"], capture_output=True, text=True)
+    node = [sys.executable, "-c", TRACKER, "--ros-args", *parameters, "--log-level", "error"]
+    return feed_node(node, args.image, NODE_SECONDS, "--profile", package_file(PROFILE) or "")
+
+
+def feed_node(
+    node: list[str], size: tuple[int, int], seconds: float, *options: object, environment: Any = None
+) -> dict[str, Any]:
+    """As `ros.tracker.latency.feed` with these options, in processes of their own. Raises InputError when the
+    node does not answer."""
+    command = ["-m", "efftam_ros.ros.tracker.latency", "--seconds", seconds, "--size", *size, *options, "--"]
+    words = [sys.executable, *map(str, command), *node]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise InputError(f"the node could not be measured: {''.join(said) or 'it said nothing'}")

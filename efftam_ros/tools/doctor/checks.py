@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import efftam_ros
 from efftam_ros.core.errors import InputError, one_line
-from efftam_ros.interop.package_files import package_file
+from efftam_ros.interop.package_files import PROFILE_VARIABLES, package_file
 from efftam_ros.interop.packages import OPTIONAL
 from efftam_ros.runtime.bundle import MANIFEST, default_bundle, file_sha256
 from efftam_ros.runtime.pipeline import ENGINES, TABLE, jetson_release, power_mode, text_of
@@ -106,7 +106,6 @@ def loads(module: str) -> str:
 
 
 ROS = "ROS 2"
-PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
 SHM, ENOUGH_SHM_MB = "/dev/shm", 64
 """Fast DDS passes images through /dev/shm; a few publishers of 720p images need less than this."""
 
