@@ -24,6 +24,8 @@ SIZE = (1280, 720)
 RATES = (0, 30, 60)
 """Images a second; 0: back to back, where clocks do not drop between frames."""
 TICK_S = 0.0005
+PROFILED, DRAWN = 5, 10
+"""Runs of each engine with its layers timed; frames of a timeline."""
 SMI = "clocks.sm,clocks.mem,temperature.gpu,clocks_throttle_reasons.active,pcie.link.gen.current"
 SMI += ",pcie.link.width.current,power.draw"
 
@@ -49,18 +51,52 @@ def parse(bundle: Any) -> dict[str, str]:
     return found
 
 
-def layers(bundle: Any) -> dict[str, list[dict[str, Any]]]:
-    """What TensorRT's inspector says of each stored engine's layers: names and tensor types."""
+def layers(bundle: Any) -> dict[str, Any]:
+    """Of each stored engine the layers as TensorRT's inspector describes them, the ms of each in the last of
+    `PROFILED` runs, and TensorRT's warnings."""
     from efftam_ros.runtime.device import opening
     from efftam_ros.runtime.device.memory import GRAPHS
     from efftam_ros.runtime.pipeline import ENGINES
     from efftam_ros.runtime.tensorrt.engine_set import EngineSet
     from efftam_ros.runtime.tensorrt.library import load_library
 
-    with opening.device_session() as (_, facts, stream):
-        engines = EngineSet(bundle, ENGINES.auto, load_library(), facts, opening.engine_folder())
+    library = load_library()
+    with opening.device_session() as (cuda, facts, stream):
+        engines = EngineSet(bundle, ENGINES.auto, library, facts, opening.engine_folder())
         with closing(engines.opener(stream)) as opener:
-            return {name: opener.open(name).layers() for name in GRAPHS}
+            graphs = {name: opener.open(name) for name in GRAPHS}
+            return {
+                "layers": {name: graph.layers() for name, graph in graphs.items()},
+                "layer_ms": {name: layer_ms(library, cuda, stream, graph) for name, graph in graphs.items()},
+                "warnings": library.log.warnings(),
+            }
+
+
+def layer_ms(library: Any, cuda: Any, stream: Any, graph: Any) -> dict[str, float]:
+    """By TensorRT's profiler, on zeros of the usual shapes."""
+    from efftam_ros.runtime.tensorrt.engine_set import AXES
+    from efftam_ros.runtime.verify.runners import DeviceRunner
+
+    profiler = library.module.IProfiler
+
+    class Times(profiler):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            profiler.__init__(self)
+            self.ms: dict[str, float] = {}
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            self.ms[layer_name] = round(float(ms), 5)
+
+    times = Times()
+    with closing(DeviceRunner(cuda, stream, graph)) as runner:
+        runner._binding._context.profiler = times
+        inputs = {}
+        for name, tensor in graph.inputs.items():
+            shape = [AXES[axis][1] if isinstance(axis, str) else axis for axis in tensor.shape]
+            inputs[name] = np.zeros(shape, tensor.dtype)
+        for _ in range(PROFILED):
+            runner(inputs)
+    return times.ms
 
 
 def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[str, Any]]:
@@ -83,6 +119,7 @@ def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[s
             found.append(
                 {
                     "rate_hz": rate,
+                    "timeline": timeline(pipeline, islice(answers, DRAWN)),
                     "median_ms": float(np.median(times)),
                     "p99_ms": float(np.percentile(times, 99)),
                     "frames_ms": [round(ms, 4) for ms in times],
@@ -96,6 +133,38 @@ def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[s
                     "gpu": dict(zip(SMI.split(","), _ask("nvidia-smi", f"--query-gpu={SMI}"), strict=False)),
                 }
             )
+    return found
+
+
+def timeline(pipeline: Any, answers: Iterator[Any]) -> list[dict[str, Any]]:
+    """Of each frame when the host was in which call of the pipeline, ms from the frame's first, and how long
+    the GPU worked on each stage, ms. Events are recorded in every frame here."""
+    calls: list[tuple[str, float, float]] = []
+    names = ("encode", "attend", "decode", "remember")
+
+    def watched(name: str, call: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return call(*arguments)
+            finally:
+                calls.append((name, start, time.perf_counter()))
+
+        return run
+
+    interval, pipeline.stage_interval = pipeline.stage_interval, 1
+    for name in names:
+        setattr(pipeline, name, watched(name, getattr(pipeline, name)))
+    found = []
+    for _ in answers:
+        first = min(start for _, start, _ in calls)
+        host = [[name, round(1e3 * (a - first), 4), round(1e3 * (b - first), 4)] for name, a, b in calls]
+        gpu = {name: round(1e3 * seconds, 4) for name, seconds in pipeline.stage_seconds.items()}
+        found.append({"host": host, "gpu_ms": gpu})
+        calls.clear()
+    for name in names:
+        delattr(pipeline, name)
+    pipeline.stage_interval = interval
     return found
 
 
@@ -253,7 +322,7 @@ def main() -> int:
     if args.what == "parse":
         print(json.dumps({"refused": parse(bundle)}))
     elif args.what == "layers":
-        print(json.dumps({"layers": layers(bundle)}))
+        print(json.dumps(layers(bundle)))
     else:
         print(json.dumps({"rates": frames(bundle, args.backend, args.frames, args.spinning)}))
     return 0

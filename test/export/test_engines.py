@@ -486,7 +486,7 @@ class TestTheBackEnd:
         assert machine.gpu.memory.alive == []
         open_pipeline(backend="tensorrt", precision="fp32", verify="off").close()
 
-    def test_leaves_seven_contexts_and_one_working_memory(self, machine: Workshop) -> None:
+    def test_leaves_eight_contexts_and_one_working_memory(self, machine: Workshop) -> None:
         machine.build("fp32")
         fake = machine.library.module.fake
         assert fake.contexts_alive == 0
@@ -496,7 +496,7 @@ class TestTheBackEnd:
             left[verify_by] = fake.contexts_alive, machine.gpu.memory.free_bytes
             pipeline.close()
         assert left["quick"] == left["off"]
-        assert left["quick"][0] == 7
+        assert left["quick"][0] == 8
         assert machine.gpu.memory.alive == []
 
     def test_verify_prints_the_table_and_the_verdict(

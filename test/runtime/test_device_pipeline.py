@@ -230,9 +230,9 @@ class TestTheFrame:
     def test_finds_everything_warm_when_the_first_click_comes(self, shipped: Bundle) -> None:
         """The first run of a context loads kernels, tries them and allocates."""
         rig = Rig(shipped, tensorrt=True)
-        assert rig.trt.fake.first_runs == rig.trt.fake.contexts_alive == 7
+        assert rig.trt.fake.first_runs == rig.trt.fake.contexts_alive == 8
         one_frame(rig.pipeline, 0, PROMPTS["box"])
-        assert rig.trt.fake.first_runs == 7
+        assert rig.trt.fake.first_runs == 8
         rig.pipeline.close()
 
     def test_waits_once_and_allocates_nothing(self, rig: Rig) -> None:
@@ -630,6 +630,125 @@ class TestPrefetching:
         finally:
             ended.set()
             thread.join()
+
+
+class TestTheImageThatWaits:
+    """In the full view it is encoded right behind the memory encoder, and nothing but the time changes."""
+
+    @staticmethod
+    def frame(rig: Rig, index: int, waiting: Image | None = None, image: Image | None = None) -> Candidates:
+        """One in the full view; ``waiting`` is announced while it is in work."""
+        pipeline = rig.pipeline
+        image = image or Image.from_array(clip()[0][index], "rgb8")
+        pipeline.encode(image, View.full(image.width, image.height, pipeline.spec.image_side))
+        if index:
+            pipeline.attend(plan(index))
+        if waiting is not None:
+            pipeline.prefetch(waiting)
+        found = pipeline.decode(None if index else PROMPTS["box"])
+        pipeline.remember(0, index, present=True)
+        return found
+
+    @pytest.fixture(params=[False, True], ids=["onnxruntime", "tensorrt"])
+    def both(self, shipped: Bundle, request: pytest.FixtureRequest) -> Iterator[tuple[Rig, Rig]]:
+        rigs = Rig(shipped, seed=1, tensorrt=request.param), Rig(shipped, tensorrt=request.param)
+        yield rigs
+        for rig in rigs:
+            rig.pipeline.close()
+
+    def test_gives_the_same_to_the_last_bit(self, both: tuple[Rig, Rig]) -> None:
+        """To a tracker whose policy takes templates too."""
+        images = [Image.from_array(picture, "rgb8") for picture in clip()[0]]
+        trackers = [Tracker(rig.pipeline, TrackerConfig(view="full")) for rig in both]
+        for index, image in enumerate(images):
+            tracks = []
+            for tracker, announces in zip(trackers, (True, False), strict=True):
+                if announces and index + 1 < len(images):
+                    tracker.prefetch(images[index + 1])
+                frame = Frame(image, index * 33_000_000)
+                tracks.append(tracker.step(frame, None if index else PROMPTS["box"]))
+                tracker.commit()
+            ours, theirs = tracks
+            assert ours.box is not None
+            assert ours.box == theirs.box
+            assert (ours.quality, ours.likeness) == (theirs.quality, theirs.likeness)
+        assert both[0].pipeline.stage_seconds.keys() == both[1].pipeline.stage_seconds.keys()
+
+    def test_is_encoded_before_its_own_frame_begins(self, both: tuple[Rig, Rig]) -> None:
+        rig = both[0]
+        images = [Image.from_array(picture, "rgb8") for picture in clip()[0][:3]]
+        self.frame(rig, 0, images[1], images[0])
+        rig.gpu.mark("behind")
+        self.frame(rig, 1, images[2], images[1])
+        names = [call.name for call in rig.gpu.since("behind")]
+        launches = "cuGraphLaunch" if rig.gpu.calls("cuGraphLaunch") else "image_encoder"
+        assert "cuMemcpyDtoDAsync" in names, "the features that were computed before"
+        last_launch = len(names) - 1 - names[::-1].index(launches)
+        assert names.index("cuEventSynchronize") < last_launch, "the next image's encoder"
+        assert names.count("cuEventSynchronize") == 1
+
+    def test_that_is_skipped_is_waited_for_and_changes_nothing(self, both: tuple[Rig, Rig]) -> None:
+        ours, theirs = both
+        skipped = Image.from_array(clip()[0][4], "rgb8")
+        self.frame(ours, 0, skipped)
+        self.frame(theirs, 0)
+        waits = len(ours.gpu.host_waits())
+        found = self.frame(ours, 1)
+        assert len(ours.gpu.host_waits()) > waits + 1
+        assert np.array_equal(found.boxes, self.frame(theirs, 1).boxes)
+
+    def test_is_left_alone_in_a_window_whose_place_is_not_known_yet(self, rig: Rig) -> None:
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        rig.pipeline.prefetch(Image.from_array(clip()[0][2], "rgb8"))
+        rig.gpu.mark("window")
+        one_frame(rig.pipeline, 1)
+        assert [call.name for call in rig.gpu.since("window")].count("image_encoder") == 1
+
+    def test_that_cannot_be_read_is_told_by_its_own_frame(self, rig: Rig) -> None:
+        faulty = replace(Image.from_array(clip()[0][1], "rgb8"), encoding="jpeg2000")
+        self.frame(rig, 0, faulty)
+        with pytest.raises(InputError, match="jpeg2000"):
+            self.frame(rig, 1, image=faulty)
+        assert self.frame(rig, 1).is_finite
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_without_the_event_behind_its_preprocessing_is_a_race(
+        self, shipped: Bundle, seed: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rig = Rig(shipped, seed=seed)
+        waiting = Image.from_array(clip()[0][1], "rgb8")
+        network = rig.pipeline._network
+        encode_ahead = network.encode_ahead
+        waits = rig.stream.wait
+
+        def unordered() -> None:
+            monkeypatch.setattr(rig.stream, "wait", waits)
+            encode_ahead()
+
+        monkeypatch.setattr(network, "encode_ahead", unordered)
+        image = Image.from_array(clip()[0][0], "rgb8")
+        rig.pipeline.encode(image, View.full(image.width, image.height, rig.pipeline.spec.image_side))
+        rig.pipeline.prefetch(waiting)
+        rig.pipeline.decode(PROMPTS["box"])
+        monkeypatch.setattr(rig.stream, "wait", lambda event: None)
+        with pytest.raises((RaceError, RuntimeError), match="no event or wait sets their order"):
+            rig.pipeline.remember(0, 0, present=True)
+
+    def test_over_features_that_are_still_read_would_be_a_fault(
+        self, shipped: Bundle, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A template is taken of the frame's features after its memory."""
+        cosines = []
+        for in_place in (False, True):
+            rig = Rig(shipped)
+            network = rig.pipeline._network
+            if in_place:
+                monkeypatch.setattr(network, "encode_ahead", network.encode_image)
+            self.frame(rig, 0, Image.from_array(clip()[0][5], "rgb8"))
+            rig.pipeline.take_template(0, Box.from_edges(*BOX_EDGES))
+            cosines.append(self.frame(rig, 1).likeness)
+            rig.pipeline.close()
+        assert not np.array_equal(*cosines)
 
 
 class TestOnTensorRT:

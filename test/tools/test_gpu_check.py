@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,11 @@ from tools_helpers import CAPTURED, ROOT, driver_module, package_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import gpu_check as script
+import gpu_check_probes as probes
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.runtime.bundle import default_bundle
+from efftam_ros.tools.bench.frames import drawn_frames, timed
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -293,6 +298,40 @@ def test_parsing_names_every_refused_graph(tmp_path: Path, monkeypatch: pytest.M
     script.check_parsing(check, (None,))
     (item,) = check.items
     assert (item.state, item.why) == ("FAILED", "mask_decoder fp16: no such node; memory_encoder fp32: big")
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[Any]:
+    pytest.importorskip("cuda.bindings.driver", reason="the fakes take their names from cuda-bindings")
+    from support.gpu_rig import Rig
+
+    rig = Rig(default_bundle(), tensorrt=True)
+    yield rig
+    rig.pipeline.close()
+
+
+class TestProbes:
+    """On a GPU made of fakes."""
+
+    def test_a_timeline_tells_the_host_s_calls_and_the_gpu_s_stages_of_each_frame(self, rig: Any):
+        config = TrackerConfig(policy="efficienttam", view="full")
+        answers = timed(rig.pipeline, config, drawn_frames((320, 192)))
+        next(answers)
+        found = probes.timeline(rig.pipeline, itertools.islice(answers, 3))
+        assert len(found) == 3
+        for frame in found:
+            assert [name for name, _, _ in frame["host"]] == ["encode", "attend", "decode", "remember"]
+            moments = [moment for _, *both in frame["host"] for moment in both]
+            assert moments[0] == 0.0
+            assert moments == sorted(moments)
+            assert {"image_encoder", "memory_attention", "mask_decoder"} <= set(frame["gpu_ms"])
+        assert rig.pipeline.stage_interval == 30
+        assert "encode" not in vars(rig.pipeline), "the pipeline is as before"
+
+    def test_layers_are_timed_by_tensorrt_s_profiler(self, rig: Any):
+        graph = rig.pipeline._network.graphs["prompt_encoder"]
+        found = probes.layer_ms(graph.library, rig.cuda, rig.stream, graph)
+        assert found == {"TensorRT prompt_encoder": 0.25}
 
 
 NSYS = """#!/bin/sh

@@ -86,9 +86,11 @@ def test_every_graph_goes_through_the_parser_before_anything_is_built(
 
 def test_the_layers_of_every_engine_are_kept(rehearsed: Any, items: dict[str, dict[str, Any]]) -> None:
     assert items["layers shipped"]["state"] == "OK", items["layers shipped"]["why"]
-    layers = json.loads((rehearsed[1] / "layers_shipped.json").read_text())["layers"]
-    assert len(layers) == 5
-    assert all(layers.values())
+    report = json.loads((rehearsed[1] / "layers_shipped.json").read_text())
+    for found in (report["layers"], report["layer_ms"]):
+        assert len(found) == 5
+        assert all(found.values())
+    assert isinstance(report["warnings"], list)
 
 
 @pytest.mark.parametrize("waits", ["sleeping", "spinning"])
@@ -102,6 +104,7 @@ def test_every_frame_of_the_shipped_policy_is_kept_back_to_back_and_paced(
     for one in rates:
         assert len(one["frames_ms"]) == 1
         assert {"longest_pause_ms", "context_switches", "stolen_ticks", "gpu"} <= set(one)
+        assert one["timeline"]
         assert one["tegrastats"] == ["RAM 1/2MB GR3D_FREQ 99%@1300"]
 
 

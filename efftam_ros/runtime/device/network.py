@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from efftam_ros.runtime.device.section import Section, Stage, StageClock
 from efftam_ros.runtime.device.tensors import (
     DECISION,
     DECISION_BYTES,
+    NEXT,
     OUTPUTS,
     PLAN,
     PROMPTED,
@@ -51,7 +53,7 @@ class LaneSections:
 
 class DeviceNetwork:
     """`tracked` bindings have fixed addresses, as in every tracked frame; prompted frames, whose prompts
-    differ in size, have free ones."""
+    differ in size, and what is encoded ahead have others."""
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class DeviceNetwork:
             name: self.graphs[name].binding(False)
             for name in ("prompt_encoder", "mask_decoder", "memory_encoder")
         }
+        self._free[NEXT] = self.graphs["image_encoder"].binding(True)
         self._bind()
         self._make_launches(kernels)
         self.lanes = [self._sections_of(lane, kernels) for lane in range(tensors.lanes)]
@@ -86,10 +89,8 @@ class DeviceNetwork:
         """Make CUDA graphs of the sections, once every graph has run."""
         self.warm_up()
         for lane in self.lanes:
-            lane.track.capture()
-            lane.keep.capture()
-            if len(self.lanes) > 1:
-                lane.again.capture()
+            for section in (lane.track, lane.again, lane.keep):
+                section.capture()
 
     def warm_up(self) -> None:
         for _ in range(WARM_UP_RUNS):
@@ -120,6 +121,17 @@ class DeviceNetwork:
 
     def encode_image(self) -> None:
         self._run("image_encoder", self.tracked["image_encoder"])
+
+    def encode_ahead(self) -> None:
+        """Encode the network's input and leave this frame's features as they are."""
+        self._run("image_encoder", self._free[NEXT])
+
+    def take_ahead(self) -> None:
+        """What was encoded ahead becomes this frame's features."""
+        tensors = self._tensors
+        for name in self.graphs["image_encoder"].outputs:
+            nbytes = 4 * math.prod(tensors.shapes[name])
+            self._stream.copy(tensors.at(name), tensors.at(f"{NEXT} {name}"), nbytes)
 
     def decode(self, prompt: EncodedPrompt | None, lane: int) -> None:
         """Run the mask decoder without memory and copy its answers out."""
@@ -168,6 +180,8 @@ class DeviceNetwork:
             for name, shape in tensors.shapes.items():
                 if " " not in name and name not in special:
                     binding.bind(name, tensors.at(name), shape)
+        for name in self.graphs["image_encoder"].outputs:
+            self._free[NEXT].bind(name, tensors.at(f"{NEXT} {name}"), tensors.shapes[name])
         # "pointers" are attention's input and the decoder's output: two tensors of one name.
         self.tracked[ATTENTION].bind("pointers", tensors.at("pointers"), tensors.shapes["pointers"])
         for binding in (self.tracked["mask_decoder"], self._free["mask_decoder"]):

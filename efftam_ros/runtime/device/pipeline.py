@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
@@ -49,7 +50,7 @@ class DevicePipeline(FramePipeline):
     sections, each launched as one CUDA graph where the library allows it: from the plan to the answers, and
     from the choice to the memory. A lane that comes after another with the same view of an image has its plan
     to answers without the image encoder; it may be attended to before the other is decoded, and the first
-    `decode` waits for all that were.
+    `decode` waits for all that were. In the full view the image that waits is encoded behind the memory.
     """
 
     is_asynchronous = True
@@ -71,11 +72,7 @@ class DevicePipeline(FramePipeline):
         super().__init__(replace(bundle.spec, max_prompts=1), lanes)
         self._threads = _Threads(cuda, facts.index)
         self._stream, self._opener = stream, opener
-        # Launches so far; up to which the host has waited; and by lane that of a tracked frame that was
-        # launched, None where its decoder was not.
-        self._launched, self._awaited = 0, 0
-        self._launches: list[int | None] = [None] * lanes
-        self._has_features = False  # of the frame's image
+        self._at = _Progress([None] * lanes)
         self._images = stream
         self._closing = ExitStack()
         self._closing.callback(cuda.close)
@@ -151,10 +148,22 @@ class DevicePipeline(FramePipeline):
 
     def prefetch(self, image: Image) -> None:
         self._image.stage(image)
+        self._at.announced = image
 
     def _encode(self, image: Image, view: View) -> None:
-        self._begin()
+        if self._at.announced is image:
+            self._at.announced = None
+        is_ahead = self._begin(image, view)
         self._clock.begin()
+        if is_ahead:
+            self._network.take_ahead()
+        else:
+            self._prepare(image, view)
+        self._at.launched += 1
+        self._at.has_features = is_ahead
+
+    def _prepare(self, image: Image, view: View) -> None:
+        """Make network input of the image."""
         parameters = self._tensors.parameters
         parts = self._image.prepare(image, [view], parameters.view(PREPROCESS))
         with self._clock.time("preprocess", self._images):
@@ -162,45 +171,39 @@ class DevicePipeline(FramePipeline):
             self._image.upload(self._images, image, parts)
             self._preprocess(self._images, parameters.pointer(PREPROCESS))
         self._images.record(self._image_ready)
-        self._launched += 1
-        self._has_features = False
         self._stream.wait(self._image_ready)
 
     def _reuse(self, owner: FramePipeline) -> None:
         self._threads.adopt(self._network)
-        self._launches[self._lane], self._clock.is_on = None, False
+        self._at.launches[self._lane], self._clock.is_on = None, False
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
-        if any(launch is not None and launch > self._awaited for launch in self._launches):
+        if any(launch is not None and launch > self._at.awaited for launch in self._at.launches):
             self._end_all()  # of another lane: its prompt is still read
-        if not self._has_features:
+        if not self._at.has_features:
             self._network.encode_image()
-            self._has_features = True
+            self._at.has_features = True
         self._network.encode_prompt(prompt)
         if prompt is None:
             self._network.decode(None, self._lane)
-            self._launch()
+            self._at.launch(self._lane)
 
     def _attend(self, plan: MemoryPlan) -> None:
-        if self._launches[self._lane] is not None:
+        if self._at.launches[self._lane] is not None:
             self._end_all()  # an earlier plan of this frame is still read
         # Launched here, so that the host follows the target's points while the GPU works.
         self._tensors.layout.write_plan(plan, self._tensors.plans[self._lane])
         sections = self._network.lanes[self._lane]
-        (sections.again if self._has_features else sections.track).run()
-        self._has_features = True
-        self._launch()
-
-    def _launch(self) -> None:
-        self._launched += 1
-        self._launches[self._lane] = self._launched
+        (sections.again if self._at.has_features else sections.track).run()
+        self._at.has_features = True
+        self._at.launch(self._lane)
 
     def _decode(self, prompt: EncodedPrompt | None) -> Answers:
         if prompt is not None:
             self._network.decode(prompt, self._lane)
-            self._launch()
-        launch = self._launches[self._lane]
-        if launch is None or launch > self._awaited:
+            self._at.launch(self._lane)
+        launch = self._at.launches[self._lane]
+        if launch is None or launch > self._at.awaited:
             self._await_answers()
             self._clock.read()
         return self._tensors.answers_of(self._lane)
@@ -215,7 +218,7 @@ class DevicePipeline(FramePipeline):
             tensors.parameters.upload(stream, SEARCH, nbytes)
             self._image.upload(stream, image, parts)
             tensors.layout.write_plan(plan, tensors.plans[self._lane])
-            self._launched += 1
+            self._at.launched += 1
             for step in self._network.lanes[self._lane].gather:
                 step()
             for index in range(len(some)):
@@ -233,6 +236,17 @@ class DevicePipeline(FramePipeline):
             self._network.keep_prompted(self._lane)
         else:
             self._network.lanes[self._lane].keep.run()
+        # The image that waits is encoded where its view is known: the host's work between the frames is then
+        # beside it.
+        image, self._at.announced = self._at.announced, None
+        view, size = self._frame.view, self._frame.image_size
+        if image is None or view is None or self.lanes > 1 or (image.width, image.height) != size:
+            return
+        with suppress(InputError):  # its own frame tells
+            if view.is_full(*size):
+                self._prepare(image, view)
+                self._network.encode_ahead()
+                self._at.ahead = image, view
 
     def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
         self._network.take_template(index, edges)
@@ -247,13 +261,16 @@ class DevicePipeline(FramePipeline):
             self._end_all()
         self._closing.close()
 
-    def _begin(self) -> None:
+    def _begin(self, image: Image | None = None, view: View | None = None) -> bool:
         """A frame may come in another thread, and one that was encoded and not decoded may still read what
-        the next one writes."""
+        the next one writes. Returns whether this view of this image was encoded ahead."""
         self._threads.adopt(self._network)
-        if self._launched > self._awaited:
+        ahead, self._at.ahead = self._at.ahead, None
+        is_ahead = ahead is not None and ahead[0] is image and ahead[1] == view
+        if self._at.launched > self._at.awaited or (ahead is not None and not is_ahead):
             self._end_all()
-        self._launches = [None] * self.lanes
+        self._at.launches = [None] * self.lanes
+        return is_ahead
 
     def _preprocess(self, stream: Stream, description: int) -> None:
         self._image.preprocess(stream, description, self._tensors.at("image"))
@@ -261,17 +278,35 @@ class DevicePipeline(FramePipeline):
     def _await_answers(self) -> None:
         self._stream.record(self._answered)
         self._answered.wait()
-        self._awaited = self._launched
+        self._at.awaited = self._at.launched
 
     def _end_all(self) -> None:
         for stream in (self._stream, self._images):
             stream.synchronize()
-        self._awaited = self._launched
+        self._at.awaited = self._at.launched
 
     def _closed(self, made: Closeable) -> Closeable:
         """Close this with the pipeline."""
         self._closing.callback(made.close)
         return made
+
+
+@dataclass
+class _Progress:
+    """``launches``: by lane that of a tracked frame, None where its decoder was not launched; ``launched`` so
+    far, and up to which the host has ``awaited``; ``has_features`` of the frame's image; ``announced``: the
+    image that is next; ``ahead``: the one that was encoded behind the frame before."""
+
+    launches: list[int | None]
+    launched: int = 0
+    awaited: int = 0
+    has_features: bool = False
+    announced: Image | None = None
+    ahead: tuple[Image, View] | None = None
+
+    def launch(self, lane: int) -> None:
+        self.launched += 1
+        self.launches[lane] = self.launched
 
 
 class _Threads:

@@ -28,6 +28,8 @@ TRACKING, PROMPTED = "tracking", "prompted"
 OUTPUTS = ("masks", "candidate_pointers")
 """Of the decoder: what the memory encoder and masks are made from."""
 DECISION_BYTES = 16
+NEXT = "next"
+"""Whose encoder outputs: of the image that waits, while those of the frame in work are still read."""
 SEARCH_VIEWS = 16
 """Views of an image that are searched with one wait."""
 
@@ -78,7 +80,7 @@ class DeviceTensors:
         """``closing`` frees it; ``lanes``: memories. Raises CudaError when device or system have too little
         memory."""
         self.layout = MemoryLayout.of(bundle, lanes)
-        self.lanes, self._templates = lanes, lanes * bundle.spec.templates
+        self.lanes = lanes
         self.low = int(bundle.graphs["mask_decoder"].outputs["masks"].shape[-1])
         """Side of the mask logits."""
         self.plan_bytes = 4 * (self.layout.rows + self.layout.pointers)
@@ -90,7 +92,7 @@ class DeviceTensors:
             DECISION: lanes * DECISION_BYTES,
             MASK: MASK_VIEW.itemsize,
             SEARCH: SEARCH_VIEWS * VIEW_BYTES,
-            TEMPLATE: 16 * self._templates,
+            TEMPLATE: 16 * lanes * bundle.spec.templates,
         }
         self.shapes = self._network_shapes(bundle) | {name: (size // 4,) for name, size in blocks.items()}
         self._arena = Arena(cuda, self.shapes)
@@ -173,7 +175,7 @@ class DeviceTensors:
     def _network_shapes(self, bundle: Bundle) -> dict[str, tuple[int, ...]]:
         layout, side = self.layout, bundle.spec.image_side
         encoder, prompt = bundle.graphs["image_encoder"].outputs, bundle.graphs["prompt_encoder"].outputs
-        decoder, templates = bundle.graphs["mask_decoder"].outputs, self._templates
+        decoder, templates = bundle.graphs["mask_decoder"].outputs, self.lanes * bundle.spec.templates
         shapes: dict[str, tuple[int, ...]] = {
             # Side by side: what the host wants to know of a frame is one copy.
             "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),
@@ -181,6 +183,7 @@ class DeviceTensors:
             "templates": (templates, SAMPLES**2, int(encoder["features"].shape[1])),
             "image": (1, 3, side, side),
             **{name: _static(tensor.shape) for name, tensor in encoder.items()},
+            **{f"{NEXT} {name}": _static(tensor.shape) for name, tensor in encoder.items()},
             "conditioned": _static(prompt["conditioned"].shape),
             "masks": _static(decoder["masks"].shape),
             "candidate_pointers": _static(decoder["pointers"].shape),
