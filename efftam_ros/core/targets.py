@@ -202,7 +202,7 @@ class TargetSet:
         predicted: dict[int, Motion | None] = {}
         try:
             for target_id in turn:
-                if target_id in turn[1:2] and not prompts:
+                if target_id in turn[1:2] and not prompts and self._pool is None:
                     predicted = self._look(frame, turn[1:])
                 tracker = self._targets.get(target_id)
                 prompt, refine = prompts.get(target_id, (None, False))
@@ -224,6 +224,8 @@ class TargetSet:
                     self.steered = target_id
                 try:
                     yield Step(target_id, track, tracker, time.perf_counter() - begin_s)
+                    if target_id == turn[0] and not prompts and self._pool is not None:
+                        predicted = self._look(frame, turn[1:])  # beside the first one's `commit`
                 finally:
                     tracker.commit()
         finally:

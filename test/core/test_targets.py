@@ -591,6 +591,20 @@ def test_targets_after_the_first_are_computed_at_once():
     assert scene.seen() == [0, 1, 2, 3]
 
 
+def test_the_first_one_s_image_is_remembered_while_the_others_are_computed(monkeypatch):
+    scene, meeting = SideBySide(), threading.Barrier(2)
+    scene.before = lambda lane: meeting.wait(20) if lane == 1 else None
+    remember = ScriptedPipeline.remember
+
+    def meets(pipeline, *arguments):
+        if pipeline.number == 0:
+            meeting.wait(20)
+        remember(pipeline, *arguments)
+
+    monkeypatch.setattr(ScriptedPipeline, "remember", meets)
+    assert scene.seen() == [0, 1, 2, 3]
+
+
 def test_each_is_told_of_the_others_what_it_would_be_told_one_after_the_other():
     told = []
     for side_by_side in (1, 2):
