@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, wait
 from concurrent.futures.thread import ThreadPoolExecutor
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 STEERED, NEXT_FREE = 0, 255
 """What is asked for in place of an id: the target that is steered by (the only one), and a new one."""
+
+PAST = 512
+"""Images of which it is known where each target was: over 8 s at 60 Hz, in which late selections come."""
 
 Prompts = Mapping[int, tuple[Prompt, bool]]
 NO_PROMPTS: Prompts = {}
@@ -99,6 +103,7 @@ class TargetSet:
         self._looking: dict[int, Future[bool]] = {}  # at an image, before their turn
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
+        self._past: dict[int, deque[tuple[int, Box | None]]] = {}  # stamps and boxes of each, oldest first
         self.steered: int | None = None
         self.in_work: int | None = None
         """The target that is processed; after an exception from `step`, the one at fault."""
@@ -142,7 +147,8 @@ class TargetSet:
         tracker = self.tracker(target_id)
         tracker.clear()
         self._free.append(self._targets.pop(target_id))
-        self._stepped.pop(target_id, None)
+        for known in (self._stepped, self._past):
+            known.pop(target_id, None)
         self._looking.pop(target_id, None)
         if self.steered == target_id:
             self.steered = None
@@ -202,7 +208,7 @@ class TargetSet:
         predicted: dict[int, Motion | None] = {}
         try:
             for target_id in turn:
-                if target_id in turn[1:2] and not prompts:
+                if target_id in turn[1:2] and not prompts and self._pool is None:
                     predicted = self._look(frame, turn[1:])
                 tracker = self._targets.get(target_id)
                 prompt, refine = prompts.get(target_id, (None, False))
@@ -220,10 +226,13 @@ class TargetSet:
                     continue
                 predicted.pop(target_id, None)
                 self._stepped[target_id] = self._images
+                self._past[target_id].append((frame.stamp_ns, track.box))
                 if self.steered is None and prompt is not None:
                     self.steered = target_id
                 try:
                     yield Step(target_id, track, tracker, time.perf_counter() - begin_s)
+                    if target_id == turn[0] and not prompts and self._pool is not None:
+                        predicted = self._look(frame, turn[1:])  # beside the first one's `commit`
                 finally:
                     tracker.commit()
         finally:
@@ -238,6 +247,7 @@ class TargetSet:
     def _added(self, target_id: int) -> Tracker:
         self.id_for(target_id)
         self._targets[target_id] = self._free.pop()
+        self._past[target_id] = deque(maxlen=PAST)
         return self._targets[target_id]
 
     def _look(self, frame: Frame, turn: Sequence[int]) -> dict[int, Motion | None]:
@@ -270,9 +280,17 @@ class TargetSet:
             if other == target_id:
                 continue
             motion = predicted[other] if other in predicted else tracker.predict(stamp_ns)
-            if motion is not None:
-                rivals.append(Rival(other, motion.box, self._lanes[tracker], tracker.templates))
+            box = self._box_before(other, stamp_ns) if motion is None else motion.box
+            if box is not None:
+                rivals.append(Rival(other, box, self._lanes[tracker], tracker.templates))
         return Others(rivals, windows.get(target_id), [rival.box for rival in rivals])
+
+    def _box_before(self, target_id: int, stamp_ns: int) -> Box | None:
+        """Where a target was in an image before its last one, such as that of a late selection."""
+        past = self._past[target_id]
+        if not past or stamp_ns >= past[-1][0]:
+            return None
+        return next((box for stamp, box in reversed(past) if stamp <= stamp_ns), None)
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
         """The windows that each missed target may search in this image: those that the followed ones leave,

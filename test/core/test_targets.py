@@ -261,6 +261,22 @@ def test_an_object_that_is_a_target_already_is_refused_with_its_id(prompt):
     assert scene.targets.ids == [0, 1]
 
 
+def test_an_object_that_is_a_target_already_is_refused_on_an_earlier_image_too():
+    """Where it was then counts, not where it is now."""
+    scene = scene_of(2)
+    begin = scene.index
+    for _ in range(30):
+        scene.places[1] = scene.places[1].moved(4.0, 2.0)
+        scene.step()
+    scene.places[2] = place(1).moved(40.0, 20.0)  # of target 1 in the tenth of these images
+    with pytest.raises(InputError, match=r"target 1 already \(overlap 1.00, at most 0.5\)"):
+        list(scene.targets.step(frame(begin + 10), {2: (Prompt(box=scene.places[2]), False)}, only=[2]))
+    assert scene.targets.ids == [0, 1]
+    scene.places[2] = scene.places[1]  # where nothing was then
+    (step,) = scene.targets.step(frame(begin + 10), {2: (Prompt(box=scene.places[2]), False)}, only=[2])
+    assert step.track.measured
+
+
 def test_a_target_can_be_selected_anew_where_it_is():
     scene = scene_of(2)
     (step, _) = scene.step({1: (Prompt(box=place(1)), False), 0: (Prompt(box=place(0)), True)})
@@ -588,6 +604,20 @@ class SideBySide:
 def test_targets_after_the_first_are_computed_at_once():
     scene, meeting = SideBySide(), threading.Barrier(2)
     scene.before = lambda lane: meeting.wait(20) if lane in (1, 2) else None
+    assert scene.seen() == [0, 1, 2, 3]
+
+
+def test_the_first_one_s_image_is_remembered_while_the_others_are_computed(monkeypatch):
+    scene, meeting = SideBySide(), threading.Barrier(2)
+    scene.before = lambda lane: meeting.wait(20) if lane == 1 else None
+    remember = ScriptedPipeline.remember
+
+    def meets(pipeline, *arguments):
+        if pipeline.number == 0:
+            meeting.wait(20)
+        remember(pipeline, *arguments)
+
+    monkeypatch.setattr(ScriptedPipeline, "remember", meets)
     assert scene.seen() == [0, 1, 2, 3]
 
 

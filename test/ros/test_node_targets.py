@@ -195,6 +195,46 @@ def test_one_more_than_there_may_be_is_refused_with_one_line(several):
     assert list(scene.show(8)) == list(range(8))
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_second_selection_of_one_object_is_refused_with_the_target_that_has_it(several, is_late):
+    scene = several(2, 2)
+    if is_late:
+        for _ in range(10):
+            scene.show(2)
+    answer = scene.add(1, i=scene.i - 8 * is_late)
+    refused = scene.result(lambda r: r.outcome == SelectionResult.REFUSED, "the refusal")
+    assert "this object is target 1 already" in refused.message
+    assert "remove target 1 first" in refused.message
+    assert "\n" not in refused.message
+    assert refused.selection in (0, answer.selection)
+    boxes = scene.show(2)
+    assert [(key, box.state) for key, box in boxes.items()] == [
+        (0, BoundingBox.TRACKING),
+        (1, BoundingBox.TRACKING),
+    ]
+
+
+def test_when_all_targets_are_lost_each_says_so_and_is_found_again(several):
+    scene = several(4, 4)
+    scene.hidden = set(range(4))
+    for _ in range(60):
+        boxes = scene.show(4)
+        if {box.state for box in boxes.values()} == {BoundingBox.LOST}:
+            break
+    assert [(box.state, box.valid) for box in boxes.values()] == [(BoundingBox.LOST, False)] * 4
+    status, values = scene.peer.diagnosis(
+        lambda s, v: v.get("target 3", "").startswith("LOST"), "the diagnosis"
+    )
+    assert status.level == DiagnosticStatus.WARN
+    assert all(values[f"target {k}"].startswith("LOST") for k in range(4))
+    scene.hidden = set()
+    for _ in range(60):
+        boxes = scene.show(4)
+        if {box.state for box in boxes.values()} == {BoundingBox.TRACKING}:
+            break
+    assert all(scene.is_on(box, target_id) for target_id, box in boxes.items())
+
+
 @pytest.mark.parametrize("what", ["clear", "steer", "select CLEAR", "steer by topic"])
 def test_an_id_that_is_not_there_is_refused_with_those_that_are(several, what):
     scene = several(2, 2)
