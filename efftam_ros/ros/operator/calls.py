@@ -11,6 +11,8 @@ from typing import Any
 
 from rclpy.node import Node
 
+from efftam_ros.operator.feed import Answer, Reply
+
 
 @dataclass(frozen=True)
 class _Question:
@@ -59,6 +61,17 @@ class Calls:
                 use(finished.result())
 
         future.add_done_callback(done)
+
+    def command(self, client: Any, request: Any, reply: Reply, whose: str) -> None:
+        """Call a service of ``whose``; ``reply`` gets its answer, or that it is not offered."""
+
+        def answered(said: Any) -> None:
+            reply(Answer(said.success, said.message, getattr(said, "selection", 0)))
+
+        if client.service_is_ready():
+            self.ask(client, request, answered)
+        else:
+            reply(Answer(False, f"{client.srv_name} is not offered; see whether {whose} runs"))
 
     def waits_for(self, client: Any) -> bool:
         """Whether a call of this client has not been answered yet."""
