@@ -18,8 +18,8 @@ from efftam_ros.core.geometry import Box as CoreBox
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
-from efftam_ros.interop.camera import Camera, is_live
-from efftam_ros.interop.video import NS, open_video
+from efftam_ros.interop.camera import is_live, open_source
+from efftam_ros.interop.video import NS
 from efftam_ros.runtime.image.encodings import check_image
 from efftam_ros.runtime.image.limits import check_size
 from efftam_ros.runtime.image.prompts import check_prompt
@@ -394,13 +394,9 @@ class Tracker:
         """The images of a source with their stamps. Raises InputError here where it can't be opened."""
         if isinstance(source, os.PathLike):
             source = os.fspath(source)
-        if isinstance(source, int | str) and is_live(source):
-            if fps is not None:
-                raise InputError(f"camera {source} has its own times; leave out fps")
-            return ((Image.from_array(f.bgr), f.stamp_ns) for f in Camera(source).frames())
-        if isinstance(source, str):
-            is_folder = fps is None and Path(source).is_dir()
-            video = open_video(source, self._fps if is_folder else fps)
+        if isinstance(source, int | str):
+            is_folder = fps is None and not is_live(source) and Path(str(source)).is_dir()
+            video = open_source(source, self._fps if is_folder else fps)
             return ((Image.from_array(f.bgr), f.stamp_ns) for f in video.frames())
         if not isinstance(source, Iterable) or (isinstance(source, np.ndarray) and source.ndim < 4):
             raise InputError(

@@ -339,7 +339,7 @@ def test_a_wrong_source_is_one_line(tracker: et.Tracker, clip: Path, tmp_path: P
         ([], None, "source a list holds no image"),
         ([item], None, "item 0 of the source is a tuple of 3; give an image or (image, time in s)"),
         ([picture(0)], 0, "fps is 0; give images per second"),
-        (0, 30, "camera 0 has its own times; leave out fps"),
+        (0, 30, "camera 0 has its own times; leave out the frame rate"),
     ):
         with pytest.raises(et.InputError, match=re.escape(line)):
             tracker.track(source, box=BOX, fps=fps)

@@ -204,12 +204,11 @@ class GimbalControl:
         if not left > 0.0:  # also when the age is NaN: never measured
             return _hold(f"not seen for {unseen_s:.1f} s")
         measured = estimate.measured and unseen_s < config.closed_loop_age
-        steered = self._steering.steer(estimate, now, dt_s, measured)
-        phase, reason = (Phase.FOLLOWING if measured else Phase.PREDICTING), steered.note
+        rates, law, reason, at_stop = self._steering.steer(estimate, now, dt_s, measured)
+        phase = Phase.FOLLOWING if measured else Phase.PREDICTING
         if left < 1.0:
             phase, reason = Phase.FADING, f"not seen for {unseen_s:.1f} s: the rates fade"
-        rates = Rates(steered.rates.pitch * left, steered.rates.yaw * left)
-        return GimbalCommand(rates, True, phase, steered.law, reason, steered.at_stop)
+        return GimbalCommand(Rates(rates.pitch * left, rates.yaw * left), True, phase, law, reason, at_stop)
 
     def _limited(self, rates: Rates, now: Instant, dt_s: float) -> Rates:
         config, estimate = self.config, self._estimate

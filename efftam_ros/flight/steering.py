@@ -18,14 +18,8 @@ FUTURE_S = 0.05
 WELL_S = 0.5
 
 
-@dataclass(frozen=True)
-class Steered:
-    """Rates by a law; ``note`` says what is not as one would wish; ``at_stop`` the axes at a stop."""
-
-    rates: Rates
-    law: Law
-    note: str = ""
-    at_stop: tuple[str, ...] = ()
+# Rates, the law, what is not as one would wish, and the axes at a stop.
+Steered = tuple[Rates, Law, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -135,7 +129,7 @@ class Steering:
         if at_stop:
             note = f"the mount stands at its stop: {', '.join(at_stop)}"
         self._last, self._law = Rates(wished["pitch"], wished["yaw"]), law
-        return Steered(rates, law, note, at_stop)
+        return rates, law, note, at_stop
 
     def _by_image(
         self, estimate: MotionReport, now: Instant, dt_s: float, measured: bool, stops: dict[str, _Stop]

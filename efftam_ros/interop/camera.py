@@ -42,14 +42,14 @@ def is_live(source: object) -> bool:
     return isinstance(source, int) or re.match(r"\w+://|/dev/", str(source)) is not None
 
 
-def open_source(source: str | Path, fps: float | None = None, levels: str = AUTO) -> VideoSource:
+def open_source(source: str | int | Path, fps: float | None = None, levels: str = AUTO) -> VideoSource:
     """Open a camera, a stream, a video or a folder of images; see `open_video` for ``fps`` and
     ``levels``. Raises InputError."""
-    if not is_live(source):
+    if not isinstance(source, int) and not is_live(source):
         return open_video(source, fps, levels)
     if fps is not None:
         raise InputError(f"camera {source} has its own times; leave out the frame rate")
-    return Camera(str(source))
+    return Camera(source if isinstance(source, int) else str(source))
 
 
 @dataclass(frozen=True)

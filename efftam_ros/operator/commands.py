@@ -239,15 +239,12 @@ class Commands:
             False, f"no answer from {whose} within {self._settings.answer_s:g} s; see whether it runs"
         )
         timer = loop.call_later(self._settings.answer_s, finish, silence)
-        return _from_any_thread(loop, finish)
+
+        def reply(answer: Answer) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(finish, answer)
+
+        return reply
 
     def answer(self, viewer: Viewer, id: str, answer: Answer) -> None:
         viewer.tell({**wire.told("answer", answer), "id": id})
-
-
-def _from_any_thread(loop: asyncio.AbstractEventLoop, finish: Callable[[Answer], None]) -> Reply:
-    def reply(answer: Answer) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(finish, answer)
-
-    return reply

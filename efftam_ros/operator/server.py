@@ -279,7 +279,11 @@ class OperatorServer:
             else:
                 try:
                     parsed = wire.parse(message.data)
-                    if _late_s(viewer, parsed) > LATE_S:
+                    now_s = time.monotonic()
+                    if (
+                        isinstance(parsed, wire.Timed)
+                        and viewer.lateness.late_s(parsed.sent_ms, now_s) > LATE_S
+                    ):
                         await viewer.socket.close(code=CLOSED_LATE, message=b"the link stood still")
                         return
                     self._handle(viewer, parsed)
@@ -335,12 +339,6 @@ def serving(server: OperatorServer, over: str = "") -> Iterator[OperatorServer]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-
-def _late_s(viewer: Viewer, message: wire.Message) -> float:
-    if not isinstance(message, wire.Timed):
-        return 0.0
-    return viewer.lateness.late_s(message.sent_ms, time.monotonic())
 
 
 async def _turn_away(socket: web.WebSocketResponse, code: int, reason: str) -> None:

@@ -140,9 +140,7 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
         "measured": box.measured,
         "box": _corners(box.box),
         "last": _corners(last) if box.box is None else None,
-        "presence": _rounded(box.presence, 4),
-        "quality": _rounded(box.quality, 4),
-        "likeness": _rounded(box.likeness, 4),
+        **{name: _rounded(getattr(box, name), 4) for name in ("presence", "quality", "likeness")},
         "age_s": _rounded(box.age_s, 3),
         "behind_s": _rounded(behind_s, 3),
     }

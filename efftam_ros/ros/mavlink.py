@@ -10,6 +10,7 @@ from typing import Any
 
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
 from rclpy.node import Node
+from rclpy.qos import QoSProfile
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
 
@@ -154,52 +155,41 @@ class MavlinkNode(Node):
     served_s = SERVED_S
 
     def __init__(self, **kwargs: Any) -> None:
+        """Open the links. Raises InputError where one can't be opened, a parameter or the key is refused."""
         super().__init__(NODE_NAME, **kwargs)
         MAVLINK.declare(self)
-        self._config = read_parameters(self, BridgeConfig)
+        config = read_parameters(self, BridgeConfig)
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
-        self._bridge: Bridge | None = None
-        self._tracker = TrackerTopics(self)
-        self._gimbal = GimbalTopics(self, self._config.yaw_lock)
-        self._topics: list[Polled] = []
+        self._tracker, self._gimbal = TrackerTopics(self), GimbalTopics(self, config.yaw_lock)
         self._knows_steering = False
         self._target: int | None = None  # the one that was shown last
+        signer = Signer(Path(config.signing_key).expanduser()) if config.signing_key else None
+        self._links = open_links(config.addresses)
+        ends = (self._tracker, self._gimbal, self._now, self._report)
+        self._bridge = Bridge(config, self._links, *ends, signer)
+        # Best effort where the next message replaces one that was lost.
+        topics: list[tuple[float, Any, str, Callable[[Any], None], QoSProfile]] = [
+            (0.0, TwistStamped, "rates", self._on_rates, sampled()),
+            (READ_S, Bool, "steering_enabled", self._on_steering, latched()),
+            (READ_S, SelectionResult, "selection_result", self._on_result, latched()),
+            (READ_S, BoundingBox, "bbox", self._on_box, sampled(ANSWERS)),
+            (CALIBRATION_S, CameraInfo, "camera_info", self._on_camera_info, sampled(1)),
+        ]
+        if config.landing_target:
+            topics.append((READ_S, TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS)))
+        self._topics = [
+            Polled(self, kind, topic, take, qos, self._warn, period_s)
+            for period_s, kind, topic, take, qos in topics
+        ]
 
     def start(self) -> None:
-        """Open the links and listen. Raises InputError when a link can't be opened or the key is refused."""
-        key = self._config.signing_key
-        signer = Signer(Path(key).expanduser()) if key else None
-        links = open_links(self._config.addresses)
-        bridge = Bridge(self._config, links, self._tracker, self._gimbal, self._now, self._report, signer)
-        self._bridge = bridge
-        # Best effort where the next message replaces one that was lost.
-        self._subscribe(0.0, TwistStamped, "rates", self._on_rates, sampled())
-        self._subscribe(READ_S, Bool, "steering_enabled", self._on_steering, latched())
-        self._subscribe(
-            READ_S,
-            SelectionResult,
-            "selection_result",
-            lambda m: bridge.selection_result(result_of(m)),
-            latched(),
-        )
-        self._subscribe(READ_S, BoundingBox, "bbox", self._on_box, sampled(ANSWERS))
-        if self._config.landing_target:
-            self._subscribe(READ_S, TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS))
-        self._subscribe(
-            CALIBRATION_S,
-            CameraInfo,
-            "camera_info",
-            lambda m: bridge.set_camera(camera_of(m)),
-            sampled(1),
-        )
         # The bridge tells of those that are not open, and when they are.
-        usable = [link.address for link in links if not link.fault]
+        usable = [link.address for link in self._links if not link.fault]
         if usable:
             self.get_logger().info(f"MAVLink on {', '.join(usable)}")
 
     def tick(self) -> float | None:
         """Wait shortly for MAVLink, do what is due; see `run_node`."""
-        assert self._bridge is not None
         self._bridge.poll(POLL_S)
         now_s = time.monotonic()
         for topic in self._topics:
@@ -209,18 +199,17 @@ class MavlinkNode(Node):
 
     def close(self) -> None:
         """Zero rates on the wire, the gimbal given back, links closed; the node is of no use afterwards."""
-        if self._bridge is not None:
-            self._bridge.close()
+        self._bridge.close()
         self.destroy_node()
 
-    def _subscribe(
-        self, period_s: float, kind: Any, topic: str, take: Callable[[Any], None], qos: Any
-    ) -> None:
-        self._topics.append(Polled(self, kind, topic, take, qos, self._warn, period_s))
+    def _on_result(self, message: Any) -> None:
+        self._bridge.selection_result(result_of(message))
+
+    def _on_camera_info(self, message: Any) -> None:
+        self._bridge.set_camera(camera_of(message))
 
     def _on_box(self, message: Any) -> None:
         """Ground stations know one target: the one that is steered by."""
-        assert self._bridge is not None
         if not message.steered:
             return
         report = box_report(message)
@@ -232,17 +221,14 @@ class MavlinkNode(Node):
         self._bridge.track(report)
 
     def _on_velocity(self, message: Any) -> None:
-        assert self._bridge is not None
         if message.steered:
             self._bridge.estimate(motion_report(message))
 
     def _on_rates(self, message: Any) -> None:
         angular = message.twist.angular
-        assert self._bridge is not None
         self._bridge.set_rates(Rates(pitch=-angular.y, yaw=-angular.z))
 
     def _on_steering(self, message: Any) -> None:
-        assert self._bridge is not None
         # A controller begins with no: where the first word is yes, it was said before this node listened.
         self._bridge.take_control(message.data, fresh=self._knows_steering)
         self._knows_steering = True

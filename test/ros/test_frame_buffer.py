@@ -48,7 +48,7 @@ def filled(*stamps_ms: float, keep_s: float = 10.0, keep_bytes: int = 10**9) -> 
 
 
 def select(frame_buffer: FrameBuffer, stamp_ns: int, prompt: Prompt = PROMPT, command=COMMAND):
-    return frame_buffer.select(frame_buffer.find(stamp_ns), prompt, command)
+    return frame_buffer.request(command, frame_buffer.find(stamp_ns), prompt)
 
 
 def taken(frame_buffer: FrameBuffer, frame_s: float = 0.0) -> int:
@@ -167,7 +167,7 @@ def test_clear_takes_a_waiting_selection_back():
     frame_buffer = filled(10)
     select(frame_buffer, 0, PROMPT, COMMAND)
     assert frame_buffer.followed.ids == (0,)
-    assert frame_buffer.clear(OTHER) == [COMMAND]
+    assert frame_buffer.request(OTHER) == [COMMAND]
     assert frame_buffer.followed.ids == ()
     work = frame_buffer.take()
     assert work.frame is None
@@ -178,7 +178,7 @@ def test_clear_takes_a_waiting_selection_back():
 def test_a_target_is_gone_once_the_loop_has_taken_its_clear():
     """So that a second clear, which comes when the first one was told, is refused."""
     frame_buffer = filled(10)
-    frame_buffer.clear(Command(None, 1))
+    frame_buffer.request(Command(None, 1))
     frame_buffer.take(followed=Followed((0, 1), 1))
     assert frame_buffer.followed == Followed((0,), None)
 
@@ -486,9 +486,9 @@ def test_selections_of_several_targets_on_different_images_each_go_their_own_way
 def test_a_command_replaces_only_what_waits_for_the_same_target():
     frame_buffer = selected((1, 80), (2, 70))
     assert frame_buffer.followed == ((0, 1, 2), 0)
-    assert [c.target_id for c in frame_buffer.clear(Command(None, 2))] == [2]
+    assert [c.target_id for c in frame_buffer.request(Command(None, 2))] == [2]
     assert frame_buffer.followed.ids == (0, 1)
-    assert [c.target_id for c in frame_buffer.clear(Command(None, ALL))] == [1, 2]
+    assert [c.target_id for c in frame_buffer.request(Command(None, ALL))] == [1, 2]
     assert frame_buffer.followed == NOBODY
 
 
@@ -500,7 +500,7 @@ def test_a_target_that_is_gone_does_not_catch_up_any_more():
 
 def test_whom_to_steer_by_counts_as_soon_as_it_is_asked_for():
     frame_buffer = selected((1, 80))
-    frame_buffer.steer(Command(None, 1))
+    frame_buffer.request(Command(None, 1), steers=True)
     assert frame_buffer.followed == ((0, 1), 1)
-    frame_buffer.clear(Command(None, 1))
+    frame_buffer.request(Command(None, 1))
     assert frame_buffer.followed == ((0,), None)

@@ -139,7 +139,7 @@ class Bench:
             return self.outputs.tracks[-1]
 
     def select(self, stamp_ns: int, target_id: int = 0) -> None:
-        self.buffer.select(self.buffer.find(stamp_ns), PROMPTS[target_id], Command(None, target_id, 1))
+        self.buffer.request(Command(None, target_id, 1), self.buffer.find(stamp_ns), PROMPTS[target_id])
 
     def propose(self) -> tuple[Box | None, str]:
         """What is proposed on the newest image, and why not."""

@@ -141,7 +141,7 @@ class Bridge:
 
     def close(self) -> None:
         """Stop the gimbal, give it back when it stands, close the links; takes a second or two."""
-        self.gimbal.stop(self._clock())
+        self.take_control(False)
         end_s = self._clock().steady_s + END_S
         while not self.gimbal.at_rest and self._clock().steady_s < end_s:
             self.poll()

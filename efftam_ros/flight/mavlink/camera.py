@@ -100,8 +100,6 @@ class CameraComponent:
         report: Callable[[Severity, str], None],
     ) -> None:
         self.config = config
-        shown = (config.view_left, config.view_top, config.view_width, config.view_height)
-        self._view = StreamView(*shown, config.view_quarter_turns)
         self._outbox, self._tracker, self._report = outbox, tracker, report
         self._camera: CameraModel | None = None
         self._status = BoxReport(0, (0, 0), TrackState.IDLE)
@@ -118,6 +116,11 @@ class CameraComponent:
     def set_camera(self, camera: CameraModel) -> None:
         """The calibration and size of the images, for CAMERA_INFORMATION."""
         self._camera = camera
+
+    @property
+    def _view(self) -> StreamView:
+        c = self.config
+        return StreamView(c.view_left, c.view_top, c.view_width, c.view_height, c.view_quarter_turns)
 
     # The tracker's side
 

@@ -126,10 +126,6 @@ class GimbalClient:
         self._rates.wish(rates, now.steady_s)
         self._update_rates(now)
 
-    def stop(self, now: Instant) -> None:
-        """Before the end: as if nobody wanted the gimbal any more."""
-        self.take_control(False, now)
-
     # Time
 
     def tick(self, now: Instant) -> None:

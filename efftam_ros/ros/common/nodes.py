@@ -7,6 +7,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, TypeVar
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
@@ -47,6 +48,14 @@ def latched() -> QoSProfile:
     return QoSProfile(
         depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
     )
+
+
+def optional_messages(package: str) -> Any:
+    """Return the module of a package's messages, or None if the package is not installed."""
+    try:
+        return import_module(f"{package}.msg")
+    except ModuleNotFoundError:
+        return None
 
 
 def make_publisher(node: Node, kind: Any, topic: str, qos: QoSProfile) -> Any:

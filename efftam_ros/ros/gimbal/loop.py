@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
@@ -24,7 +23,14 @@ from efftam_ros.interop.messages import stamp_like
 from efftam_ros.interop.reports import motion_report
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity, VehicleHeading
 from efftam_ros.ros.common import conversions
-from efftam_ros.ros.common.nodes import Throttle, latched, other_publishers, reliable, sampled
+from efftam_ros.ros.common.nodes import (
+    Throttle,
+    latched,
+    optional_messages,
+    other_publishers,
+    reliable,
+    sampled,
+)
 from efftam_ros.ros.common.polling import Polled
 
 TICK_S = 0.02
@@ -41,14 +47,6 @@ SWITCH_S = 1.0
 # How long the last words wait for their readers before the publishers go, s.
 ACKNOWLEDGED_S = 0.5
 STATUS_S = 0.2
-
-
-def mavros_attitude() -> Any:
-    """The message type of mavros's gimbal attitude, None where mavros_msgs is not installed."""
-    try:
-        return import_module("mavros_msgs.msg").GimbalDeviceAttitudeStatus
-    except (ModuleNotFoundError, AttributeError):
-        return None
 
 
 class Outputs:
@@ -132,7 +130,7 @@ class Loop:
             self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled()),
             self._subscribe(GimbalManager, "gimbal_manager", self._on_manager, latched()),
         ]
-        mavros = mavros_attitude()
+        mavros = getattr(optional_messages("mavros_msgs"), "GimbalDeviceAttitudeStatus", None)
         if mavros is not None:
             self._topics.append(self._subscribe(mavros, "mavros_gimbal_attitude", self._on_mavros, sampled()))
         # Steady, so that a stopped or set clock of the images does not stop the controller.

@@ -5,20 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from rclpy.node import Node
 
-
-@dataclass(frozen=True)
-class _Question:
-    """A call that has not been answered: whom it went to, since when it waits."""
-
-    client: Any
-    future: Any
-    asked_s: float
+from efftam_ros.operator.feed import Answer, Reply
 
 
 class _Forwarded:
@@ -38,7 +30,8 @@ class Calls:
         self._patience_s = patience_s
         self._waiting: deque[Callable[[], None]] = deque()
         self._guard = node.create_guard_condition(self._run)
-        self._questions: list[_Question] = []
+        # Calls that have not been answered: client, future, since when.
+        self._questions: list[tuple[Any, Any, float]] = []
 
     def do(self, what: Callable[[], None]) -> None:
         """Have ``what`` done in the executor's thread."""
@@ -52,7 +45,7 @@ class Calls:
     def ask(self, client: Any, request: Any, use: Callable[[Any], None]) -> None:
         """Call a service; ``use`` gets the answer, unless it takes too long."""
         future = client.call_async(request)
-        self._questions.append(_Question(client, future, time.monotonic()))
+        self._questions.append((client, future, time.monotonic()))
 
         def done(finished: Any) -> None:
             if not finished.cancelled():
@@ -60,20 +53,31 @@ class Calls:
 
         future.add_done_callback(done)
 
+    def command(self, client: Any, request: Any, reply: Reply, whose: str) -> None:
+        """Call a service of ``whose``; ``reply`` gets its answer, or that it is not offered."""
+
+        def answered(said: Any) -> None:
+            reply(Answer(said.success, said.message, getattr(said, "selection", 0)))
+
+        if client.service_is_ready():
+            self.ask(client, request, answered)
+        else:
+            reply(Answer(False, f"{client.srv_name} is not offered; see whether {whose} runs"))
+
     def waits_for(self, client: Any) -> bool:
         """Whether a call of this client has not been answered yet."""
-        return any(question.client is client for question in self._questions)
+        return any(asked is client for asked, _, _ in self._questions)
 
     def give_up(self) -> list[Any]:
         """Forget the calls that have waited too long; returns their clients."""
         now_s = time.monotonic()
-        waiting = [question for question in self._questions if not question.future.done()]
-        late = [question for question in waiting if now_s - question.asked_s >= self._patience_s]
+        waiting = [question for question in self._questions if not question[1].done()]
+        late = [question for question in waiting if now_s - question[2] >= self._patience_s]
         self._questions = [question for question in waiting if question not in late]
-        for question in late:
-            question.client.remove_pending_request(question.future)
-            question.future.cancel()
-        return [question.client for question in late]
+        for client, future, _ in late:
+            client.remove_pending_request(future)
+            future.cancel()
+        return [client for client, _, _ in late]
 
     def _run(self) -> None:
         while self._waiting:

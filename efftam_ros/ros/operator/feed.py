@@ -48,6 +48,7 @@ REPORT_DEPTH = 40  # several targets have a report each
 LOOK_S = 0.5
 # A page that is reloaded must find what was seen last, s.
 LINGER_S = 30.0
+TRACKER = "the tracker"
 LIMITS = ["selection_buffer", "max_targets"]
 
 
@@ -188,10 +189,10 @@ class RosFeed:
             self._hold_publisher.publish(Header(stamp=stamp_like(Time(), stamp_ns)))
 
     def clear(self, target_id: int, reply: Reply) -> None:
-        self._command(self._clear_client, ClearTarget.Request(target_id=target_id), reply)
+        self._calls.command(self._clear_client, ClearTarget.Request(target_id=target_id), reply, TRACKER)
 
     def steer_by(self, target_id: int, reply: Reply) -> None:
-        self._command(self._steer_client, SteerTarget.Request(target_id=target_id), reply)
+        self._calls.command(self._steer_client, SteerTarget.Request(target_id=target_id), reply, TRACKER)
 
     def propose(self, selection: Selection) -> None:
         try:
@@ -206,17 +207,7 @@ class RosFeed:
         except InputError as refusal:
             reply(Answer(False, str(refusal)))
             return
-        self._command(self._select_client, SelectTarget.Request(selection=message), reply)
-
-    def _command(self, client: Any, request: Any, reply: Reply) -> None:
-        if not client.service_is_ready():
-            reply(Answer(False, f"{client.srv_name} is not offered; see whether the tracker runs"))
-            return
-
-        def answered(response: Any) -> None:
-            reply(Answer(response.success, response.message, getattr(response, "selection", 0)))
-
-        self._calls.ask(client, request, answered)
+        self._calls.command(self._select_client, SelectTarget.Request(selection=message), reply, TRACKER)
 
     def _look(self) -> None:
         if self._images is not None:

@@ -11,7 +11,8 @@ from rclpy.node import Node
 from std_srvs.srv import SetBool
 
 from efftam_ros.msg import GimbalStatus
-from efftam_ros.operator.feed import Answer, Controller, Reply, Sink, SteeringState
+from efftam_ros.operator.commands import CONTROLLER
+from efftam_ros.operator.feed import Controller, Reply, Sink, SteeringState
 from efftam_ros.ros.common.conversions import PHASES
 from efftam_ros.ros.common.nodes import sampled, steady_timer
 from efftam_ros.ros.operator.calls import Calls
@@ -45,21 +46,10 @@ class RosSteering:
         steady_timer(self._node, LOOK_S, self._look)
 
     def enable(self, reply: Reply) -> None:
-        self._set_enabled(True, reply)
+        self._calls.command(self._enable_client, SetBool.Request(data=True), reply, CONTROLLER)
 
     def stop(self, reply: Reply) -> None:
-        self._set_enabled(False, reply)
-
-    def _set_enabled(self, enabled: bool, reply: Reply) -> None:
-        client = self._enable_client
-        if not client.service_is_ready():
-            reply(
-                Answer(False, f"{client.srv_name} is not offered; see whether the gimbal's controller runs")
-            )
-            return
-        self._calls.ask(
-            client, SetBool.Request(data=enabled), lambda said: reply(Answer(said.success, said.message))
-        )
+        self._calls.command(self._enable_client, SetBool.Request(data=False), reply, CONTROLLER)
 
     def _on_status(self, message: Any) -> None:
         self._heard_s = time.monotonic()

@@ -333,23 +333,20 @@ class FrameBuffer:
         with self._condition:
             return self._kept.find(stamp_ns)
 
-    def select(self, frame: BufferedFrame, prompt: Prompt, command: Command) -> list[Command]:
-        """Request that the command's target be tracked from a kept image; returns the pending commands that
-        this one replaces."""
-        return self._add(command.target_id, Task(frame, prompt, command=command))
-
-    def clear(self, command: Command) -> list[Command]:
-        """Request that a target be cleared, or all; returns the pending commands that this one replaces."""
-        return self._add(command.target_id, Task(None, command=command))
-
-    def steer(self, command: Command) -> None:
-        self._add(None, Task(None, command=command, steers=True))
-
-    def _add(self, key: int | None, task: Task) -> list[Command]:
+    def request(
+        self,
+        command: Command,
+        frame: BufferedFrame | None = None,
+        prompt: Prompt | None = None,
+        steers: bool = False,
+    ) -> list[Command]:
+        """Have the command's target selected on a kept image, without one cleared, or steered by; returns the
+        pending commands that this one replaces."""
+        key = None if steers else command.target_id
         with self._condition:
             keys = list(self._commands) if key == ALL else [key] * (key in self._commands)
             replaced = _to_report(self._commands.pop(one) for one in keys)
-            self._commands[key] = task
+            self._commands[key] = Task(frame, prompt, command=command, steers=steers)
             self._condition.notify()
         return replaced
 

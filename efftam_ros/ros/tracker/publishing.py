@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks
-from efftam_ros.ros.common.nodes import latched, make_publisher, other_publishers, reliable
+from efftam_ros.ros.common.nodes import latched, make_publisher, optional_messages, other_publishers, reliable
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.runtime.image.encodings import to_bgr
 
@@ -256,14 +255,6 @@ def _bearing(track: Track, camera: CameraModel | None) -> tuple[Bearing | None, 
         return bearing_of(track.motion, track.image_size, camera), ""
     except InputError as refusal:
         return None, str(refusal)
-
-
-def optional_messages(package: str) -> Any:
-    """Return the module of a package's messages, or None if the package is not installed."""
-    try:
-        return import_module(f"{package}.msg")
-    except ModuleNotFoundError:
-        return None
 
 
 class Views:

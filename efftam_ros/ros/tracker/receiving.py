@@ -203,7 +203,7 @@ class Selections:
         try:
             if check_selection(message) is Kind.CLEAR:
                 command = self._cleared(replace(command, number=0))
-                self._report(self._buffer.clear(command))
+                self._report(self._buffer.request(command))
                 return command, ""
             return self._select(message, command)
         except InputError as refusal:
@@ -219,7 +219,7 @@ class Selections:
         except InputError as refusal:
             self._outputs.publish_result(command, Outcome.REFUSED, str(refusal))
             raise
-        self._report(self._buffer.clear(command))
+        self._report(self._buffer.request(command))
 
     def steer(self, target_id: int) -> None:
         """Steer by this target. Raises InputError when there is none, in which case nothing changes."""
@@ -229,7 +229,7 @@ class Selections:
         except InputError as refusal:
             self._refuse(command, str(refusal))
             raise
-        self._buffer.steer(command)
+        self._buffer.request(command, steers=True)
 
     def _require(self, target_id: int) -> None:
         ids = self._buffer.followed.ids
@@ -256,7 +256,7 @@ class Selections:
             offset_ms = abs(frame.stamp_ns - named) * 1e-6
             note = f"the image of {seconds(frame.stamp_ns)} is taken, {offset_ms:.1f} ms from the one named"
         command = replace(command, target_id=self._id_for(command.target_id), note=note)
-        self._report(self._buffer.select(frame, prompt, command))
+        self._report(self._buffer.request(command, frame, prompt))
         self.accepted = command.number
         self._log.inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
         return command, note

@@ -112,10 +112,9 @@ class Watch:
             refused = f"no image could be used for {silence_s:.2f} s: {refusal}"
         reason = refused or stale or stalled
         for answer in answers.values():
-            if reason:
+            # Old although newer images were answered for other targets: it had no turn.
+            if reason or last_s - answer.published_s > patience_s:
                 self._take_back(answer, reason, now_s)
-            elif last_s - answer.published_s > patience_s:
-                self._take_back_without_turn(answer, now_s)
         if reason and reason is stale:
             # One finding at a time.
             loss = self._statistics.loss(now_s)
@@ -133,19 +132,15 @@ class Watch:
         return False
 
     def _take_back(self, answer: Answer, reason: str, now_s: float) -> None:
-        if self._is_due(answer, now_s):
-            track, silence_s = answer.track, now_s - answer.arrived_s
-            state = state_after(track, silence_s, self._tracker_config)
-            told = replace(track, state=state, age_s=track.age_s + silence_s, reason=reason)
-            if self._outputs.take_back(reason, answer, told):
-                self._shared.tell_state(told, answer.about.target_id)
-
-    def _take_back_without_turn(self, answer: Answer, now_s: float) -> None:
-        """The answer is old although newer images were answered for other targets."""
-        if self._is_due(answer, now_s):
-            age_s = now_s - answer.arrived_s
-            told = replace(answer.track, age_s=answer.track.age_s + age_s)
-            self._outputs.take_back(f"the target had no turn for {age_s:.2f} s", answer, told)
+        if not self._is_due(answer, now_s):
+            return
+        track, silence_s = answer.track, now_s - answer.arrived_s
+        told = replace(track, age_s=track.age_s + silence_s)
+        if reason:
+            told = replace(told, state=state_after(track, silence_s, self._tracker_config), reason=reason)
+        why = reason or f"the target had no turn for {silence_s:.2f} s"
+        if self._outputs.take_back(why, answer, told) and reason:
+            self._shared.tell_state(told, answer.about.target_id)
 
     def _stalled(self, now_s: float, patience_s: float) -> str:
         """Why answers can no longer be relied on although images arrive; empty while they follow."""
