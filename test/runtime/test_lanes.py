@@ -451,7 +451,7 @@ def four_targets(pipeline: Pipeline, frames: int) -> Iterator[int]:
 @pytest.mark.slow
 def test_the_memory_of_four_targets_is_flat() -> None:
     """Once buffers, filters and memories are full: 20,000 images without a network."""
-    settled, frames = 2_000, 20_000
+    settled, frames = 3_000, 20_000
     for number in four_targets(NullPipeline(default_bundle().spec, LANES), frames):
         if number == settled:
             before = resident_mb()
