@@ -13,7 +13,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.identity import Calibration, Templates
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track
+from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
 from simulation.null_pipeline import certain_candidate
 
 SECOND = 1_000_000_000
@@ -49,9 +49,15 @@ def test_likeness_that_is_not_computed_is_not_known(candidates: Candidates):
 
 
 def run(
-    policy: str = "default", templates: int = 3, calibration: Calibration | None = None, absent_from: int = 60
+    policy: str = "default",
+    templates: int = 3,
+    calibration: Calibration | None = None,
+    absent_from: int = 60,
+    later: dict[int, Box] | None = None,
+    narrow_from: int = 60,
 ) -> tuple[list[Track], ScriptedPipeline]:
-    """Two seconds at 30 Hz of a target that moves right by 4 px an image; likeness 0.9, 0.1, 0.1."""
+    """Two seconds at 30 Hz of a target that moves right by 4 px an image; likeness 0.9, 0.1, 0.1. ``later``:
+    further selections by number of the image; ``narrow_from``: images are 480 px wide, not 640."""
 
     def seen(index: int, view: View) -> Candidates:
         found = certain_candidate(Box.from_centre(100 + 4 * index, 100, 30, 30))
@@ -68,10 +74,12 @@ def run(
     )
     pipeline = ScriptedPipeline(seen, spec)
     tracker = Tracker(pipeline, TrackerConfig(policy=policy))
-    image = Image.from_array(np.zeros((240, 640, 3), np.uint8))
+    wide, narrow = (Image.from_array(np.zeros((240, width, 3), np.uint8)) for width in (640, 480))
+    selections = {0: DRAWN} | (later or {})
     tracks = []
     for index in range(60):
-        prompt = Prompt(box=DRAWN) if index == 0 else None
+        prompt = Prompt(box=selections[index]) if index in selections else None
+        image = wide if index < narrow_from else narrow
         tracks.append(tracker.step(Frame(image, index * SECOND // 30), prompt))
         tracker.commit()
     return tracks, pipeline
@@ -88,6 +96,21 @@ def test_the_drawn_box_is_the_first_template_and_confirmed_boxes_the_others():
     assert taken[0] == (0, DRAWN)
     assert [index for index, _ in taken[1:]] == [1, 2, 1]
     assert all(box.cx > DRAWN.cx for _, box in taken[1:])
+
+
+def test_a_further_selection_takes_the_first_template_anew_and_renews_the_others_from_then_on():
+    """Also of the same target, to refine it."""
+    redrawn = Box.from_centre(220, 100, 34, 30)
+    _, pipeline = run(later={30: redrawn})
+    taken = [call.arguments for call in pipeline.calls_of("take_template")]
+    assert [index for index, _ in taken] == [0, 1, 0, 1]
+    assert taken[2] == (0, redrawn)
+
+
+def test_images_of_another_size_leave_the_first_template_as_it_is():
+    tracks, pipeline = run(narrow_from=30)
+    assert [call.arguments[0] for call in pipeline.calls_of("take_template")].count(0) == 1
+    assert (tracks[-1].state, tracks[-1].likeness) == (TrackState.TRACKING, pytest.approx(0.9))
 
 
 @pytest.mark.parametrize(("policy", "templates"), [("samurai", 3), ("efficienttam", 3), ("default", 0)])
