@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.video import VideoFrame
-from efftam_ros.runtime.pipeline import open_pipeline, open_targets
+from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.tools.common.options import (
     add_backend_arguments,
     add_quiet_argument,
@@ -126,7 +126,7 @@ def measured(args: argparse.Namespace, crossings: list[Crossing], config: Tracke
     total = sum(4 * len(one.group[0]) for one in crossings) * args.repeats
     opened = open_pipeline(None, args.backend, args.threads, precision=args.precision, max_targets=2)
     with closing(opened) as pipeline, progress_bar(total, "crossings", quiet=args.quiet) as bar:
-        tracker = OwnTracker(open_targets(pipeline, config))
+        tracker = OwnTracker(pipeline, config)
         for crossing in crossings:
             truths = np.stack([one.boxes for one in crossing.group])
             for repeat in range(1, args.repeats + 1):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -13,7 +12,7 @@ from benchmarks.peers.registry import Peer, add_peer_arguments, open_peer
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.tools.eval import command as own
-from efftam_ros.tools.eval.command import Answer, EvaluatedTracker
+from efftam_ros.tools.eval.command import Answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +29,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("no --peers; name trackers of other projects, as in --peers csrt")
     entries = {} if args.only_peers else own.own_entries(args)
     for name in args.peers:  # opened early, so that errors are raised before the first run
-        opened: AbstractContextManager[EvaluatedTracker] = nullcontext(
-            PeerTracker(open_peer(name, args.peer_models, args.threads))
-        )
+        opened = PeerTracker(open_peer(name, args.peer_models, args.threads))
         entries[name] = partial(lambda one, _targets: one, opened)
     return own.evaluate(args, entries)
 
@@ -53,3 +50,6 @@ class PeerTracker:
             return [Answer(firsts[0], True)]
         box = self._peer.update(bgr)
         return [Answer(box, box is not None)]
+
+    def close(self) -> None:
+        return

@@ -30,7 +30,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.identity import Calibration, presence_logit
 from efftam_ros.interop.video import VideoFrame
 from efftam_ros.runtime.bundle import CALIBRATION, MANIFEST, Bundle, network_sha256
-from efftam_ros.runtime.pipeline import open_pipeline, open_targets
+from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.tools.common.options import add_quiet_argument, add_threads_argument
 from efftam_ros.tools.common.outputs import Output, check_outputs, plotted, write_text
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
@@ -121,7 +121,7 @@ def split_of(name: str) -> str:
 
 def measured_boxes(pipeline: Pipeline, sequences: list[Sequence], quiet: bool) -> Boxes:
     """Track every sequence. Boxes that are neither right nor wrong are left out."""
-    parts, tracker = [], OwnTracker(open_targets(pipeline, TrackerConfig()), has_masks=False)
+    parts, tracker = [], OwnTracker(pipeline, TrackerConfig(), has_masks=False)
     with progress_bar(sum(map(len, sequences)), "calibrate", quiet=quiet) as bar:
         for number, sequence in enumerate(sequences):
             bar.set_description(f"calibrate: {sequence.name}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.video import read_bgr
-from efftam_ros.tools.common.prompts import add_target_arguments, numbers
+from efftam_ros.tools.common.prompts import add_target_arguments, numbers, read_points
 
 CLIENT = "efftam_ros.ros.select_client"
 # As ROS 2 takes names: no part is empty or begins with a digit.
@@ -88,11 +88,7 @@ def read_request(args: argparse.Namespace) -> dict[str, Any]:
     if args.box:
         request["box"] = numbers("--box", args.box, "X,Y,W,H", (4,))
     if args.point:
-        points = [numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in args.point]
-        request["points"] = [point[:2] for point in points]
-        request["labels"] = [int(point[2]) if len(point) == 3 else 1 for point in points]
-        if not set(request["labels"]) <= {0, 1}:
-            raise InputError(f"--point labels are {request['labels']}; use 1 on the target, 0 off it")
+        request["points"], request["labels"] = read_points(args.point)
     if args.mask:
         request["mask"] = read_bgr(args.mask).max(axis=2)
     return request

@@ -92,18 +92,25 @@ def read_prompt(
     """
     if box is None and not points and mask is None:
         return None
-    parsed = [numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in points]
-    for text, values in zip(points, parsed, strict=True):
-        if values[2:] not in ([], [0.0], [1.0]):
-            raise InputError(f"--point {text}: the third number must be 1 (on the target) or 0 (off it)")
+    marked, labels = read_points(points)
     prompt = Prompt(
         box=None if box is None else Box(*numbers("--box", box, "X,Y,W,H", (4,))),
-        points=tuple((values[0], values[1]) for values in parsed),
-        labels=tuple(int(values[2]) if len(values) == 3 else 1 for values in parsed),
+        points=tuple(marked),
+        labels=tuple(labels),
         mask=None if mask is None else read_bgr(mask).max(axis=2) > 127,
     )
     check_prompt(prompt, width, height)
     return prompt
+
+
+def read_points(texts: list[str]) -> tuple[list[tuple[float, float]], list[int]]:
+    """Points, px, and their labels, 1 on the target and 0 off it. Raises InputError: not numbers, another
+    label."""
+    parsed = [numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in texts]
+    for text, values in zip(texts, parsed, strict=True):
+        if values[2:] not in ([], [0.0], [1.0]):
+            raise InputError(f"--point {text}: the third number must be 1 (on the target) or 0 (off it)")
+    return [(x, y) for x, y, *_ in parsed], [int((*label, 1)[0]) for _, _, *label in parsed]
 
 
 def numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:

@@ -21,8 +21,8 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -32,9 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
+from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.interop.video import VideoFrame
 from efftam_ros.runtime.pipeline import open_pipeline, open_targets
@@ -133,7 +133,7 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
     with progress_bar(total, "eval", quiet=args.quiet) as bar, rerun_file(args.rerun, "eval") as recording:
         for result in results:
-            with entries[result.name](max(map(len, at_once))) as tracker:
+            with closing(entries[result.name](max(map(len, at_once)))) as tracker:
                 for group, repeat in itertools.product(at_once, range(args.repeats)):
                     bar.set_description(f"{result.name}: {group[0].name}")
                     recorder = _recorder(recording, result.name, group) if repeat == 0 else None
@@ -184,10 +184,12 @@ class EvaluatedTracker(Protocol):
         with the first frame."""
         ...
 
+    def close(self) -> None: ...
+
 
 Group = list[Sequence]
 """Sequences of one video, which are run at once."""
-Entries = dict[str, Callable[[int], AbstractContextManager[EvaluatedTracker]]]
+Entries = dict[str, Callable[[int], EvaluatedTracker]]
 """Trackers to evaluate: how to open each for so many targets at once, by name."""
 
 
@@ -390,10 +392,11 @@ def own_entries(args: argparse.Namespace) -> Entries:
 
 
 class OwnTracker:
-    """The package's tracker as `EvaluatedTracker`."""
+    """The package's tracker as `EvaluatedTracker`, until its pipeline is closed."""
 
-    def __init__(self, targets: TargetSet, has_masks: bool = True) -> None:
-        self._targets, self.has_masks = targets, has_masks
+    def __init__(self, pipeline: Pipeline, config: TrackerConfig, has_masks: bool = True) -> None:
+        self._targets, self.close = open_targets(pipeline, config), pipeline.close
+        self.has_masks = has_masks
 
     def answers(self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool) -> list[Answer]:
         if firsts is not None:
@@ -408,15 +411,12 @@ class OwnTracker:
         return [found[target_id] for target_id in sorted(found)]
 
 
-@contextmanager
 def _opened(
     bundle: Path | None, args: argparse.Namespace, config: TrackerConfig, max_targets: int
-) -> Iterator[EvaluatedTracker]:
-    opened = open_pipeline(
-        bundle, args.backend, args.threads, precision=args.precision, max_targets=max_targets
-    )
-    with closing(opened) as pipeline:
-        yield OwnTracker(open_targets(pipeline, config))
+) -> EvaluatedTracker:
+    precision = args.precision
+    pipeline = open_pipeline(bundle, args.backend, args.threads, precision=precision, max_targets=max_targets)
+    return OwnTracker(pipeline, config)
 
 
 def _plot(path: Path, results: list[Result], sequences: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.int8 import CalibrationClip, write_quantized_bundle
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import open_pipeline, open_targets
+from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.eval.command import OwnTracker, one_pass
 from efftam_ros.tools.eval.metrics import mean_scores
@@ -60,12 +61,8 @@ def cost_of_int8(bundle: Bundle, clip: CalibrationClip, folders: list[Path], qui
         write_quantized_bundle(bundle, clip, quantized)
         found = []
         for network in (bundle, Bundle.load(quantized)):
-            pipeline = open_pipeline(network)
-            try:
-                tracker = OwnTracker(open_targets(pipeline, TrackerConfig()))
+            with closing(OwnTracker(open_pipeline(network), TrackerConfig())) as tracker:
                 found.append([one_pass(tracker, [one], 0, bar.update)[0].scores for one in sequences])
-            finally:
-                pipeline.close()
     before, after = map(mean_scores, found)
     claims = before.false_claims, after.false_claims
     return Int8Cost(len(sequences), (before.ao, after.ao), claims)
