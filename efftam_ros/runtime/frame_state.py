@@ -133,6 +133,12 @@ class LanesState:
             if self._encoded is not None and self._encoded.owner is lane:
                 self._encoded = None
 
+    def misuse(self) -> RuntimeError:
+        """What is wrong with a call without an encoded image."""
+        if self.is_closed:
+            return RuntimeError("the pipeline is closed")
+        return RuntimeError("no image: encode comes first in every frame")
+
 
 @dataclass
 class LaneFrame:
@@ -144,6 +150,12 @@ class LaneFrame:
     image_size: tuple[int, int] = (0, 0)
     is_attended: bool = False
     rows: Sequence[int] = ()
+
+
+def end(frames: Sequence[LaneFrame]) -> None:
+    """The features change: nothing can be done with these frames."""
+    for frame in frames:
+        frame.view = None
 
 
 class FramePipeline(ABC):
@@ -191,12 +203,12 @@ class FramePipeline(ABC):
         frame.view = frame.prompt = None
         frame.is_attended, frame.rows = False, ()
         if self._all.is_closed:
-            raise self._misuse()
+            raise self._all.misuse()
         self._search_s, self._has_searched = self._search_s if self._has_searched else 0.0, False
         if self.lanes == 1:
             self._encode(image, view)
         elif not self._all.share(self, image, view):
-            self._end_frames()
+            end(self._frames)
             self._encode(image, view)
             self._all.keep(self, image, view)
         frame.view, frame.image_size = view, (image.width, image.height)
@@ -204,7 +216,7 @@ class FramePipeline(ABC):
     def attend(self, plan: MemoryPlan) -> None:
         frame = self._frame
         if frame.view is None:
-            raise self._misuse()
+            raise self._all.misuse()
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if plan.slots:
             self._attend(placed(plan, self._lane * self.spec.slots) if self._lane else plan)
@@ -215,7 +227,7 @@ class FramePipeline(ABC):
     def decode(self, prompt: Prompt | None) -> Candidates:
         frame = self._frame
         if frame.view is None:
-            raise self._misuse()
+            raise self._all.misuse()
         if prompt is not None:
             encoded = encode_prompt(prompt, frame.view, *frame.image_size)
             self._condition(encoded)
@@ -226,14 +238,14 @@ class FramePipeline(ABC):
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
         if self._frame.view is None:
-            raise self._misuse()
+            raise self._all.misuse()
         check_slots(self.spec.slots, slot)
         self._remember(self._frame.rows[choice], self._lane * self.spec.slots + slot, present)
 
     def take_template(self, index: int, box: Box) -> None:
         view = self._frame.view
         if view is None:
-            raise self._misuse()
+            raise self._all.misuse()
         if not 0 <= index < self.spec.templates:
             raise IndexError(f"template {index} is beyond the {self.spec.templates} that are kept")
         if box.is_empty:
@@ -247,12 +259,12 @@ class FramePipeline(ABC):
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         self._frame.view = None
         if self._all.is_closed:
-            raise self._misuse()
+            raise self._all.misuse()
         if not plan.slots:
             raise ValueError("search without memory: give a plan with at least one slot")
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         self._all.forget(self)
-        self._end_frames()
+        end(self._frames)
         start = time.perf_counter()
         found = self._searched(image, views, placed(plan, self._lane * self.spec.slots))
         self._search_s, self._has_searched = time.perf_counter() - start, True
@@ -261,30 +273,19 @@ class FramePipeline(ABC):
     def mask(self, choice: int) -> NDArray[np.uint8]:
         frame = self._frame
         if frame.view is None:
-            raise self._misuse()
+            raise self._all.misuse()
         return self._mask(frame.rows[choice], frame.view, *frame.image_size)
 
     def close(self) -> None:
         if not self._all.is_closed:
             self._all.is_closed = True
-            self._end_frames()
+            end(self._frames)
             self._close()
 
     def enter(self, lane: int) -> FramePipeline:
         """The pipeline, for this lane from now on."""
         self._lane, self._frame = lane, self._frames[lane]
         return self
-
-    def _end_frames(self) -> None:
-        """The features change: nothing can be done with the frames that there are."""
-        for frame in self._frames:
-            frame.view = None
-
-    def _misuse(self) -> RuntimeError:
-        """What is wrong with a call without an encoded image."""
-        if self._all.is_closed:
-            return RuntimeError("the pipeline is closed")
-        return RuntimeError("no image: encode comes first in every frame")
 
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
         """The candidates of this frame, in image px; of a mask prompt its own mask."""

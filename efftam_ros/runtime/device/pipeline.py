@@ -125,7 +125,7 @@ class DevicePipeline(FramePipeline):
         from efftam_ros.runtime.verify.runners import DeviceRunner
 
         if self._all.is_closed:
-            raise self._misuse()
+            raise self._all.misuse()
         with ExitStack() as opened:
             yield {
                 name: opened.enter_context(closing(DeviceRunner(self._stream.cuda, self._stream, graph)))
