@@ -388,7 +388,7 @@ def _bench(
     command = compare(
         "--frames", str(frames), "--skip-unavailable", "--backend", ",".join(backends), *options
     )
-    command += ["--json", f"{stem}.json", "--plot", f"{stem}.png"]
+    command += ["--json", f"{stem}.json"]
     if check.attempt(name, [*command, *_option(bundle)]) is None:
         return False
     report = json.loads(Path(f"{stem}.json").read_text(encoding="utf-8"))

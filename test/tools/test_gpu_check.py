@@ -228,7 +228,6 @@ def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
         assert items[name]["why"]
     (bench,) = json.loads((folder / "bench_shipped_cpu.json").read_text())["frames"]
     assert bench["frames"] == 6
-    assert (folder / "bench_shipped_cpu.png").stat().st_size > 1000
     text = (folder / "summary.md").read_text()
     assert all(f"| {name} | {item['state']} |" in text for name, item in items.items())
     assert "| compact_192 onnxruntime-cpu |" in text
