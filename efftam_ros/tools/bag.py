@@ -31,7 +31,6 @@ FRAME_ID = "camera_optical_frame"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.add_argument("video", metavar="VIDEO", help="video or folder of images")
     parser.add_argument("--out", type=Path, required=True, metavar="BAG", help="folder of the new bag")
     parser.add_argument("--storage", choices=STORAGES, default="mcap", help="default mcap")
@@ -52,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the bag; returns the exit code."""
     if args.fov is not None and not 0 < args.fov < 180:
         raise InputError(f"--fov is {args.fov:g}; give degrees above 0 and below 180")
     if args.frames is not None and args.frames < 1:

@@ -161,8 +161,4 @@ def explain(error: BaseException) -> str | None:
 
 
 EFFTAM = Program("efftam", "Track targets in a video, a bag or a camera stream.", __package__, COMMANDS)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `efftam`; see `Program.main`."""
-    return EFFTAM.main(argv)
+main = EFFTAM.main

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="PyTorch file {'model': state_dict}"
     )
@@ -50,7 +49,6 @@ def add_weights_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export, print the parity table and return 0."""
     check_outputs([Output("--out", args.out, "folder")], [args.checkpoint])
     from efftam_ros.export.onnx.bundle import STEPS, Source, export_bundle
     from efftam_ros.model.efficienttam.checkpoint import load_checkpoint

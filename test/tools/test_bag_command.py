@@ -70,7 +70,7 @@ def test_no_more_images_than_asked_for(folder: Path, tmp_path: Path):
         (["select"], "give one of --box, --point, --mask, --clear"),
         (["select", "--clear", "--box", "1,2,3,4"], "--box and --clear was given"),
         (["select", "--box", "1,2,3"], "--box '1,2,3' is not X,Y,W,H"),
-        (["select", "--point", "1,2,3"], "use 1 on the target, 0 off it"),
+        (["select", "--point", "1,2,3"], "must be 1 (on the target) or 0 (off it)"),
         (["select", "--clear", "--stamp", "now"], "--stamp 'now' is not in seconds"),
         (["select", "--mask", "/nowhere.png"], "/nowhere.png"),
     ],
