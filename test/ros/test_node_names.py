@@ -15,7 +15,7 @@ from ros_helpers import ROOT, new_namespace
 pytestmark = pytest.mark.ros
 
 NODES = sorted((ROOT / "efftam_ros" / "ros").glob("*/node.py")) + [
-    ROOT / "efftam_ros" / "ros" / "common" / "reporting.py"
+    ROOT / "efftam_ros" / "ros" / "common" / "nodes.py"
 ]
 
 
