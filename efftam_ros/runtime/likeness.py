@@ -15,6 +15,8 @@ TEMPLATES = 3
 """Templates that a pipeline keeps."""
 STRIDE = 16
 """Network px per cell of the features."""
+SHARES = (np.arange(SAMPLES, dtype=np.float32) + 0.5) / SAMPLES
+"""Places along a side of a box, in sides."""
 
 
 def sampled(features: NDArray[np.float32], boxes: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -27,18 +29,18 @@ def sampled(features: NDArray[np.float32], boxes: NDArray[np.float32]) -> NDArra
     Returns:
         float32 [n, SAMPLES^2, C], row by row of each box; beyond the outer cells' centres theirs go on.
     """
-    grid = features.shape[1]
-    share = (np.arange(SAMPLES, dtype=np.float32) + 0.5) / SAMPLES
+    channels, grid = features.shape[:2]
     edges = np.nan_to_num(boxes)[:, :, None]
-    x = ((edges[:, 0] + share * (edges[:, 2] - edges[:, 0])) / STRIDE - 0.5).clip(0, grid - 1)
-    y = ((edges[:, 1] + share * (edges[:, 3] - edges[:, 1])) / STRIDE - 0.5).clip(0, grid - 1)
-    x, y = np.tile(x, SAMPLES), np.repeat(y, SAMPLES, axis=1)  # [n, SAMPLES^2]
-    column, row = np.minimum(x.astype(np.intp), grid - 2), np.minimum(y.astype(np.intp), grid - 2)
-    right, below = (x - column)[..., None], (y - row)[..., None]
-    cells = features.transpose(1, 2, 0)
-    above = cells[row, column] * (1 - right) + cells[row, column + 1] * right
-    under = cells[row + 1, column] * (1 - right) + cells[row + 1, column + 1] * right
-    return np.asarray(above * (1 - below) + under * below, np.float32)
+    x = ((edges[:, 0] + SHARES * (edges[:, 2] - edges[:, 0])) / STRIDE - 0.5).clip(0, grid - 1)
+    y = ((edges[:, 1] + SHARES * (edges[:, 3] - edges[:, 1])) / STRIDE - 0.5).clip(0, grid - 1)
+    column, row = np.minimum(x.astype(np.int32), grid - 2), np.minimum(y.astype(np.int32), grid - 2)
+    right, below = (x - column).astype(np.float32)[:, None], (y - row).astype(np.float32)[:, :, None]
+    first = (grid * row[:, :, None] + column[:, None]).ravel()  # of the four cells around each place
+    cells = features.reshape(channels, -1).take(np.add.outer((0, 1, grid, grid + 1), first), axis=1)
+    left, above = 1 - right, 1 - below
+    weights = np.stack([above * left, above * right, below * left, below * right]).reshape(4, -1)
+    places = np.einsum("ckp,kp->pc", cells, weights)
+    return np.ascontiguousarray(places).reshape(len(boxes), SAMPLES**2, channels)
 
 
 def cosines(seen: NDArray[np.float32], templates: NDArray[np.float32]) -> NDArray[np.float32]:
