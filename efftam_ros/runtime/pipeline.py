@@ -223,7 +223,7 @@ def open_pipeline(
 def open_tracker(
     pipeline: Pipeline, config: TrackerConfig | None = None, attitude: CameraMotionSource | None = None
 ) -> Tracker:
-    """A tracker on a pipeline, with its sources beside the network: camera motion, colours, points.
+    """A tracker on a pipeline, with its sources beside the network: camera motion and points.
 
     ``attitude``: the source of the camera's motion for ``camera_motion`` "topic"; raises InputError when it
     is None then.

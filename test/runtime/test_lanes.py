@@ -438,7 +438,7 @@ def test_an_event_that_is_left_out_for_one_of_four_targets_is_a_race(
 
 
 def four_targets(pipeline: Pipeline, frames: int) -> Iterator[int]:
-    """Follow four places with camera motion, colours and points, as the node does; yields each number."""
+    """Follow four places with camera motion and points, as the node does; yields each number."""
     targets = open_targets(pipeline)
     boxes = [Box(BOX.x + 20.0 * (lane % 2), BOX.y + 30.0 * (lane // 2), 16.0, 24.0) for lane in range(LANES)]
     pictures = [np.ascontiguousarray(clip()[0][index]) for index in range(3)]
