@@ -326,6 +326,18 @@ def test_targets_that_cross_keep_their_ids():
     assert set(boxes) == {0, 1}
 
 
+class Neighbours(Crossing):
+    """The same, standing: 25 px apart, they cover one another in part."""
+
+    def true(self, lane: int, index: int) -> Box:
+        return Box.from_centre(300 + 25 * lane, 200, 60, 80)
+
+
+def test_what_is_as_like_both_targets_stays_with_the_one_that_is_expected_there():
+    for boxes in Neighbours(likeness=(0.9, 0.9)).run(10):
+        assert {lane: box.cx for lane, box in boxes.items()} == {0: 300.0, 1: 325.0}
+
+
 def test_an_image_in_which_targets_overlap_is_not_remembered():
     """A mask that holds both would mix them up for as long as it is kept."""
     scene = Crossing()
