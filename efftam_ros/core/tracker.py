@@ -21,7 +21,7 @@ from efftam_ros.core.motion import TargetMotion
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext, Likeness
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
-from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
+from efftam_ros.core.search import Reacquisition, Sighting
 from efftam_ros.core.selection import look, whole
 from efftam_ros.core.types import (
     MISSED,
@@ -298,7 +298,7 @@ class Tracker:
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
         window.settle(start)
-        self._window, self._search.blind = window, None
+        self._window = window
         self._motion.start(stamp, start)
         if self._policy.searches:
             self._extent = make_extent(box, choice.box, size)
@@ -460,8 +460,8 @@ class Tracker:
             search.observe(stamp, list(zip(windows, seen, strict=True)))
             return search.view(extent, side), tuple(windows)
         if extent is not None and is_lost:
-            self._search.blind = self._search.blind or BlindSearch()
-            return self._search.blind.view(size, place, extent, side), ()
+            self._search.begin(size, self._motion.filter)
+            return self._search.next_view(stamp, size, extent, side), ()
         return self._window.view(size, place, self._target.age_s(self._last[0])), ()
 
     def _interrupt(self, stamp_ns: int, size: tuple[int, int]) -> None:
@@ -510,7 +510,7 @@ class Tracker:
     def _confirm(self, frame: Frame, box: Box, velocity: tuple[float, float]) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
         image = None if self._sources.camera is None else self._sources.camera.keep([box, *self.others.boxes])
-        self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity, image), None
+        self._search.last_seen = Sighting(frame.stamp_ns, box, velocity, image)
         if self._search.is_running:
             self._search.stop()
         if self.others.rivals and self.others.is_shared(box):

@@ -16,7 +16,6 @@ from efftam_ros.core.search import (
     FADING_S,
     FORGET_S,
     LLR_KEPT,
-    BlindSearch,
     CandidateTrack,
     Detection,
     PositionPrior,
@@ -222,16 +221,16 @@ def test_a_1280_image_is_searched_for_a_target_of_30_px_within_so_many_frames(wi
 IMAGE = Box(0.0, 0.0, *SIZE)
 
 
-def blind_views(count: int, place: Box = TARGET, extent: float = EXTENT) -> list[View]:
-    search = BlindSearch()
-    return [search.view(SIZE, place, extent, SIDE) for _ in range(count)]
+def views_without_evidence(count: int, is_placed: bool = True, extent: float = EXTENT) -> list[View]:
+    search = missed(TARGET) if is_placed else Reacquisition()
+    return [search.next_view(0, SIZE, extent, SIDE) for _ in range(count)]
 
 
-@pytest.mark.parametrize("place", [TARGET, IMAGE])
+@pytest.mark.parametrize("is_placed", [True, False])
 @pytest.mark.parametrize("extent", [EXTENT, 1000.0])
-def test_a_lost_target_is_looked_for_everywhere(place, extent):
+def test_a_lost_target_is_looked_for_everywhere(is_placed, extent):
     """Every point of the image is inside some view, never wider than needed to see the target."""
-    views = blind_views(160, place, extent)
+    views = views_without_evidence(160, is_placed, extent)
     for x in range(5, 1280, 30):
         for y in range(5, 720, 30):
             seen = (v.to_network(Box(x, y, 1, 1)) for v in views)
@@ -239,22 +238,10 @@ def test_a_lost_target_is_looked_for_everywhere(place, extent):
     assert max(v.extent[0] for v in views) <= 2.01 * extent
 
 
-def test_without_a_prediction_the_middle_of_the_image_comes_first():
-    assert middle(blind_views(1, IMAGE)[0]) == pytest.approx((640, 360))
-
-
-def test_a_lost_target_is_looked_for_mostly_around_where_it_would_be():
-    seen = [view.to_network(TARGET) for view in blind_views(70)]
-    near = [box for box in seen if all(SIDE / 8 < c < 7 * SIDE / 8 for c in (box.cx, box.cy))]
-    assert len(near) >= 2 * len(seen) // 3
-
-
-@settings(max_examples=40)
-@given(st.floats(-3, 3), st.floats(-3, 3))
-def test_a_target_up_to_three_sizes_off_the_prediction_is_soon_shown_as_a_whole(dx, dy):
-    """Within eight images, 0.3 s at 30 Hz; a window around the prediction alone shows two sizes."""
-    seen = [view.to_network(TARGET.moved(dx * 30, dy * 30)) for view in blind_views(8)]
-    assert any(min(s.x, s.y) >= 0 and max(s.x1, s.y1) <= SIDE for s in seen)
+def test_without_evidence_every_second_view_is_where_the_target_would_be():
+    views = views_without_evidence(70)
+    assert all(middle(view) == pytest.approx((TARGET.cx, TARGET.cy)) for view in views[::2])
+    assert len(set(views[1::2])) == 35
 
 
 # ---- candidate tracks --------------------------------------------------------------------------------------
