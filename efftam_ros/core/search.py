@@ -1,9 +1,8 @@
 """Finding a missed target again: a prior of its position orders the search, candidate tracks add up evidence.
 
 The prior is a probability density of the target's position. It orders the search and weighs what is found,
-but excludes no position. It is the sum of two normal distributions that spread with time, and a uniform one.
-The first stays with the ground (the target moves on over it, slower and slower), the second with the image (a
-pilot or a gimbal follows the target).
+but excludes no position. It is the sum of a uniform distribution and a normal one, which moves on over the
+ground, slower and slower, and spreads with time.
 
 Candidate tracks are possible positions, each followed over several detections until one is certain. A
 detection is a candidate of the network in a window, with the log-likelihood ratio (LLR) that it is the target
@@ -32,10 +31,10 @@ from efftam_ros.core.motion import (
     zoom,
 )
 
-GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
+FLAT_WEIGHT = 0.2  # of the uniform distribution
 # Standard deviation in target sizes, at the start and its growth per second: the errors of the motion
-# filter's predictions 1 and 2 s ahead on aerial clips, with the ground's motion and without it.
-START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
+# filter's predictions 1 and 2 s ahead on aerial clips.
+START_SPREAD, SPREAD_PER_S = 0.7, 1.2
 # Time constant of the speed over the ground: at constant speed the prediction would leave the scene.
 FADING_S = 3.0
 
@@ -58,13 +57,12 @@ class PositionPrior:
     def __init__(self, stamp_ns: int, box: Box, velocity: tuple[float, float]) -> None:
         self.stamp_ns = self._start_ns = stamp_ns
         self.size = max(box.size, 1.0)
-        self._image: NDArray[np.float64] = np.array([box.cx, box.cy])
-        self._ground: NDArray[np.float64] = self._image.copy()
+        self._ground: NDArray[np.float64] = np.array([box.cx, box.cy])
         self._is_behind = False  # the position on the ground is behind the camera: its pixels are mirrored
         self._velocity: NDArray[np.float64] = np.array(velocity, np.float64)
 
     def follow_camera(self, matrix: Matrix) -> None:
-        """Move the distribution that stays with the ground."""
+        """Move with the ground."""
         x, y = self._ground
         self._is_behind ^= relative_depth(matrix, x, y) < 0
         self._ground, derivative = linearised(matrix, x, y)
@@ -72,8 +70,8 @@ class PositionPrior:
         self.size *= zoom(matrix, x, y)
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int, seen: Sighting) -> None:
-        """Replace the distribution that stays with the ground, and thereby the errors of `follow_camera`
-        since a sighting; ``matrix`` is the camera's motion from its image to that of ``stamp_ns``."""
+        """Start from a sighting anew, without the errors of `follow_camera` since then. ``matrix``: the
+        camera's motion from its image to that of ``stamp_ns``."""
         x, y = seen.box.cx, seen.box.cy
         self._is_behind = relative_depth(matrix, x, y) < 0
         kept = math.exp(-max(0.0, (stamp_ns - seen.stamp_ns) * 1e-9) / FADING_S)
@@ -94,43 +92,23 @@ class PositionPrior:
 
     @property
     def ground(self) -> tuple[float, float] | None:
-        """Centre of the distribution that stays with the ground, px; None: it is behind the camera."""
+        """The likeliest position, px; None: it is behind the camera."""
         return None if self._is_behind else (float(self._ground[0]), float(self._ground[1]))
 
     @property
-    def image(self) -> tuple[float, float]:
-        """Centre of the distribution that stays with the image, px."""
-        return float(self._image[0]), float(self._image[1])
-
-    @property
     def spread_px(self) -> float:
-        """Standard deviation of the distribution that stays with the ground, px."""
-        return self.size * (START_SPREAD + GROUND_SPREAD_PER_S * self._missed_s)
-
-    @property
-    def _missed_s(self) -> float:
-        return (self.stamp_ns - self._start_ns) * 1e-9
+        """Standard deviation, px."""
+        return self.size * (START_SPREAD + SPREAD_PER_S * (self.stamp_ns - self._start_ns) * 1e-9)
 
     def relative_log_density(
         self, points: NDArray[np.float64], image_size: tuple[int, int]
     ) -> NDArray[np.float64]:
         """Logarithm of the density at points [n, 2] px, relative to the highest density; at most 0."""
         flat = FLAT_WEIGHT / float(image_size[0] * image_size[1])
-        normals = [
-            (IMAGE_WEIGHT, self._image, self.size * (START_SPREAD + IMAGE_SPREAD_PER_S * self._missed_s))
-        ]
-        if not self._is_behind:
-            normals.append((GROUND_WEIGHT, self._ground, self.spread_px))
-
-        def density(at: NDArray[np.float64]) -> NDArray[np.float64]:
-            total = np.full(len(at), flat)
-            for weight, centre, spread in normals:
-                square = ((at - centre) ** 2).sum(axis=1) / spread**2
-                total += weight / (2 * math.pi * spread**2) * np.exp(-square / 2)
-            return total
-
-        peak = density(np.array([centre for _, centre, _ in normals])).max()
-        return np.asarray(np.minimum(np.log(density(points) / peak), 0.0), np.float64)
+        peak = (1.0 - FLAT_WEIGHT) / (2 * math.pi * self.spread_px**2)
+        square = ((points - self._ground) ** 2).sum(axis=1) / self.spread_px**2
+        share = np.zeros(len(points)) if self._is_behind else np.exp(-square / 2)
+        return np.asarray(np.log((flat + peak * share) / (flat + peak)), np.float64)
 
 
 # The image is covered with tiles of this side, in sides of the window that follows the target: a small target
@@ -301,7 +279,6 @@ ACCEPT_SCORE = 1.5
 LEAST_GOOD = 2
 MARGIN = 3.0
 VIEW_LLR = -1.0  # least LLR of a track that gets another view, wherever it is
-RIVAL_WINDOWS = 1  # windows for the tracks after the best one, which the frame's own view shows
 RECOGNITION_NS = 90_000_000  # least time between two comparisons with the kept image, 20 to 30 ms on a CPU
 RECOGNISED_NS = 150_000_000  # how long a recognised place counts
 
@@ -406,13 +383,10 @@ class Reacquisition:
     def windows(
         self, stamp_ns: int, image_size: tuple[int, int], extent_px: float, side: int, budget: int
     ) -> list[View]:
-        """The windows to search in this image: at the expected position, at the second-best track, and the
-        next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
+        """The windows to search in this image: at the expected position, and the next ones of the sweep;
+        ``budget`` in all. ``extent_px``: side of the window that would follow the
         target."""
         sweep, views = self._divided(stamp_ns, image_size, extent_px, side), self._expected(extent_px, side)
-        for track in self._promising[1 : 1 + RIVAL_WINDOWS]:
-            box = track.motion.at(stamp_ns).box
-            views.append(View.window_inside(image_size, box.cx, box.cy, extent_px, side))
         views = views[: max(1, budget - 1)]
         views += sweep.next(budget - len(views), self.prior)
         self.windows_searched += len(views)

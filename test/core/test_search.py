@@ -65,13 +65,12 @@ def test_with_time_far_places_become_likelier_but_are_never_forbidden():
     assert odds[-1] > -1
 
 
-def test_after_a_pan_both_the_ground_and_the_place_in_the_image_are_likely():
+def test_after_a_pan_the_target_is_expected_where_the_ground_went():
     one = prior()
     one.follow_camera(PAN)
     one.advance(NS // 2)
-    assert at(one, 600, 300) == pytest.approx(0, abs=0.1)
-    assert at(one, 400, 300) > at(one, 500, 500)
-    assert at(one, 400, 300) < at(one, 600, 300)
+    assert at(one, 600, 300) == pytest.approx(0, abs=1e-6)
+    assert at(one, 400, 300) < -5
 
 
 @given(st.floats(-300, 300), st.floats(-200, 200), st.floats(0, 5))
@@ -114,8 +113,7 @@ def test_what_came_behind_the_camera_has_no_place_in_the_image_until_it_turns_ba
     assert one.ground[0] > 1280
     turned(one, 120)
     assert one.ground is None
-    assert at(one, 400, 300) == pytest.approx(0, abs=0.1)  # if the image stays, and that alone
-    assert at(one, 1279 - 400, 719 - 300) < -5
+    assert at(one, 400, 300) == at(one, 1279 - 400, 719 - 300) < -5  # all that is seen speaks against it
     turned(one, -180)
     assert one.ground == pytest.approx((400, 300), abs=0.1)
     assert one.size == pytest.approx(30, rel=0.01)
@@ -329,15 +327,11 @@ def test_weak_evidence_does_not_add_up_without_limit():
     assert searching.loss.tracks[0].llr == pytest.approx(0.5 / (1 - LLR_KEPT))
 
 
-def test_the_best_place_is_seen_by_the_frames_own_view_and_its_rival_by_a_window():
+def test_the_best_place_is_seen_by_the_frames_own_view():
     searching = Searching()
-    rival = TARGET.moved(500, 200)
-    searching.show((NEAR, 1.5), (rival, 1.2))
-    stamp = searching.stamp + NS // 10
-    views = searching.loss.windows(stamp, SIZE, EXTENT, SIDE, 6)
+    searching.show((NEAR, 1.5), (TARGET.moved(500, 200), 1.2))
+    searching.loss.windows(searching.stamp + NS // 10, SIZE, EXTENT, SIDE, 6)
     assert middle(searching.loss.view(EXTENT, SIDE)) == pytest.approx((NEAR.cx, NEAR.cy), abs=1)
-    assert any(math.dist(middle(view), (rival.cx, rival.cy)) < 1 for view in views)
-    assert len(views) == 6
 
 
 def test_several_windows_of_one_image_are_one_detection():
