@@ -13,6 +13,7 @@ from efftam_ros.core.motion import Matrix
 from efftam_ros.core.types import (
     CameraMotion,
     Candidates,
+    FoundPoints,
     Image,
     MemoryPlan,
     PipelineSpec,
@@ -182,4 +183,24 @@ class GuidedSource(CameraMotionSource, Protocol):
     ) -> CameraMotion:
         """As `CameraMotionSource.estimate`. ``guess``: homography [3, 3] px near which the motion is looked
         for first, or None."""
+        ...
+
+
+class PointSource(Protocol):
+    """Follows points on the target through consecutive images."""
+
+    def reset(self) -> None:
+        """Forget all points."""
+        ...
+
+    def follow(self, image: Image, expected: Box) -> FoundPoints:
+        """Follow the points into the next image. Does not raise on a bad image.
+
+        ``expected``: the target's predicted box there.
+        """
+        ...
+
+    def keep(self, image: Image, box: Box) -> None:
+        """The target is in this box of the image of the last `follow`: points outside it are dropped, and new
+        ones are added in it."""
         ...

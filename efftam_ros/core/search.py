@@ -1,8 +1,9 @@
 """Finding a missed target again: a prior of its position orders the search, candidate tracks add up evidence.
 
 The prior is a probability density of the target's position. It orders the search and weighs what is found,
-but excludes no position. It is the sum of a uniform distribution and a normal one, which moves on over the
-ground, slower and slower, and spreads with time.
+but excludes no position. It is the sum of two normal distributions that spread with time, and a uniform one.
+The first stays with the ground (the target moves on over it, slower and slower), the second with the image (a
+pilot or a gimbal follows the target).
 
 Candidate tracks are possible positions, each followed over several detections until one is certain. A
 detection is a candidate of the network in a window, with the log-likelihood ratio (LLR) that it is the target
@@ -31,10 +32,10 @@ from efftam_ros.core.motion import (
     zoom,
 )
 
-FLAT_WEIGHT = 0.2  # of the uniform distribution
+GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
 # Standard deviation in target sizes, at the start and its growth per second: the errors of the motion
-# filter's predictions 1 and 2 s ahead on aerial clips.
-START_SPREAD, SPREAD_PER_S = 0.7, 1.2
+# filter's predictions 1 and 2 s ahead on aerial clips, with the ground's motion and without it.
+START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
 # Time constant of the speed over the ground: at constant speed the prediction would leave the scene.
 FADING_S = 3.0
 
@@ -57,12 +58,13 @@ class PositionPrior:
     def __init__(self, stamp_ns: int, box: Box, velocity: tuple[float, float]) -> None:
         self.stamp_ns = self._start_ns = stamp_ns
         self.size = max(box.size, 1.0)
-        self._ground: NDArray[np.float64] = np.array([box.cx, box.cy])
+        self._image: NDArray[np.float64] = np.array([box.cx, box.cy])
+        self._ground: NDArray[np.float64] = self._image.copy()
         self._is_behind = False  # the position on the ground is behind the camera: its pixels are mirrored
         self._velocity: NDArray[np.float64] = np.array(velocity, np.float64)
 
     def follow_camera(self, matrix: Matrix) -> None:
-        """Move with the ground."""
+        """Move the distribution that stays with the ground."""
         x, y = self._ground
         self._is_behind ^= relative_depth(matrix, x, y) < 0
         self._ground, derivative = linearised(matrix, x, y)
@@ -70,8 +72,8 @@ class PositionPrior:
         self.size *= zoom(matrix, x, y)
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int, seen: Sighting) -> None:
-        """Start from a sighting anew, without the errors of `follow_camera` since then. ``matrix``: the
-        camera's motion from its image to that of ``stamp_ns``."""
+        """Replace the distribution that stays with the ground, and thereby the errors of `follow_camera`
+        since a sighting; ``matrix`` is the camera's motion from its image to that of ``stamp_ns``."""
         x, y = seen.box.cx, seen.box.cy
         self._is_behind = relative_depth(matrix, x, y) < 0
         kept = math.exp(-max(0.0, (stamp_ns - seen.stamp_ns) * 1e-9) / FADING_S)
@@ -92,30 +94,82 @@ class PositionPrior:
 
     @property
     def ground(self) -> tuple[float, float] | None:
-        """The likeliest position, px; None: it is behind the camera."""
+        """Centre of the distribution that stays with the ground, px; None: it is behind the camera."""
         return None if self._is_behind else (float(self._ground[0]), float(self._ground[1]))
 
     @property
+    def image(self) -> tuple[float, float]:
+        """Centre of the distribution that stays with the image, px."""
+        return float(self._image[0]), float(self._image[1])
+
+    @property
     def spread_px(self) -> float:
-        """Standard deviation, px."""
-        return self.size * (START_SPREAD + SPREAD_PER_S * (self.stamp_ns - self._start_ns) * 1e-9)
+        """Standard deviation of the distribution that stays with the ground, px."""
+        return self.size * (START_SPREAD + GROUND_SPREAD_PER_S * self._missed_s)
+
+    @property
+    def _missed_s(self) -> float:
+        return (self.stamp_ns - self._start_ns) * 1e-9
 
     def relative_log_density(
         self, points: NDArray[np.float64], image_size: tuple[int, int]
     ) -> NDArray[np.float64]:
         """Logarithm of the density at points [n, 2] px, relative to the highest density; at most 0."""
         flat = FLAT_WEIGHT / float(image_size[0] * image_size[1])
-        peak = (1.0 - FLAT_WEIGHT) / (2 * math.pi * self.spread_px**2)
-        square = ((points - self._ground) ** 2).sum(axis=1) / self.spread_px**2
-        share = np.zeros(len(points)) if self._is_behind else np.exp(-square / 2)
-        return np.asarray(np.log((flat + peak * share) / (flat + peak)), np.float64)
+        normals = [
+            (IMAGE_WEIGHT, self._image, self.size * (START_SPREAD + IMAGE_SPREAD_PER_S * self._missed_s))
+        ]
+        if not self._is_behind:
+            normals.append((GROUND_WEIGHT, self._ground, self.spread_px))
+
+        def density(at: NDArray[np.float64]) -> NDArray[np.float64]:
+            total = np.full(len(at), flat)
+            for weight, centre, spread in normals:
+                square = ((at - centre) ** 2).sum(axis=1) / spread**2
+                total += weight / (2 * math.pi * spread**2) * np.exp(-square / 2)
+            return total
+
+        peak = density(np.array([centre for _, centre, _ in normals])).max()
+        return np.asarray(np.minimum(np.log(density(points) / peak), 0.0), np.float64)
 
 
-# The image is covered with tiles of this side, in sides of the window that follows the target: a small target
-# is too small in wider ones. Neighbouring tiles are this far apart, in their sides: an object cut by one is
-# whole in the next.
+# Both searches cover the image with tiles of this side, in sides of the window that follows the target: a
+# small target is too small in wider ones. Neighbouring tiles are this far apart, in their sides: an object
+# cut by one is whole in the next.
 TILE, TILE_STEP = 1.2, 0.8
 MOST_TILES = 64  # along each side of the image, for a tiny target in a huge image
+# Without evidence a lost target is looked for in wide windows around the prediction, in sides of the window
+# that follows it, and in a tile, in turn.
+TURNS = (OPENED, 1.8, None)
+
+
+def _tile_px(image_size: tuple[int, int], extent_px: float) -> float:
+    return max(TILE * extent_px, max(image_size) / (TILE_STEP * MOST_TILES))
+
+
+class BlindSearch:
+    """Views of a lost target for policies that do not weigh what they see there: around its last position,
+    and tile by tile, the nearest first."""
+
+    def __init__(self) -> None:
+        self._looked = 0
+
+    def view(self, image_size: tuple[int, int], place: Box, extent_px: float, side: int) -> View:
+        """The next view. ``place``: the predicted box, or that of the image; ``extent_px``: side of the
+        window that would follow it; ``side``: of the network's input."""
+        x, y = min(max(place.cx, 0.0), image_size[0]), min(max(place.cy, 0.0), image_size[1])
+        rounds, turn = divmod(self._looked, len(TURNS))
+        self._looked += 1
+        factor = TURNS[turn]
+        if factor is not None:
+            return View.window_inside(image_size, x, y, extent_px * factor, side)
+        tile = _tile_px(image_size, extent_px)
+        axes = []
+        for length in image_size:
+            count = max(1, math.ceil(length / (TILE_STEP * tile)))
+            axes.append([(i + 0.5) * length / count for i in range(count)])
+        tiles = sorted(((tx, ty) for tx in axes[0] for ty in axes[1]), key=lambda p: math.dist(p, (x, y)))
+        return View.window_inside(image_size, *tiles[rounds % len(tiles)], tile, side)
 
 
 class Sweep:
@@ -124,7 +178,7 @@ class Sweep:
     def __init__(self, image_size: tuple[int, int], extent_px: float, side: int) -> None:
         """``extent_px``: side of the window that follows the target; ``side``: of the network's input."""
         self.image_size, self._side, self._followed_px = image_size, side, extent_px
-        self._extent = max(TILE * extent_px, max(image_size) / (TILE_STEP * MOST_TILES))
+        self._extent = _tile_px(image_size, extent_px)
         axes = []
         for length in image_size:
             count = max(1, math.ceil((length - self._extent) / (TILE_STEP * self._extent)) + 1)
@@ -279,6 +333,7 @@ ACCEPT_SCORE = 1.5
 LEAST_GOOD = 2
 MARGIN = 3.0
 VIEW_LLR = -1.0  # least LLR of a track that gets another view, wherever it is
+RIVAL_WINDOWS = 1  # windows for the tracks after the best one, which the frame's own view shows
 RECOGNITION_NS = 90_000_000  # least time between two comparisons with the kept image, 20 to 30 ms on a CPU
 RECOGNISED_NS = 150_000_000  # how long a recognised place counts
 
@@ -295,6 +350,8 @@ class Reacquisition:
     def __init__(self) -> None:
         self.last_seen: Sighting | None = None
         """The last confirmed frame's."""
+        self.blind: BlindSearch | None = None
+        """Since the target is lost, for policies that do not search."""
         self.is_camera_known = False
         """Whether the camera's motion to the present image is known."""
         self._compared_ns: int | None = None  # when the kept image was last compared
@@ -383,38 +440,25 @@ class Reacquisition:
     def windows(
         self, stamp_ns: int, image_size: tuple[int, int], extent_px: float, side: int, budget: int
     ) -> list[View]:
-        """The windows to search in this image: at the expected position, and the next ones of the sweep;
-        ``budget`` in all. ``extent_px``: side of the window that would follow the
+        """The windows to search in this image: at the expected position, at the second-best track, and the
+        next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
         target."""
-        sweep, views = self._divided(stamp_ns, image_size, extent_px, side), self._expected(extent_px, side)
-        views = views[: max(1, budget - 1)]
-        views += sweep.next(budget - len(views), self.prior)
-        self.windows_searched += len(views)
-        return views
-
-    def next_view(self, stamp_ns: int, image_size: tuple[int, int], extent_px: float, side: int) -> View:
-        """The view of a target for which nothing is weighed: at the expected position and the next one of the
-        sweep, in turn."""
-        sweep = self._divided(stamp_ns, image_size, extent_px, side)
-        expected = self._expected(extent_px, side) if self.windows_searched % 2 == 0 else []
-        self.windows_searched += 1
-        return expected[0] if expected else sweep.next(1, self.prior)[0]
-
-    def _divided(self, stamp_ns: int, image_size: tuple[int, int], extent_px: float, side: int) -> Sweep:
-        """The sweep of this image, for which the prior is moved."""
         if self._sweep is None or not self._sweep.fits(image_size, extent_px):
             self._sweep = Sweep(image_size, extent_px, side)
         self._image_size = image_size
+        views = []
         if self.prior is not None:
             self.prior.advance(stamp_ns)
-        return self._sweep
-
-    def _expected(self, extent_px: float, side: int) -> list[View]:
-        """The window at the expected position, if there is one."""
-        place = None if self.prior is None else self.prior.ground
-        return (
-            [] if place is None else [View.window_inside(self._image_size, *place, OPENED * extent_px, side)]
-        )
+            if self.prior.ground is not None:
+                x, y = self.prior.ground
+                views.append(View.window_inside(image_size, x, y, OPENED * extent_px, side))
+        for track in self._promising[1 : 1 + RIVAL_WINDOWS]:
+            box = track.motion.at(stamp_ns).box
+            views.append(View.window_inside(image_size, box.cx, box.cy, extent_px, side))
+        views = views[: max(1, budget - 1)]
+        views += self._sweep.next(budget - len(views), self.prior)
+        self.windows_searched += len(views)
+        return views
 
     def view(self, extent_px: float, side: int) -> View:
         """The frame's own view: at the best track, else the next window of the sweep."""

@@ -18,7 +18,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import MISSED, CameraMotion, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import CameraMotionSource, Pipeline
+    from efftam_ros.core.contract import CameraMotionSource, Pipeline, PointSource
 
 STEERED, NEXT_FREE = 0, 255
 """What is asked for in place of an id: the target that is steered by (the only one), and a new one."""
@@ -78,9 +78,10 @@ class TargetSet:
         pipeline: Pipeline,
         config: TrackerConfig | None = None,
         camera: CameraMotionSource | None = None,
+        points: Callable[[], PointSource] | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
     ) -> None:
-        """Without a target. For the arguments see `Tracker`."""
+        """Without a target. ``points`` makes the source for one target; for the others see `Tracker`."""
         self._targets: dict[int, Tracker] = {}
         shared = None if camera is None else SharedCameraMotion(camera, self._targets)
         self._free = [
@@ -88,6 +89,7 @@ class TargetSet:
                 pipeline.lane(index),
                 config,
                 None if shared is None else shared.of_target(),
+                None if points is None else points(),
                 is_blank,
             )
             for index in reversed(range(pipeline.lanes))

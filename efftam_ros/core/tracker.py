@@ -21,10 +21,11 @@ from efftam_ros.core.motion import TargetMotion
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext, Likeness
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
-from efftam_ros.core.search import Reacquisition, Sighting
+from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
 from efftam_ros.core.selection import look, whole
 from efftam_ros.core.types import (
     MISSED,
+    NO_POINTS,
     CameraMotion,
     Candidates,
     Frame,
@@ -36,16 +37,20 @@ from efftam_ros.core.types import (
 )
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import CameraMotionSource, Pipeline
+    from efftam_ros.core.contract import CameraMotionSource, Pipeline, PointSource
     from efftam_ros.core.types import Image
 
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
+
+POINTS_VALID_NS = 250_000_000
+"""Longest interval between two images over which points are followed; beyond it they are lost anyway."""
 
 
 class Sources(NamedTuple):
     """What else observes the images for a tracker."""
 
     camera: CameraMotionSource | None
+    points: PointSource | None
     is_blank: Callable[[Image, Box], bool] | None
 
 
@@ -125,6 +130,7 @@ class Tracker:
         pipeline: Pipeline,
         config: TrackerConfig | None = None,
         camera: CameraMotionSource | None = None,
+        points: PointSource | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
     ) -> None:
         """Create a tracker in state IDLE.
@@ -134,6 +140,7 @@ class Tracker:
             config: Settings; default: `TrackerConfig()`.
             camera: Source of the camera's motion for policies that search; None: the camera is assumed not to
                 move.
+            points: Follows points on the target for policies that search; None: not used.
             is_blank: Whether a box of an image, px, and what surrounds it show nothing; None: not used.
         """
         config = config or TrackerConfig()
@@ -141,7 +148,8 @@ class Tracker:
         self.others = Others()
         """What a `TargetSet` says about the next image."""
         self._policy = make_policy(pipeline.spec, config)
-        self._sources = Sources(camera if self._policy.searches else None, is_blank)
+        searches = self._policy.searches
+        self._sources = Sources(camera if searches else None, points if searches else None, is_blank)
         self._target = TargetState(config)
         self.clear()
 
@@ -179,6 +187,7 @@ class Tracker:
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._pending: list[Callable[[], object]] = []  # what `commit` calls
         self._looked: tuple[Frame, Generator[bool, None, Track]] | None = None  # at an image, by `look`
+        self._forget_points()
 
     def _make_window(self) -> WholeImage:
         spec, config = self._pipeline.spec, self.config
@@ -261,11 +270,15 @@ class Tracker:
         self._pipeline.prefetch(image)
 
     def commit(self) -> None:
-        """Compute what only later frames need of the last step's image: the memory update, the place
-        to recognise; does nothing if there is nothing."""
+        """Compute what only later frames need of the last step's image: the memory update, the points to
+        follow, the place to recognise; does nothing if there is nothing."""
         pending, self._pending = self._pending, []
         for compute in pending:
             compute()
+
+    def _forget_points(self) -> None:
+        if self._sources.points is not None:
+            self._sources.points.reset()
 
     def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
         stamp, size = frame.stamp_ns, _size(frame)
@@ -298,7 +311,7 @@ class Tracker:
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
         window.settle(start)
-        self._window = window
+        self._window, self._search.blind = window, None
         self._motion.start(stamp, start)
         if self._policy.searches:
             self._extent = make_extent(box, choice.box, size)
@@ -312,6 +325,7 @@ class Tracker:
         if count:
             self._pending.append(partial(self._pipeline.take_template, 0, start if doubt else box or start))
         self._remember(candidates, choice, context, confirmed=True)
+        self._forget_points()
         if choice.box is not None:
             self._confirm(frame, choice.box, (0.0, 0.0))
         return self._track(frame, view, candidates, choice, choice.reason or doubt)
@@ -365,6 +379,12 @@ class Tracker:
         self._last = stamp, size
         self._pipeline.attend(plan)
         was_seen = state not in MISSED
+        # Between launch and wait: a GPU works meanwhile.
+        points = NO_POINTS
+        if self._sources.points is not None and expected is not None and was_seen:
+            if stamp - previous > POINTS_VALID_NS:
+                self._sources.points.reset()
+            points = self._sources.points.follow(frame.image, expected.box)
         if stops and launches:
             yield True
         candidates = self._pipeline.decode(None)
@@ -378,6 +398,7 @@ class Tracker:
             self.memory.skip()
             self._target.miss(stamp)
             self._motion.coast(stamp, was_seen)
+            self._forget_points()
             reason = "the network's output is not finite; check the bundle"
             return self._track(frame, view, None, None, reason)
         context = FrameContext(
@@ -389,6 +410,7 @@ class Tracker:
             likeness,
             self._motion.filter,
             expected,
+            points=points,
             is_confirmed=self._target.confirmed,
             confirmed_ns=self._target.confirmed_ns,
             later=self._pending,
@@ -408,6 +430,8 @@ class Tracker:
             self._motion.measure(stamp, choice.box, quality, restart, choice.partial)
         if choice.box is not None and confirmed:
             self._confirm(frame, choice.box, (0.0, 0.0) if expected is None else expected.velocity)
+        else:
+            self._forget_points()
         reason = interruption or choice.reason
         if choice.box is None and holder is not None:
             reason = f"what is seen here is target {holder}; {reason}"
@@ -460,8 +484,8 @@ class Tracker:
             search.observe(stamp, list(zip(windows, seen, strict=True)))
             return search.view(extent, side), tuple(windows)
         if extent is not None and is_lost:
-            self._search.begin(size, self._motion.filter)
-            return self._search.next_view(stamp, size, extent, side), ()
+            self._search.blind = self._search.blind or BlindSearch()
+            return self._search.blind.view(size, place, extent, side), ()
         return self._window.view(size, place, self._target.age_s(self._last[0])), ()
 
     def _interrupt(self, stamp_ns: int, size: tuple[int, int]) -> None:
@@ -510,9 +534,11 @@ class Tracker:
     def _confirm(self, frame: Frame, box: Box, velocity: tuple[float, float]) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
         image = None if self._sources.camera is None else self._sources.camera.keep([box, *self.others.boxes])
-        self._search.last_seen = Sighting(frame.stamp_ns, box, velocity, image)
+        self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity, image), None
         if self._search.is_running:
             self._search.stop()
+        if self._sources.points is not None:
+            self._pending.append(partial(self._sources.points.keep, frame.image, box))
         if self.others.rivals and self.others.is_shared(box):
             return
         template = self.templates.renew(frame.stamp_ns)

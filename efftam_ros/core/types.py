@@ -237,6 +237,21 @@ class Motion:
 
 
 @dataclass(frozen=True)
+class FoundPoints:
+    """Points on the target in the last confirmed image, followed into the present one.
+
+    Only points that have been followed long enough to belong to the target count. ``earlier_count``: their
+    largest number in the last images; ``positions``: float64 [n, 2] px, of those that were found again.
+    """
+
+    earlier_count: int
+    positions: NDArray[np.float64]
+
+
+NO_POINTS = FoundPoints(0, np.zeros((0, 2)))
+
+
+@dataclass(frozen=True)
 class CameraMotion:
     """The camera's motion since the previous image.
 

@@ -223,16 +223,16 @@ def open_pipeline(
 def open_tracker(
     pipeline: Pipeline, config: TrackerConfig | None = None, attitude: CameraMotionSource | None = None
 ) -> Tracker:
-    """A tracker on a pipeline, with its source beside the network: camera motion.
+    """A tracker on a pipeline, with its sources beside the network: camera motion and points.
 
     ``attitude``: the source of the camera's motion for ``camera_motion`` "topic"; raises InputError when it
     is None then.
     """
     from efftam_ros.core.tracker import Tracker
-    from efftam_ros.runtime.image.prompts import is_blank
+    from efftam_ros.runtime.image.target import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    return Tracker(pipeline, config, _camera_of(config, attitude), is_blank)
+    return Tracker(pipeline, config, _camera_of(config, attitude), FlowPoints(), is_blank)
 
 
 def open_targets(
@@ -240,10 +240,10 @@ def open_targets(
 ) -> TargetSet:
     """As `open_tracker`, for as many targets as the pipeline has lanes."""
     from efftam_ros.core.targets import TargetSet
-    from efftam_ros.runtime.image.prompts import is_blank
+    from efftam_ros.runtime.image.target import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    return TargetSet(pipeline, config, _camera_of(config, attitude), is_blank)
+    return TargetSet(pipeline, config, _camera_of(config, attitude), FlowPoints, is_blank)
 
 
 def _camera_of(config: TrackerConfig, attitude: CameraMotionSource | None) -> CameraMotionSource | None:

@@ -22,11 +22,14 @@ from efftam_ros.core.memory import MemoryBank
 from efftam_ros.core.policies.target_model import TargetModel
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import (
+    NO_POINTS,
     Candidates,
+    FoundPoints,
     Frame,
     Image,
     PipelineSpec,
     Prompt,
+    Track,
     TrackState,
 )
 
@@ -373,6 +376,128 @@ def test_soon_after_a_disappearance_one_look_away_from_the_prediction_is_not_bel
     tracks, _, _ = follow(returning((80, 60), last=25), 26)
     assert tracks[25].state is COASTING
     assert not tracks[25].measured
+
+
+class EndingPoints:
+    """A `PointSource` of ten points on the target; in frame ``ends`` none of them is found again, and for
+    four frames after it there are none that were followed for long."""
+
+    def __init__(self, ends: int | None = None, left: int = 0) -> None:
+        self._ends, self._left = ends, left
+        self.calls: list[tuple[str, Box | None]] = []
+
+    def reset(self) -> None:
+        self.calls.append(("reset", None))
+
+    def follow(self, image: Image, expected: Box) -> FoundPoints:
+        self.calls.append(("follow", expected))
+        i = sum(name == "follow" for name, _ in self.calls)
+        if self._ends is not None and self._ends < i <= self._ends + 4:
+            return NO_POINTS
+        found = self._left if i == self._ends else 10
+        return FoundPoints(10, np.tile([expected.cx, expected.cy], (found, 1)))
+
+    def keep(self, image: Image, box: Box) -> None:
+        self.calls.append(("keep", box))
+
+
+def with_points(points: EndingPoints, script, frames: int) -> list[Track]:
+    tracker = Tracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), points=points)
+    tracks = []
+    for i in range(frames):
+        tracks.append(tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None))
+        tracker.commit()
+    return tracks
+
+
+def less_like_from(first: int, logit: float = 2.5):
+    """Seen with a predicted IoU of 0.4 and a presence that are high enough to go on; 0.9 and surely present
+    before. The evidence is 0.9 less by the predicted IoU and 0.33 for each unit of the logit below 4."""
+
+    def script(i, view):
+        quality_now, logit_now = (0.4, logit) if i >= first else (0.9, 5.0)
+        return candidates(moving(i), None, None, ious=[quality_now, 0.1, 0.1], presence_logit=logit_now)
+
+    return script
+
+
+@pytest.mark.parametrize(("ends", "left", "goes_on"), [(None, 10, True), (20, 2, True), (20, 1, False)])
+def test_where_the_points_on_the_target_end_what_is_seen_has_to_be_like_it(ends, left, goes_on):
+    """1.4 less evidence than usual; 1.2 less is the limit."""
+    tracks = with_points(EndingPoints(ends, left), less_like_from(20), 22)
+    assert tracks[19].state is TRACKING
+    assert tracks[20].measured is goes_on
+    assert ("points" in tracks[20].reason) is not goes_on
+
+
+@pytest.mark.parametrize(("later", "goes_on"), [(0, False), (6, False), (7, True)])
+def test_it_has_to_prove_itself_for_six_frames(later, goes_on):
+    tracks = with_points(EndingPoints(20), less_like_from(20 + later), 21 + later)
+    assert all(track.measured for track in tracks[: 20 + later])
+    assert tracks[20 + later].measured is goes_on
+
+
+def test_what_is_like_the_target_goes_on_though_its_points_end():
+    """It turned, or was blurred; and its size may change, as that of a car which drives up."""
+
+    def script(i, view):
+        box = moving(i)
+        return candidates(Box.from_centre(box.cx, box.cy, 75, 50) if i >= 20 else box, None, None)
+
+    assert all(track.measured for track in with_points(EndingPoints(20), script, 28))
+
+
+@pytest.mark.parametrize(("logit", "goes_on"), [(2.9, False), (3.1, True)])
+def test_where_presence_is_sure_the_track_goes_on_though_its_points_end(logit, goes_on):
+    tracks = with_points(EndingPoints(20), less_like_from(20, logit), 21)
+    assert tracks[20].measured is goes_on
+
+
+def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_when_it_is_missed():
+    points = EndingPoints()
+    tracks = with_points(
+        points, lambda i, view: replace(steady(i, view), presence_logit=5.0 if i < 8 else -5), 10
+    )
+    kept = [box for name, box in points.calls if name == "keep"]
+    assert kept == [track.box for track in tracks[:8]]
+    names = [name for name, _ in points.calls]
+    assert names[-3:] == ["follow", "reset", "reset"]  # while it is missed none are followed
+    assert names.count("follow") == 8
+
+
+@pytest.mark.parametrize(("gap_s", "forgotten"), [(0.24, False), (0.26, True)])
+def test_over_a_gap_between_images_no_points_are_followed(gap_s, forgotten):
+    """They would end by themselves."""
+    points = EndingPoints()
+    pipeline = ScriptedPipeline(lambda i, view: candidates(moving(0)), SPEC)
+    tracker = Tracker(pipeline, TrackerConfig(view="full"), points=points)
+    for i in range(8):
+        tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
+        tracker.commit()
+    before = len(points.calls)
+    tracker.step(frame(7 + gap_s * FPS))
+    assert [name for name, _ in points.calls[before:]] == (["reset"] if forgotten else []) + ["follow"]
+
+
+def test_output_that_is_not_finite_ends_the_points():
+    """They would be those of an older image when the target returns."""
+    points = EndingPoints()
+    bad = Candidates(
+        np.full((3, 4), np.nan, np.float32), np.full(3, np.nan, np.float32), np.ones(3, np.float32), np.nan
+    )
+    with_points(points, lambda i, view: bad if i == 6 else steady(i, view), 7)
+    assert [name for name, _ in points.calls[-2:]] == ["follow", "reset"]
+
+
+def test_the_reference_policies_follow_no_points():
+    points = EndingPoints()
+    tracker = Tracker(
+        ScriptedPipeline(steady, SPEC), TrackerConfig(policy="samurai", view="full"), points=points
+    )
+    for i in range(4):
+        tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
+        tracker.commit()
+    assert points.calls == []
 
 
 def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None):

@@ -27,7 +27,7 @@ def test_the_stages_are_those_of_the_node_and_end_in_the_whole_frame(efftam, tmp
     report = json.loads((tmp_path / "b.json").read_text())
     assert (report["bundle"], report["backend"]) == ("compact_192", "onnxruntime-cpu")
     stages = report["stages"]
-    assert set(stages) == NETWORK | {"camera motion", "image to box", "whole frame"}
+    assert set(stages) == NETWORK | {"camera motion", "points", "image to box", "whole frame"}
     assert all(0 < stage["median_ms"] <= stage["p99_ms"] for stage in stages.values())
     assert stages["whole frame"]["median_ms"] >= stages["image to box"]["median_ms"]
     lines = result.stdout.splitlines()

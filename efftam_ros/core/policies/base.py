@@ -14,7 +14,7 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import Rule
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.search import Detection, Reacquisition
-from efftam_ros.core.types import Candidates, Motion, TrackState
+from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Motion, TrackState
 
 Likeness = Callable[[Candidates, int], float]
 """Likeness of a candidate to the target, -1..1; NaN where it is not known."""
@@ -38,6 +38,7 @@ class FrameContext:
         motion: The filter predicted to the frame's stamp, None without an estimate.
         expected: The estimate of ``motion``, with the velocity relative to the ground.
         drawn: A prompted frame's box, or that of its mask.
+        points: Points on the target that were found again in this image.
         is_confirmed: Whether the state before this frame claims the target: the track is unbroken.
         confirmed_ns: Stamp of the last confirmed frame, ns.
         is_prompted: Whether the target is selected on this frame.
@@ -53,6 +54,7 @@ class FrameContext:
     motion: MotionFilter | None = None
     expected: Motion | None = None
     drawn: Box | None = None
+    points: FoundPoints = NO_POINTS
     is_confirmed: bool = True
     confirmed_ns: int | None = None
     is_prompted: bool = False

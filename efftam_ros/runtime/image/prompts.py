@@ -1,4 +1,4 @@
-"""Converts a prompt from image pixels to the prompt encoder's inputs in network pixels; finds blank boxes."""
+"""Converts a prompt from image pixels to the inputs of the prompt encoder in network pixels."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Image, Prompt
-from efftam_ros.runtime.image.encodings import Region, to_grey
+from efftam_ros.core.types import Prompt
 
 # Absolute value of the logits of a mask prompt, which replace the network's output.
 CERTAIN = 10.0
@@ -20,16 +19,6 @@ ROUNDING_PX = 1e-6
 MOST_POINTS = 256
 """Most points of a prompt, including the two corners of a box; the cost of the prompt encoder grows with
 their number."""
-LEAST_CONTRAST = 1.0  # standard deviation in grey levels; a camera's noise alone is more
-
-
-def is_blank(image: Image, box: Box) -> bool:
-    """Whether a box, px, and what surrounds it show the same single shade. False for a bad image."""
-    around = Box.from_centre(box.cx, box.cy, 3 * box.width, 3 * box.height)
-    try:
-        return float(to_grey(image, Region.inside(around, 1.0, image)).std()) < LEAST_CONTRAST
-    except InputError:
-        return False
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,12 @@ from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.interop.moving_target import endless
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
+from efftam_ros.runtime.image.target import FlowPoints
 from efftam_ros.runtime.pipeline import open_tracker
 
 # Enough frames to fill maps and pointers and to settle clocks; in a long run allocators too.
 WARM_UP, SETTLED = 40, 100
+ON_THE_HOST = {"camera motion": ImageCameraMotion, "points": FlowPoints}
 
 Frames = Iterator[tuple[Frame, Prompt | None]]
 
@@ -56,9 +58,9 @@ def measure_stages(
     if hasattr(pipeline, "stage_interval"):  # of a GPU, where times cost time
         pipeline.stage_interval = 1
     host: dict[str, float] = defaultdict(float)
-    source = ImageCameraMotion
-    for method in [m for m, value in vars(source).items() if callable(value) and not m.startswith("_")]:
-        setattr(source, method, _adding_to(host, "camera motion", getattr(source, method)))
+    for name, kind in ON_THE_HOST.items():
+        for method in [m for m, value in vars(kind).items() if callable(value) and not m.startswith("_")]:
+            setattr(kind, method, _adding_to(host, name, getattr(kind, method)))
     times: dict[str, list[float]] = defaultdict(list)
     answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count))
     for number, (box_s, whole_s, track) in enumerate(answers):
