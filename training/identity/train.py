@@ -1,0 +1,294 @@
+"""Trains the identity network: the teacher's answers, and what is one individual over time.
+
+Each step shows several views of several objects of the same footage, parts of them, and random boxes. Three
+losses: the teacher's vectors and the similarities of the batch (distillation); for each pair a logistic loss
+on its similarity, with one scale for all footage, so that one threshold serves everywhere (the pairwise loss
+of SigLIP, Zhai et al., ICCV 2023); and a softmax over all objects with a margin (CosFace, Wang et al., CVPR
+2018).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from efftam_ros.core.errors import InputError
+from training import checkpoints
+from training.convolutional_graph import ConvolutionalGraph
+from training.identity import views
+from training.identity.crops import Pictures, load_images, load_pictures
+from training.identity.judge import separation
+from training.identity.network import SIDE, SIZE, IdentityNetwork
+
+VIEWS = 4  # of each object in a batch
+OBJECTS_OF_A_GROUP = 8
+AVERAGE = 0.999
+MARGIN, SCALE = 0.25, 24.0  # of the softmax over objects
+REPORT_STEPS, CHECKPOINT_S = 200, 60.0
+TEACHER_MEAN, TEACHER_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run; written into its folder."""
+
+    data: Path
+    out: Path
+    teacher: Path | None = None
+    steps: int = 12000
+    minutes: float | None = None
+    objects: int = 256
+    width: int = 16
+    rate: float = 3e-3
+    seed: int = 0
+    device: str = "cpu"
+
+
+class Material:
+    """The pictures on the device that trains, and the objects of each footage."""
+
+    def __init__(self, pictures: Pictures, images: NDArray[np.uint8], device: str) -> None:
+        trained = np.flatnonzero(~pictures.held)
+        self.pixels = torch.from_numpy(pictures.pixels[trained]).to(device)
+        self.boxes = torch.from_numpy(pictures.boxes[trained]).to(device)
+        self.images = torch.from_numpy(images).to(device)
+        objects, numbers = np.unique(pictures.objects[trained], return_inverse=True)
+        self.count = len(objects)
+        self._rows = [np.flatnonzero(numbers == number) for number in range(self.count)]
+        groups = np.array([pictures.groups[trained[rows[0]]] for rows in self._rows])
+        self._groups = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+        weights = np.array([min(len(group), 400) ** 0.6 for group in self._groups])
+        self._weights = weights / weights.sum()
+        self.group_of = torch.from_numpy(np.unique(groups, return_inverse=True)[1]).to(device)
+
+    def draw(self, objects: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Rows and object numbers of a batch: several objects of each group that is drawn."""
+        chosen: list[int] = []
+        for group in rng.choice(len(self._groups), objects, p=self._weights):
+            members = self._groups[group]
+            chosen += rng.choice(members, min(OBJECTS_OF_A_GROUP, len(members)), replace=False).tolist()
+            if len(chosen) >= objects:
+                break
+        numbers = np.unique(chosen)[: 2 * objects]
+        rng.shuffle(numbers)
+        numbers = numbers[:objects]
+        rows = [rng.choice(self._rows[n], VIEWS, replace=len(self._rows[n]) < VIEWS) for n in numbers]
+        return torch.from_numpy(np.concatenate(rows)), torch.from_numpy(np.repeat(numbers, VIEWS))
+
+
+class Heads(nn.Module):
+    """Used in training only: to the teacher's vectors, the pairs' scale, and a centre of each object."""
+
+    def __init__(self, objects: int, teacher_size: int) -> None:
+        super().__init__()
+        self.to_teacher = nn.Linear(SIZE, teacher_size)
+        self.pair_scale = nn.Parameter(torch.tensor(math.log(10.0)))
+        self.pair_offset = nn.Parameter(torch.tensor(-5.0))
+        self.centres = nn.Parameter(torch.randn(objects, SIZE))
+
+
+def pair_loss(vectors: Tensor, objects: Tensor, groups: Tensor, heads: Heads) -> Tensor:
+    """The logistic loss of all pairs of a batch. ``objects``: what each shows, those below 0 are like nothing
+    else; ``groups``: the footage."""
+    logits = heads.pair_scale.exp() * vectors @ vectors.T + heads.pair_offset
+    same = (objects[:, None] == objects[None]) & (objects[:, None] >= 0)
+    itself = torch.eye(len(objects), dtype=torch.bool, device=objects.device)
+    right, wrong = same & ~itself, ~same & ~itself
+    near = wrong & (groups[:, None] == groups[None])
+    losses_right, losses_wrong = F.softplus(-logits), F.softplus(logits)
+    # The hardest others count as much as all of the same footage: they are what is claimed in its place.
+    hard = torch.softmax((4.0 * logits.detach()).masked_fill(~wrong, -1e4), 1)
+    from_near = (losses_wrong * near).sum(1) / near.sum(1).clamp(min=1)
+    loss_wrong = (losses_wrong * hard).sum(1) + from_near + (losses_wrong * wrong).sum(1) / wrong.sum(1)
+    has = right.any(1)
+    loss_right = (losses_right * right).sum(1)[has] / right.sum(1)[has]
+    return loss_right.mean() + 0.5 * loss_wrong.mean()
+
+
+def class_loss(vectors: Tensor, objects: Tensor, heads: Heads) -> Tensor:
+    cosines = vectors @ F.normalize(heads.centres, dim=1).T
+    return F.cross_entropy(SCALE * (cosines - MARGIN * F.one_hot(objects, cosines.shape[1])), objects)
+
+
+def teacher_vectors(teacher: nn.Module, crops: Tensor) -> Tensor:
+    """``crops``: [n,3,256,128] BGR, 0..255; float32 [n,m] of length 1."""
+    mean = torch.tensor(TEACHER_MEAN, device=crops.device)[:, None, None]
+    deviation = torch.tensor(TEACHER_DEVIATION, device=crops.device)[:, None, None]
+    with torch.no_grad():
+        return F.normalize(teacher((crops.flip(1) / 255.0 - mean) / deviation).float(), dim=1)
+
+
+def train(options: Options, resume: bool = False) -> dict[str, Any]:
+    """Train, or go on from the last checkpoint; returns the last report. Raises InputError without data."""
+    device = options.device
+    torch.manual_seed(options.seed)
+    if device == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cudnn.benchmark = True
+    began = time.monotonic()
+    pictures, images = load_pictures(options.data), load_images(options.data)
+    material = Material(pictures, images, device)
+    print(
+        f"{len(material.pixels)} pictures of {material.count} objects, {len(images)} images,"
+        f" {int(pictures.held.sum())} pictures held out; {time.monotonic() - began:.0f} s",
+        flush=True,
+    )
+    teacher = ConvolutionalGraph(options.teacher).to(device).eval() if options.teacher else None
+    if teacher and device == "cuda":
+        teacher = teacher.to(memory_format=torch.channels_last)
+    network = IdentityNetwork(options.width).to(device, memory_format=torch.channels_last)
+    heads = Heads(material.count, 512).to(device)
+    average = copy.deepcopy(network).eval()
+    parameters = [
+        {"params": network.parameters(), "weight_decay": 0.02},
+        {"params": heads.parameters(), "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(parameters, options.rate)
+    options.out.mkdir(parents=True, exist_ok=True)
+    recipe = {name: str(v) if isinstance(v, Path) else v for name, v in vars(options).items()}
+    recipe |= {"objects_of_data": material.count, "pictures": len(material.pixels), "images": len(images)}
+    (options.out / "recipe.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
+    step, spent = 0, 0.0
+    if resume:
+        state = checkpoints.load(options.out / checkpoints.RESUME)
+        network.load_state_dict(state["network"])
+        average.load_state_dict(state["average"])
+        heads.load_state_dict(state["heads"])
+        optimizer.load_state_dict(state["optimizer"])
+        step, spent = state["step"], state["spent"]
+    rng = np.random.default_rng((options.seed, step))
+    random = torch.Generator(device).manual_seed(options.seed + step)
+    start, saved, report = time.monotonic() - spent, time.monotonic(), {}
+    if teacher:
+        print(
+            "teacher",
+            separation(pictures, lambda c: teacher_vectors(teacher, c), device, 256, 128),
+            flush=True,
+        )
+
+    def done() -> float:
+        """The share of the run that is over."""
+        if options.minutes is not None:
+            return (time.monotonic() - start) / (60 * options.minutes)
+        return step / options.steps
+
+    while (share := done()) < 1.0:
+        warm = min(1.0, step / 300)
+        for group in optimizer.param_groups:
+            group["lr"] = options.rate * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
+        rows, objects = (one.to(device) for one in material.draw(options.objects, rng))
+        boxes = material.boxes[rows]
+        pixels = material.pixels[rows]
+        few = torch.randperm(len(rows), generator=random, device=device)[: len(rows) // 6]
+        seen = torch.cat([views.jittered(boxes, random), views.parts(boxes[few], random)])
+        pixels = torch.cat([pixels, pixels[few]])
+        numbers = torch.cat([objects, torch.full((len(few),), -1, device=device)])
+        groups = torch.cat([material.group_of[objects], material.group_of[objects[few]]])
+        tall = views.cropped(pixels, seen, 256, 128) if teacher else views.cropped(pixels, seen, SIDE, SIDE)
+        if len(material.images):
+            count = len(rows) // 6
+            which = torch.randint(len(material.images), (count,), generator=random, device=device)
+            anywhere = views.cropped(
+                material.images[which], views.anywhere(count, boxes, random), *tall.shape[2:]
+            )
+            tall = torch.cat([tall, anywhere])
+            numbers = torch.cat([numbers, torch.full((count,), -1, device=device)])
+            groups = torch.cat([groups, -1 - torch.arange(count, device=device)])
+        order = torch.randperm(len(tall), generator=random, device=device)
+        tall, numbers, groups = views.changed(tall[order], random), numbers[order], groups[order]
+        square = F.interpolate(tall, (SIDE, SIDE), mode="bilinear", antialias=True) if teacher else tall
+        network.train()
+        with torch.autocast(device, torch.bfloat16):
+            vectors = network(square.contiguous(memory_format=torch.channels_last))
+        vectors = vectors.float()
+        known = numbers >= 0
+        losses = {
+            "pairs": pair_loss(vectors, numbers, groups, heads),
+            "classes": 0.15 * class_loss(vectors[known], numbers[known], heads),
+        }
+        if teacher:
+            with torch.autocast(device, torch.bfloat16):
+                wanted = teacher_vectors(teacher, tall[: len(tall) // 2])
+            own = vectors[: len(wanted)]
+            given = F.normalize(heads.to_teacher(own), dim=1)
+            losses["teacher"] = (1 - (given * wanted).sum(1)).mean() + 2 * F.mse_loss(
+                own @ own.T, wanted @ wanted.T
+            )
+        loss = sum(losses.values())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 5.0)
+        optimizer.step()
+        step += 1
+        with torch.no_grad():
+            kept = min(AVERAGE, step / (step + 20))
+            for old, new in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
+                if old.is_floating_point():
+                    old.lerp_(new, 1 - kept)
+                else:
+                    old.copy_(new)
+        if step % REPORT_STEPS == 0:
+            values = {name: round(value.item(), 4) for name, value in losses.items()}
+            print(f"step {step}, {100 * share:.0f} %, {time.monotonic() - start:.0f} s: {values}", flush=True)
+        if time.monotonic() - saved > CHECKPOINT_S:
+            _save(options.out, network, average, heads, optimizer, step, time.monotonic() - start)
+            saved = time.monotonic()
+            print(f"step {step}", separation(pictures, average, device), flush=True)
+    _save(options.out, network, average, heads, optimizer, step, time.monotonic() - start)
+    found = separation(pictures, average, device)
+    report = {"step": step, "seconds": round(time.monotonic() - start), **found.as_dict()}
+    print(found, flush=True)
+    (options.out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return report
+
+
+def _save(
+    out: Path,
+    network: nn.Module,
+    average: nn.Module,
+    heads: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    step: int,
+    spent: float,
+) -> None:
+    checkpoints.save(
+        out / checkpoints.WEIGHTS, {"model": {n: v.cpu() for n, v in average.state_dict().items()}}
+    )
+    state = {"network": network.state_dict(), "average": average.state_dict(), "heads": heads.state_dict()}
+    state |= {"optimizer": optimizer.state_dict(), "step": step, "spent": spent}
+    checkpoints.save(out / checkpoints.RESUME, state)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, default=Path("runs/identity_data"), help="default %(default)s")
+    parser.add_argument("--out", type=Path, default=Path("runs/identity"), help="default %(default)s")
+    parser.add_argument("--teacher", type=Path, help="ONNX file of a network to distil; default: none")
+    parser.add_argument("--steps", type=int, default=12000, help="default %(default)s")
+    parser.add_argument("--minutes", type=float, help="end after this time, in place of --steps")
+    parser.add_argument("--objects", type=int, default=256, help="in a step; default %(default)s")
+    parser.add_argument("--width", type=int, default=16, help="of the network; default %(default)s")
+    parser.add_argument("--rate", type=float, default=3e-3, help="highest learning rate; default %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="default %(default)s")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+
+
+def run(args: argparse.Namespace) -> int:
+    values = {name: value for name, value in vars(args).items() if name in Options.__dataclass_fields__}
+    options = Options(**values)
+    if options.teacher is not None and not options.teacher.is_file():
+        raise InputError(f"there is no teacher {options.teacher}; name an ONNX file, or leave --teacher out")
+    train(options, args.resume)
+    return 0
