@@ -159,7 +159,7 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
     options.out.mkdir(parents=True, exist_ok=True)
     recipe = {name: str(v) if isinstance(v, Path) else v for name, v in vars(options).items()}
     recipe |= {"objects_of_data": material.count, "pictures": len(material.pixels), "images": len(images)}
-    (options.out / "recipe.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
+    _write(options.out / "recipe.json", recipe | {"steps_done": 0})
     step, spent = 0, 0.0
     if resume:
         state = checkpoints.load(options.out / checkpoints.RESUME)
@@ -247,11 +247,16 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
             saved = time.monotonic()
             print(f"step {step}", separation(pictures, average, device), flush=True)
     _save(options.out, network, average, heads, optimizer, step, time.monotonic() - start)
+    _write(options.out / "recipe.json", recipe | {"steps_done": step})
     found = separation(pictures, average, device)
     report = {"step": step, "seconds": round(time.monotonic() - start), **found.as_dict()}
     print(found, flush=True)
-    (options.out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    _write(options.out / "report.json", report)
     return report
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def _save(
