@@ -14,6 +14,7 @@ import copy
 import json
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ OBJECTS_OF_A_GROUP = 8
 AVERAGE = 0.999
 MARGIN, SCALE = 0.25, 24.0  # of the softmax over objects
 REPORT_STEPS, CHECKPOINT_S = 200, 60.0
+DISTILLED = 256  # crops of a batch that the teacher sees
+VIEW_PX = 128  # side of the crops before the network's size
+TEACHER_SIZE = (256, 128)
 TEACHER_MEAN, TEACHER_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -74,16 +78,13 @@ class Material:
         self.group_of = torch.from_numpy(np.unique(groups, return_inverse=True)[1]).to(device)
 
     def draw(self, objects: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Rows and object numbers of a batch: several objects of each group that is drawn."""
-        chosen: list[int] = []
-        for group in rng.choice(len(self._groups), objects, p=self._weights):
-            members = self._groups[group]
-            chosen += rng.choice(members, min(OBJECTS_OF_A_GROUP, len(members)), replace=False).tolist()
-            if len(chosen) >= objects:
-                break
-        numbers = np.unique(chosen)[: 2 * objects]
-        rng.shuffle(numbers)
-        numbers = numbers[:objects]
+        """Rows and object numbers of a batch, always of one size: several objects of each group drawn."""
+        objects = min(objects, self.count)
+        chosen: dict[int, None] = {}
+        while len(chosen) < objects:
+            members = self._groups[rng.choice(len(self._groups), p=self._weights)]
+            chosen |= dict.fromkeys(rng.permutation(members)[:OBJECTS_OF_A_GROUP].tolist())
+        numbers = list(chosen)[:objects]
         rows = [rng.choice(self._rows[n], VIEWS, replace=len(self._rows[n]) < VIEWS) for n in numbers]
         return torch.from_numpy(np.concatenate(rows)), torch.from_numpy(np.repeat(numbers, VIEWS))
 
@@ -118,16 +119,47 @@ def pair_loss(vectors: Tensor, objects: Tensor, groups: Tensor, heads: Heads) ->
 
 
 def class_loss(vectors: Tensor, objects: Tensor, heads: Heads) -> Tensor:
+    """The softmax over all objects, with a margin; what shows none (below 0) does not count."""
     cosines = vectors @ F.normalize(heads.centres, dim=1).T
-    return F.cross_entropy(SCALE * (cosines - MARGIN * F.one_hot(objects, cosines.shape[1])), objects)
+    margins = MARGIN * F.one_hot(objects.clamp(min=0), cosines.shape[1])
+    return F.cross_entropy(SCALE * (cosines - margins), objects, ignore_index=-1)
 
 
 def teacher_vectors(teacher: nn.Module, crops: Tensor) -> Tensor:
-    """``crops``: [n,3,256,128] BGR, 0..255; float32 [n,m] of length 1."""
+    """``crops``: [n,3,h,w] BGR, 0..255; float32 [n,m] of length 1."""
+    crops = F.interpolate(crops, TEACHER_SIZE, mode="bilinear", align_corners=False)
     mean = torch.tensor(TEACHER_MEAN, device=crops.device)[:, None, None]
     deviation = torch.tensor(TEACHER_DEVIATION, device=crops.device)[:, None, None]
     with torch.no_grad():
-        return F.normalize(teacher((crops.flip(1) / 255.0 - mean) / deviation).float(), dim=1)
+        pixels = (crops.flip(1) / 255.0 - mean) / deviation
+        pixels = pixels.to(next(teacher.buffers()).dtype, memory_format=torch.channels_last)
+        return F.normalize(teacher(pixels).float(), dim=1)
+
+
+def batch(
+    material: Material, rows: Tensor, objects: Tensor, random: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Views of the pictures ``rows``, of parts of some, and of random boxes: [n,3,VIEW_PX,VIEW_PX] 0..255,
+    what each shows (-1: nothing else is like it) and the footage that it is of, in random order."""
+    device, few = rows.device, len(rows) // 6
+    boxes, pixels = material.boxes[rows], material.pixels[rows]
+    some = torch.randperm(len(rows), generator=random, device=device)[:few]
+    seen = torch.cat([views.jittered(boxes, random), views.parts(boxes[some], random)])
+    crops = [views.cropped(torch.cat([pixels, pixels[some]]), seen, VIEW_PX, VIEW_PX)]
+    nothing = torch.full((few,), -1, device=device)
+    numbers, footage = [objects, nothing], [material.group_of[objects], material.group_of[objects[some]]]
+    if len(material.images):
+        which = torch.randint(len(material.images), (few,), generator=random, device=device)
+        anywhere = views.anywhere(few, boxes, random)
+        crops.append(views.cropped(material.images[which], anywhere, VIEW_PX, VIEW_PX))
+        numbers.append(nothing)
+        footage.append(-1 - torch.arange(few, device=device))
+    order = torch.randperm(sum(len(one) for one in crops), generator=random, device=device)
+    return (
+        views.changed(torch.cat(crops)[order], random),
+        torch.cat(numbers)[order],
+        torch.cat(footage)[order],
+    )
 
 
 def train(options: Options, resume: bool = False) -> dict[str, Any]:
@@ -147,7 +179,7 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
     )
     teacher = ConvolutionalGraph(options.teacher).to(device).eval() if options.teacher else None
     if teacher and device == "cuda":
-        teacher = teacher.to(memory_format=torch.channels_last)
+        teacher = teacher.half()
     network = IdentityNetwork(options.width).to(device, memory_format=torch.channels_last)
     heads = Heads(material.count, 512).to(device)
     average = copy.deepcopy(network).eval()
@@ -178,6 +210,9 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
             flush=True,
         )
 
+    pool = ThreadPoolExecutor(1)
+    drawn = pool.submit(material.draw, options.objects, rng)
+
     def done() -> float:
         """The share of the run that is over."""
         if options.minutes is not None:
@@ -188,57 +223,31 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
         warm = min(1.0, step / 300)
         for group in optimizer.param_groups:
             group["lr"] = options.rate * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
-        rows, objects = (one.to(device) for one in material.draw(options.objects, rng))
-        boxes = material.boxes[rows]
-        pixels = material.pixels[rows]
-        few = torch.randperm(len(rows), generator=random, device=device)[: len(rows) // 6]
-        seen = torch.cat([views.jittered(boxes, random), views.parts(boxes[few], random)])
-        pixels = torch.cat([pixels, pixels[few]])
-        numbers = torch.cat([objects, torch.full((len(few),), -1, device=device)])
-        groups = torch.cat([material.group_of[objects], material.group_of[objects[few]]])
-        tall = views.cropped(pixels, seen, 256, 128) if teacher else views.cropped(pixels, seen, SIDE, SIDE)
-        if len(material.images):
-            count = len(rows) // 6
-            which = torch.randint(len(material.images), (count,), generator=random, device=device)
-            anywhere = views.cropped(
-                material.images[which], views.anywhere(count, boxes, random), *tall.shape[2:]
-            )
-            tall = torch.cat([tall, anywhere])
-            numbers = torch.cat([numbers, torch.full((count,), -1, device=device)])
-            groups = torch.cat([groups, -1 - torch.arange(count, device=device)])
-        order = torch.randperm(len(tall), generator=random, device=device)
-        tall, numbers, groups = views.changed(tall[order], random), numbers[order], groups[order]
-        square = F.interpolate(tall, (SIDE, SIDE), mode="bilinear", antialias=True) if teacher else tall
+        rows, objects = (one.to(device, non_blocking=True) for one in drawn.result())
+        drawn = pool.submit(material.draw, options.objects, rng)
+        crops, numbers, groups = batch(material, rows, objects, random)
+        square = F.interpolate(crops, (SIDE, SIDE), mode="bilinear", antialias=True)
         network.train()
         with torch.autocast(device, torch.bfloat16):
             vectors = network(square.contiguous(memory_format=torch.channels_last))
         vectors = vectors.float()
-        known = numbers >= 0
         losses = {
             "pairs": pair_loss(vectors, numbers, groups, heads),
-            "classes": 0.15 * class_loss(vectors[known], numbers[known], heads),
+            "classes": 0.15 * class_loss(vectors, numbers, heads),
         }
         if teacher:
-            with torch.autocast(device, torch.bfloat16):
-                wanted = teacher_vectors(teacher, tall[: len(tall) // 2])
+            wanted = teacher_vectors(teacher, crops[:DISTILLED])
             own = vectors[: len(wanted)]
             given = F.normalize(heads.to_teacher(own), dim=1)
-            losses["teacher"] = (1 - (given * wanted).sum(1)).mean() + 2 * F.mse_loss(
-                own @ own.T, wanted @ wanted.T
-            )
+            losses["teacher"] = (1 - (given * wanted).sum(1)).mean()
+            losses["teacher"] = losses["teacher"] + 2 * F.mse_loss(own @ own.T, wanted @ wanted.T)
         loss = sum(losses.values())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 5.0)
         optimizer.step()
         step += 1
-        with torch.no_grad():
-            kept = min(AVERAGE, step / (step + 20))
-            for old, new in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
-                if old.is_floating_point():
-                    old.lerp_(new, 1 - kept)
-                else:
-                    old.copy_(new)
+        _follow(average, network, min(AVERAGE, step / (step + 20)))
         if step % REPORT_STEPS == 0:
             values = {name: round(value.item(), 4) for name, value in losses.items()}
             print(f"step {step}, {100 * share:.0f} %, {time.monotonic() - start:.0f} s: {values}", flush=True)
@@ -253,6 +262,13 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
     print(found, flush=True)
     _write(options.out / "report.json", report)
     return report
+
+
+def _follow(average: nn.Module, network: nn.Module, kept: float) -> None:
+    """Move the running average of the weights, of which the share ``kept`` stays."""
+    olds, news = average.state_dict().values(), network.state_dict().values()
+    pairs = [(old, new) for old, new in zip(olds, news, strict=True) if old.is_floating_point()]
+    torch._foreach_lerp_([old for old, _ in pairs], [new for _, new in pairs], 1 - kept)
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
