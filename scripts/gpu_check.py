@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.backends import BASELINES, MEASURABLE
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, ENGINES, TABLE, Backend
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, ENGINES, TABLE, Backend
 from efftam_ros.tools.cli import Parser
 from efftam_ros.tools.doctor.checks import environment
 

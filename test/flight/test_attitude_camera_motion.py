@@ -23,7 +23,7 @@ from efftam_ros.flight.angles import (
 )
 from efftam_ros.flight.attitude_motion import CameraAttitude, GuidedMotion
 from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
-from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
+from efftam_ros.images.camera_motion import ImageCameraMotion
 
 CAMERA = Intrinsics(900.0, 900.0, 639.5, 359.5)
 IMAGE = Image.from_array(np.zeros((720, 1280, 3), np.uint8))

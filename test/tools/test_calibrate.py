@@ -14,9 +14,10 @@ from test_sequences import write_own
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.identity import Calibration
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.tools import calibrate
-from efftam_ros.tools.calibrate import (
+from efftam_ros.runtime.opening import open_pipeline
+from efftam_ros.tools.cli import main
+from efftam_workshop import calibrate
+from efftam_workshop.calibrate import (
     Boxes,
     area_under_curve,
     check_carries_over,
@@ -26,8 +27,7 @@ from efftam_ros.tools.calibrate import (
     held_out_confidence,
     measured_boxes,
 )
-from efftam_ros.tools.cli import main
-from efftam_ros.tools.eval.sequences import find_sequences
+from efftam_workshop.eval.sequences import find_sequences
 
 TRUE = Calibration(likeness=8.0, presence=0.5, quality=2.0, offset=-8.0, prior=0.0)
 

@@ -11,10 +11,10 @@ from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.contract import CameraMotionSource
 from efftam_ros.core.errors import InputError
 from efftam_ros.flight.attitude_motion import CameraAttitude, GuidedMotion
+from efftam_ros.images.camera_motion import ImageCameraMotion
 from efftam_ros.msg import VehicleHeading
 from efftam_ros.ros.common.conversions import attitude_of, vehicle_of
 from efftam_ros.ros.common.nodes import Subscriptions, sampled
-from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 
 
 class AttitudeInput:
