@@ -33,7 +33,6 @@ COMMANDS = {
     "replay": "replay",
     "bag": "bag",
     "eval": "eval.command",
-    "calibrate": "calibrate",
     "bench": "bench.command",
     "export": "export",
     "build": "build",
