@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image
-from efftam_ros.runtime.image.encodings import Region, to_bgr
+from efftam_ros.images.encodings import Region, to_bgr
 
 SHIPPED = Path(__file__).parents[1] / "models" / "identity"
 GRAPH, MANIFEST, FORMAT = "identity.onnx", "identity.json", 1
@@ -37,7 +37,9 @@ class Identity:
         except OSError as error:
             raise BackendError(f"the identity network is missing: {error.filename}", REMEDY) from None
         except (ValueError, KeyError, TypeError):
-            raise BackendError(f"{folder / MANIFEST} is not the manifest of an identity network", REMEDY) from None
+            raise BackendError(
+                f"{folder / MANIFEST} is not the manifest of an identity network", REMEDY
+            ) from None
         if known != FORMAT:
             raise BackendError(f"{folder / MANIFEST} has format {known}, this version reads {FORMAT}", REMEDY)
         if hashlib.sha256(content).hexdigest() != manifest.get("sha256"):
@@ -53,7 +55,9 @@ class Identity:
         image, or for a bad image.
         """
         vectors = np.full((len(boxes), self.size), np.nan, np.float32)
-        crops = [(index, crop) for index, box in enumerate(boxes) if (crop := self._crop(image, box)) is not None]
+        crops = [
+            (index, crop) for index, box in enumerate(boxes) if (crop := self._crop(image, box)) is not None
+        ]
         if crops:
             found = self._session.run(None, {"crops": np.stack([crop for _, crop in crops])})[0]
             vectors[[index for index, _ in crops]] = found
