@@ -76,7 +76,7 @@ def start_nodes(context, value):
             tracker_parameters(value["params"]),
             {"use_sim_time": value["use_sim_time"] == "true", **own},
         ],
-        remappings=[(name, value[name]) for name in ("image", "camera_info", "attitude") if value[name]],
+        remappings=[(name, value[name]) for name in ("image", "camera_info") if value[name]],
     )
     said = passed_over(context)
     if value["params"] == "jetson" and not value["backend"]:

@@ -255,7 +255,7 @@ def check_layers(check: Check, bundles: Bundles) -> None:
     """What TensorRT made of each graph: how many layers, and of which types their tensors are."""
     for bundle in bundles:
         name = named("layers", bundle)
-        report = check.report(name, probe("layers", bundle), missing="efftam build")
+        report = check.report(name, probe("layers", bundle), missing="not installed")
         if report is not None:
             found = [f"{graph} {len(layers)}" for graph, layers in report["layers"].items()]
             check.note(name, OK, ", ".join(found))

@@ -137,7 +137,7 @@ class _Ahead(NamedTuple):
 
 
 class ImageCameraMotion:
-    """A `GuidedSource` that compares consecutive images, and the kept one by its features.
+    """A `CameraMotionSource` that compares consecutive images, and the kept one by its features.
 
     One thread asks. An image that was announced is compared with the one before in a thread of this object,
     beside the work on that one; this changes no result.
@@ -160,9 +160,7 @@ class ImageCameraMotion:
         if ahead is None or ahead.found.done():  # no queue of images that nobody asks for
             self._ahead = _Ahead(image, previous, self._worker.submit(_look_ahead, image, previous))
 
-    def estimate(
-        self, image: Image, stamp_ns: int, targets: Sequence[Box], guess: Matrix | None = None
-    ) -> CameraMotion:
+    def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
         ahead, previous, size = self._ahead, self._previous, (image.width, image.height)
         found: _Registration | str = ""
         try:
@@ -182,11 +180,11 @@ class ImageCameraMotion:
         corners = previous.corners[known]
         if not previous.follows(corners):
             found = ""
-        elif ahead is None or ahead.previous is not previous or guess is not None or not known.all():
-            found = _register(previous, small, corners, guess)
+        elif ahead is None or ahead.previous is not previous or not known.all():
+            found = _register(previous, small, corners)
         if isinstance(found, str):
             images, allowed = 0, _allowed_mask(targets, scale, small.shape)
-            found = _register(previous, small, _detect_corners(previous.grey, allowed), guess)
+            found = _register(previous, small, _detect_corners(previous.grey, allowed))
         if isinstance(found, str):
             self._previous = _Previous(small, size)
             return CameraMotion(None, f"camera motion unknown: {found}")
@@ -217,7 +215,7 @@ def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Regist
     is_next = previous is not None and previous.size == (image.width, image.height)
     if previous is None or not is_next or not previous.follows(previous.corners):
         return small, ""
-    return small, _register(previous, small, previous.corners, None)
+    return small, _register(previous, small, previous.corners)
 
 
 def _camera_motion(
@@ -278,19 +276,12 @@ def _detect_corners(grey: Grey, allowed: Grey) -> Corners:
     return NO_CORNERS if corners is None else np.asarray(corners, np.float32)
 
 
-def _register(
-    previous: _Previous, present: Grey, start: Corners, guess: Matrix | None
-) -> _Registration | str:
-    """The motion to a reduced image, looked for near ``guess`` first, or why there is none."""
+def _register(previous: _Previous, present: Grey, start: Corners) -> _Registration | str:
+    """The motion to a reduced image, or why there is none."""
     if len(start) < LEAST_INLIERS:
         return f"{len(start)} corners in the previous image (at least {LEAST_INLIERS})"
     scale = present.shape[1] / previous.size[0]
-    found: tuple[Matrix, Corners] | str = ""
-    if guess is not None:
-        near = cv2.perspectiveTransform(start, _rescaled(guess, scale))
-        found = _follow(previous.grey, present, start, np.asarray(near, np.float32))
-    if isinstance(found, str):
-        found = _follow(previous.grey, present, start, start)
+    found = _follow(previous.grey, present, start, start)
     if isinstance(found, str):
         # A fast pan exceeds the range of the flow: start from the shift of the whole image.
         both = (previous.grey, present)

@@ -61,42 +61,28 @@ def open_pipeline(
         raise _unavailable(row, error.reason, error.remedy) from error
 
 
-def open_tracker(
-    pipeline: Pipeline, config: TrackerConfig | None = None, attitude: CameraMotionSource | None = None
-) -> Tracker:
-    """A tracker on a pipeline, with its sources beside the network: camera motion and points.
-
-    ``attitude``: the source of the camera's motion for ``camera_motion`` "topic"; raises InputError when it
-    is None then.
-    """
+def open_tracker(pipeline: Pipeline, config: TrackerConfig | None = None) -> Tracker:
+    """A tracker on a pipeline, with its sources beside the network: camera motion and points."""
     from efftam_ros.core.tracker import Tracker
     from efftam_ros.images.target_points import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    return Tracker(pipeline, config, _camera_of(config, attitude), FlowPoints(), is_blank)
+    return Tracker(pipeline, config, _camera_of(config), FlowPoints(), is_blank)
 
 
-def open_targets(
-    pipeline: Pipeline, config: TrackerConfig | None = None, attitude: CameraMotionSource | None = None
-) -> TargetSet:
+def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetSet:
     """As `open_tracker`, for as many targets as the pipeline has lanes."""
     from efftam_ros.core.targets import TargetSet
     from efftam_ros.images.target_points import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    return TargetSet(pipeline, config, _camera_of(config, attitude), FlowPoints, is_blank)
+    return TargetSet(pipeline, config, _camera_of(config), FlowPoints, is_blank)
 
 
-def _camera_of(config: TrackerConfig, attitude: CameraMotionSource | None) -> CameraMotionSource | None:
+def _camera_of(config: TrackerConfig) -> CameraMotionSource | None:
     from efftam_ros.images.camera_motion import ImageCameraMotion
 
-    if config.camera_motion == "auto":
-        return ImageCameraMotion()
-    if config.camera_motion == "topic" and attitude is None:
-        raise InputError(
-            "camera_motion is 'topic', but nothing here tells the camera's attitude; choose auto or off"
-        )
-    return attitude if config.camera_motion == "topic" else None
+    return ImageCameraMotion() if config.camera_motion == "auto" else None
 
 
 def _unavailable(row: Backend, reason: str, remedy: str) -> BackendError:

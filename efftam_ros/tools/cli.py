@@ -38,7 +38,7 @@ COMMANDS = {
     "doctor": "efftam_ros.tools.doctor.command",
 }
 """Commands and their modules."""
-WORKSHOP = ("eval", "calibrate", "bench", "export", "build", "fetch")
+WORKSHOP = ("eval", "bench", "export", "build", "fetch")
 """Commands of the package ``efftam_workshop``, found by its entry points of the group `GROUP`."""
 GROUP = "efftam.commands"
 INSTALL_WORKSHOP = "pip install 'efftam_ros[workshop]'"

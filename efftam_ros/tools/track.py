@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.targets import TargetSet
+from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.camera import Camera, is_live, open_source
 from efftam_ros.images.levels import few_levels
@@ -181,13 +181,18 @@ class _Run:
         image = Image.from_array(frame.bgr)
         tracks: dict[int, Track] = {}
         masks: dict[int, NDArray[np.uint8] | None] = {}
-        for target_id, track, tracker, _ in self._targets.step(Frame(image, frame.stamp_ns), prompts):
+
+        def answered(step: Step) -> None:
+            nonlocal apart_s
             reached = time.perf_counter()
-            tracks[target_id] = track
-            masks[target_id] = tracker.mask() if masked else None
-            for stage, seconds in track.stage_seconds.items():
+            tracks[step.target_id] = step.track
+            masks[step.target_id] = step.tracker.mask() if masked else None
+            for stage, seconds in step.track.stage_seconds.items():
                 self._spent[stage] += seconds
             apart_s += time.perf_counter() - reached
+
+        self._targets.step(Frame(image, frame.stamp_ns), prompts, answered=answered)
+        self._targets.commit()
         if prompts and (few := few_levels(image)):
             print(f"{self._source.path}: {few}", file=sys.stderr)
         self._spent["frame"] += time.perf_counter() - began - apart_s
@@ -253,7 +258,6 @@ def _track_record(track: Track) -> dict[str, Any]:
         "presence": track.presence,
         "iou": track.quality,
         "likeness": None if math.isnan(track.likeness) else track.likeness,
-        "confidence": None if math.isnan(track.confidence) else track.confidence,
         "velocity": None if track.motion is None else _finite(track.motion.velocity),
         "windows": len(track.windows),
         "camera_motion": None if track.camera is None else track.camera.reason or "known",

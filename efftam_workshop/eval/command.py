@@ -35,6 +35,7 @@ from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.video import VideoFrame
 from efftam_ros.runtime.opening import open_pipeline, open_targets
@@ -403,11 +404,14 @@ class OwnTracker:
             self._targets.clear()
         prompts = {number: (Prompt(box=box), False) for number, box in enumerate(firsts or ())}
         found: dict[int, Answer] = {}
-        for target_id, track, tracker, _ in self._targets.step(
-            Frame(Image.from_array(bgr), stamp_ns), prompts
-        ):
-            mask = tracker.mask() if want_mask else None
-            found[target_id] = Answer(track.box, track.measured, None if mask is None else mask > 0, track)
+
+        def answered(step: Step) -> None:
+            track, mask = step.track, step.tracker.mask() if want_mask else None
+            shown = None if mask is None else mask > 0
+            found[step.target_id] = Answer(track.box, track.measured, shown, track)
+
+        self._targets.step(Frame(Image.from_array(bgr), stamp_ns), prompts, answered=answered)
+        self._targets.commit()
         return [found[target_id] for target_id in sorted(found)]
 
 

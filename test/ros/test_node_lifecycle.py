@@ -244,10 +244,7 @@ def test_thirty_cycles_leave_nothing_behind(ros, opener):
 )
 def test_a_transition_that_fails_half_way_leaves_nothing_behind(ros, opener, name, fails):
     namespace = new_namespace()
-    overrides = [
-        Parameter(name.replace("./", f"./{namespace}/"), value="relaible"),
-        Parameter("camera_motion", value="topic"),
-    ]
+    overrides = [Parameter(name.replace("./", f"./{namespace}/"), value="relaible")]
     node = TrackerNode(opener, namespace=namespace, parameter_overrides=overrides)
 
     def entities():

@@ -22,7 +22,7 @@ from efftam_ros.tools.common.prompts import read_prompt, read_prompts
 from efftam_ros.tools.track import frame_record
 
 FIELDS = ["index", "stamp", "stamp_ns", "state", "reason", "box", "measured", "presence", "iou"]
-FIELDS += ["likeness", "confidence", "velocity", "windows", "camera_motion", "targets"]
+FIELDS += ["likeness", "velocity", "windows", "camera_motion", "targets"]
 
 
 def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: Path):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geometry_msgs.msg import Point, PointStamped
 from rclpy.node import Node
@@ -29,9 +29,6 @@ from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, sec
 from efftam_ros.ros.tracker.loop import Shared
 from efftam_ros.ros.tracker.parameters import NodeConfig
 
-if TYPE_CHECKING:
-    from efftam_ros.ros.tracker.attitude_input import AttitudeInput
-
 # By the parameter `clicks`.
 CLICK_TYPES: dict[str, Any] = {"point_stamped": PointStamped, "point": Point}
 # Memory of a kept image besides its data and strings: the message and its Python objects.
@@ -52,11 +49,10 @@ class Receiver:
         config: NodeConfig,
         subscriptions: Subscriptions,
         prefetch: Callable[[Image], None],
-        attitude: AttitudeInput | None,
     ) -> None:
         self._buffer, self._outputs, self._statistics, self._log = shared
         self._config, self._subscriptions = config, subscriptions
-        self._prefetch, self._attitude = prefetch, attitude
+        self._prefetch = prefetch
         self._camera_info: Any = None  # the last message
         self._stamps = StampGuard()
         transport, reliability = config.image_transport, config.image_reliability
@@ -129,8 +125,6 @@ class Receiver:
         except InputError as refusal:
             self._outputs.camera = model = None
             self._statistics.fault("bearing", str(refusal))
-        if self._attitude is not None:
-            self._attitude.set_camera(None if model is None else model.intrinsics)
         if model is not None and model.intrinsics is None:
             said = "camera_info is not calibrated (k[0] is 0): no bearing is published"
             self._log.inform("camera_info", said)
