@@ -53,7 +53,7 @@ def test_every_message_field_has_a_comment():
 
 def test_programs_are_executable_and_installed():
     cmake = (ROOT / "CMakeLists.txt").read_text()
-    for name in ("efftam", "efftam_tracker", "efftam_gimbal", "efftam_mavlink", "efftam_bag_player"):
+    for name in ("efftam", "efftam_tracker", "efftam_gimbal", "efftam_mavlink"):
         assert f"scripts/{name}" in cmake
         assert os.access(ROOT / "scripts" / name, os.X_OK)
         assert (ROOT / "scripts" / name).read_text().startswith("#!/usr/bin/env python3\n")
