@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 from efftam_ros.runtime.opening import open_pipeline, open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
@@ -56,7 +56,7 @@ class Follower(Protocol):
 class TrackerFollower:
     """The package's tracker as `Follower`."""
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, tracker: TargetTracker) -> None:
         self._tracker = tracker
         self._selected = False
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from efftam_ros.core.camera import Camera, SharedCamera
+from efftam_ros.core.camera import CameraAtImage, SharedCamera
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.identity import Others, Rival
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
     target_id: int
     track: Track
-    tracker: Tracker
+    tracker: TargetTracker
     seconds: float = 0.0
     """Of its turn, up to the answer, s: those of an image's targets add up."""
 
@@ -83,10 +83,10 @@ class TargetSet:
         points: Callable[[], PointSource] | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
     ) -> None:
-        """Without a target. ``points`` makes the source for one target; for the others see `Tracker`."""
-        self._targets: dict[int, Tracker] = {}
+        """Without a target. ``points`` makes the source for one target; the others as in `TargetTracker`."""
+        self._targets: dict[int, TargetTracker] = {}
         self._free = [
-            Tracker(
+            TargetTracker(
                 pipeline.lane(index),
                 config,
                 points=None if points is None else points(),
@@ -125,11 +125,11 @@ class TargetSet:
         return next(self._trackers).config
 
     @property
-    def _trackers(self) -> Iterator[Tracker]:
+    def _trackers(self) -> Iterator[TargetTracker]:
         yield from self._targets.values()
         yield from self._free
 
-    def tracker(self, target_id: int) -> Tracker:
+    def tracker(self, target_id: int) -> TargetTracker:
         """The tracker of a target. Raises InputError when there is none."""
         found = self._targets.get(target_id)
         if found is None:
@@ -163,17 +163,17 @@ class TargetSet:
             self.remove(target_id)
 
     def reconfigure(self, config: TrackerConfig) -> None:
-        """As `Tracker.reconfigure`, for all targets."""
+        """As `TargetTracker.reconfigure`, for all targets."""
         for tracker in self._trackers:
             tracker.reconfigure(config)
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """As `Tracker.propose`; on a lane that no target has, where there is one."""
+        """As `TargetTracker.propose`; on a lane that no target has, where there is one."""
         self.commit()
         return (self._free or [*self._targets.values()])[-1].propose(frame, prompt)
 
     def prefetch(self, image: Image) -> None:
-        """As `Tracker.prefetch`."""
+        """As `TargetTracker.prefetch`."""
         if self._camera is not None and self._targets and self._is_asynchronous:
             self._camera.source.prefetch(image)  # else the CPU has no time
         for tracker in list(self._targets.values())[:1]:  # all of them use the same image
@@ -189,13 +189,13 @@ class TargetSet:
     ) -> list[Step]:
         """Process one image; without a target the answer is one of id 0 that is IDLE.
 
-        What an answer leaves to be computed for later frames (`Tracker.commit`) is computed before the next
-        target's answer; that of the last one by `commit`, or with the next image.
+        What an answer leaves to be computed for later frames (`TargetTracker.commit`) is computed before the
+        next target's answer; that of the last one by `commit`, or with the next image.
 
         Args:
             frame: The image and its stamp.
             prompts: By id (`id_for`), a prompt that selects or replaces this target, and whether it refines
-                it; see `Tracker.select`.
+                it; see `TargetTracker.select`.
             limit: Most targets that are processed in this image, besides those with a prompt: the steered
                 one, and the others in turn; None: all.
             ids: The targets to process besides those with a prompt, such as one that catches up; None: all.
@@ -244,7 +244,7 @@ class TargetSet:
         return steps
 
     def commit(self) -> None:
-        """As `Tracker.commit`, for all targets."""
+        """As `TargetTracker.commit`, for all targets."""
         for tracker in self._targets.values():
             tracker.commit()
 
@@ -279,7 +279,7 @@ class TargetSet:
             self.steered = target_id
         return track
 
-    def _camera_at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> Camera | None:
+    def _camera_at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage | None:
         return None if self._camera is None else self._camera.at(target_id, frame, moving)
 
     def _begin_ahead(self, image: _ImageInWork, rest: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera import Camera, SharedCamera
+from efftam_ros.core.camera import CameraAtImage, SharedCamera
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
@@ -50,7 +50,7 @@ POINTS_VALID_NS = 250_000_000
 
 @dataclass
 class TrackedFrame:
-    """A frame between `Tracker.begin` and `finish`.
+    """A frame between `TargetTracker.begin` and `finish`.
 
     ``state``: before this frame; ``interruption``: why the motion estimate does not hold, "" where it does;
     ``motion``: the filter, predicted to this frame, and ``expected`` its estimate over the ground, None where
@@ -60,7 +60,7 @@ class TrackedFrame:
 
     frame: Frame
     dt_s: float
-    camera: Camera | None
+    camera: CameraAtImage | None
     state: TrackState
     interruption: str = ""
     motion: MotionFilter | None = None
@@ -78,7 +78,7 @@ class TrackedFrame:
         return bool(self.interruption) or self.state in MISSED
 
 
-class Tracker:
+class TargetTracker:
     """Tracks one target. Not thread-safe, except for `prefetch`. For the states see `TargetState`.
 
     A step has two halves, so that several targets share what belongs to an image: `begin` predicts the target
@@ -178,7 +178,7 @@ class Tracker:
         self.begin(frame, None if shared is None else shared.at(0, frame, self.moving))
         return self.finish()
 
-    def begin(self, frame: Frame, camera: Camera | None = None, is_batched: bool = False) -> bool:
+    def begin(self, frame: Frame, camera: CameraAtImage | None = None, is_batched: bool = False) -> bool:
         """The first half of a step, which does not depend on the answers for other targets: predict the
         target and have the network look where it is expected. May run in any thread.
 
@@ -272,7 +272,7 @@ class Tracker:
         prompt: Prompt,
         refine: bool = False,
         others: Others = ALONE,
-        camera: Camera | None = None,
+        camera: CameraAtImage | None = None,
     ) -> Track:
         """Select a target on this image, which becomes the prompted frame.
 
@@ -343,7 +343,7 @@ class Tracker:
 
     # Predict
 
-    def _predict(self, frame: Frame, camera: Camera | None) -> TrackedFrame:
+    def _predict(self, frame: Frame, camera: CameraAtImage | None) -> TrackedFrame:
         """Where the target is expected in this image, and whether the estimate of its motion holds."""
         previous, previous_size = self._last
         dt_s, size = (frame.stamp_ns - previous) * 1e-9, _size(frame)
@@ -367,7 +367,7 @@ class Tracker:
         self._shown = None
         return work
 
-    def _follow_camera(self, camera: Camera, stamp_ns: int, dt_s: float) -> None:
+    def _follow_camera(self, camera: CameraAtImage, stamp_ns: int, dt_s: float) -> None:
         """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
         matrix, is_missed = camera.motion.matrix, self._target.state in MISSED
         if is_missed and matrix is not None and self._motion.is_behind(matrix):
@@ -551,7 +551,9 @@ class Tracker:
         else:
             self._pending.append(remember)
 
-    def _confirm(self, frame: Frame, camera: Camera | None, box: Box, velocity: tuple[float, float]) -> None:
+    def _confirm(
+        self, frame: Frame, camera: CameraAtImage | None, box: Box, velocity: tuple[float, float]
+    ) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
         image = None if camera is None else camera.source.keep([box, *self.others.boxes])
         self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity, image), None

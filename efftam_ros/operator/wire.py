@@ -11,9 +11,9 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.messages.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
 from efftam_ros.messages.selection import Outcome
-from efftam_ros.operator.feed import Answer, Controller, Limits, Proposal, SteeringState
+from efftam_ros.operator.feed import CommandAnswer, Controller, Limits, Proposal, SteeringState
 
 VERSION = 1
 CODEC_JPEG = 1
@@ -95,7 +95,7 @@ class Hold(NamedTuple):
     stamp_ns: int
 
 
-class Watch(NamedTuple):
+class Viewing(NamedTuple):
     """Whether somebody sees the page."""
 
     seen: bool
@@ -114,7 +114,7 @@ class Steer(NamedTuple):
 
 
 Timed = Select | Clear | SteerBy | SeatRequest | Ping | Steer
-Message = Hello | Ack | Watch | Hold | Select | Propose | Clear | SteerBy | SeatRequest | Ping | Steer
+Message = Hello | Ack | Viewing | Hold | Select | Propose | Clear | SteerBy | SeatRequest | Ping | Steer
 
 
 def frame(payload: bytes, *, stamp_ns: int, sent_ns: int, seq: int, shrink: int) -> bytes:
@@ -150,7 +150,7 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
     return entry
 
 
-def told(op: str, report: Answer | Proposal | Limits | Result | SteeringState) -> dict[str, Any]:
+def told(op: str, report: CommandAnswer | Proposal | Limits | ResultReport | SteeringState) -> dict[str, Any]:
     """What the pages are told of a report: its fields."""
     named = {RENAMED.get(f.name, f.name): getattr(report, f.name) for f in fields(report)}
     return {"op": op, **{name: _plain(value, name) for name, value in named.items()}}
@@ -216,7 +216,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
     "steer_by": lambda data: SteerBy(_id(data), _target(data), _sent_ms(data), data.get("turns") is True),
     "seat": lambda data: SeatRequest(_word(data, "take", "release") == "take", _sent_ms(data)),
     "hold": lambda data: Hold(_stamp(data)),
-    "watch": lambda data: Watch(_word(data, "show", "hide") == "show"),
+    "watch": lambda data: Viewing(_word(data, "show", "hide") == "show"),
     "ping": _ping,
     "steer": lambda data: Steer(_id(data), _word(data, "arm", "enable", "stop"), _sent_ms(data)),
 }

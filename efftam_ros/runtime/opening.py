@@ -13,7 +13,7 @@ from efftam_ros.runtime.bundle import Bundle, default_bundle
 if TYPE_CHECKING:
     from efftam_ros.core.contract import CameraMotionSource, Pipeline
     from efftam_ros.core.targets import TargetSet
-    from efftam_ros.core.tracker import Tracker
+    from efftam_ros.core.tracker import TargetTracker
 
 
 def open_pipeline(
@@ -61,13 +61,13 @@ def open_pipeline(
         raise _unavailable(row, error.reason, error.remedy) from error
 
 
-def open_tracker(pipeline: Pipeline, config: TrackerConfig | None = None) -> Tracker:
+def open_tracker(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetTracker:
     """A tracker on a pipeline, with its sources beside the network: camera motion and points."""
-    from efftam_ros.core.tracker import Tracker
+    from efftam_ros.core.tracker import TargetTracker
     from efftam_ros.images.target_points import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    return Tracker(pipeline, config, _camera_of(config), FlowPoints(), is_blank)
+    return TargetTracker(pipeline, config, _camera_of(config), FlowPoints(), is_blank)
 
 
 def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetSet:

@@ -87,7 +87,9 @@ def run(args: argparse.Namespace) -> int:
             max_targets=min(max(1, len(args.box)) if drawn else 1 if is_one else MOST_TARGETS, MOST_TARGETS),
         )
         stack.callback(pipeline.close)
-        answers = Answers(stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace)
+        answers = ResultWriter(
+            stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace
+        )
         replay = Replay(open_targets(pipeline, config), answers, selections, write_mask=args.with_masks)
         replay.recording = stack.enter_context(rerun_file(args.rerun, args.bag.name))
         if drawn:
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class Selection:
+class RecordedSelection:
     """A TargetSelection message and its recording time, ns."""
 
     recorded_ns: int
@@ -135,9 +137,9 @@ class RecordedImage:
     camera: CameraModel | None
 
 
-def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
+def read_selections(reader: Reader, store: Typestore) -> list[RecordedSelection]:
     """Read every TargetSelection of the bag, in recorded order."""
-    return [Selection(*found) for found in bags.messages_of_type(reader, store, bags.SELECTION_TYPE)]
+    return [RecordedSelection(*found) for found in bags.messages_of_type(reader, store, bags.SELECTION_TYPE)]
 
 
 def read_images(
@@ -174,7 +176,7 @@ def read_images(
         yield made(held, None)
 
 
-class Answers:
+class ResultWriter:
     """Writes the result topics of a new bag."""
 
     def __init__(self, writer: Writer, store: Typestore, namespace: str) -> None:
@@ -211,7 +213,12 @@ class Replay:
     """Runs the tracker over recorded images and applies the selections."""
 
     def __init__(
-        self, targets: TargetSet, answers: Answers, selections: list[Selection], *, write_mask: bool
+        self,
+        targets: TargetSet,
+        answers: ResultWriter,
+        selections: list[RecordedSelection],
+        *,
+        write_mask: bool,
     ) -> None:
         self._targets, self._answers, self._write_mask = targets, answers, write_mask
         self.recording: RerunFile | None = None
@@ -260,7 +267,7 @@ class Replay:
             self.recording.write(to_bgr(image), answers)
 
     def _follow(
-        self, frame: Frame, selections: list[Selection]
+        self, frame: Frame, selections: list[RecordedSelection]
     ) -> dict[int, tuple[Track, NDArray[np.uint8] | None]]:
         """The track and mask of each target in order of id."""
         size = frame.image.width, frame.image.height
@@ -323,10 +330,10 @@ class Replay:
             return asked
         return ids[0] if steered is None else steered
 
-    def _selections_for(self, stamp: int, image: RecordedImage) -> list[Selection]:
+    def _selections_for(self, stamp: int, image: RecordedImage) -> list[RecordedSelection]:
         """The newest selection of each target for this image; older and outdated ones are dropped."""
         named = [s for s in self._waiting if not _is_clear(s) and _names(s, stamp, image)]
-        fresh: dict[Any, Selection] = {}
+        fresh: dict[Any, RecordedSelection] = {}
         for number, selection in enumerate(named):
             self._waiting.remove(selection)
             target_id = self._named(selection.message.target_id)
@@ -374,7 +381,7 @@ class Replay:
             _warn(reason)
             self._refused[reason] = 0
 
-    def _refuse(self, selection: Selection, reason: str) -> None:
+    def _refuse(self, selection: RecordedSelection, reason: str) -> None:
         self._refused["selection"] += 1
         _warn(f"{selection} refused: {reason}")
 
@@ -398,14 +405,14 @@ class Replay:
         return "; ".join(parts)
 
 
-def _is_clear(selection: Selection) -> bool:
+def _is_clear(selection: RecordedSelection) -> bool:
     try:
         return check_selection(selection.message) is Kind.CLEAR
     except InputError:
         return False  # reported with its image
 
 
-def _names(selection: Selection, stamp: int, image: RecordedImage) -> bool:
+def _names(selection: RecordedSelection, stamp: int, image: RecordedImage) -> bool:
     if selection.stamp_ns:
         return selection.stamp_ns == stamp
     newest_then = image.next_ns is None or selection.recorded_ns < image.next_ns

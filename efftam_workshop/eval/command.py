@@ -130,7 +130,7 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
         if names.count(name) > 1:
             raise InputError(f"two sequences are called {name}; evaluate them in separate runs")
     at_once = groups(sequences, args.together)
-    results = [Result(name) for name in entries]
+    results = [Passes(name) for name in entries]
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
     with progress_bar(total, "eval", quiet=args.quiet) as bar, rerun_file(args.rerun, "eval") as recording:
         for result in results:
@@ -162,7 +162,7 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
     return 0
 
 
-class Answer(NamedTuple):
+class FrameResult(NamedTuple):
     """A tracker's result for a frame: ``box`` in px, whether it is ``measured``, the mask, bool [H, W], and
     the Track of this package's tracker."""
 
@@ -172,7 +172,7 @@ class Answer(NamedTuple):
     track: Track | None = None
 
 
-Recorder = Callable[[VideoFrame, Answer], None]
+Recorder = Callable[[VideoFrame, FrameResult], None]
 
 
 class EvaluatedTracker(Protocol):
@@ -180,7 +180,9 @@ class EvaluatedTracker(Protocol):
 
     has_masks: bool
 
-    def answers(self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool) -> list[Answer]:
+    def answers(
+        self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool
+    ) -> list[FrameResult]:
         """The result of each target for a frame, uint8 [H, W, 3]. ``firsts``: the boxes to start from, given
         with the first frame."""
         ...
@@ -266,7 +268,7 @@ def _recorder(recording: RerunFile | None, entry: str, group: Group) -> Recorder
     if recording is None:
         return None
 
-    def record(frame: VideoFrame, answer: Answer) -> None:
+    def record(frame: VideoFrame, answer: FrameResult) -> None:
         if answer.track is not None:
             part, truth = f"{entry} {group[0].name}", group[0].boxes[frame.index].tolist()
             recording.write(frame.bgr, {0: (answer.track, None)}, part=part, truth=truth)
@@ -288,7 +290,7 @@ def jittered(box: Box, name: str, repeat: int) -> Box:
 
 
 @dataclass
-class Result:
+class Passes:
     """All passes of one tracker configuration."""
 
     name: str
@@ -399,16 +401,18 @@ class OwnTracker:
         self._targets, self.close = open_targets(pipeline, config), pipeline.close
         self.has_masks = has_masks
 
-    def answers(self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool) -> list[Answer]:
+    def answers(
+        self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool
+    ) -> list[FrameResult]:
         if firsts is not None:
             self._targets.clear()
         prompts = {number: (Prompt(box=box), False) for number, box in enumerate(firsts or ())}
-        found: dict[int, Answer] = {}
+        found: dict[int, FrameResult] = {}
 
         def answered(step: Step) -> None:
             track, mask = step.track, step.tracker.mask() if want_mask else None
             shown = None if mask is None else mask > 0
-            found[step.target_id] = Answer(track.box, track.measured, shown, track)
+            found[step.target_id] = FrameResult(track.box, track.measured, shown, track)
 
         self._targets.step(Frame(Image.from_array(bgr), stamp_ns), prompts, answered=answered)
         self._targets.commit()
@@ -423,7 +427,7 @@ def _opened(
     return OwnTracker(pipeline, config)
 
 
-def _plot(path: Path, results: list[Result], sequences: int) -> None:
+def _plot(path: Path, results: list[Passes], sequences: int) -> None:
     with plotted(path) as axes:
         for result in sorted(results, key=lambda r: -r.curve.mean()):
             axes.plot(SUCCESS_THRESHOLDS, result.curve, label=f"{result.name} [{result.curve.mean():.3f}]")

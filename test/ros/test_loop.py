@@ -22,7 +22,7 @@ from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
-from efftam_ros.ros.tracker.publishing import Answer
+from efftam_ros.ros.tracker.publishing import PublishedAnswer
 from simulation.null_pipeline import NullPipeline
 
 PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))
@@ -82,7 +82,7 @@ class Published:
             self.tracks.append(track)
             self.ids.append(step.target_id)
             self.changed.notify()
-        return Answer(about, track, 0.0, 0.0), ""
+        return PublishedAnswer(about, track, 0.0, 0.0), ""
 
     def add(self, header, image, step, is_steered, are_several):
         if self.fault is not None:

@@ -25,10 +25,10 @@ from efftam_ros.messages.fields import About
 from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.tracker import publishing
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
-from efftam_ros.ros.tracker.publishing import Answer
+from efftam_ros.ros.tracker.publishing import PublishedAnswer
 
 pytestmark = pytest.mark.ros
-LAST = Answer(About(Header(), 1), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 0.0, 0.0)
+LAST = PublishedAnswer(About(Header(), 1), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 0.0, 0.0)
 
 
 @pytest.fixture
@@ -93,7 +93,9 @@ def boxes(outputs, monkeypatch):
     return published
 
 
-def publish(outputs, stamp_ns: int, selection: int, target_id: int = 0, steered=True, **how) -> Answer:
+def publish(
+    outputs, stamp_ns: int, selection: int, target_id: int = 0, steered=True, **how
+) -> PublishedAnswer:
     """The answer to an image, of a target that may be steered by."""
     box = Box(10.0, 10.0, 20.0, 20.0)
     motion = Motion(stamp_ns, box, (0.0, 0.0), np.eye(4))

@@ -21,7 +21,7 @@ import numpy as np
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, Prompt
 from efftam_ros.runtime.opening import open_pipeline, open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
@@ -102,7 +102,9 @@ def looks_at(clip: Footage) -> tuple[int, list[int]]:
     return frozen, sorted(i for i in later if i <= last and clip.box(i) is not None)
 
 
-def look_over(tracker: Tracker, pipeline: Pipeline, clip: Footage, factor: float) -> Iterator[WholeImageLook]:
+def look_over(
+    tracker: TargetTracker, pipeline: Pipeline, clip: Footage, factor: float
+) -> Iterator[WholeImageLook]:
     """Look at a clip's later images with the memory of its first seconds. ``pipeline``: the tracker's."""
     frozen, later = looks_at(clip)
     if not later:

@@ -40,7 +40,7 @@ ACKNOWLEDGED_S = 0.5
 
 
 @dataclass(frozen=True)
-class Answer:
+class PublishedAnswer:
     """A published answer: what it said, and when its image arrived and it was published on the steady
     clock."""
 
@@ -61,8 +61,10 @@ class Outputs:
         self._node = node
         self._lock = threading.Lock()
         self._publishers: list[Any] = []
-        self._answers: dict[int, Answer] = {}  # by target
-        self._unsent: dict[int, Answer] = {}  # answers whose box waits for those of targets before it
+        self._answers: dict[int, PublishedAnswer] = {}  # by target
+        self._unsent: dict[
+            int, PublishedAnswer
+        ] = {}  # answers whose box waits for those of targets before it
         self._boxes: dict[int, BoundingBox] = {}  # the last message of each target
         self._ending = ""  # why all answers are withheld
         self.camera: CameraModel | None = None
@@ -104,7 +106,7 @@ class Outputs:
         self._publishers.clear()
 
     @property
-    def answers(self) -> dict[int, Answer]:
+    def answers(self) -> dict[int, PublishedAnswer]:
         """The last published answer for each target; empty before the first of this activation."""
         with self._lock:
             return dict(self._answers)
@@ -116,7 +118,7 @@ class Outputs:
 
     def publish(
         self, frame: BufferedFrame, step: Step, about: About, stale: str, box_waits: bool = False
-    ) -> tuple[Answer, str]:
+    ) -> tuple[PublishedAnswer, str]:
         """Publish box and velocity of one target for one image.
 
         ``stale``: why the input is, empty if it is not; the velocity then contains no numbers; ``box_waits``:
@@ -130,7 +132,7 @@ class Outputs:
         with self._lock:
             about = about._replace(withheld=stale or self._ending or about.withheld)
             now_s = time.monotonic()
-            answer = Answer(about, track, frame.arrived_s, now_s)
+            answer = PublishedAnswer(about, track, frame.arrived_s, now_s)
             # A target that was cleared has nothing to be taken back once another answer is there.
             if len(self._answers) > 1 or target_id not in self._answers:
                 self._answers = {k: one for k, one in self._answers.items() if one.track.state is not IDLE}
@@ -178,7 +180,7 @@ class Outputs:
                 for key, one in self._answers.items()
             }
 
-    def take_back(self, reason: str, answer: Answer, told: Track | None = None) -> bool:
+    def take_back(self, reason: str, answer: PublishedAnswer, told: Track | None = None) -> bool:
         """Invalidate a target's last answer: publish it again under its own stamp, without numbers.
 
         ``told``: what the target's state and age are by now. Does nothing, and returns False, when a newer
@@ -212,7 +214,7 @@ class Outputs:
             for _, answer in sorted(self._answers.items()):
                 self._publish_not_valid(answer, reason)
 
-    def _publish_not_valid(self, answer: Answer, reason: str, told: Track | None = None) -> None:
+    def _publish_not_valid(self, answer: PublishedAnswer, reason: str, told: Track | None = None) -> None:
         if not self._publishers:
             return
         nothing = replace(told or answer.track, box=None, motion=None, measured=False)

@@ -19,7 +19,7 @@ from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.common.nodes import Subscriptions, steady_timer
 from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
 from efftam_ros.ros.tracker.parameters import NodeConfig
-from efftam_ros.ros.tracker.publishing import Answer
+from efftam_ros.ros.tracker.publishing import PublishedAnswer
 from efftam_ros.ros.tracker.receiving import Receiver, Selections
 
 # Period of checking the image publishers, s.
@@ -119,7 +119,7 @@ class Watch:
             why = loss or slow or self._receiver.input.explain(have_come=True)
             self._log.remind("loss" if loss else why, f"{stale}; {why}")
 
-    def _is_due(self, answer: Answer, now_s: float) -> bool:
+    def _is_due(self, answer: PublishedAnswer, now_s: float) -> bool:
         """Whether to take an answer back: once, and again now and then while there is a target."""
         published_s, told_s = self._taken_back.get(answer.about.target_id, (0.0, 0.0))
         is_first = answer.published_s != published_s
@@ -128,7 +128,7 @@ class Watch:
             return True
         return False
 
-    def _take_back(self, answer: Answer, reason: str, now_s: float) -> None:
+    def _take_back(self, answer: PublishedAnswer, reason: str, now_s: float) -> None:
         if not self._is_due(answer, now_s):
             return
         track, silence_s = answer.track, now_s - answer.arrived_s
