@@ -23,7 +23,7 @@ from efftam_ros.images.encodings import check_image
 from efftam_ros.images.limits import check_size
 from efftam_ros.images.prompts import check_prompt
 from efftam_ros.images.video import NS
-from efftam_ros.runtime.backends import DEFAULT_BACKEND
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
@@ -152,8 +152,8 @@ class Tracker:
         for name in settings.keys() - set(names):
             raise InputError(f"setting {shown(name)} is not known; choose among {', '.join(names)}")
         config = TrackerConfig(policy=policy, **settings)
-        folder = None if bundle is None else Path(bundle)
-        self._pipeline = open_pipeline(folder, backend, threads, precision=precision, max_targets=max_targets)
+        folder = "" if bundle is None else str(bundle)
+        self._pipeline = open_pipeline(PipelineConfig(folder, backend, precision, max_targets, threads))
         self._targets = open_targets(self._pipeline, config)
         self._time_ns: int | None = None  # of the last image
         self._starts = 0

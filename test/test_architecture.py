@@ -241,10 +241,11 @@ from itertools import islice
 import numpy as np
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.types import Frame, Image
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_tracker
 from efftam_workshop.bench.frames import drawn_frames
 
-tracker = open_tracker(open_pipeline(threads=1), TrackerConfig(lost_after=0.2))
+tracker = open_tracker(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(lost_after=0.2))
 frames = drawn_frames((320, 192))
 first = next(frames)
 before = set(sys.modules)

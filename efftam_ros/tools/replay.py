@@ -79,13 +79,8 @@ def run(args: argparse.Namespace) -> int:
         if not drawn and not selections:
             raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
         is_one = all(selection.message.target_id == STEERED for selection in selections)
-        pipeline = open_pipeline(
-            args.bundle,
-            args.backend,
-            args.threads,
-            precision=args.precision,
-            max_targets=min(max(1, len(args.box)) if drawn else 1 if is_one else MOST_TARGETS, MOST_TARGETS),
-        )
+        wanted = len(args.box) if drawn else 1 if is_one else MOST_TARGETS
+        pipeline = open_pipeline(options.pipeline_config(args, min(max(1, wanted), MOST_TARGETS)))
         stack.callback(pipeline.close)
         answers = ResultWriter(
             stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace

@@ -44,6 +44,7 @@ from efftam_ros.tools.common.options import (
     add_quiet_argument,
     add_settings_argument,
     list_of,
+    pipeline_config,
     tracker_config,
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, plotted, write_text
@@ -422,9 +423,7 @@ class OwnTracker:
 def _opened(
     bundle: Path | None, args: argparse.Namespace, config: TrackerConfig, max_targets: int
 ) -> EvaluatedTracker:
-    precision = args.precision
-    pipeline = open_pipeline(bundle, args.backend, args.threads, precision=precision, max_targets=max_targets)
-    return OwnTracker(pipeline, config)
+    return OwnTracker(open_pipeline(pipeline_config(args, max_targets, bundle=bundle)), config)
 
 
 def _plot(path: Path, results: list[Passes], sequences: int) -> None:

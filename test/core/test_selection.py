@@ -13,6 +13,7 @@ from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.selection import is_cut, whole
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_tracker
 
 SIZE = (1280, 720)
@@ -135,7 +136,7 @@ def test_a_point_on_a_real_target_selects_all_of_it_at_any_size(zoom):
     y = round(min(max(box.cy - height / 2, 0), SIZE[1] - height))
     image = cv2.resize(bgr[y : y + height, x : x + width], SIZE, interpolation=cv2.INTER_CUBIC)
     true = Box(*(zoom * v for v in (box.x - x, box.y - y, box.width, box.height)))
-    tracker = open_tracker(open_pipeline(threads=1), TrackerConfig(camera_motion="off"))
+    tracker = open_tracker(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(camera_motion="off"))
     track = tracker.step(Frame(Image.from_array(np.asarray(image)), 0), point((true.cx, true.cy)))
     assert iou(track.box, true) > 0.9
 
@@ -148,7 +149,7 @@ def test_a_proposal_is_the_box_that_a_selection_gives_and_the_target_is_followed
     proposed = []
 
     def run(proposes: bool) -> list:
-        tracker = open_tracker(open_pipeline(threads=1), config)
+        tracker = open_tracker(open_pipeline(PipelineConfig(threads=1)), config)
         tracks = []
         for i, frame in enumerate(frames):
             if proposes:
@@ -157,7 +158,7 @@ def test_a_proposal_is_the_box_that_a_selection_gives_and_the_target_is_followed
         return [(track.state, track.box, track.likeness) for track in tracks]
 
     assert run(True) == run(False)
-    selected = open_tracker(open_pipeline(threads=1), config).step(frames[0], asked)
+    selected = open_tracker(open_pipeline(PipelineConfig(threads=1)), config).step(frames[0], asked)
     assert proposed == [selected.box] * len(frames)
 
 

@@ -149,9 +149,10 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline
 image = Image.from_array(np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8))
-tracker = Tracker(open_pipeline(threads=1), TrackerConfig(view="window"))
+tracker = Tracker(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(view="window"))
 selection = Prompt(box=Box(*map(float, {box})))
 for i in range(3):
     track = tracker.step(Frame(image, (i + 1) * 10**8), selection if i == 0 else None)

@@ -38,7 +38,7 @@ def pipeline(request: pytest.FixtureRequest, shipped: Bundle) -> Iterator[tuple[
 @pytest.fixture(scope="module")
 def exact(shipped: Bundle) -> list[tuple[Track, np.ndarray | None]]:
     """The CPU's boxes and masks."""
-    return list(tracks(open_pipeline(shipped)))
+    return list(tracks(open_pipeline(bundle=shipped)))
 
 
 def tracks(pipeline: Pipeline) -> Iterator[tuple[Track, np.ndarray | None]]:
