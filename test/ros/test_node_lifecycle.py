@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -397,7 +398,6 @@ def test_choices_are_checked_and_fixed_settings_count_at_the_next_configure(node
 
 
 def test_every_setting_is_declared_with_text_and_range(node):
-    from dataclasses import fields
 
     for f in fields(TrackerConfig):
         descriptor: ParameterDescriptor = node.describe_parameter(f.name)
