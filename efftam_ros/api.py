@@ -18,12 +18,13 @@ from efftam_ros.core.geometry import Box as CoreBox
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
-from efftam_ros.interop.camera import is_live, open_source
-from efftam_ros.interop.video import NS
-from efftam_ros.runtime.image.encodings import check_image
-from efftam_ros.runtime.image.limits import check_size
-from efftam_ros.runtime.image.prompts import check_prompt
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline, open_targets
+from efftam_ros.images.camera import is_live, open_source
+from efftam_ros.images.encodings import check_image
+from efftam_ros.images.limits import check_size
+from efftam_ros.images.prompts import check_prompt
+from efftam_ros.images.video import NS
+from efftam_ros.runtime.backends import DEFAULT_BACKEND
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
 

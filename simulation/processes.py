@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.package_files import PROFILE_VARIABLES, package_file
+from efftam_ros.package_files import PROFILE_VARIABLES, package_file
 from efftam_ros.tools.common.interruption import SIGNALS
 
 NAMESPACE = "flight_demo"

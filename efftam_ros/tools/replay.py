@@ -26,27 +26,16 @@ from efftam_ros.core.config import MOST_TARGETS
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.interop import bags
-from efftam_ros.interop.messages import (
-    About,
-    CameraModel,
-    ImageReader,
-    Kind,
-    StampGuard,
-    bbox_fields,
-    bearing_of,
-    camera_model,
-    check_selection,
-    header_of,
-    image_fields,
-    selection_prompt,
-    stamp_ns,
-    velocity_fields,
-)
-from efftam_ros.interop.package_files import PACKAGE
-from efftam_ros.runtime.image.encodings import to_bgr
-from efftam_ros.runtime.image.levels import Levels, few_levels
-from efftam_ros.runtime.pipeline import open_pipeline, open_targets
+from efftam_ros.images.encodings import to_bgr
+from efftam_ros.images.levels import Levels, few_levels
+from efftam_ros.images.message import ImageReader, header_of, image_fields
+from efftam_ros.images.stamps import StampGuard, stamp_ns
+from efftam_ros.messages import bags
+from efftam_ros.messages.camera_info import CameraModel, bearing_of, camera_model
+from efftam_ros.messages.fields import About, bbox_fields, velocity_fields
+from efftam_ros.messages.selection import Kind, check_selection, selection_prompt
+from efftam_ros.package_files import PACKAGE
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts

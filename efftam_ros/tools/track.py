@@ -26,11 +26,11 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.interop.camera import Camera, is_live, open_source
-from efftam_ros.interop.video import NS, VideoFrame, VideoSource
-from efftam_ros.runtime.image.levels import few_levels
-from efftam_ros.runtime.image.overlay import draw_overlay
-from efftam_ros.runtime.pipeline import open_pipeline, open_targets
+from efftam_ros.images.camera import Camera, is_live, open_source
+from efftam_ros.images.levels import few_levels
+from efftam_ros.images.overlay import draw_overlay
+from efftam_ros.images.video import NS, VideoFrame, VideoSource
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts

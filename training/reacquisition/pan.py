@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
-from efftam_ros.tools.eval.command import jittered
+from efftam_workshop.eval.command import jittered
 from training.disappearance import WRONG_IOU, Follower, TrackerFollower
 from training.reacquisition.footage import Footage, find_footage
 

@@ -10,13 +10,14 @@ from typing import NamedTuple
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.interop.messages import About, Outcome
+from efftam_ros.images.encodings import GREY
+from efftam_ros.images.levels import few_levels
+from efftam_ros.messages.fields import About
+from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, Followed, FrameBuffer, Task
 from efftam_ros.ros.tracker.publishing import Outputs
-from efftam_ros.runtime.image.encodings import GREY
-from efftam_ros.runtime.image.levels import few_levels
 
 # Gain of the moving average of the time for a target, per frame.
 TIME_GAIN = 0.2

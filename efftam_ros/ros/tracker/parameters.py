@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from efftam_ros.core.config import MOST_TARGETS, CheckedSettings, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
+from efftam_ros.images.levels import AUTO, fixed_range
+from efftam_ros.images.limits import MOST_PIXELS
 from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.parameters import ParameterSet
-from efftam_ros.runtime.image.levels import AUTO, fixed_range
-from efftam_ros.runtime.image.limits import MOST_PIXELS
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, VERIFY, backend_of
+from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND, PRECISIONS, VERIFY, backend_of
 
 CLICKS = ("off", "point_stamped", "point")
 RELIABILITIES = ("auto", "reliable", "best_effort")

@@ -17,25 +17,17 @@ from std_msgs.msg import Header, UInt8
 from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
 from efftam_ros.core.targets import STEERED, id_for, listed
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.interop.messages import (
-    MOST_FRAME_ID,
-    ImageReader,
-    Kind,
-    Outcome,
-    StampGuard,
-    camera_model,
-    check_header,
-    check_selection,
-    selection_prompt,
-    stamp_ns,
-)
+from efftam_ros.images.levels import Levels
+from efftam_ros.images.message import MOST_FRAME_ID, ImageReader, check_header
+from efftam_ros.images.stamps import StampGuard, stamp_ns
+from efftam_ros.messages.camera_info import camera_model
+from efftam_ros.messages.selection import Kind, Outcome, check_selection, selection_prompt
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.nodes import Subscriptions, reliable, sampled
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, seconds
 from efftam_ros.ros.tracker.loop import Shared
 from efftam_ros.ros.tracker.parameters import NodeConfig
-from efftam_ros.runtime.image.levels import Levels
 
 # By the parameter `clicks`.
 CLICK_TYPES: dict[str, Any] = {"point_stamped": PointStamped, "point": Point}
