@@ -13,7 +13,7 @@ from typing import Any
 from efftam_ros.core.errors import InputError, shown
 
 POLICIES = ("default", "samurai", "efficienttam")
-CAMERA_MOTIONS = ("auto", "topic", "off")
+CAMERA_MOTIONS = ("auto", "off")
 VIEWS = ("bundle", "auto", "full", "window")
 SHARE = (0.0, 1.0)
 """Range of a probability, an overlap or another share."""
@@ -78,7 +78,7 @@ class TrackerConfig(CheckedSettings):
     )
     camera_motion: str = setting(
         "auto",
-        "source of the camera's motion (policy default): auto: the images, topic: also an attitude, off",
+        "source of the camera's motion (policy default): auto: the images, off: it is assumed to rest",
         choices=CAMERA_MOTIONS,
     )
     presence_threshold: float = setting(

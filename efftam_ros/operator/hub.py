@@ -12,7 +12,7 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.reports import BoxReport, MotionReport, Result
+from efftam_ros.messages.reports import BoxReport, MotionReport, Result
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.feed import (
     Lifecycle,

@@ -11,8 +11,8 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.messages import Outcome
-from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import Answer, Controller, Limits, Proposal, SteeringState
 
 VERSION = 1

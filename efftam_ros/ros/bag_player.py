@@ -20,8 +20,8 @@ from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.messages import stamp_like, stamp_ns
-from efftam_ros.interop.reports import Selection
+from efftam_ros.images.stamps import stamp_like, stamp_ns
+from efftam_ros.messages.reports import Selection
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.ros.common.conversions import selection_message
 from efftam_ros.ros.common.nodes import UNKNOWN_NODE, reliable

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.interop.bags import CAMERA_INFO_TYPE, IMAGE_TYPES, STORAGES, open_typestore, writing
-from efftam_ros.interop.messages import image_fields
-from efftam_ros.interop.video import open_video
+from efftam_ros.images.message import image_fields
+from efftam_ros.images.video import open_video
+from efftam_ros.messages.bags import CAMERA_INFO_TYPE, IMAGE_TYPES, STORAGES, open_typestore, writing
 from efftam_ros.tools.common.options import add_image_arguments, add_quiet_argument, tell
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.terminal import progress_bar

@@ -22,7 +22,6 @@ from efftam_ros.tools import track
 from efftam_ros.tools.cli import described
 from efftam_ros.tools.common.options import add_bundle_option, add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs
-from efftam_ros.tools.eval.sequences import read_own
 
 OUT = Path("demo_output")
 CLIP = Path(__file__).resolve().parents[1] / "demo" / "clip"
@@ -54,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     check_outputs([Output("--out", args.out, "folder")])
     args.out.mkdir(parents=True, exist_ok=True)
     start, twin = TWIN if args.twin else (0, None)
-    boxes, file = read_own(CLIP).boxes[start:], args.out / "track.json"
+    file = args.out / "track.json"
+    boxes = np.loadtxt(CLIP / "boxes.csv", delimiter=",", skiprows=1, usecols=(1, 2, 3, 4))[start:]
     words = [CLIP / "video.mp4", "--start", start]
     for box in [boxes[0]] if twin is None else [boxes[0], twin]:
         words += ["--box", ",".join(map(str, box))]

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.targets import TargetSet
+from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.interop.camera import is_live, open_source
-from efftam_ros.interop.video import NS, VideoFrame, VideoSource
-from efftam_ros.runtime.image.levels import few_levels
-from efftam_ros.runtime.image.overlay import draw_overlay
-from efftam_ros.runtime.pipeline import open_pipeline, open_targets
+from efftam_ros.images.camera import is_live, open_source
+from efftam_ros.images.levels import few_levels
+from efftam_ros.images.overlay import draw_overlay
+from efftam_ros.images.video import NS, VideoFrame, VideoSource
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
@@ -184,13 +184,18 @@ class _Run:
         image = Image.from_array(frame.bgr)
         tracks: dict[int, Track] = {}
         masks: dict[int, NDArray[np.uint8] | None] = {}
-        for target_id, track, tracker, _ in self._targets.step(Frame(image, frame.stamp_ns), prompts):
+
+        def answered(step: Step) -> None:
+            nonlocal apart_s
             reached = time.perf_counter()
-            tracks[target_id] = track
-            masks[target_id] = tracker.mask() if masked else None
-            for stage, seconds in track.stage_seconds.items():
+            tracks[step.target_id] = step.track
+            masks[step.target_id] = step.tracker.mask() if masked else None
+            for stage, seconds in step.track.stage_seconds.items():
                 self._spent[stage] += seconds
             apart_s += time.perf_counter() - reached
+
+        self._targets.step(Frame(image, frame.stamp_ns), prompts, answered=answered)
+        self._targets.commit()
         if prompts and (few := few_levels(image)):
             options.tell(f"{self._source.name}: {few}")
         self._spent["frame"] += time.perf_counter() - began - apart_s
@@ -256,7 +261,6 @@ def _track_record(track: Track) -> dict[str, Any]:
         "presence": track.presence,
         "iou": track.quality,
         "likeness": None if math.isnan(track.likeness) else track.likeness,
-        "confidence": None if math.isnan(track.confidence) else track.confidence,
         "velocity": None if track.motion is None else _finite(track.motion.velocity),
         "windows": len(track.windows),
         "camera_motion": None if track.camera is None else track.camera.reason or "known",

@@ -23,8 +23,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.messages import Outcome
-from efftam_ros.interop.reports import BoxReport, Result
+from efftam_ros.messages.reports import BoxReport, Result
+from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import Answer, Lifecycle, Picture
 from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer
 from efftam_ros.operator.settings import Settings

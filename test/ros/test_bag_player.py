@@ -26,8 +26,8 @@ from sensor_msgs.msg import Image
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.interop.bags import open_typestore
-from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.messages.bags import open_typestore
 from efftam_ros.ros import bag_player
 from efftam_ros.ros.bag_player import BagPlayer, Recorded, header_stamp_ns
 from simulation.spinning import spinning

@@ -21,7 +21,6 @@ NOT_ALWAYS = {
     "/parameter_events",
     "/rosout",
     "annotations",
-    "attitude",
     "click",
     "detections",
     "image/compressed",

@@ -28,7 +28,7 @@ from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.device.memory import MemoryLayout
 from efftam_ros.runtime.frame_state import Lane, LanesState
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
-from efftam_ros.runtime.pipeline import open_targets
+from efftam_ros.runtime.opening import open_targets
 from simulation.null_pipeline import NullPipeline, certain_candidate
 
 LANES = 4

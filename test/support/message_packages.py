@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from efftam_ros.interop.coded_video import DEFINITIONS as VIDEO
+from efftam_ros.images.coded_video import DEFINITIONS as VIDEO
 
 # Kept between test runs: generating and compiling takes half a minute.
 KEPT = Path(__file__).parents[2] / "build" / "test_messages"

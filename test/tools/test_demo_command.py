@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tools_helpers import CAPTURED, assert_refused, package_environment
 
-from efftam_ros.interop.video import open_video
+from efftam_ros.images.video import open_video
 
 Demo = Callable[..., "subprocess.CompletedProcess[str]"]
 DEMO = "import sys; from efftam_ros.tools.cli import main; sys.exit(main(['demo', *sys.argv[1:]]))"

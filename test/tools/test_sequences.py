@@ -12,9 +12,9 @@ from PIL import Image
 from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.video import NS
+from efftam_ros.images.video import NS
 from efftam_ros.tools.common.video import VideoWriter
-from efftam_ros.tools.eval.sequences import _packed_masks, find_sequences, mask_box, read_boxes
+from efftam_workshop.eval.sequences import _packed_masks, find_sequences, mask_box, read_boxes
 
 
 def write_images(folder: Path, count: int, suffix: str = ".jpg", first: int = 1) -> None:
@@ -214,7 +214,7 @@ def test_packed_masks_that_are_not_what_they_say_are_refused(tmp_path, stored, w
 
 
 def test_packed_masks_of_more_than_a_gibibyte_are_refused_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr("efftam_ros.tools.eval.sequences.MOST_MASK_BYTES", 4_000_000)
+    monkeypatch.setattr("efftam_workshop.eval.sequences.MOST_MASK_BYTES", 4_000_000)
     np.savez_compressed(tmp_path / "masks.npz", **bomb(96, 72))
     with pytest.raises(InputError, match="an array of 4194432 bytes"):
         _packed_masks(tmp_path / "masks.npz", 4)

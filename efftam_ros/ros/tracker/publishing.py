@@ -18,21 +18,14 @@ from sensor_msgs.msg import Image as ImageMessage
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, Step
 from efftam_ros.core.types import Image, Track, TrackState
-from efftam_ros.interop.messages import (
-    MOST_FRAME_ID,
-    About,
-    CameraModel,
-    Outcome,
-    bbox_fields,
-    bearing_of,
-    detections_message,
-    fill_image,
-    velocity_fields,
-)
+from efftam_ros.images.encodings import to_bgr
+from efftam_ros.images.message import MOST_FRAME_ID, fill_image
+from efftam_ros.messages.camera_info import CameraModel, bearing_of
+from efftam_ros.messages.fields import About, bbox_fields, detections_message, velocity_fields
+from efftam_ros.messages.selection import Outcome
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks
 from efftam_ros.ros.common.nodes import latched, make_publisher, optional_messages, other_publishers, reliable
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
-from efftam_ros.runtime.image.encodings import to_bgr
 
 if TYPE_CHECKING:
     from efftam_ros.core.bearing import Bearing
@@ -311,7 +304,7 @@ class Views:
                 self._labels[(mask > 0) & (self._labels == 0)] = target_id + 1
         if wants_overlay:
             # Imported only when a viewer subscribes.
-            from efftam_ros.runtime.image.overlay import draw_overlay
+            from efftam_ros.images.overlay import draw_overlay
 
             if self._picture is None:
                 picture = to_bgr(image)
@@ -327,7 +320,7 @@ class Views:
             self._detections.publish(detections_message(self._vision, tracks, header))
         if self._foxglove is not None and self._annotations.get_subscription_count():
             # Imported only when a viewer subscribes.
-            from efftam_ros.interop.annotations import annotations_message
+            from efftam_ros.messages.annotations import annotations_message
 
             self._annotations.publish(annotations_message(self._foxglove, tracks, header))
         if labels is not None:

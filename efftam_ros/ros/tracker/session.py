@@ -8,22 +8,19 @@ from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rclpy.node import Node
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Track, TrackState
-from efftam_ros.interop.messages import STEERABLE, Outcome
+from efftam_ros.messages.fields import STEERABLE
+from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.common.nodes import Subscriptions, steady_timer
 from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Answer
 from efftam_ros.ros.tracker.receiving import Receiver, Selections
-
-if TYPE_CHECKING:
-    from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
 # Period of checking the image publishers, s.
 INPUT_PERIOD_S = 0.2
@@ -165,16 +162,13 @@ class Session:
         config: NodeConfig,
         accepted: int,
         thread: Executor,
-        attitude: AttitudeInput | None = None,
     ) -> None:
         self._buffer, self._outputs = shared.buffer, shared.outputs
         self._outputs.begin()
         with ExitStack() as made:  # closes what was made when a later part raises
             subscriptions = Subscriptions(node, partial(shared.statistics.fault, "qos"))
             made.callback(subscriptions.close)
-            if attitude is not None:
-                attitude.open(subscriptions, shared.statistics.no_camera_motion)
-            self._receiver = Receiver(node, shared, config, subscriptions, targets.prefetch, attitude)
+            self._receiver = Receiver(node, shared, config, subscriptions, targets.prefetch)
             made.callback(self._receiver.close)
             explain = self._receiver.explain_no_image
             self.selections = Selections(
@@ -182,7 +176,7 @@ class Session:
             )
             self._watch = Watch(node, shared, config, targets.config, self._receiver)
             made.callback(self._watch.close)
-            self._running = thread.submit(TrackingLoop(targets, shared, attitude).run)
+            self._running = thread.submit(TrackingLoop(targets, shared).run)
             self._running.add_done_callback(_report)
             self._made = made.pop_all()
 

@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
+from efftam_ros.images.prompts import EncodedPrompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
-from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
+from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS, VIEW_BYTES
 from efftam_ros.runtime.cuda.module import KernelSet
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Event, Stream
-from efftam_ros.runtime.device.image import VIEW_BYTES, DeviceImage, MaskMaker
+from efftam_ros.runtime.device.image import DeviceImage, MaskMaker
 from efftam_ros.runtime.device.network import DeviceNetwork
 from efftam_ros.runtime.device.section import StageClock
 from efftam_ros.runtime.device.tensors import PREPROCESS, SEARCH, SEARCH_VIEWS, DeviceTensors
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
 from efftam_ros.runtime.graphs import NEEDED
-from efftam_ros.runtime.image.prompts import EncodedPrompt
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener

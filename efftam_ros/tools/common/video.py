@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.video import NS
+from efftam_ros.images.video import NS
 from efftam_ros.tools.common.outputs import Output, beside, check_outputs, discard, put_in_place
 
 # MPEG's usual clock: the period of every common frame rate is a whole number of ticks.
