@@ -17,8 +17,10 @@ from urllib.request import url2pathname
 
 from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.core.errors import InputError, safe_address, without_secrets
-from efftam_ros.images.arrival import NS, ArrivalClock
-from efftam_ros.images.decoding import (
+from efftam_ros.images.levels import AUTO, Levels
+from efftam_ros.images.limits import check_size
+from efftam_ros.images.streams.arrival import NS, ArrivalClock
+from efftam_ros.images.streams.decoding import (
     DEFAULT_TRACK,
     ImageDecoder,
     bgr_of,
@@ -26,8 +28,6 @@ from efftam_ros.images.decoding import (
     orientation,
     oriented,
 )
-from efftam_ros.images.levels import AUTO, Levels
-from efftam_ros.images.limits import check_size
 from efftam_ros.images.video import Tell, VideoFile, VideoFrame, VideoSource, open_video, tell_nobody
 
 if TYPE_CHECKING:

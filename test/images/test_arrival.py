@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from efftam_ros.images.arrival import NS, SETTLE_LIMIT_NS, ArrivalClock
+from efftam_ros.images.streams.arrival import NS, SETTLE_LIMIT_NS, ArrivalClock
 
 MS = 1_000_000
 START_NS = 1000 * NS

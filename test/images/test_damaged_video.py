@@ -16,7 +16,7 @@ from av.stream import Disposition
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, CameraOptions
-from efftam_ros.images.h264 import PictureNumbers
+from efftam_ros.images.streams.h264 import PictureNumbers
 from efftam_ros.images.video import open_video
 
 GROUP, COUNT, RATE = 15, 60, 30
