@@ -96,7 +96,7 @@ class ControlConfig(CheckedSettings):
     )
     acceleration_density: float = setting(
         math.radians(60.0),
-        "how freely the target is expected to turn, rad/s^2 per square root of Hz",
+        "how freely a fast target is expected to turn, rad/s^2 per square root of Hz",
         within=(0.001, 1000.0),
     )
     bearing_noise: float = setting(
