@@ -11,8 +11,8 @@ from efftam_ros.flight.values import NS
 
 # Spread of the first rate, rad/s: a car at 20 m/s seen from 40 m.
 FIRST_RATE_SPREAD = 0.5
-# From this rate on a target turns as freely as configured, rad/s; a slower one less, down to this share of the
-# density: else the noise of its bearings is most of its rate, and a gimbal shivers before a target that stands.
+# From this rate on a target turns as freely as configured, rad/s; a slower one less, down to this share of
+# the density: else the noise of its bearings is most of its rate, and the gimbal shivers.
 FREE_RATE, LEAST_SHARE = math.radians(6.0), 0.03
 
 

@@ -34,7 +34,7 @@ def test_through_both_autopilots_the_loop_is_as_good_as_measured_with_the_real_o
 
 @pytest.mark.parametrize(("flavour", "most_deg_s"), [("ardupilot", 2.1), ("px4", 2.8)])
 def test_before_a_target_that_stands_the_gimbal_hardly_shivers(flavour, most_deg_s):
-    """Bearings with noise of 0.1 degrees: two thirds of what they give where all targets turn alike freely."""
+    """Bearings with noise of 0.1 degrees: two thirds of what they give where all targets turn freely."""
     rig = Rig(flavour)
     chase = Chase(rig, lambda t: (0.1, 0.0))
     rig.run(4)
