@@ -25,7 +25,7 @@ def through_autopilot(flavour: str) -> tuple[float, float]:
     return chase.figures()
 
 
-@pytest.mark.parametrize(("flavour", "most"), [("ardupilot", (0.81, 1.62)), ("px4", (1.08, 2.75))])
+@pytest.mark.parametrize(("flavour", "most"), [("ardupilot", (0.82, 1.62)), ("px4", (1.08, 2.75))])
 def test_through_both_autopilots_the_loop_is_as_good_as_measured_with_the_real_ones(flavour, most):
     rms, p99 = through_autopilot(flavour)
     assert rms <= most[0] + 0.005

@@ -313,7 +313,9 @@ class GimbalClient:
         number, kind = getattr(message, "gimbal_device_id", None), message.get_type()
         if number is None:
             return False
-        if not number and kind != ATTITUDE_KIND:  # no gimbal yet, as PX4 says twice after its boot
+        if not number and kind != ATTITUDE_KIND:  # as PX4 says twice after its boot
+            if kind == STATUS_KIND and kind not in self._gimbals:
+                self._holder.none_yet()
             return True
         numbers = self._gimbals.setdefault(kind, set())
         is_one_more = bool(numbers) and number not in numbers

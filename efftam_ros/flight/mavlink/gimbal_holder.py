@@ -132,6 +132,11 @@ class GimbalHolder:
         if self.control is not Control.UNKNOWN or self.wanted:
             self._set(Control.NOBODY, "the autopilot was restarted")
 
+    def none_yet(self) -> None:
+        """The manager has found no gimbal yet."""
+        if not self._held:
+            self._set(Control.NOBODY, "the autopilot has found no gimbal yet")
+
     def silent(self) -> None:
         self._set(Control.SILENT, "the autopilot is silent")
 
