@@ -249,8 +249,11 @@ def test_sides_of_a_thing_are_one_object_and_vehicles_are_taken_from_one_image(t
         "cats_v0b00_00201": 1,
     }
 
-    assert data.write(source("images", "behind.tar cut.tar"), tmp_path, None, tmp_path) == (0, 6)
-    assert len(table(tmp_path)) == 6
+    (tmp_path / "clip").mkdir()
+    film(tmp_path / "clip/video.mp4", 5)
+    images = source("images", "behind.tar cut.tar clip/video.mp4")
+    assert data.write(images, tmp_path, None, tmp_path) == (0, 8)
+    assert [row["source"] for row in table(tmp_path)][-2:] == ["clip/video.mp4"] * 2
 
 
 def test_many_crops_are_split_and_an_error_leaves_nothing(tmp_path: Path) -> None:

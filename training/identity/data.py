@@ -623,20 +623,29 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield member.name, file.read()
 
 
-def write_images(name: str, archives: list[Path], out: Path, progress: Callable[[int], object]) -> int:
-    """Write the images of tars whole, for boxes anywhere; returns their number."""
+def write_images(name: str, paths: list[Path], out: Path, progress: Callable[[int], object]) -> int:
+    """Write the images of tars, and of videos the first and the last one, whole, for boxes anywhere; returns
+    their number."""
     count = 0
     with Archive(out, name, ("file", "source")) as archive:
-        for path in archives:
-            for file, content in members(path):
-                image = decoded(content)
-                if image is None:
-                    continue
+        for path in paths:
+            for source, image in _images_of(path):
                 image = resized(image, LONGEST_IMAGE / max(image.shape[:2]))
-                archive.add(f"{count:06d}.jpg", image, [f"{path.parent.name}/{file}"], IMAGE_QUALITY)
+                archive.add(f"{count:06d}.jpg", image, [f"{path.parent.name}/{source}"], IMAGE_QUALITY)
                 count += 1
                 progress(1)
     return count
+
+
+def _images_of(path: Path) -> Iterator[tuple[str, Image]]:
+    if path.suffix == ".tar":
+        for file, content in members(path):
+            image = decoded(content)
+            if image is not None:
+                yield file, image
+        return
+    images = list(film(str(path)))
+    yield from ((path.name, image) for image in images[:: max(1, len(images) - 1)])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
