@@ -51,5 +51,5 @@ TARGET_RGB: tuple[Rgb, ...] = (
     (0xD5, 0x5E, 0x00),
     (187, 187, 187),
 )
-"""Of several targets, by id: their state is told by the line then."""
+"""Of several targets, by id; the line shows their state then."""
 EDGE_RGB: Rgb = (20, 20, 20)

@@ -30,7 +30,7 @@ from efftam_ros.ros.common.nodes import (
 from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
-from efftam_ros.ros.tracker.loop import Shared
+from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.receiving import Selections
@@ -198,8 +198,8 @@ class TrackerNode(ReportingNode):
         self._statistics = Statistics(log.warn)
         config = self._config
         buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes, config.image_timeout)
-        shared = Shared(buffer, self._outputs, self._statistics, log)
-        self._session = Session(self, self._targets, shared, config, self._accepted, self._thread)
+        exchange = Exchange(buffer, self._outputs, self._statistics, log)
+        self._session = Session(self, self._targets, exchange, config, self._accepted, self._thread)
         topic = self._session.image_topic
         self._setup = Setup("active", self._setup.values | {"image topic": topic})
         self.get_logger().info(f"active: images from {topic}")
