@@ -294,7 +294,7 @@ class FramePipeline(ABC):
         self._frame.rows = ALTERNATIVES if encoded is None or encoded.multimask else SINGLE
         if encoded is not None and encoded.logits is not None:
             boxes, areas = boxes_and_areas(encoded.logits[None])
-            answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
+            answers = Decoded(boxes, areas, np.ones(1, np.float32), CERTAIN)
         return for_lane(
             rows_as_candidates(view, answers, self._frame.rows), self._all.has_template, self._lane
         )

@@ -74,6 +74,7 @@ COLUMNS = {
     "false_claims": "false claims",
 }
 JITTER_PX = 1.0
+NEEDS = ("tqdm",)
 
 Pixels = NDArray[np.uint8]
 

@@ -22,7 +22,7 @@ from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
-from efftam_ros.ros.tracker.publishing import Answer
+from efftam_ros.ros.tracker.publishing import PublishedAnswer
 from simulation.null_pipeline import NullPipeline
 
 PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))

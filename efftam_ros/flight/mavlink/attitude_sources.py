@@ -95,7 +95,7 @@ class AttitudeSources:
         """True when a gimbal was heard and is not any more; a copy of what it said says nothing."""
         return self.device is not None and not self.device_speaks(now)
 
-    def _is_frozen(self, copy: _Stream, now: Instant) -> bool:
+    def _is_frozen(self, copy: _AttitudeStream, now: Instant) -> bool:
         """Whether it stays identical although the gimbal should move."""
         moves = now.steady_s - self._moving_since_s > FROZEN_S
         return moves and now.steady_s - copy.changed_s > FROZEN_S

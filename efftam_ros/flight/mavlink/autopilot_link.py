@@ -91,7 +91,7 @@ class AutopilotLink:
         self.link: str | None = None
         self.since_s = math.inf
         self.clock = ClockMap()
-        self.subscriptions = Subscriptions()
+        self.subscriptions = WantedIntervals()
         self.manager = Manager()
         self._ids, self._target, self._outbox = ids, component, outbox
         self._heard_s = self._timed_s = -math.inf  # any message, one with a new time
