@@ -18,13 +18,13 @@ from efftam_ros.tools.common.options import (
     tracker_config,
 )
 from efftam_ros.tools.common.terminal import print_table
+from efftam_workshop.model.compact.network import CompactTAM
+from efftam_workshop.model.loading import load_bundle_network
 from training.clips import ClipSource
 from training.disappearance import SEEDS, TrackerFollower, judge
 from training.hardness import EASY, Hardness
 from training.material import Material, load_material
 from training.mixture import Mixture
-from training.network.compact import CompactTAM
-from training.network.loading import load_bundle_network
 from training.validation import validate, validation_clips
 
 KINDS: dict[str, tuple[Mixture, Hardness]] = {

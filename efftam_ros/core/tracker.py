@@ -22,7 +22,7 @@ from efftam_ros.core.motion import MotionFilter, TargetMotion
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
-from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
+from efftam_ros.core.policies.search import BlindSearch, Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import (

@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
+from efftam_ros.images.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 from efftam_ros.operator import wire
 from efftam_ros.operator.commands import Commands
 from efftam_ros.operator.feed import CommandAnswer, Feed, Sink, Steerer

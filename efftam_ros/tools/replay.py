@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.config import MOST_TARGETS
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step, TargetSet
@@ -31,6 +30,7 @@ from efftam_ros.images.levels import Levels, few_levels
 from efftam_ros.images.message import ImageReader, header_of, image_fields
 from efftam_ros.images.stamps import StampGuard, stamp_ns
 from efftam_ros.messages import bags
+from efftam_ros.messages.bearing import Bearing
 from efftam_ros.messages.camera_info import CameraModel, bearing_of, camera_model
 from efftam_ros.messages.fields import About, bbox_fields, velocity_fields
 from efftam_ros.messages.selection import Kind, check_selection, selection_prompt

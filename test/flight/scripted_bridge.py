@@ -12,7 +12,6 @@ import signal
 import threading
 import time
 
-from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
@@ -26,6 +25,7 @@ from efftam_ros.flight.values import (
     Rates,
     VehicleSample,
 )
+from efftam_ros.messages.bearing import Intrinsics
 from efftam_ros.messages.camera_info import CameraModel
 from efftam_ros.messages.reports import BoxReport, ResultReport, Selection
 from efftam_ros.messages.selection import Outcome

@@ -10,7 +10,6 @@ from flight.rig import EPOCH_NS, Desk, Peer, Time, status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.bridge import Bridge
@@ -18,6 +17,7 @@ from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import NS
+from efftam_ros.messages.bearing import Intrinsics
 from efftam_ros.messages.camera_info import CameraModel
 from efftam_ros.messages.reports import MotionReport, ResultReport
 from efftam_ros.messages.selection import Outcome

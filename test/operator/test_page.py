@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from barcode_feed import BarcodeFeed, RecordedSteering
-from browser import one_selection, until
 
+from benchmarks.browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
+from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.reports import ResultReport
 from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import Controller

@@ -16,13 +16,13 @@ import cv2
 import numpy as np
 import pytest
 from barcode_feed import BITS, BLOCK, BarcodeFeed, RecordedSteering
-from page_client import page
 from thin_link import thin_link
 
+from benchmarks.page_client import page
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
+from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.reports import BoxReport, ResultReport
 from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import CommandAnswer, Lifecycle, Picture

@@ -28,8 +28,8 @@ from efftam_ros.ros.common.nodes import latched, make_publisher, optional_messag
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 
 if TYPE_CHECKING:
-    from efftam_ros.core.bearing import Bearing
     from efftam_ros.core.geometry import Box
+    from efftam_ros.messages.bearing import Bearing
 
 IDLE = TrackState.IDLE
 # Depths of the output queues: of one message per image, of one per target, and of pictures, of which only the
