@@ -1,4 +1,4 @@
-"""Colour and line style of each state, shared by the overlay, the operator page and image annotations.
+"""Colour and line style of each state, shared by the overlay and the operator page.
 
 Colours are those of Okabe and Ito ("Color Universal Design", 2008), distinguishable with protanopia and
 deuteranopia. No state relies on colour alone: each has its own line style, and lines have a dark edge for

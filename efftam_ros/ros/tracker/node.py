@@ -164,7 +164,7 @@ class TrackerNode(ReportingNode):
         self._made.callback(lambda: self._thread.submit(pipeline.close).result())
         reserve_workspace()
         self._targets = open_targets(pipeline, self._tracker_config)
-        self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
+        self._outputs = Outputs(self, config.publish_detections)
         self._made.callback(self._outputs.close)
         for service, name, answer in (
             (SelectTarget, "~/select_target", _select),
@@ -195,11 +195,6 @@ class TrackerNode(ReportingNode):
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
-        if config.publish_annotations and outputs.views.facts["annotations"] != "published":
-            self.get_logger().info(
-                "no annotations for Foxglove: foxglove_msgs is not installed (apt-get install"
-                " ros-$ROS_DISTRO-foxglove-msgs)"
-            )
         if self.get_namespace() == "/":
             self.get_logger().info(
                 "topics are in the root namespace (/bbox, /velocity, ...); if other nodes share the ROS"
