@@ -132,7 +132,8 @@ class Prompt:
     def _check_points(self, width: int, height: int) -> None:
         if len(self.points) != len(self.labels):
             raise InputError(
-                f"selection has {len(self.points)} points and {len(self.labels)} labels; give one label per point"
+                f"selection has {len(self.points)} points and {len(self.labels)} labels; give one label per"
+                " point"
             )
         for label in self.labels:
             if label not in (0, 1):
