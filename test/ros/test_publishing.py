@@ -96,8 +96,6 @@ def boxes(outputs, monkeypatch):
 def publish(
     outputs, stamp_ns: int, selection: int, target_id: int = 0, steered=True, **how
 ) -> PublishedAnswer:
-    outputs, stamp_ns: int, selection: int, target_id: int = 0, steered=True, **how
-) -> PublishedAnswer:
     """The answer to an image, of a target that may be steered by."""
     box = Box(10.0, 10.0, 20.0, 20.0)
     motion = Motion(stamp_ns, box, (0.0, 0.0), np.eye(4))
