@@ -216,13 +216,12 @@ class SharedCamera:
             return
         self._stamp_ns = frame.stamp_ns
         motion = self.source.estimate(frame.image, frame.stamp_ns, moving)
-        self._since = {target_id: _chained(before, motion) for target_id, before in self._since.items()}
+        for target_id, before in self._since.items():
+            self._since[target_id] = motion if before is None else _chained(before, motion)
 
 
-def _chained(before: CameraMotion | None, motion: CameraMotion) -> CameraMotion:
+def _chained(before: CameraMotion, motion: CameraMotion) -> CameraMotion:
     """Two motions, one after the other; not known where one is not."""
-    if before is None:
-        return motion
     if before.matrix is None:
         return before
     if motion.matrix is None:
