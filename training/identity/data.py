@@ -62,8 +62,8 @@ LONGEST_IMAGE = 480  # px, of a whole image
 LEAST = 10  # px, the shorter side of a box in its image
 LEAST_VISIBLE = 0.5  # of the box, where a data set says how much
 MOST_CROPS = 30  # of an object
-MOST_OBJECTS = 300  # of a video
-MOST_CUT_OUTS, CUT_OUT_VIEWS = 340, 10  # of an archive; of a side
+MOST_OBJECTS = 300  # of a video, or of an archive of cut-outs
+CUT_OUT_VIEWS = 10  # of a side
 VEHICLE = re.compile(r"cats_v\w+_\d{5}")
 QUALITY, IMAGE_QUALITY = 88, 80
 ARCHIVE_BYTES = 52_000_000
@@ -616,7 +616,7 @@ def cut_outs(name: str, archives: list[Path]) -> CutOuts:
         elif fullest[stem[:-5]] == stem[:-2]:
             sprites[stem].append(image)
     names = sorted(sprites)
-    picked = np.linspace(0, len(names) - 1, min(MOST_CUT_OUTS, len(names))).round().astype(int)
+    picked = np.linspace(0, len(names) - 1, min(MOST_OBJECTS, len(names))).round().astype(int)
     backdrops = [image for _, content in members(archives[-1]) if (image := decoded(content)) is not None]
     from_above = any("aerial" in f"{path.parent.name}/{path.name}" for path in archives)
     kept = {names[i]: sprites[names[i]] for i in picked}
