@@ -21,7 +21,6 @@ from efftam_ros.core.types import TrackState as State
 from efftam_ros.images.camera import is_live, open_source
 from efftam_ros.images.encodings import check_image
 from efftam_ros.images.limits import check_size
-from efftam_ros.images.prompts import check_prompt
 from efftam_ros.images.video import NS
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_targets
@@ -470,8 +469,7 @@ def _prompt(
         marked = [_numbers(f"point {number}" if points else "point", p, 2) for number, p in enumerate(pairs)]
         on = [1] * len(marked) if labels is None else [int(label) for label in labels]
         prompt = Prompt(points=tuple((x, y) for x, y in marked), labels=tuple(on))
-    check_prompt(prompt, image.width, image.height)
-    return prompt
+    return prompt.checked(image.width, image.height, is_typed=True)
 
 
 def _numbers(what: str, given: Any, count: int, shape: str = "(x, y)") -> list[float]:

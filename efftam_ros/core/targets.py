@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from efftam_ros.core.camera import CameraAtImage, SharedCamera
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.identity import Others, Rival
+from efftam_ros.core.motion import CameraAtImage, SharedCamera
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
@@ -101,9 +101,11 @@ class TargetSet:
         self._pool = (
             ThreadPoolExecutor(pipeline.side_by_side, "target") if pipeline.side_by_side > 1 else None
         )
-        self._is_asynchronous = pipeline.is_asynchronous
+        self.prefetches = pipeline.is_asynchronous
+        """Whether `prefetch` is of use: with a network on the CPU there is no time for anything else."""
         self._launches = pipeline.is_asynchronous and pipeline.lanes > 1
         self._begun: dict[int, Future[bool]] = {}  # steps that have begun before their turn
+        self._last: TargetTracker | None = None  # answered last, with something left to compute
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
         self._past: dict[int, deque[tuple[int, Box | None]]] = {}  # stamps and boxes of each, oldest first
@@ -174,8 +176,10 @@ class TargetSet:
 
     def prefetch(self, image: Image) -> None:
         """As `TargetTracker.prefetch`."""
-        if self._camera is not None and self._targets and self._is_asynchronous:
-            self._camera.source.prefetch(image)  # else the CPU has no time
+        if not (self.prefetches and self._targets):
+            return
+        if self._camera is not None:
+            self._camera.source.prefetch(image)
         for tracker in list(self._targets.values())[:1]:  # all of them use the same image
             tracker.prefetch(image)
 
@@ -189,8 +193,8 @@ class TargetSet:
     ) -> list[Step]:
         """Process one image and return all answers; without a target the one answer has id 0 and is IDLE.
 
-        What later frames need of a target (`Tracker.commit`) is computed before the next target's answer, for
-        the last one by `commit` or with the next image.
+        What later frames need of a target (`TargetTracker.commit`) is computed before the next target's
+        answer, for the last one by `commit` or with the next image.
 
         Args:
             frame: The image and its stamp.
@@ -215,6 +219,7 @@ class TargetSet:
         steps, refusal = list[Step](), None
         try:
             for target_id in turn:
+                self.commit()
                 self.in_work, begin_s = target_id, time.perf_counter()
                 try:
                     track = self._answer(image, target_id, prompts)
@@ -225,13 +230,10 @@ class TargetSet:
                     continue
                 step = Step(target_id, track, self._targets[target_id], time.perf_counter() - begin_s)
                 steps.append(step)
-                try:
-                    answered(step)
-                    if target_id == turn[0] and not prompts:
-                        self._begin_ahead(image, turn[1:])
-                finally:
-                    if target_id != turn[-1]:
-                        step.tracker.commit()
+                self._last = step.tracker
+                answered(step)
+                if target_id == turn[0] and not prompts:
+                    self._begin_ahead(image, turn[1:])
         finally:
             self._end_begun(image)
         if refusal is not None:
@@ -239,9 +241,10 @@ class TargetSet:
         return steps
 
     def commit(self) -> None:
-        """As `TargetTracker.commit`, for all targets."""
-        for tracker in self._targets.values():
-            tracker.commit()
+        """As `TargetTracker.commit`, for the target that was answered last."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.commit()
 
     def _answer(self, image: _ImageInWork, target_id: int, prompts: Prompts) -> Track:
         """The Track of a target that has its turn. Raises InputError for a prompt that can't be used."""
@@ -301,10 +304,14 @@ class TargetSet:
         wait(self._begun.values())
         for target_id, begun in list(self._begun.items()):
             if begun.exception() is None:
+                self.commit()
                 del self._begun[target_id]
-                self._targets[target_id].finish(self._others(target_id, image))
+                self._last = tracker = self._targets[target_id]
+                tracker.finish(self._others(target_id, image))
 
     def _predictions(self, stamp_ns: int) -> dict[int, Motion | None]:
+        if len(self._targets) < 2:
+            return {}  # no other target asks
         return {target_id: tracker.predict(stamp_ns) for target_id, tracker in self._targets.items()}
 
     def _others(self, target_id: int, image: _ImageInWork) -> Others:
@@ -329,8 +336,10 @@ class TargetSet:
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
         """The windows that each missed target may search in this image: those that the followed ones leave,
         which need one each."""
+        if len(turn) < 2:
+            return {}
         missed = [one for one in turn if one in self._targets and self._targets[one].state in MISSED]
-        if len(turn) < 2 or not missed:
+        if not missed:
             return {}
         left = max(self.config.search_windows - (len(turn) - len(missed)), len(missed))
         share, rest = divmod(left, len(missed))

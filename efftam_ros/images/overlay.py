@@ -39,7 +39,7 @@ def draw_overlay(
 ) -> None:
     """Draw mask, box, velocity, state and scores into ``bgr`` (uint8 [H, W, 3], C-contiguous), in place.
 
-    Colour and line of the box are those of the state (`core.palette`); the arrow ends at the target's
+    Colour and line of the box are those of the state (`images.palette`); the arrow ends at the target's
     predicted position in half a second. While a target is missed, searched windows are thin and grey and its
     possible positions dashed, with their scores. ``mask``: uint8 [H, W], non-zero on the target.
 

@@ -243,7 +243,7 @@ class DefaultPolicy:
     def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
         """The non-empty candidates, best first."""
         found = []
-        favours = self._scale.favour(candidates)
+        favours = self._scale.favour(candidates) if self._scale.is_used else [0.0] * len(candidates.ious)
         for index, box in candidates.visible:
             quality = float(candidates.ious[index])
             overlap = iou(box, expected.box) if expected is not None else 0.0

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.images.prompts import MOST_POINTS, EncodedPrompt
+from efftam_ros.core.types import MOST_POINTS
+from efftam_ros.images.prompts import EncodedPrompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, PREPROCESS_PARAMS, VIEW_BYTES
