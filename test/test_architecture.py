@@ -21,12 +21,12 @@ FACE = ("version", "packages", "package_files")
 """Modules beside the folders that state facts of the installation and import nothing of ours."""
 NOT_INSTALLED = ("training", "benchmarks", "simulation")
 """Packages of the checkout, which what is installed never imports."""
-MOST_IMPORTED = {"CPU": 58, "GPU": 81}
+MOST_IMPORTED = {"CPU": 59, "GPU": 82}
 """Modules of the package in a process that flies with the default parameters; a smaller number may become the
 limit."""
-MOST_IN_A_FRAME = {"calls": 119, "files": 17, "changes": 49}
+MOST_IN_A_FRAME = {"calls": 119, "files": 16, "changes": 50}
 """Calls into the package for a tracked frame on the CPU, files they are in, changes from file to file."""
-MOST_OF_AN_IMAGE = {"calls": 168, "files": 27, "changes": 72}
+MOST_OF_AN_IMAGE = {"calls": 182, "files": 29, "changes": 82}
 """The same in the node, from the image's callback to the published box: step and ROS side together."""
 
 FLIGHT_SIDE = {"core", "images", "messages"}
