@@ -62,6 +62,7 @@ class VideoDecoder:
             self._codec, self._context, self._is_started = codec, av.CodecContext.create(codec, "r"), False
             # Threads by frame, or a wait for frames in another order, would delay images.
             self._context.flags |= av.codec.context.Flags.low_delay
+        # Numbered by us: its answer must be the image of this message, not of one before.
         packet = av.Packet(bytes(message.data))
         self._count += 1
         packet.pts = self._count

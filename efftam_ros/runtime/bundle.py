@@ -75,6 +75,7 @@ class Bundle:
         folder = Path(folder)
         manifest = _read_manifest(folder)
         bundle = _Manifest(folder, manifest).bundle()
+        # Only listed files are hashed, so every file that is read must be listed.
         for graph in bundle.graphs.values():
             if graph.path.name not in manifest["files"]:
                 raise InputError(
@@ -88,6 +89,7 @@ class Bundle:
                     f"bundle {folder}: {graph.path.name} reads {shown(location)}, which is not listed under"
                     f" files; {_AGAIN}"
                 )
+        # Last: what does not fit together would else show in flight, as a wrong size in a frame.
         check_signatures(
             str(folder),
             bundle.spec.image_side,
