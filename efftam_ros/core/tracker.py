@@ -17,11 +17,11 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.identity import ALONE, Others, Templates
 from efftam_ros.core.memory import FrameMemory, MemoryBank
-from efftam_ros.core.motion import Camera, MotionFilter, SharedCamera, TargetMotion
+from efftam_ros.core.motion import CameraAtImage, MotionFilter, SharedCamera, TargetMotion
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
-from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
+from efftam_ros.core.policies.search import BlindSearch, Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.types import (
     MISSED,
@@ -111,7 +111,7 @@ class TargetState:
 
 @dataclass
 class TrackedFrame:
-    """A frame between `Tracker.begin` and `finish`.
+    """A frame between `TargetTracker.begin` and `finish`.
 
     ``size``: of the image, px; ``state``: before this frame; ``is_missed``: whether the target has to be
     searched for; ``interruption``: why the motion estimate does not hold, "" where it does;
@@ -123,7 +123,7 @@ class TrackedFrame:
     frame: Frame
     size: tuple[int, int]
     dt_s: float
-    camera: Camera | None
+    camera: CameraAtImage | None
     state: TrackState
     is_missed: bool = False
     interruption: str = ""
@@ -137,7 +137,7 @@ class TrackedFrame:
     refusal: str = ""
 
 
-class Tracker:
+class TargetTracker:
     """Tracks one target. Not thread-safe, except for `prefetch`. For the states see `TargetState`.
 
     A step has two halves, so that several targets share what belongs to an image: `begin` predicts the target
@@ -238,7 +238,7 @@ class Tracker:
         self.begin(frame, None if shared is None else shared.at(0, frame, self.moving))
         return self.finish()
 
-    def begin(self, frame: Frame, camera: Camera | None = None, is_batched: bool = False) -> bool:
+    def begin(self, frame: Frame, camera: CameraAtImage | None = None, is_batched: bool = False) -> bool:
         """The first half of a step, which does not depend on the answers for other targets: predict the
         target and have the network look where it is expected. May run in any thread.
 
@@ -333,7 +333,7 @@ class Tracker:
         prompt: Prompt,
         refine: bool = False,
         others: Others = ALONE,
-        camera: Camera | None = None,
+        camera: CameraAtImage | None = None,
     ) -> Track:
         """Select a target on this image, which becomes the prompted frame.
 
@@ -406,7 +406,7 @@ class Tracker:
 
     # Predict
 
-    def _predict(self, frame: Frame, camera: Camera | None) -> TrackedFrame:
+    def _predict(self, frame: Frame, camera: CameraAtImage | None) -> TrackedFrame:
         """Where the target is expected in this image, and whether the estimate of its motion holds."""
         previous, previous_size = self._last
         dt_s, size = (frame.stamp_ns - previous) * 1e-9, _size(frame)
@@ -431,7 +431,7 @@ class Tracker:
         self._shown = None
         return work
 
-    def _follow_camera(self, camera: Camera, stamp_ns: int, dt_s: float) -> None:
+    def _follow_camera(self, camera: CameraAtImage, stamp_ns: int, dt_s: float) -> None:
         """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
         matrix, is_missed = camera.motion.matrix, self._target.state in MISSED
         if is_missed and matrix is not None and self._motion.is_behind(matrix):
@@ -615,7 +615,9 @@ class Tracker:
         else:
             self._pending.append(remember)
 
-    def _confirm(self, frame: Frame, camera: Camera | None, box: Box, velocity: tuple[float, float]) -> None:
+    def _confirm(
+        self, frame: Frame, camera: CameraAtImage | None, box: Box, velocity: tuple[float, float]
+    ) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
         self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity), None
         if camera is not None:
@@ -630,7 +632,7 @@ class Tracker:
         if template is not None:
             self._pending.append(partial(self._pipeline.take_template, template, box))
 
-    def _keep_place(self, camera: Camera, boxes: Sequence[Box]) -> None:
+    def _keep_place(self, camera: CameraAtImage, boxes: Sequence[Box]) -> None:
         """Keep the image in which the target was seen, to recognise the place once it is missed."""
         if self._search.last_seen is not None:
             self._search.last_seen = replace(self._search.last_seen, image=camera.source.keep(boxes))
