@@ -11,8 +11,8 @@ from typing import Any
 
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.streams.decoding import DEFAULT_TRACK
 from efftam_ros.images.levels import AUTO
+from efftam_ros.images.streams.decoding import DEFAULT_TRACK
 from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND, PRECISIONS, TABLE, backend_of
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.tools.common.terminal import print_table
