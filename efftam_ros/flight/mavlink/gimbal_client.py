@@ -194,7 +194,6 @@ class GimbalClient:
 
     def _update_rates(self, now: Instant) -> None:
         now_s = now.steady_s
-        self._sources.wished(self._rates.moving, now)
         if self._autopilot.link is not None:
             at = self._situation(now_s)
             heard = self._alive and not self._autopilot.pauses(now_s)
