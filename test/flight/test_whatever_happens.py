@@ -35,7 +35,7 @@ class World:
         rig.rates, rig.after_step = self._rates, self._look
         self.wanted = True
         self.author = OURS
-        self.moved_s = self.hindered_s = 0.0
+        self.moved_s = self.hindered_s = self.obeyed_s = 0.0
         self.angles = (0.0, 0.0)
         self.streams_until_s = -1.0
         rig.autopilot.channels[5] = 1200
@@ -59,7 +59,9 @@ class World:
             before = autopilot._wish
             obey(*words)
             if autopilot._wish is not before:
-                self.author = (words[-1].get_srcSystem(), words[-1].get_srcComponent())
+                author = (words[-1].get_srcSystem(), words[-1].get_srcComponent())
+                if author != self.author:
+                    self.author, self.obeyed_s = author, self.rig.time.t
 
         setattr(autopilot, name, noted)
 
@@ -84,7 +86,8 @@ class World:
             self.hindered_s = t
         last, self.angles = self.angles, (rig.mount.pitch, rig.mount.yaw)
         turns = max(abs(a - b) for a, b in zip(self.angles, last, strict=True)) / STEP_S > 2e-3
-        if t - max(self.moved_s, self.hindered_s) > STANDS_S:
+        # A gimbal that is told to stop takes its time.
+        if t - max(self.moved_s, self.hindered_s, self.obeyed_s - STANDS_S + 0.5) > STANDS_S:
             assert not turns or self.author != OURS, f"turns on by our rate at {t:.2f} s"
 
     # What may happen
@@ -144,7 +147,7 @@ class World:
         self.rig.autopilot.channels[5] = 3000 - self.rig.autopilot.channels[5]
 
 
-RATE = (NAN, NAN, 0.1, -0.3)
+RATE = (NAN, NAN, 0.0, -0.3)
 ACTIONS = [name for name in vars(World) if not name.startswith("_")]
 
 
