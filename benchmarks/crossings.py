@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.video import VideoFrame
-from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.images.video import VideoFrame
+from efftam_ros.runtime.opening import open_pipeline
 from efftam_ros.tools.common.options import (
     add_backend_arguments,
     add_quiet_argument,
@@ -38,9 +38,9 @@ from efftam_ros.tools.common.options import (
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
-from efftam_ros.tools.eval.command import Group, OwnTracker, one_pass
-from efftam_ros.tools.eval.metrics import Identities, identities
-from efftam_ros.tools.eval.sequences import Sequence, find_sequences, mask_box
+from efftam_workshop.eval.command import Group, OwnTracker, one_pass
+from efftam_workshop.eval.metrics import Identities, identities
+from efftam_workshop.eval.sequences import Sequence, find_sequences, mask_box
 
 MOST_FRAMES = 60
 SMOOTHED = 15  # images over which the first object's place and size are averaged

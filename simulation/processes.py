@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.package_files import PROFILE_VARIABLES, package_file
+from efftam_ros.package_files import PROFILE_VARIABLES, package_file
 from efftam_ros.tools.common.interruption import SIGNALS
 
 NAMESPACE = "flight_demo"
@@ -35,18 +35,14 @@ def free_port(flavour: str) -> int:
         return int(sock.getsockname()[1])
 
 
-def node_words(
-    name: str, parameters: Mapping[str, object], file: str, remapped: Sequence[str] = ()
-) -> list[str]:
-    """The command line of the node efftam_NAME in our namespace; ``file``: its parameters in ``config``;
-    ``remapped``: FROM:=TO."""
+def node_words(name: str, parameters: Mapping[str, object], file: str) -> list[str]:
+    """The command line of the node efftam_NAME in our namespace; ``file``: its parameters in ``config``."""
     # As JSON, texts stay texts: without quotes "off" is false to ROS.
     given = [word for key, value in parameters.items() for word in ("-p", f"{key}:={json.dumps(value)}")]
-    names = [word for rule in (f"__ns:=/{NAMESPACE}", *remapped) for word in ("-r", rule)]
     code = f"import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_{name}'))"
     shipped = package_file(f"config/{file}")
     files = ["--params-file", str(shipped)] if shipped is not None else []
-    return [sys.executable, "-c", code, "--ros-args", *files, *names, *given]
+    return [sys.executable, "-c", code, "--ros-args", *files, "-r", f"__ns:=/{NAMESPACE}", *given]
 
 
 def ros_environment() -> dict[str, str]:

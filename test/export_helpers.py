@@ -7,8 +7,8 @@ from functools import cache
 import torch
 from golden.weights import weights
 
-from efftam_ros.model.efficienttam.configurations import Configuration, Pooling
-from efftam_ros.model.efficienttam.network import EfficientTAM
+from efftam_workshop.model.efficienttam.configurations import Configuration, Pooling
+from efftam_workshop.model.efficienttam.network import EfficientTAM
 from training.network.compact import COMPACT_CONFIGS, CompactTAM
 
 OFFICIAL_SIDE = 128

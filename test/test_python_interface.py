@@ -24,7 +24,7 @@ import pytest
 
 import efftam_ros as et
 from efftam_ros.core.types import Image
-from efftam_ros.interop.video import NS
+from efftam_ros.images.video import NS
 from efftam_ros.tools.common.video import VideoWriter
 
 ROOT = Path(__file__).parent.parent

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
-from efftam_ros.tools.eval.command import jittered
+from efftam_workshop.eval.command import jittered
 from training.material import Backdrop, Sprite, load_material
 from training.scene_truth import BACK_SHARE, PRESENT_SHARE, Disappearance, Truth
 from training.scenes import Scene, render_scene

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_tracker
 from efftam_ros.tools import cli
 from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
 from efftam_ros.tools.common.terminal import print_table

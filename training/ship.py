@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.bundle import Source, export_bundle
-from efftam_ros.model.common.network import Network
 from efftam_ros.runtime.bundle import Bundle, file_sha256
+from efftam_workshop.export.onnx.bundle import Source, export_bundle
+from efftam_workshop.model.common.network import Network
 from training.checkpoints import WEIGHTS
 from training.network.loading import load_bundle_network, load_weights
 

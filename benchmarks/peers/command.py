@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from benchmarks.peers.registry import Peer, add_peer_arguments, open_peer
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.tools.eval import command as own
-from efftam_ros.tools.eval.command import Answer
+from efftam_workshop.eval import command as own
+from efftam_workshop.eval.command import Answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

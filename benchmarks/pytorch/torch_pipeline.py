@@ -14,13 +14,13 @@ from benchmarks.pytorch.modes import Compiler, Ring, Tensors, open_modules, torc
 from benchmarks.pytorch.timing import stage_timer
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan, PipelineSpec
-from efftam_ros.model.common.network import Network, NetworkSpec
+from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import RING_SLOTS, Bundle
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
-from efftam_ros.runtime.image.masks import image_mask
-from efftam_ros.runtime.image.preprocess import Preprocessor
-from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
+from efftam_ros.runtime.masks import image_mask
 from efftam_ros.runtime.onnxruntime.cpu import default_threads
+from efftam_ros.runtime.preprocess import Preprocessor
+from efftam_workshop.model.common.network import Network, NetworkSpec
 from training.network.loading import load_bundle_network
 
 Preprocess = Callable[[Image, View], NDArray[np.float32]]

@@ -126,17 +126,6 @@ def moved_box(matrix: Matrix, box: Box) -> Box:
     return Box.from_centre(x, y, box.width * factor, box.height * factor)
 
 
-def rotation_motion(intrinsics: Matrix, rotation: Matrix) -> Matrix:
-    """Homography of a camera that rotates about its centre: K R K^-1.
-
-    ``intrinsics``: K [3, 3] px; ``rotation``: R [3, 3] maps a direction in the previous image's optical frame
-    (x right, y down, z forward) to the current one's. For a pure rotation it holds at every distance (Hartley
-    and Zisserman, Multiple View Geometry, 8.4.2).
-    """
-    matrix = intrinsics @ rotation @ np.linalg.inv(intrinsics)
-    return np.asarray(matrix / matrix[2, 2], np.float64)
-
-
 class MotionFilter:
     """State estimate of one target. Starts from a measured box; `predict` moves it, `update` corrects it."""
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.identity import Calibration
 
 
 class TrackState(IntEnum):
@@ -200,7 +199,6 @@ class PipelineSpec:
         default_view: "auto", "full" or "window".
         window_factor: Side of the window in target sizes.
         templates: Templates that `Pipeline.take_template` keeps; 0: there is no likeness.
-        calibration: Of measured boxes (`Track.confidence`); None: not calibrated.
     """
 
     name: str
@@ -214,7 +212,6 @@ class PipelineSpec:
     window_factor: float = 5.0
     max_prompts: int | None = None
     templates: int = 0
-    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True)
@@ -255,8 +252,8 @@ NO_POINTS = FoundPoints(0, np.zeros((0, 2)))
 class CameraMotion:
     """The camera's motion since the previous image.
 
-    ``matrix``: float64 [3, 3], previous px to current px, None if unknown; ``reason``: why it is unknown, or
-    why one of its sources was not used, one line.
+    ``matrix``: float64 [3, 3], previous px to current px, None if unknown; ``reason``: why it is unknown, one
+    line.
     """
 
     matrix: NDArray[np.float64] | None
@@ -292,7 +289,6 @@ class Track:
         hypotheses: Possible positions of a missed target.
         camera: The camera's motion; None if it was not requested.
         likeness: To the selected target, -1..1; NaN where it is not known.
-        confidence: Probability that a measured ``box`` is the target's, 0..1; NaN where it is not known.
     """
 
     stamp_ns: int
@@ -312,4 +308,3 @@ class Track:
     hypotheses: tuple[ScoredBox, ...] = ()
     camera: CameraMotion | None = None
     likeness: float = float("nan")
-    confidence: float = float("nan")

@@ -11,7 +11,7 @@ from efftam_ros.flight.control_config import ControlConfig, Instant, Law
 from efftam_ros.flight.direction_filter import DirectionFilter
 from efftam_ros.flight.law import ImageOnly, line_of_sight, nadir_factor
 from efftam_ros.flight.values import NS, AttitudeSample, GimbalLimits, Rates, VehicleSample, YawFrame
-from efftam_ros.interop.reports import MotionReport
+from efftam_ros.messages.reports import MotionReport
 
 # An attitude further ahead of the images' clock than this is rejected, s.
 FUTURE_S = 0.05

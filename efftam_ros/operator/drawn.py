@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.types import Prompt, Track, TrackState
-from efftam_ros.interop.messages import Outcome
-from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator import feed
 from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
 
 # The first image is sent again at this interval: pages opened later get it, and none reports it as old.
-REPEAT_S = 0.5
+REPEAT_S = 0.2
 
 
 class DrawnPrompt:

@@ -24,29 +24,18 @@ from numpy.typing import NDArray
 from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.config import MOST_TARGETS
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, TargetSet
+from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.interop import bags
-from efftam_ros.interop.messages import (
-    About,
-    CameraModel,
-    ImageReader,
-    Kind,
-    StampGuard,
-    bbox_fields,
-    bearing_of,
-    camera_model,
-    check_selection,
-    header_of,
-    image_fields,
-    selection_prompt,
-    stamp_ns,
-    velocity_fields,
-)
-from efftam_ros.interop.package_files import PACKAGE
-from efftam_ros.runtime.image.encodings import to_bgr
-from efftam_ros.runtime.image.levels import Levels, few_levels
-from efftam_ros.runtime.pipeline import open_pipeline, open_targets
+from efftam_ros.images.encodings import to_bgr
+from efftam_ros.images.levels import Levels, few_levels
+from efftam_ros.images.message import ImageReader, header_of, image_fields
+from efftam_ros.images.stamps import StampGuard, stamp_ns
+from efftam_ros.messages import bags
+from efftam_ros.messages.camera_info import CameraModel, bearing_of, camera_model
+from efftam_ros.messages.fields import About, bbox_fields, velocity_fields
+from efftam_ros.messages.selection import Kind, check_selection, selection_prompt
+from efftam_ros.package_files import PACKAGE
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
@@ -285,7 +274,7 @@ class Replay:
             try:
                 chosen = self._targets.id_for(selection.message.target_id)
                 prompt = selection_prompt(selection.message, *size)
-                found |= self._stepped(frame, {chosen: (prompt, False)}, only=())
+                found |= self._stepped(frame, {chosen: (prompt, False)}, ids=())
             except InputError as error:
                 self._refuse(selection, str(error))
                 continue
@@ -294,17 +283,20 @@ class Replay:
             self._selected[chosen] = Selected(number, selection.recorded_ns)
         others = [one for one in self._targets.ids if one not in found]
         if others or not found:
-            found |= self._stepped(frame, only=others)
+            found |= self._stepped(frame, ids=others)
         return dict(sorted(found.items()))
 
     def _stepped(
-        self, frame: Frame, prompts: Prompts = NO_PROMPTS, only: Collection[int] | None = None
+        self, frame: Frame, prompts: Prompts = NO_PROMPTS, ids: Collection[int] | None = None
     ) -> dict[int, tuple[Track, NDArray[np.uint8] | None]]:
         masked = self._write_mask or self.recording is not None
-        return {
-            target_id: (track, tracker.mask() if masked else None)
-            for target_id, track, tracker, _ in self._targets.step(frame, prompts, only=only)
-        }
+        found: dict[int, tuple[Track, NDArray[np.uint8] | None]] = {}
+
+        def answered(step: Step) -> None:
+            found[step.target_id] = step.track, step.tracker.mask() if masked else None
+
+        self._targets.step(frame, prompts, ids=ids, answered=answered)
+        return found
 
     def _skip(self, stamp: int, reason: str) -> None:
         self.unused += 1

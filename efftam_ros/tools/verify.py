@@ -11,8 +11,9 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from efftam_ros.runtime.backends import ENGINES, GPU_BACKENDS, backend_of
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import ENGINES, GPU_BACKENDS, backend_of, open_pipeline
+from efftam_ros.runtime.opening import open_pipeline
 from efftam_ros.runtime.verify.verify import Agreement
 from efftam_ros.tools.common.options import (
     add_backend_argument,

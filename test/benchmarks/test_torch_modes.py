@@ -33,10 +33,10 @@ from benchmarks.pytorch.torch_pipeline import TorchPipeline
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, MemoryPlan, Prompt
-from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Configuration, Pooling
-from efftam_ros.model.efficienttam.network import EfficientTAM
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device import memory
+from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, Configuration, Pooling
+from efftam_workshop.model.efficienttam.network import EfficientTAM
 from training.network.compact import COMPACT_CONFIGS
 from training.network.loading import load_bundle_network
 

@@ -10,7 +10,7 @@ from support.clip import clip
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_tracker
 
 SIZE = (640, 360)
 SHOWN = clip(24, SIZE)

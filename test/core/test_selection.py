@@ -13,7 +13,7 @@ from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.selection import is_cut, whole
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_tracker
 
 SIZE = (1280, 720)
 PICTURE = Image.from_array(np.zeros((SIZE[1], SIZE[0], 3), np.uint8))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from support.rotation import rotation_motion
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.motion import rotation_motion
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import (
     CameraMotion,

@@ -12,8 +12,8 @@ import torch
 from onnx import numpy_helper
 from support.tensors import TensorRunner
 
-from efftam_ros.export.onnx.graphs import build_graphs
 from efftam_ros.runtime.bundle import Bundle
+from efftam_workshop.export.onnx.graphs import build_graphs
 from training.network.loading import load_bundle_network
 
 GRAPHS = {

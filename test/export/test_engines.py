@@ -22,11 +22,6 @@ from runtime.cuda.shim import shared_shim
 from runtime.tensorrt.fake_tensorrt import make_fake
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.export.int8 import CalibrationClip, default_clip, quantize
-from efftam_ros.export.tensorrt import builder, trials
-from efftam_ros.export.tensorrt import engines as engines_module
-from efftam_ros.export.tensorrt.builder import BuildCancelledError
-from efftam_ros.export.tensorrt.engines import EngineBuilder, fp16_graph
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, DeviceLostError
 from efftam_ros.runtime.cuda.api import open_device as open_gpu
@@ -34,14 +29,19 @@ from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.opening import open_pipeline
 from efftam_ros.runtime.tensorrt import engine_set
 from efftam_ros.runtime.tensorrt.engine_set import Calibration, EngineSet, calibration_path
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
 from efftam_ros.runtime.verify import verify
 from efftam_ros.runtime.verify.compare import ClipAgreement
 from efftam_ros.tools import cli
-from efftam_ros.tools.build import print_reports
+from efftam_workshop.build import print_reports
+from efftam_workshop.export.int8 import CalibrationClip, default_clip, quantize
+from efftam_workshop.export.tensorrt import builder, trials
+from efftam_workshop.export.tensorrt import engines as engines_module
+from efftam_workshop.export.tensorrt.builder import BuildCancelledError
+from efftam_workshop.export.tensorrt.engines import EngineBuilder, fp16_graph
 
 ROOT = Path(__file__).parents[2]
 CLIP_FRAMES = 3
@@ -521,6 +521,6 @@ class TestTheBackEnd:
 
 
 def test_building_needs_no_pytorch() -> None:
-    modules = "efftam_ros.export.tensorrt.engines, efftam_ros.tools.build"
+    modules = "efftam_workshop.export.tensorrt.engines, efftam_workshop.build"
     code = f"import sys; sys.modules['torch'] = None; import {modules}"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -26,8 +26,9 @@ from efftam_ros.flight.values import (
     Rates,
     VehicleSample,
 )
-from efftam_ros.interop.messages import CameraModel, Outcome
-from efftam_ros.interop.reports import BoxReport, Result, Selection
+from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.reports import BoxReport, Result, Selection
+from efftam_ros.messages.selection import Outcome
 
 WIDTH, HEIGHT = 1280, 720
 

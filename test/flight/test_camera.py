@@ -18,8 +18,9 @@ from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import NS
-from efftam_ros.interop.messages import CameraModel, Outcome
-from efftam_ros.interop.reports import MotionReport, Result
+from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.reports import MotionReport, Result
+from efftam_ros.messages.selection import Outcome
 from simulation.autopilots.memory_link import memory_link
 
 NAN = math.nan

@@ -24,8 +24,8 @@ from efftam_ros.flight.values import (
     VehicleSample,
     YawFrame,
 )
-from efftam_ros.interop.messages import CameraModel
-from efftam_ros.interop.reports import MotionReport
+from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.reports import MotionReport
 
 EPOCH_NS = 1_700_000_000 * NS
 RIGHT = math.radians(2.0)  # the target lies so far right of the axis

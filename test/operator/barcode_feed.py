@@ -11,8 +11,8 @@ import numpy as np
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.messages import Outcome
-from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import (
     Answer,
     Controller,

@@ -14,7 +14,7 @@ from browser import Hands
 from ground_scene import HEIGHT, WIDTH, GroundScene
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.reports import BoxReport, MotionReport
+from efftam_ros.messages.reports import BoxReport, MotionReport
 from efftam_ros.operator.feed import Picture
 
 DOCS = Path(__file__).parents[2] / "docs" / "images"

@@ -18,8 +18,8 @@ from browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.messages import Outcome
-from efftam_ros.interop.reports import Result
+from efftam_ros.messages.reports import Result
+from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import Controller
 
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -139,9 +139,9 @@ def test_a_pooled_bundle_follows_the_reference(variant, tmp_path):
     torch = pytest.importorskip("torch")
     from golden.weights import weights
 
-    from efftam_ros.export.onnx.bundle import export_bundle
-    from efftam_ros.model.efficienttam.configurations import configuration
-    from efftam_ros.model.efficienttam.network import EfficientTAM
+    from efftam_workshop.export.onnx.bundle import export_bundle
+    from efftam_workshop.model.efficienttam.configurations import configuration
+    from efftam_workshop.model.efficienttam.network import EfficientTAM
 
     network = EfficientTAM(configuration(f"efficienttam_{variant}")).eval()
     network.load_state_dict({name: torch.from_numpy(values) for name, values in weights("ti").items()})

@@ -9,7 +9,7 @@ import pytest
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import CameraMotion, ScoredBox, Track, TrackState
-from efftam_ros.interop.package_files import PROFILE_VARIABLES
+from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.common.large_images import large_image_remedy
 from efftam_ros.ros.common.nodes import Throttle
 from efftam_ros.ros.tracker.diagnostics import (

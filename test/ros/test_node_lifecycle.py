@@ -24,7 +24,7 @@ from sensor_msgs.msg import Image
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.images.stamps import stamp_ns
 from efftam_ros.ros.tracker.node import TrackerNode
 
 pytestmark = pytest.mark.ros
@@ -244,10 +244,7 @@ def test_thirty_cycles_leave_nothing_behind(ros, opener):
 )
 def test_a_transition_that_fails_half_way_leaves_nothing_behind(ros, opener, name, fails):
     namespace = new_namespace()
-    overrides = [
-        Parameter(name.replace("./", f"./{namespace}/"), value="relaible"),
-        Parameter("camera_motion", value="topic"),
-    ]
+    overrides = [Parameter(name.replace("./", f"./{namespace}/"), value="relaible")]
     node = TrackerNode(opener, namespace=namespace, parameter_overrides=overrides)
 
     def entities():

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import (
+from efftam_ros.runtime.backends import (
     BACKENDS,
     ENGINES,
     PRECISIONS,
@@ -17,9 +16,10 @@ from efftam_ros.runtime.pipeline import (
     Backend,
     backend_of,
     function_of,
-    open_pipeline,
     power_mode,
 )
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.opening import open_pipeline
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
 from efftam_ros.tools.common.options import add_backend_arguments
 

@@ -28,6 +28,8 @@ from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
+from efftam_ros.images.encodings import ENCODINGS
+from efftam_ros.runtime.backends import backend_of
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, open_device
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
@@ -37,10 +39,8 @@ from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.image import merged
 from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
 from efftam_ros.runtime.device.section import Section
-from efftam_ros.runtime.image.encodings import ENCODINGS
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
-from efftam_ros.runtime.pipeline import backend_of
 from efftam_ros.runtime.verify import verify
 from efftam_ros.runtime.verify.verify import Reference
 

@@ -15,8 +15,9 @@ from efftam_ros.core.errors import BackendError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
+from efftam_ros.runtime.backends import DEFAULT_BACKEND
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
+from efftam_ros.runtime.opening import open_pipeline
 
 pytestmark = pytest.mark.gpu
 HALF = ("torch-cuda-bf16", "torch-cuda-compiled")

@@ -14,9 +14,10 @@ import pytest
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
+from efftam_ros.runtime.backends import BACKENDS, GPU_BACKENDS
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.cpu import default_threads, set_threads
-from efftam_ros.runtime.pipeline import BACKENDS, GPU_BACKENDS, open_pipeline
+from efftam_ros.runtime.opening import open_pipeline
 
 
 @pytest.mark.parametrize("given", ["nothing", "text", "path", "bundle"])
@@ -88,7 +89,7 @@ except BackendError as error:
 def test_opening_the_cpu_back_end_imports_neither_torch_nor_ros() -> None:
     script = """
 import sys
-from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.opening import open_pipeline
 open_pipeline()
 print(sorted({"torch", "rclpy", "matplotlib", "av"} & set(sys.modules)))
 """

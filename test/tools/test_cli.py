@@ -26,7 +26,7 @@ from efftam_ros.tools import cli
 def test_help_names_every_command_with_its_purpose(efftam):
     result = efftam("--help")
     assert result.returncode == 0
-    for name in cli.COMMANDS:
+    for name in cli.EFFTAM.commands:
         line = next(line for line in result.stdout.splitlines() if line.startswith(f"  {name} "))
         assert len(line.split()) > 4, f"{name} has no help text"
 
@@ -39,7 +39,7 @@ def test_version(efftam):
     assert efftam("--version").stdout.strip() == f"efftam {__version__}"
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.EFFTAM.commands)
 def test_every_command_explains_its_options(name, capsys):
     assert cli.main([name, "--help"]) == 0
     text = capsys.readouterr().out
@@ -47,7 +47,7 @@ def test_every_command_explains_its_options(name, capsys):
     assert cli.EFFTAM.help_line(name) in text
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.EFFTAM.commands)
 def test_no_option_takes_more_than_a_few_lines_to_explain(name, capsys):
     cli.main([name, "--help"])
     _, options = capsys.readouterr().out.split("\n\n", 1)  # without the usage
@@ -55,7 +55,7 @@ def test_no_option_takes_more_than_a_few_lines_to_explain(name, capsys):
     assert max(len(paragraph.splitlines()) for paragraph in paragraphs) <= 5
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.EFFTAM.commands)
 def test_a_mask_is_a_file_that_marks_the_target_wherever_it_is_an_option(name, capsys):
     cli.main([name, "--help"])
     options = re.findall(r"^  --mask\b.*", capsys.readouterr().out, flags=re.M)

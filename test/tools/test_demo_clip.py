@@ -10,8 +10,8 @@ from support.clip import Shown, clip
 
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.interop.video import NS
-from efftam_ros.runtime.pipeline import open_pipeline, open_targets, open_tracker
+from efftam_ros.images.video import NS
+from efftam_ros.runtime.opening import open_pipeline, open_targets, open_tracker
 from efftam_ros.tools.demo import CLIP, TWIN
 
 FPS = 30

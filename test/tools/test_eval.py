@@ -15,10 +15,10 @@ from tools_helpers import ROOT, assert_refused
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.video import VideoFrame
+from efftam_ros.images.video import VideoFrame
 from efftam_ros.tools.cli import main
-from efftam_ros.tools.eval.command import COLUMNS, Answer, Result, groups, jittered, one_pass, spread
-from efftam_ros.tools.eval.sequences import Sequence
+from efftam_workshop.eval.command import COLUMNS, Answer, Result, groups, jittered, one_pass, spread
+from efftam_workshop.eval.sequences import Sequence
 
 PICTURE = np.zeros((20, 30, 3), np.uint8)
 

@@ -11,7 +11,7 @@ from bag_helpers import START_NS, TYPES, header, read_messages, stamps, write_ba
 from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.coded_video import FFMPEG_TYPE, FOXGLOVE_TYPE, VideoDecoder
+from efftam_ros.images.coded_video import FFMPEG_TYPE, FOXGLOVE_TYPE, VideoDecoder
 from efftam_ros.tools.cli import main
 
 PERIOD_NS = 100_000_000

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx import bundle
+from efftam_workshop.export.onnx import bundle
 from training import ship as ship_module
 from training.network.compact import COMPACT_CONFIGS, CompactTAM
 from training.network.loading import load_bundle_network

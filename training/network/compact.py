@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from efftam_ros.model.common.network import Network, NetworkSpec
+from efftam_workshop.model.common.network import Network, NetworkSpec
 from training.network.trunk import LITE0, NARROW, SHORT, Activation, TrunkConfig, stages_of
 
 PROMPT_SLOTS = 3

@@ -13,10 +13,10 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.model.common.network import Network
-from efftam_ros.model.efficienttam.checkpoint import read_state_dict
-from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, configuration
-from efftam_ros.model.efficienttam.network import EfficientTAM
+from efftam_workshop.model.common.network import Network
+from efftam_workshop.model.efficienttam.checkpoint import read_state_dict
+from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, configuration
+from efftam_workshop.model.efficienttam.network import EfficientTAM
 from training.network.compact import COMPACT_CONFIGS, CompactTAM
 
 UNUSED = frozenset({"no_mem_pos_enc"})

@@ -17,8 +17,8 @@ from efftam_ros.flight.mavlink.gimbal_client import GimbalClient, GimbalPort
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import LandingTarget
 from efftam_ros.flight.values import Rates
-from efftam_ros.interop.messages import CameraModel
-from efftam_ros.interop.reports import BoxReport, MotionReport, Result
+from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.reports import BoxReport, MotionReport, Result
 
 TICK_S = 0.02
 MOST_DECODERS = 16

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import efftam_ros
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
@@ -21,8 +20,10 @@ from efftam_ros.flight.mavlink.tracking_status import (
     tracking_message,
 )
 from efftam_ros.flight.values import NS
-from efftam_ros.interop.messages import CameraModel, Outcome
-from efftam_ros.interop.reports import BoxReport, Result, Selection
+from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.reports import BoxReport, Result, Selection
+from efftam_ros.messages.selection import Outcome
+from efftam_ros.version import __version__
 
 INFORMATION = mav.MAVLINK_MSG_ID_CAMERA_INFORMATION
 STATUS = mav.MAVLINK_MSG_ID_CAMERA_TRACKING_IMAGE_STATUS
@@ -279,7 +280,7 @@ class CameraComponent:
             time_boot_ms=round((now.steady_s - (self._started_s or now.steady_s)) * 1000) & 0xFFFFFFFF,
             vendor_name=config.vendor.encode().ljust(32, b"\0"),
             model_name=config.model.encode().ljust(32, b"\0"),
-            firmware_version=firmware_version(efftam_ros.__version__),
+            firmware_version=firmware_version(__version__),
             focal_length=focal,
             sensor_size_h=NOMINAL_SENSOR_MM if math.isfinite(focal) else math.nan,
             sensor_size_v=height,

@@ -10,8 +10,8 @@ from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.clock_map import ClockMap
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.values import NS
-from efftam_ros.interop.messages import CameraModel
-from efftam_ros.interop.reports import BoxReport, MotionReport
+from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.reports import BoxReport, MotionReport
 
 IDLE: int = mav.CAMERA_TRACKING_STATUS_FLAGS_IDLE
 ACTIVE: int = mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE

@@ -50,10 +50,9 @@ _TRACKER = (
     Argument(
         "camera_motion",
         "",
-        "where the tracker learns the camera's motion; empty: from the parameter file",
-        ("", "auto", "topic", "off"),
+        "source of the camera's motion; empty: from the parameter file",
+        ("", "auto", "off"),
     ),
-    Argument("attitude", "", "topic of the camera's attitude, for camera_motion:=topic; empty: attitude"),
     Argument(
         "params",
         "tracker",

@@ -19,8 +19,8 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import STOPPED, AttitudeSample, Control, Rates
-from efftam_ros.interop.messages import stamp_like
-from efftam_ros.interop.reports import motion_report
+from efftam_ros.images.stamps import stamp_like
+from efftam_ros.messages.reports import motion_report
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity, VehicleHeading
 from efftam_ros.ros.common import conversions
 from efftam_ros.ros.common.nodes import (

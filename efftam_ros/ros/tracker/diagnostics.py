@@ -117,7 +117,7 @@ COUNTED = {
     "selections refused": "selection",
 }
 # Faults that leave the tracker working, and the values that show the last of them.
-MINOR = ("image", "selection", "bearing", "camera motion", "levels")
+MINOR = ("image", "selection", "bearing", "levels")
 REFUSED = ("image", "selection")
 SHOWN = {
     "last refused image": "image",
@@ -320,12 +320,6 @@ class Statistics:
                 self._refusal = reason
         self._record(kind, reason)
         self._warn(kind, f"{kind} refused: {reason}" if kind in REFUSED else reason)
-
-    def no_camera_motion(self, reason: str, from_images: bool = False) -> None:
-        """Record that the topics of the parameter camera_motion "topic" give no motion, or the images alone
-        did."""
-        how = "known from the images alone" if from_images else "not known"
-        self.fault("camera motion", f"the camera's motion is {how}: {reason}")
 
     def stalled(self, reason: str) -> None:
         """Record that images arrive but no answer is published; cleared by the next answer."""

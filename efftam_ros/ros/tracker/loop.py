@@ -5,21 +5,19 @@ from __future__ import annotations
 import time
 import traceback
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.interop.messages import About, Outcome
+from efftam_ros.images.encodings import GREY
+from efftam_ros.images.levels import few_levels
+from efftam_ros.messages.fields import About
+from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, Followed, FrameBuffer, Task
 from efftam_ros.ros.tracker.publishing import Outputs
-from efftam_ros.runtime.image.encodings import GREY
-from efftam_ros.runtime.image.levels import few_levels
-
-if TYPE_CHECKING:
-    from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
 # Gain of the moving average of the time for a target, per frame.
 TIME_GAIN = 0.2
@@ -27,7 +25,7 @@ TIME_GAIN = 0.2
 LEAST_TURNS = 2
 
 
-class Shared(NamedTuple):
+class Exchange(NamedTuple):
     """What the loop shares with the executor's thread; all of it is thread-safe.
 
     ``buffer``: images and commands for the loop; ``outputs``: publishers and its latest answers.
@@ -38,7 +36,7 @@ class Shared(NamedTuple):
     statistics: Statistics
     log: ThrottledLog
 
-    def tell_state(self, track: Track, target_id: int) -> None:
+    def show_state(self, track: Track, target_id: int) -> None:
         """Have diagnostics show a target's state, and log that it changed."""
         change = self.statistics.targets.keep(track, target_id)
         if change:
@@ -71,9 +69,9 @@ class TrackingLoop:
     It receives through the buffer alone, and hands over its answers through the outputs and the statistics.
     """
 
-    def __init__(self, targets: TargetSet, shared: Shared, attitude: AttitudeInput | None = None) -> None:
-        self._targets, self._attitude, self._shared = targets, attitude, shared
-        self._buffer, self._outputs, self._statistics, self._log = shared
+    def __init__(self, targets: TargetSet, exchange: Exchange) -> None:
+        self._targets, self._exchange = targets, exchange
+        self._buffer, self._outputs, self._statistics, self._log = exchange
         self._selections: dict[int, int] = {}  # numbers of the selections being tracked, by target
         self._furthest_s = 0.0  # arrival of the newest image that was answered
         self._target_s = 0.0  # moving average of the time for one target in a frame; 0 before the first
@@ -133,7 +131,7 @@ class TrackingLoop:
     def _announce_end(self, target_id: int, reason: str) -> None:
         track = self._outputs.clear(target_id, reason)
         if track is not None:
-            self._shared.tell_state(track, target_id)
+            self._exchange.show_state(track, target_id)
 
     def _forget(self, target_id: int) -> None:
         self._selections.pop(target_id, None)
@@ -204,15 +202,18 @@ class TrackingLoop:
             self._refuse(command, self._lost)
         elif command is not None and task.prompt is not None:
             prompts[command.target_id] = task.prompt, False
-        for step in self._targets.step(
-            Frame(work.image, work.frame.stamp_ns), prompts, self._limit, task.only
-        ):
+
+        def answered(step: Step) -> None:
             if command is not None and step.target_id in prompts:
                 work.is_accepted = True
                 self._accept(command, work.image)
             if self._lost:
                 step = step._replace(track=replace(step.track, reason=self._lost))
             self._answer(work, step)
+
+        frame = Frame(work.image, work.frame.stamp_ns)
+        self._targets.step(frame, prompts, self._limit, task.only, answered)
+        self._targets.commit()
 
     def _choose_limit(self, count: int) -> None:
         """Keep pace with the camera: as many of the targets in an image as there is time for."""
@@ -257,13 +258,10 @@ class TrackingLoop:
                     again=frame.arrived_s <= self._furthest_s,
                 )
             work.answered.add(target_id)
-            self._shared.tell_state(track, target_id)
+            self._exchange.show_state(track, target_id)
             self._statistics.targets.took(target_id, seconds)
             if no_bearing:
                 self._statistics.fault("bearing", no_bearing)
-            if self._attitude is not None and track.camera is not None and track.camera.reason:
-                reason = self._attitude.refusal or track.camera.reason
-                self._statistics.no_camera_motion(reason, from_images=track.camera.matrix is not None)
             # Last: when it fails, the answer has been published and counted.
             if work.is_shown:
                 self._outputs.views.add(frame.header, work.image, step, is_steered, len(work.ids) > 1)

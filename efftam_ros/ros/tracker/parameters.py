@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from efftam_ros.core.config import MOST_TARGETS, CheckedSettings, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
+from efftam_ros.images.levels import AUTO, fixed_range
+from efftam_ros.images.limits import MOST_PIXELS
 from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.parameters import ParameterSet
-from efftam_ros.runtime.image.levels import AUTO, fixed_range
-from efftam_ros.runtime.image.limits import MOST_PIXELS
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, VERIFY, backend_of
+from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND, PRECISIONS, VERIFY, backend_of
 
 CLICKS = ("off", "point_stamped", "point")
 RELIABILITIES = ("auto", "reliable", "best_effort")
@@ -77,16 +77,8 @@ class NodeConfig(CheckedSettings):
     selection_buffer_bytes: int = setting(
         256 * 2**20, "most memory for kept images, bytes", within=(2**20, 2**36)
     )
-    attitude_offset: float = setting(
-        0.0,
-        "added to the stamps of the topics attitude and vehicle_heading (camera_motion topic), s",
-        within=(-1.0, 1.0),
-    )
     publish_detections: bool = setting(
         True, "publish vision_msgs/Detection2DArray on detections, if vision_msgs is installed"
-    )
-    publish_annotations: bool = setting(
-        True, "publish foxglove_msgs/ImageAnnotations on annotations, where foxglove_msgs is installed"
     )
     clicks: str = setting(
         "off",
@@ -110,9 +102,7 @@ FIXED = (
     "zero_copy",
     "image_transport",
     "image_reliability",
-    "attitude_offset",
     "publish_detections",
-    "publish_annotations",
     "clicks",
     *FIXED_SETTINGS,
 )

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
+from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.frame_state import Answers, FramePipeline, LanesState, round_bfloat16
 from efftam_ros.runtime.graphs import NEEDED
-from efftam_ros.runtime.image.masks import image_mask
-from efftam_ros.runtime.image.preprocess import Preprocessor
-from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.likeness import SAMPLES, cosines, sampled
+from efftam_ros.runtime.masks import image_mask
+from efftam_ros.runtime.preprocess import Preprocessor
 
 PROVIDER = "CPUExecutionProvider"
 _TOPOLOGY = Path("/sys/devices/system/cpu")

@@ -50,7 +50,7 @@ def open_backend(name: str) -> dict[str, Any]:
 
     from efftam_ros.core.geometry import Box, View
     from efftam_ros.core.types import Image, Prompt
-    from efftam_ros.runtime.pipeline import open_pipeline
+    from efftam_ros.runtime.opening import open_pipeline
 
     with closing(open_pipeline(backend=name)) as pipeline:
         image = Image.from_array(np.zeros((90, 160, 3), np.uint8))
