@@ -22,8 +22,23 @@ PAGES = [
     ROOT / "docs" / "architecture.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 ]
-FOLDERS = "efftam_ros|efftam_workshop|test|docs|scripts|config|msg|srv|launch"
-FOLDERS += r"|benchmarks|simulation|training|\.github"
+FOLDERS = "|".join(
+    [
+        "efftam_ros",
+        "efftam_workshop",
+        "test",
+        "docs",
+        "scripts",
+        "config",
+        "msg",
+        "srv",
+        "launch",
+        "benchmarks",
+        "simulation",
+        "training",
+    ]
+    + ["\\.github"]
+)
 PATHS = rf"(?:{FOLDERS})/[\w./*-]*|[\w-]+\.(?:toml|xml|txt|md)"
 
 
