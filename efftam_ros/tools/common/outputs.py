@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from efftam_ros.core.errors import InputError
 
@@ -106,22 +106,6 @@ def replacing(path: Path, keep: bool = False) -> Iterator[Path]:
         if not is_stream:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
-
-
-@contextmanager
-def plotted(path: Path) -> Iterator[Any]:
-    """Yield matplotlib's axes; at the end of the block their picture replaces ``path``."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
-    yield axes
-    axes.grid(alpha=0.3)
-    with replacing(path) as part:
-        figure.savefig(part, dpi=120)
-    pyplot.close(figure)
 
 
 def write_text(path: Path, text: str) -> None:
