@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from efftam_ros.core.geometry import Box
 
 # Depths of the output queues: of one message per image, of one per target, and of pictures, of which only the
-# newest is worth delivering. Outputs are reliable, so subscribers of either reliability match.
+# newest is worth delivering. Publishers are reliable, so subscribers of either reliability match.
 IMAGE_DEPTH, TARGET_DEPTH, PICTURE_DEPTH = 10, 40, 1
 # Period of repeating that the last answer is not valid, s.
 REPEAT_S = 0.5
@@ -40,7 +40,7 @@ REPEAT_S = 0.5
 ACKNOWLEDGED_S = 0.5
 
 
-class Outputs:
+class Publishers:
     """Publishers of a configured node.
 
     Thread-safe by the lock of the targets' ``table``: the loop publishes answers, the executor's thread takes
