@@ -43,8 +43,8 @@ from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
 
-    # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification,
-    # zero copy, precision, most targets.
+    # `open_pipeline`, or what stands in for it: called with the folder of the bundle, None for the one that
+    # ships, back end, threads, verify, zero_copy, precision and max_targets.
     PipelineFactory = Callable[[Path | None, str, int, str, bool, str, int], Pipeline]
 
 NODE_NAME = "efftam_tracker"
