@@ -134,7 +134,7 @@ def moved_box(matrix: Matrix, box: Box) -> Box:
 UNKNOWN = CameraMotion(None, "no previous image")
 
 
-class TargetCamera(NamedTuple):
+class CameraAtImage(NamedTuple):
     """The camera at one image.
 
     ``motion``: since the target's last image; ``source``: what estimated it, and can keep this image and
@@ -159,22 +159,22 @@ class SharedCamera:
         self._since: dict[int, CameraMotion | None] = {}  # by target, since its last turn
         self._own: dict[int, CameraMotionSource] = {}  # of targets that catch up
 
-    def at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> TargetCamera:
+    def at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage:
         """The camera for a target that has its turn in this image. ``moving``: boxes in the image before, px,
         which the estimate leaves out."""
         own = self._own.get(target_id)
         if own is None:
             self._advance(frame, moving)
             motion, self._since[target_id] = self._since.get(target_id), None
-            return TargetCamera(motion or UNKNOWN, self.source)
+            return CameraAtImage(motion or UNKNOWN, self.source)
         motion = own.estimate(frame.image, frame.stamp_ns, moving)
         if self._is_behind(frame):
-            return TargetCamera(motion, own)
+            return CameraAtImage(motion, own)
         self._advance(frame, moving)
         self._join(target_id)
-        return TargetCamera(motion, self.source)
+        return CameraAtImage(motion, self.source)
 
-    def before_selection(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> TargetCamera:
+    def before_selection(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage:
         """The camera for a target that may be selected on this image; `select` follows where it is. What is
         known for the targets that there are does not change."""
         others = self._since.keys() - {target_id}
@@ -187,9 +187,9 @@ class SharedCamera:
             source.estimate(frame.image, frame.stamp_ns, moving)
         else:
             self._advance(frame, moving)
-        return TargetCamera(UNKNOWN, source)
+        return CameraAtImage(UNKNOWN, source)
 
-    def select(self, target_id: int, frame: Frame, camera: TargetCamera) -> None:
+    def select(self, target_id: int, frame: Frame, camera: CameraAtImage) -> None:
         """The target was selected on this image, with the camera of `before_selection`."""
         is_alone = not self._since.keys() - {target_id}
         self._join(target_id)

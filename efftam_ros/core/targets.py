@@ -15,7 +15,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.identity import Others, Rival
-from efftam_ros.core.motion import SharedCamera, TargetCamera
+from efftam_ros.core.motion import CameraAtImage, SharedCamera
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
@@ -277,7 +277,7 @@ class TargetSet:
             self.steered = target_id
         return track
 
-    def _camera_at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> TargetCamera | None:
+    def _camera_at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage | None:
         return None if self._camera is None else self._camera.at(target_id, frame, moving)
 
     def _begin_ahead(self, image: _ImageInWork, rest: Sequence[int]) -> None:

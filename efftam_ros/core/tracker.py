@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.identity import ALONE, Others, Templates
 from efftam_ros.core.memory import FrameMemory, MemoryBank
-from efftam_ros.core.motion import MotionFilter, SharedCamera, TargetCamera, TargetMotion
+from efftam_ros.core.motion import CameraAtImage, MotionFilter, SharedCamera, TargetMotion
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
@@ -123,7 +123,7 @@ class TrackedFrame:
     frame: Frame
     size: tuple[int, int]
     dt_s: float
-    camera: TargetCamera | None
+    camera: CameraAtImage | None
     state: TrackState
     is_missed: bool = False
     interruption: str = ""
@@ -238,7 +238,7 @@ class Tracker:
         self.begin(frame, None if shared is None else shared.at(0, frame, self.moving))
         return self.finish()
 
-    def begin(self, frame: Frame, camera: TargetCamera | None = None, is_batched: bool = False) -> bool:
+    def begin(self, frame: Frame, camera: CameraAtImage | None = None, is_batched: bool = False) -> bool:
         """The first half of a step, which does not depend on the answers for other targets: predict the
         target and have the network look where it is expected. May run in any thread.
 
@@ -333,7 +333,7 @@ class Tracker:
         prompt: Prompt,
         refine: bool = False,
         others: Others = ALONE,
-        camera: TargetCamera | None = None,
+        camera: CameraAtImage | None = None,
     ) -> Track:
         """Select a target on this image, which becomes the prompted frame.
 
@@ -406,7 +406,7 @@ class Tracker:
 
     # Predict
 
-    def _predict(self, frame: Frame, camera: TargetCamera | None) -> TrackedFrame:
+    def _predict(self, frame: Frame, camera: CameraAtImage | None) -> TrackedFrame:
         """Where the target is expected in this image, and whether the estimate of its motion holds."""
         previous, previous_size = self._last
         dt_s, size = (frame.stamp_ns - previous) * 1e-9, _size(frame)
@@ -431,7 +431,7 @@ class Tracker:
         self._shown = None
         return work
 
-    def _follow_camera(self, camera: TargetCamera, stamp_ns: int, dt_s: float) -> None:
+    def _follow_camera(self, camera: CameraAtImage, stamp_ns: int, dt_s: float) -> None:
         """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
         matrix, is_missed = camera.motion.matrix, self._target.state in MISSED
         if is_missed and matrix is not None and self._motion.is_behind(matrix):
@@ -616,7 +616,7 @@ class Tracker:
             self._pending.append(remember)
 
     def _confirm(
-        self, frame: Frame, camera: TargetCamera | None, box: Box, velocity: tuple[float, float]
+        self, frame: Frame, camera: CameraAtImage | None, box: Box, velocity: tuple[float, float]
     ) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
         self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity), None
@@ -632,7 +632,7 @@ class Tracker:
         if template is not None:
             self._pending.append(partial(self._pipeline.take_template, template, box))
 
-    def _keep_place(self, camera: TargetCamera, boxes: Sequence[Box]) -> None:
+    def _keep_place(self, camera: CameraAtImage, boxes: Sequence[Box]) -> None:
         """Keep the image in which the target was seen, to recognise the place once it is missed."""
         if self._search.last_seen is not None:
             self._search.last_seen = replace(self._search.last_seen, image=camera.source.keep(boxes))

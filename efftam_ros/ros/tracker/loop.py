@@ -17,7 +17,7 @@ from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, Followed, FrameBuffer, Task
-from efftam_ros.ros.tracker.publishing import Publishers
+from efftam_ros.ros.tracker.publishing import Outputs
 
 # Gain of the moving average of the time for a target, per frame.
 TIME_GAIN = 0.2
@@ -32,7 +32,7 @@ class Exchange(NamedTuple):
     """
 
     buffer: FrameBuffer
-    outputs: Publishers
+    outputs: Outputs
     statistics: Statistics
     log: ThrottledLog
 

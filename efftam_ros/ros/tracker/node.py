@@ -33,7 +33,7 @@ from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
-from efftam_ros.ros.tracker.publishing import Publishers
+from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.receiving import Selections
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, backend_of
@@ -72,7 +72,7 @@ class TrackerNode(ReportingNode):
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._made = ExitStack()  # how to release what `on_configure` created
         self._targets: TargetSet | None = None
-        self._outputs: Publishers | None = None
+        self._outputs: Outputs | None = None
         self._session: Session | None = None
         self._accepted = 0
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -164,7 +164,7 @@ class TrackerNode(ReportingNode):
         self._made.callback(lambda: self._thread.submit(pipeline.close).result())
         reserve_workspace()
         self._targets = open_targets(pipeline, self._tracker_config)
-        self._outputs = Publishers(self, config.publish_detections)
+        self._outputs = Outputs(self, config.publish_detections)
         self._made.callback(self._outputs.close)
         for service, name, answer in (
             (SelectTarget, "~/select_target", _select),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from efftam_ros.core.geometry import Box
 
 # Depths of the output queues: of one message per image, of one per target, and of pictures, of which only the
-# newest is worth delivering. Publishers are reliable, so subscribers of either reliability match.
+# newest is worth delivering. Outputs are reliable, so subscribers of either reliability match.
 IMAGE_DEPTH, TARGET_DEPTH, PICTURE_DEPTH = 10, 40, 1
 # Period of repeating that the last answer is not valid, s.
 REPEAT_S = 0.5
@@ -40,8 +40,8 @@ REPEAT_S = 0.5
 ACKNOWLEDGED_S = 0.5
 
 
-class Publishers:
-    """Publishers of a configured node.
+class Outputs:
+    """Outputs of a configured node.
 
     Thread-safe by the lock of the targets' ``table``: the loop publishes answers, the executor's thread takes
     the last ones back. ``views`` are the loop's alone. ``camera``: the images' calibration, None if unknown;
@@ -229,7 +229,7 @@ def _bearing(track: Track, camera: CameraModel | None) -> tuple[Bearing | None, 
 
 
 class Views:
-    """Publishers of what is only computed while it is subscribed to. The loop's alone.
+    """Outputs of what is only computed while it is subscribed to. The loop's alone.
 
     ``create``: makes a publisher of (message type, topic, QoS).
     """

@@ -43,7 +43,7 @@ def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackS
     return TrackState.LOST if is_late or silence_s > config.max_gap else TrackState.COASTING
 
 
-class AnswerWatch:
+class SilenceWatch:
     """Looks at images and answers by two timers of the executor's thread: takes the last answer back once
     either stops coming, and says why."""
 
@@ -161,7 +161,7 @@ class Session:
             self.selections = Selections(
                 exchange, config, subscriptions, explain, accepted, targets.max_targets
             )
-            self._watch = AnswerWatch(node, exchange, config, targets.config, self._receiver)
+            self._watch = SilenceWatch(node, exchange, config, targets.config, self._receiver)
             made.callback(self._watch.close)
             self._running = thread.submit(TrackingLoop(targets, exchange).run)
             self._running.add_done_callback(_report)
