@@ -21,7 +21,7 @@ from efftam_ros.runtime.masks import image_mask
 from efftam_ros.runtime.onnxruntime.cpu import default_threads
 from efftam_ros.runtime.preprocess import Preprocessor
 from efftam_workshop.model.common.network import Network, NetworkSpec
-from training.network.loading import load_bundle_network
+from efftam_workshop.model.loading import load_bundle_network
 
 Preprocess = Callable[[Image, View], NDArray[np.float32]]
 

@@ -16,7 +16,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.identity import Others, Rival
 from efftam_ros.core.motion import CameraAtImage, SharedCamera
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
     target_id: int
     track: Track
-    tracker: Tracker
+    tracker: TargetTracker
     seconds: float = 0.0
     """Of its turn, up to the answer, s: those of an image's targets add up."""
 
@@ -83,10 +83,10 @@ class TargetSet:
         points: Callable[[], PointSource] | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
     ) -> None:
-        """Without a target. ``points`` makes the source for one target; for the others see `Tracker`."""
-        self._targets: dict[int, Tracker] = {}
+        """Without a target. ``points`` makes the source for one target; the others as in `TargetTracker`."""
+        self._targets: dict[int, TargetTracker] = {}
         self._free = [
-            Tracker(
+            TargetTracker(
                 pipeline.lane(index),
                 config,
                 points=None if points is None else points(),
@@ -105,7 +105,7 @@ class TargetSet:
         """Whether `prefetch` is of use: with a network on the CPU there is no time for anything else."""
         self._launches = pipeline.is_asynchronous and pipeline.lanes > 1
         self._begun: dict[int, Future[bool]] = {}  # steps that have begun before their turn
-        self._last: Tracker | None = None  # answered last, with something left to compute
+        self._last: TargetTracker | None = None  # answered last, with something left to compute
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
         self._past: dict[int, deque[tuple[int, Box | None]]] = {}  # stamps and boxes of each, oldest first
@@ -127,11 +127,11 @@ class TargetSet:
         return next(self._trackers).config
 
     @property
-    def _trackers(self) -> Iterator[Tracker]:
+    def _trackers(self) -> Iterator[TargetTracker]:
         yield from self._targets.values()
         yield from self._free
 
-    def tracker(self, target_id: int) -> Tracker:
+    def tracker(self, target_id: int) -> TargetTracker:
         """The tracker of a target. Raises InputError when there is none."""
         found = self._targets.get(target_id)
         if found is None:
@@ -165,17 +165,17 @@ class TargetSet:
             self.remove(target_id)
 
     def reconfigure(self, config: TrackerConfig) -> None:
-        """As `Tracker.reconfigure`, for all targets."""
+        """As `TargetTracker.reconfigure`, for all targets."""
         for tracker in self._trackers:
             tracker.reconfigure(config)
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """As `Tracker.propose`; on a lane that no target has, where there is one."""
+        """As `TargetTracker.propose`; on a lane that no target has, where there is one."""
         self.commit()
         return (self._free or [*self._targets.values()])[-1].propose(frame, prompt)
 
     def prefetch(self, image: Image) -> None:
-        """As `Tracker.prefetch`."""
+        """As `TargetTracker.prefetch`."""
         if not (self.prefetches and self._targets):
             return
         if self._camera is not None:
@@ -193,13 +193,13 @@ class TargetSet:
     ) -> list[Step]:
         """Process one image and return all answers; without a target the one answer has id 0 and is IDLE.
 
-        What later frames need of a target (`Tracker.commit`) is computed before the next target's answer, for
-        the last one by `commit` or with the next image.
+        What later frames need of a target (`TargetTracker.commit`) is computed before the next target's
+        answer, for the last one by `commit` or with the next image.
 
         Args:
             frame: The image and its stamp.
             prompts: By id (`id_for`), a prompt that selects or replaces this target, and whether it refines
-                it; see `Tracker.select`.
+                it; see `TargetTracker.select`.
             limit: Most targets that are processed in this image, besides those with a prompt: the steered
                 one, and the others in turn; None: all.
             ids: The targets to process besides those with a prompt, such as one that catches up; None: all.
@@ -241,7 +241,7 @@ class TargetSet:
         return steps
 
     def commit(self) -> None:
-        """As `Tracker.commit`, for the target that was answered last."""
+        """As `TargetTracker.commit`, for the target that was answered last."""
         last, self._last = self._last, None
         if last is not None:
             last.commit()

@@ -21,7 +21,7 @@ from efftam_ros.core.motion import CameraAtImage, MotionFilter, SharedCamera, Ta
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
-from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
+from efftam_ros.core.policies.search import BlindSearch, Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.types import (
     MISSED,
@@ -111,7 +111,7 @@ class TargetState:
 
 @dataclass
 class TrackedFrame:
-    """A frame between `Tracker.begin` and `finish`.
+    """A frame between `TargetTracker.begin` and `finish`.
 
     ``size``: of the image, px; ``state``: before this frame; ``is_missed``: whether the target has to be
     searched for; ``interruption``: why the motion estimate does not hold, "" where it does;
@@ -137,7 +137,7 @@ class TrackedFrame:
     refusal: str = ""
 
 
-class Tracker:
+class TargetTracker:
     """Tracks one target. Not thread-safe, except for `prefetch`. For the states see `TargetState`.
 
     A step has two halves, so that several targets share what belongs to an image: `begin` predicts the target

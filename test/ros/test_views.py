@@ -13,9 +13,9 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 from std_msgs.msg import Header
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import TARGET_RGB
 from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Image, Motion, Track, TrackState
+from efftam_ros.images.palette import TARGET_RGB
 from efftam_ros.ros.tracker import publishing
 from simulation.null_pipeline import rectangle_mask
 

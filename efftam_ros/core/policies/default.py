@@ -21,8 +21,8 @@ from efftam_ros.core.policies.base import (
     best_quality,
 )
 from efftam_ros.core.policies.drawn_box import MaskScale
+from efftam_ros.core.policies.search import CandidateTrack, Detection
 from efftam_ros.core.policies.target_model import TargetModel
-from efftam_ros.core.search import CandidateTrack, Detection
 from efftam_ros.core.selection import whole
 from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, TrackState
 

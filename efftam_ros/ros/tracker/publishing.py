@@ -28,8 +28,8 @@ from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.ros.tracker.table import IDLE, PublishedAnswer, TargetRow, TargetTable
 
 if TYPE_CHECKING:
-    from efftam_ros.core.bearing import Bearing
     from efftam_ros.core.geometry import Box
+    from efftam_ros.messages.bearing import Bearing
 
 # Depths of the output queues: of one message per image, of one per target, and of pictures, of which only the
 # newest is worth delivering. Outputs are reliable, so subscribers of either reliability match.
