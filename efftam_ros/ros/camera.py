@@ -6,7 +6,6 @@ import threading
 import time
 import traceback
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,6 +20,7 @@ from efftam_ros.images.camera import Camera, CameraOptions, is_live, local_path
 from efftam_ros.images.message import fill_image
 from efftam_ros.images.video import NS, VideoFrame
 from efftam_ros.messages.camera_info import camera_model
+from efftam_ros.package_files import expanded
 from efftam_ros.ros.common.nodes import ThrottledLog, diagnostics, make_publisher, reliable, steady_timer
 from efftam_ros.ros.common.parameters import ParameterSet, check_qos_overrides, read_parameters
 from efftam_ros.ros.tracker.diagnostics import rate_hz
@@ -54,9 +54,7 @@ MATRICES = (("k", "camera_matrix", 9), ("r", "rectification_matrix", 9), ("p", "
 
 def read_calibration(file: str) -> CameraInfo:
     """Read a file, named by its path or ``file://``. Raises InputError where it is not a calibration."""
-    path = local_path(file)
-    with suppress(RuntimeError):  # no home folder is known
-        path = path.expanduser()
+    path = expanded(local_path(file))
     try:
         text = path.read_text(encoding="utf-8")
         if text.startswith("%YAML:"):

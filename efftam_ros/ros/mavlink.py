@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
@@ -33,6 +32,7 @@ from efftam_ros.msg import (
     TargetVelocity,
     VehicleHeading,
 )
+from efftam_ros.package_files import expanded
 from efftam_ros.ros.common.conversions import CONTROLS, camera_of, selection_message
 from efftam_ros.ros.common.nodes import Throttle, latched, reliable, sampled
 from efftam_ros.ros.common.parameters import read_parameters
@@ -163,7 +163,7 @@ class MavlinkNode(Node):
         self._tracker, self._gimbal = TrackerTopics(self), GimbalTopics(self, config.yaw_lock)
         self._knows_steering = False
         self._target: int | None = None  # the one that was shown last
-        signer = Signer(Path(config.signing_key).expanduser()) if config.signing_key else None
+        signer = Signer(expanded(config.signing_key)) if config.signing_key else None
         self._links = open_links(config.addresses)
         ends = (self._tracker, self._gimbal, self._now, self._report)
         self._bridge = Bridge(config, self._links, *ends, signer)

@@ -20,6 +20,7 @@ from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.images.prompts import reserve_workspace
 from efftam_ros.messages.selection import Outcome
+from efftam_ros.package_files import expanded
 from efftam_ros.ros.common.nodes import (
     ReportingNode,
     Throttle,
@@ -145,7 +146,7 @@ class TrackerNode(ReportingNode):
         self._setup = Setup()
         self._read_parameters()
         config = self._config
-        bundle = Path(config.bundle).expanduser() if config.bundle else None
+        bundle = expanded(config.bundle) if config.bundle else None
         # One thread opens, uses and closes the pipeline: GPU libraries keep state per thread (the current
         # device, captured graphs, library handles), which a new one would create again, during the first
         # frame.
