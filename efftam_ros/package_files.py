@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-from efftam_ros.core.errors import InputError
-
 PACKAGE = "efftam_ros"
 PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
 """Name the profile ``config/fastdds_images.xml`` to Fast DDS 2 and 3."""
@@ -29,14 +27,3 @@ def places() -> list[Path]:
     """Folders that are searched for such files, in order of preference."""
     prefixes = [p for p in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if p] + [sys.prefix]
     return [Path(__file__).resolve().parents[1], *(Path(p) / "share" / PACKAGE for p in prefixes)]
-
-
-def expanded(path: str | Path) -> Path:
-    """A path in which ``~`` is the user's home folder. Raises InputError where that is not known, as in a
-    container whose user has no entry."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        raise InputError(
-            f"{path} lies in the home folder, which is not known: set HOME, or give another path"
-        ) from None

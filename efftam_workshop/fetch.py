@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.package_files import expanded
 from efftam_ros.runtime.bundle import file_sha256
 from efftam_ros.tools.common.options import add_quiet_argument
 from efftam_ros.tools.common.outputs import Output, check_outputs
@@ -28,6 +28,7 @@ from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
 
 LIBRARY = "efftam_ros"
 REPOSITORY = "yunyangx/efficient-track-anything"
+NEEDS = ("huggingface_hub",)
 NAMES = tuple(CONFIGURATIONS)
 # Second hand: published values, not yet confirmed by a download from the hub. So a difference only warns.
 PUBLISHED_SHA256 = {

@@ -1,9 +1,9 @@
 """Likeness to the selected target: which templates of its appearance there are, and which of them count.
 
-A pipeline keeps templates and tells the likeness of each candidate to them (`Candidates.likeness`). The first
-is the prompted frame's and stays. The others are renewed in turn from confirmed frames, because a target may
-turn; each counts only once it is old enough: everything is like itself a moment ago, also what has just taken
-the target's place.
+A pipeline keeps templates and computes the likeness of each candidate to them (`Candidates.likeness`). The
+first is the prompted frame's and stays. The others are renewed in turn from confirmed frames, because a
+target may turn; each counts only once it is old enough: everything is like itself a moment ago, also what has
+just taken the target's place.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from efftam_ros.core.config import CheckedSettings, setting
+from efftam_ros.core.config import CheckedSettings, expanded, setting
 from efftam_ros.core.errors import InputError
-from efftam_ros.package_files import expanded
 
 TOKEN_BYTES = 16
 SHORTEST_TOKEN = 16

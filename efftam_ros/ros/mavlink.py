@@ -13,6 +13,7 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
 
+from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
@@ -32,7 +33,6 @@ from efftam_ros.msg import (
     TargetVelocity,
     VehicleHeading,
 )
-from efftam_ros.package_files import expanded
 from efftam_ros.ros.common.conversions import CONTROLS, camera_of, selection_message
 from efftam_ros.ros.common.nodes import Throttle, latched, reliable, sampled
 from efftam_ros.ros.common.parameters import read_parameters
@@ -74,7 +74,8 @@ class GimbalTopics:
         self._heading = node.create_publisher(VehicleHeading, "vehicle_heading", sampled())
         self._manager = node.create_publisher(GimbalManager, "gimbal_manager", latched())
         self._known = GimbalManager(
-            control=GimbalManager.UNKNOWN,
+            control=GimbalManager.SILENT,
+            reason="no autopilot has been heard",
             alive=True,
             yaw_lock=yaw_lock,
             pitch_min=-math.inf,

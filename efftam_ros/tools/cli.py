@@ -1,7 +1,8 @@
 """The command `efftam`: runs a sub-command and reports errors in one line.
 
 Every command is a module: the first line of its docstring is the help text, ``add_arguments(parser)``
-declares its options and ``run(args) -> int`` executes it and returns the exit code. Only the module of the
+declares its options and ``run(args) -> int`` executes it and returns the exit code; ``NEEDS`` may name
+modules of the extra [workshop] without which it does not start. Only the module of the
 command is imported, so that ``efftam --help`` is fast.
 
 Exit codes: 0 success; 1 a check failed; 2 bad input or environment, with one line on stderr; 130 interrupted
@@ -14,7 +15,6 @@ import argparse
 import ast
 import errno
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from efftam_ros.core.errors import BackendError, InputError, one_line
@@ -96,14 +97,13 @@ class Program:
         if command in self.modules:
             return self.modules[command]
         for point in entry_points(group=GROUP, name=command):
-            if importlib.util.find_spec(point.module.partition(".")[0]) is not None:
-                return point.module
+            return point.module
         raise InputError(f"the package efftam_workshop is not installed; run: {INSTALL_WORKSHOP}")
 
     def help_line(self, command: str) -> str:
         """The first docstring line of a command's module, read without importing it."""
         try:
-            spec = importlib.util.find_spec(self.module_of(command))
+            spec = find_spec(self.module_of(command))
         except InputError as error:
             return f"({error})"
         source = (
@@ -130,7 +130,7 @@ class Program:
                     return self._interrupted(command, interruptions)
                 raise
             if command in self.optional and isinstance(error, ModuleNotFoundError):
-                line += f"; for all that {command} may need: {INSTALL_WORKSHOP}"
+                line += f"; for all that the workshop may need: {INSTALL_WORKSHOP}"
             return self._say(f"{command}: {line}")
 
     def _interrupted(self, command: str, interruptions: Interruptions) -> int:
@@ -143,8 +143,13 @@ class Program:
             top.parse_args(arguments or ["--help"])
             top.error(f"{arguments[0]!r} is not a command; choose one of {', '.join(self.commands)}")
         module = importlib.import_module(self.module_of(command))
-        parser = described(f"{self.name} {command}", module)
-        return int(module.run(parser.parse_args(arguments[1:])))
+        args = described(f"{self.name} {command}", module).parse_args(arguments[1:])
+        if missing := [name for name in getattr(module, "NEEDS", ()) if not find_spec(name)]:
+            raise InputError(
+                f"it needs {' and '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for this"
+                f" command alone: pip install {' '.join(missing)}"
+            )
+        return int(module.run(args))
 
     def _top_parser(self) -> Parser:
         width = 2 + max(map(len, self.commands))

@@ -14,9 +14,9 @@ from free_ports import free_port
 from support.streams import running
 from tools_helpers import assert_refused, package_environment, square_picture
 
+from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError, one_line, safe_address, shown
 from efftam_ros.images.camera import Camera, CameraOptions, is_live, open_source
-from efftam_ros.package_files import expanded
 from efftam_ros.tools.cli import explain, main
 
 BOX = ("--box", "40,30,24,24")

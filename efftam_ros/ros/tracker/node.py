@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -20,7 +19,6 @@ from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.images.prompts import reserve_workspace
 from efftam_ros.messages.selection import Outcome
-from efftam_ros.package_files import expanded
 from efftam_ros.ros.common.nodes import (
     ReportingNode,
     Throttle,
@@ -32,7 +30,7 @@ from efftam_ros.ros.common.nodes import (
 from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
-from efftam_ros.ros.tracker.loop import Shared
+from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.receiving import Selections
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 
     # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification,
     # zero copy, precision, most targets.
-    PipelineFactory = Callable[[Path | None, str, int, str, bool, str, int], Pipeline]
+    PipelineFactory = Callable[[NodeConfig], Pipeline]
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
@@ -146,26 +144,16 @@ class TrackerNode(ReportingNode):
         self._setup = Setup()
         self._read_parameters()
         config = self._config
-        bundle = expanded(config.bundle) if config.bundle else None
         # One thread opens, uses and closes the pipeline: GPU libraries keep state per thread (the current
         # device, captured graphs, library handles), which a new one would create again, during the first
         # frame.
         self._thread = ThreadPoolExecutor(1, "efftam_loop")
         self._made.callback(self._thread.shutdown)
-        pipeline = self._thread.submit(
-            self._pipeline_factory,
-            bundle,
-            config.backend,
-            config.threads,
-            config.verify,
-            config.zero_copy,
-            config.precision,
-            config.max_targets,
-        ).result()
+        pipeline = self._thread.submit(self._pipeline_factory, config).result()
         self._made.callback(lambda: self._thread.submit(pipeline.close).result())
         reserve_workspace()
         self._targets = open_targets(pipeline, self._tracker_config)
-        self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
+        self._outputs = Outputs(self, config.publish_detections)
         self._made.callback(self._outputs.close)
         for service, name, answer in (
             (SelectTarget, "~/select_target", _select),
@@ -196,11 +184,6 @@ class TrackerNode(ReportingNode):
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
-        if config.publish_annotations and outputs.views.facts["annotations"] != "published":
-            self.get_logger().info(
-                "no annotations for Foxglove: foxglove_msgs is not installed (apt-get install"
-                " ros-$ROS_DISTRO-foxglove-msgs)"
-            )
         if self.get_namespace() == "/":
             self.get_logger().info(
                 "topics are in the root namespace (/bbox, /velocity, ...); if other nodes share the ROS"
@@ -215,8 +198,8 @@ class TrackerNode(ReportingNode):
         self._statistics = Statistics(log.warn)
         config = self._config
         buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes, config.image_timeout)
-        shared = Shared(buffer, self._outputs, self._statistics, log)
-        self._session = Session(self, self._targets, shared, config, self._accepted, self._thread)
+        exchange = Exchange(buffer, self._outputs, self._statistics, log)
+        self._session = Session(self, self._targets, exchange, config, self._accepted, self._thread)
         topic = self._session.image_topic
         self._setup = Setup("active", self._setup.values | {"image topic": topic})
         self.get_logger().info(f"active: images from {topic}")

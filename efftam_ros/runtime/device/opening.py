@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import BackendError
-from efftam_ros.package_files import expanded
 from efftam_ros.runtime.backends import Backend, function_of
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, open_device
@@ -35,8 +35,8 @@ def open_device_pipeline(
 ) -> Pipeline:
     """The pipeline of one of the back ends that run on a GPU.
 
-    ``precision``: as `Backend.resolved` returns it; ``verify``: of `pipeline.VERIFY`; ``zero_copy`` and
-    ``max_targets``: as in `pipeline.open_pipeline`.
+    ``precision``: as `Backend.resolved` returns it; ``verify``, ``zero_copy`` and ``max_targets``: see
+    `PipelineConfig`.
 
     Raises BackendError: no cuda-bindings, no driver, no GPU, too little memory, a library that is missing or
     can't run every heavy node there, an engine that was not built, a result that is not the CPU's. What the

@@ -25,7 +25,7 @@ from efftam_ros.runtime.device.image import DeviceImage, MaskMaker
 from efftam_ros.runtime.device.network import DeviceNetwork
 from efftam_ros.runtime.device.section import StageClock
 from efftam_ros.runtime.device.tensors import PREPROCESS, SEARCH, SEARCH_VIEWS, DeviceTensors
-from efftam_ros.runtime.frame_state import Answers, FramePipeline
+from efftam_ros.runtime.frame_state import Decoded, FramePipeline
 from efftam_ros.runtime.graphs import NEEDED
 
 if TYPE_CHECKING:
@@ -46,11 +46,13 @@ class DevicePipeline(FramePipeline):
 
     The host sees scores and boxes, and masks where somebody wants them; `decode` is the one place of a frame
     where it waits. Two non-blocking streams: an image's bytes go up and are preprocessed on one, beside the
-    memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame is two
-    sections, each launched as one CUDA graph where the library allows it: from the plan to the answers, and
-    from the choice to the memory. A lane that comes after another with the same view of an image has its plan
-    to answers without the image encoder; it may be attended to before the other is decoded, and the first
-    `decode` waits for all that were. In the full view the image that waits is encoded behind the memory.
+    memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame has
+    two sections, each launched as one CUDA graph where the library allows it: from the memory plan to the
+    answers, and from the choice to the memory.
+
+    Several lanes that look at one image in the same view share its features: the second lane's section leaves
+    out the image encoder. Lanes may be launched one behind the other; the first `decode` then waits for all
+    of them. In the full view the image announced by `prefetch` is encoded behind the memory encoder.
     """
 
     is_asynchronous = True
@@ -198,7 +200,7 @@ class DevicePipeline(FramePipeline):
         self._at.has_features = True
         self._at.launch(self._lane)
 
-    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
         if prompt is not None:
             self._network.decode(prompt, self._lane)
             self._at.launch(self._lane)
@@ -208,7 +210,7 @@ class DevicePipeline(FramePipeline):
             self._clock.read()
         return self._tensors.answers_of(self._lane)
 
-    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Answers]:
+    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Decoded]:
         self._begin()
         tensors, stream = self._tensors, self._stream
         for first in range(0, len(views), SEARCH_VIEWS):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import Track
+from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.tools.common.outputs import Output, replacing
 
 if TYPE_CHECKING:
