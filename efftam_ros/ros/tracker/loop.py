@@ -205,7 +205,7 @@ class TrackingLoop:
         def answered(step: Step) -> None:
             if command is not None and step.target_id in prompts:
                 work.is_accepted = True
-                self._accept(command, work.image)
+                self._accept(command, work.image, step.track.reason)
             if self._lost:
                 step = step._replace(track=replace(step.track, reason=self._lost))
             self._answer(work, step)
@@ -228,13 +228,15 @@ class TrackingLoop:
         if before is not None and self._limit is None:
             self._table.turns = ""
 
-    def _accept(self, command: Command, image: Image) -> None:
+    def _accept(self, command: Command, image: Image, doubt: str) -> None:
+        """``doubt``: why the selection is weak; empty: it is not."""
         few = few_levels(image)
         if few:
             self._statistics.fault("levels", few)
         self._table.select(command.target_id, command.number)
         self._table.steered = self._targets.steered
-        self._outputs.publish_result(command, Outcome.ACCEPTED, command.note)
+        said = "; ".join(filter(None, (command.note, doubt)))
+        self._outputs.publish_result(command, Outcome.ACCEPTED, said)
 
     def _answer(self, work: InWork, step: Step) -> None:
         """Publish an answer. An exception here is raised again only if the pipeline is lost."""
