@@ -221,7 +221,7 @@ class Commands:
             self.seat.take(viewer.name, now_s)
             self.watch_seat()
         elif holder != viewer.name:
-            raise InputError(f"view only: {holder} has the seat; take over first")
+            raise InputError(f"view only: {holder} is in control; take over first")
 
     def _reply(self, viewer: Viewer, id: str, whose: str = "the tracker") -> Reply:
         """What the feed calls, from any thread, once; after ``answer_s`` the page is told that nothing

@@ -42,11 +42,11 @@ class Settings(CheckedSettings):
     key: str = setting("", "key of the certificate, PEM file")
     on_operator_lost: str = setting(
         "keep",
-        "what becomes of the target when nobody has taken the seat for lease_s",
+        "what becomes of the target when nobody has taken control for lease_s",
         choices=("keep", "clear"),
     )
     jpeg_quality: int = setting(70, "quality of the pictures' JPEG", within=(1, 100))
-    lease_s: float = setting(10.0, "silence after which the seat is free, s", within=(1.0, 3600.0))
+    lease_s: float = setting(10.0, "silence after which control is free, s", within=(1.0, 3600.0))
     answer_s: float = setting(
         3.0, "longest wait for the tracker's answer to a command, s", within=(0.1, 60.0)
     )

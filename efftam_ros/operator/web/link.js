@@ -33,8 +33,9 @@ export class Link extends EventTarget {
     }, PING_MS);
   }
 
+  /** Whether there is no link, as far as is known; a closed socket is none at once. */
   isSilent(nowMs) {
-    return nowMs - this.heardMs > SILENT_MS;
+    return !this.#admitted || nowMs - this.heardMs > SILENT_MS;
   }
 
   open() {
@@ -54,8 +55,7 @@ export class Link extends EventTarget {
    * tells a message that lay in a dead socket. */
   send(message) {
     const nowMs = performance.now();
-    const isOpen = this.#admitted && this.#socket.readyState === WebSocket.OPEN;
-    if (!isOpen || this.isSilent(nowMs)) return false;
+    if (this.isSilent(nowMs) || this.#socket.readyState !== WebSocket.OPEN) return false;
     this.#socket.send(JSON.stringify({ ...message, t: nowMs }));
     return true;
   }
