@@ -51,6 +51,23 @@ class Limits:
     max_targets: int = 1
 
 
+@dataclass(frozen=True)
+class Trackers:
+    """Names of the nodes that answer for the camera's images: more than one is a mistake."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Of a video that is tracked: the number of the picture that comes next, from 0, of ``count`` (None: not
+    known), and its time in the video, s."""
+
+    frame: int
+    count: int | None
+    video_s: float
+
+
 class Lifecycle(Enum):
     """What the tracker's node says of itself."""
 
@@ -103,7 +120,17 @@ Reply = Callable[[Answer], None]
 
 
 Report = (
-    Picture | Unreadable | BoxReport | MotionReport | Result | Proposal | Limits | Lifecycle | SteeringState
+    Picture
+    | Unreadable
+    | BoxReport
+    | MotionReport
+    | Result
+    | Proposal
+    | Limits
+    | Trackers
+    | Progress
+    | Lifecycle
+    | SteeringState
 )
 # The server's side: called from any thread, returns at once and never raises. Reports of one image may come
 # in any order; steering is offered from the first SteeringState on.

@@ -15,6 +15,7 @@ export class Link extends EventTarget {
   clock = new ServerClock();
   heardMs = -Infinity;
   #socket = null;
+  #last = ""; // what the server says of its end
   #openedMs = -Infinity;
   #admitted = false;
   #waitMs = FIRST_WAIT_MS;
@@ -46,7 +47,7 @@ export class Link extends EventTarget {
     socket.onopen = () => socket.send(JSON.stringify({ op: "hello", token: this.token }));
     socket.onmessage = ({ data }) => this.#receive(data);
     socket.onclose = ({ code, reason }) => {
-      if (code === CLOSED_OVER) this.over = reason;
+      if (code === CLOSED_OVER) this.over = this.#last || reason;
       this.#lose();
     };
   }
@@ -79,10 +80,11 @@ export class Link extends EventTarget {
     }
     const message = JSON.parse(data);
     if (message.op === "pong") this.clock.add(message.t, message.server_ns, performance.now());
+    else if (message.op === "over") this.#last = message.message;
     else if (message.op === "refused") this.refused = message.message;
     else if (message.op === "hello") {
       this.#admitted = true;
-      this.refused = this.over = "";
+      this.refused = this.over = this.#last = "";
       this.#waitMs = FIRST_WAIT_MS;
       this.clock = new ServerClock();
       this.send({ op: "ping" });

@@ -50,9 +50,10 @@ let holder = null;
 let status = null;
 let newest = null; // the newest track
 let statusMs = 0;
+let progress = null; // of a video
 let newestMs = 0;
 let cause = null; // why what is shown may not be true any more
-const isGrey = (part) => cause !== null && GREY[cause.id].includes(part);
+const isGrey = (part) => (link.over ? part !== "box" : cause !== null && GREY[cause.id].includes(part));
 let lensOn = false;
 let drawnBy = "mouse";
 let escapedMs = -Infinity;
@@ -86,6 +87,7 @@ const RECEIVE = {
     hello = message;
     frames.forget();
     tracks.forget();
+    progress = null;
     steering.forget();
     notices.retire();
     abandon();
@@ -142,6 +144,7 @@ const RECEIVE = {
     goLive();
     notify("drawing", "this target is followed; draw a box to follow another part");
   },
+  progress: (message) => { progress = message; },
   steering(message) {
     if (steering.update(message)) notices.retire("gimbal");
   },
@@ -178,7 +181,7 @@ function told() {
   return ofPicture ?? newest;
 }
 
-const stateOf = (track) => (!track || isGrey("badge") ? "UNKNOWN" : steeredOf(track)?.state ?? "IDLE");
+const stateOf = (track) => (link.over ? "OVER" : !track || isGrey("badge") ? "UNKNOWN" : steeredOf(track)?.state ?? "IDLE");
 
 function showState() {
   const track = told();
@@ -189,7 +192,7 @@ function showState() {
     badge.dataset.state = word;
     badge.textContent = word;
     badge.style.background = STATES[word]?.colour ?? "";
-    if (word !== "UNKNOWN") say(word + (target?.reason ? `: ${target.reason}` : ""));
+    if (STATES[word]) say(word + (target?.reason ? `: ${target.reason}` : ""));
   }
   const parts = [];
   // A reason speaks for itself; the seconds are at the box as well.
@@ -207,13 +210,19 @@ function showState() {
   const { shown } = frames;
   const ageMs = shown ? link.clock.ageMs(shown.stamp, isGrey("age") ? performance.now() : shown.arrivedMs) : null;
   const age = ageMs >= 1000 ? `${(ageMs / 1000).toFixed(1)} s` : `${Math.round(ageMs)} ms`;
-  $("age").textContent = !shown ? "" : ageMs === null ? "age unknown" : age;
+  $("age").textContent = !shown ? "" : progress ? progressText(progress) : ageMs === null ? "age unknown" : age;
   // As the label of the box has it.
   const behindS = (shown && track?.behindS || 0) + (target?.behind_s ?? 0);
   $("behind").textContent = behindS >= BEHIND_S && !isGrey("box") ? `tracker ${behindS.toFixed(1)} s behind` : "";
   const unseenS = target && target.age_s !== null ? target.age_s + (performance.now() - newestMs) / 1000 : null;
-  alarm.see(word, target, unseenS, performance.now());
+  if (!link.over) alarm.see(word, target, unseenS, performance.now());
   document.title = `${cause ? cause.word : alarm.isLost && unseenS !== null ? `LOST ${Math.floor(unseenS)} s` : word} · Target tracker`;
+}
+
+/** Time in the video and number of the picture. */
+function progressText({ frame, count, video_s }) {
+  const time = `${Math.floor(video_s / 60)}:${(video_s % 60).toFixed(1).padStart(4, "0")}`;
+  return `${time} · ${frame + 1}${count === null ? "" : ` of ${count}`}`;
 }
 
 // What a person does
@@ -221,7 +230,7 @@ function showState() {
 /** Nobody at a page copies a stamp from an image. */
 const plain = (text) => (/\d\.\d{9}\b/.test(text) ? "the tracker does not have this picture; draw again" : text);
 
-const notSent = () => `${link.over || "no link"}: nothing was sent`;
+const notSent = () => `${link.over.split(";")[0] || "no link"}: nothing was sent`;
 
 /** The id of the command sent; null where it was not sent, which is said. */
 function command(message, subject = "target") {
@@ -623,7 +632,8 @@ function showPanels(nowMs) {
   document.body.dataset.grey = cause ? GREY[cause.id].join(" ") : "";
   showState();
   showBanners(currentBanners(nowMs), () => link.send({ op: "seat", action: "take" }));
-  showNotices(notices.shown(nowMs));
+  // Room for what is drawn.
+  showNotices(notices.shown(nowMs).slice(0, drawing.mode === "dragging" ? 1 : undefined));
   showCountdown();
   // It covers nothing that is drawn on.
   list.show(!menu && ["live", "frozen"].includes(drawing.mode) ? followedOf(told()) : [], isGrey("badge"));

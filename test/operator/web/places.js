@@ -47,7 +47,7 @@ async () => {
     for (const isSmall of frozen ? [false] : [false, true]) for (const holder of frozen ? [null] : [null, "page 12 (192.168.100.200)"])
     for (const question of holder || isSmall || aside ? [null] : frozen ? questions.slice(1, 5) : [null, questions[5]])
     for (const high of question ? [false, true] : [false]) for (const low of aside || frozen && !question ? [false, true] : [false])
-    for (const said of notices) for (const list of question || aside ? [""] : rows) {
+    for (const said of aside ? notices.slice(0, 2) : notices) for (const list of question || aside ? [""] : rows) {
         if (isLost && isSilent) continue; // the alarm is silent where the state is not known
         showBanners(bannersOf({ cause: isSilent ? cause : null, gimbal: isDead ? gimbal : null, alarm: isLost ? lost : null, held: "", isSmall, holder }), () => {});
         showNotices(said);
