@@ -103,6 +103,7 @@ def test_the_page_says_that_the_video_is_over(start: Start, square_video: Path):
         assert "no file was written" in process.stdout.read()
         assert tab.get_attribute("#view", "data-stamp") == "1100000000"
         hands.drag(40, 30, 64, 54)
+        tab.click("#choice-send")
         hands.wait_text("#notices", "the video is over: nothing was sent")
 
 

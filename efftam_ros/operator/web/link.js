@@ -65,9 +65,10 @@ export class Link extends EventTarget {
     const socket = this.#socket;
     if (!socket) return; // the next one is due
     this.#socket = socket.onopen = socket.onmessage = socket.onclose = null;
+    const had = this.#admitted;
     this.#admitted = false;
     socket.close();
-    this.dispatchEvent(new Event("lost"));
+    if (had) this.dispatchEvent(new Event("lost"));
     setTimeout(() => this.open(), this.#waitMs);
     this.#waitMs = Math.min(2 * this.#waitMs, LONGEST_WAIT_MS);
   }
