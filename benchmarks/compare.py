@@ -25,13 +25,13 @@ from benchmarks.frames import TURN, measure_frames
 from benchmarks.peers.registry import add_peer_arguments, open_peer
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
-from efftam_ros.tools.bench.command import image_size
-from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
+from efftam_ros.runtime.backends import DEFAULT_BACKEND
 from efftam_ros.tools.common.options import add_quiet_argument, add_threads_argument, list_of
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.terminal import Cell, print_table
 from efftam_ros.tools.doctor.checks import environment
+from efftam_workshop.bench.command import image_size
+from efftam_workshop.bench.frames import WARM_UP, drawn_frames
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,8 +18,8 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.types import Frame, MemoryPlan, Prompt
-from efftam_ros.runtime.pipeline import open_tracker
-from efftam_ros.tools.bench.frames import resident_mb
+from efftam_ros.runtime.opening import open_tracker
+from efftam_workshop.bench.frames import resident_mb
 
 PEER = "peer"
 """What stands in the place of a peer's back end."""

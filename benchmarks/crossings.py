@@ -28,19 +28,20 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.video import VideoFrame
-from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.images.video import VideoFrame
+from efftam_ros.runtime.opening import open_pipeline
 from efftam_ros.tools.common.options import (
     add_backend_arguments,
     add_quiet_argument,
     add_settings_argument,
+    pipeline_config,
     tracker_config,
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
-from efftam_ros.tools.eval.command import Group, OwnTracker, one_pass
-from efftam_ros.tools.eval.metrics import Identities, identities
-from efftam_ros.tools.eval.sequences import Sequence, find_sequences, mask_box
+from efftam_workshop.eval.command import Group, OwnTracker, one_pass
+from efftam_workshop.eval.metrics import Identities, identities
+from efftam_workshop.eval.sequences import Sequence, find_sequences, mask_box
 
 MOST_FRAMES = 60
 SMOOTHED = 15  # images over which the first object's place and size are averaged
@@ -124,7 +125,7 @@ def measured(args: argparse.Namespace, crossings: list[Crossing], config: Tracke
     """Follow the targets of every crossing one by one, then both at once."""
     counts: Counts = {"one by one": defaultdict(list), "together": defaultdict(list)}
     total = sum(4 * len(one.group[0]) for one in crossings) * args.repeats
-    opened = open_pipeline(None, args.backend, args.threads, precision=args.precision, max_targets=2)
+    opened = open_pipeline(pipeline_config(args, max_targets=2))
     with closing(opened) as pipeline, progress_bar(total, "crossings", quiet=args.quiet) as bar:
         tracker = OwnTracker(pipeline, config)
         for crossing in crossings:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.contenders import Contender
-from efftam_ros.tools.bench.frames import WARM_UP, Frames, resident_mb
 from efftam_ros.tools.common.terminal import progress_bar
+from efftam_workshop.bench.frames import WARM_UP, Frames, resident_mb
 
 # Counted frames per turn: several back to back, but few enough that all contenders see the same machine
 # state.

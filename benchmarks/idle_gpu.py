@@ -34,17 +34,17 @@ from efftam_ros.core.config import VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, MemoryPlan, Prompt, TrackState
-from efftam_ros.interop.moving_target import PERIOD_NS
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda, DeviceFacts
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.graphs import Tensor
-from efftam_ros.runtime.pipeline import open_tracker
-from efftam_ros.tools.bench.command import image_size
-from efftam_ros.tools.bench.frames import drawn_frames
+from efftam_ros.runtime.opening import open_tracker
 from efftam_ros.tools.common.options import open_bundle
+from efftam_workshop.bench.command import image_size
+from efftam_workshop.bench.frames import drawn_frames
+from efftam_workshop.bench.moving_target import PERIOD_NS
 
 WARM_UP = 60
 H100_MS = (0.48, 0.45, 0.70, 0.24)

@@ -12,8 +12,8 @@ import os
 import sys
 from typing import Any
 
-from efftam_ros.interop.package_files import PROFILE_VARIABLES, package_file
-from efftam_ros.tools.bench.command import PROFILE, feed_node, image_size
+from efftam_ros.package_files import PROFILE_VARIABLES, package_file
+from efftam_workshop.bench.command import PROFILE, feed_node, image_size
 
 NULL_NODE = (
     "import sys\n"
@@ -39,7 +39,7 @@ def feed_null_node(
 ) -> dict[str, Any]:
     """As `feed_node`, to a node without a network.
 
-    ``profile``: the Fast DDS profile of both, "" for none. ``options``: of `ros.tracker.latency`.
+    ``profile``: the Fast DDS profile of both, "" for none. ``options``: of `efftam_workshop.bench.latency`.
     ``reliability``: the node's image_reliability. Raises InputError when the node does not answer.
     """
     node = [sys.executable, "-c", NULL_NODE, "--ros-args", "--log-level", "error"]

@@ -11,7 +11,7 @@ import itertools
 
 from benchmarks.latency import feed_null_node
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.package_files import package_file
+from efftam_ros.package_files import package_file
 
 SIZES = ((640, 360), (1280, 720), (1920, 1080))
 

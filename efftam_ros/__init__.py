@@ -10,6 +10,8 @@ import os
 from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
+from efftam_ros.version import __version__
+
 if TYPE_CHECKING:
     from efftam_ros.api import BackendError, InputError, Result, State, Tracker
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __path__ = extend_path(__path__, __name__)
-__version__ = "0.1.0"
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker", "__version__"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, shown
-from efftam_ros.core.geometry import Box as CoreBox
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
-from efftam_ros.interop.camera import is_live, open_source
-from efftam_ros.interop.video import NS
-from efftam_ros.runtime.image.encodings import check_image
-from efftam_ros.runtime.image.limits import check_size
-from efftam_ros.runtime.image.prompts import check_prompt
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline, open_targets
+from efftam_ros.images.camera import is_live, open_source
+from efftam_ros.images.encodings import check_image
+from efftam_ros.images.limits import check_size
+from efftam_ros.images.video import NS
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, PipelineConfig
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
 
@@ -35,7 +35,7 @@ ImageLike = NDArray[np.uint8] | Image
 Source = str | os.PathLike[str] | int | Iterable[ImageLike | tuple[ImageLike, float | None]]
 
 
-class Box(NamedTuple):
+class ImageBox(NamedTuple):
     """Left and top edge, width and height in px of the image, from its top-left corner, half-open."""
 
     x: float
@@ -70,7 +70,6 @@ class Result:
         presence: Probability that the target is in view, 0..1.
         quality: The network's estimate of the mask's IoU with the target, 0..1.
         likeness: To the selected target, -1..1; NaN where it is not known.
-        confidence: Probability that a measured box is the target's, 0..1; NaN where it is not known.
         age: Time since the last measured box, s.
         reason: Why the target is not tracked; "" if it is.
     """
@@ -81,13 +80,12 @@ class Result:
         self.target_id: int = step.target_id
         self.time: float = track.stamp_ns / NS
         self.state: State = track.state
-        self.box: Box | None = None if track.box is None else _finite(Box(*track.box.xywh()))
+        self.box: ImageBox | None = None if track.box is None else _finite(ImageBox(*track.box.xywh()))
         self.measured: bool = track.measured
         self.velocity: Velocity | None = None if motion is None else _finite(Velocity(*motion.velocity))
         self.presence: float = track.presence
         self.quality: float = track.quality
         self.likeness: float = track.likeness
-        self.confidence: float = track.confidence
         self.age: float = track.age_s
         self.reason: str = track.reason
         self._owner = owner
@@ -153,10 +151,9 @@ class Tracker:
         for name in settings.keys() - set(names):
             raise InputError(f"setting {shown(name)} is not known; choose among {', '.join(names)}")
         config = TrackerConfig(policy=policy, **settings)
-        folder = None if bundle is None else Path(bundle)
-        self._pipeline = open_pipeline(folder, backend, threads, precision=precision, max_targets=max_targets)
+        folder = "" if bundle is None else str(bundle)
+        self._pipeline = open_pipeline(PipelineConfig(folder, backend, precision, max_targets, threads))
         self._targets = open_targets(self._pipeline, config)
-        self._rest: Generator[Step] | None = None  # what is left to compute of the last image
         self._time_ns: int | None = None  # of the last image
         self._starts = 0
         self._newest: Result | None = None
@@ -318,8 +315,6 @@ class Tracker:
 
     def close(self) -> None:
         """Free the network; no other call is possible afterwards."""
-        if self._rest is not None:
-            self._rest.close()
         self._is_closed, self._newest = True, None
         self._pipeline.close()
 
@@ -347,17 +342,17 @@ class Tracker:
         image: Image,
         stamp_ns: int,
         prompts: Prompts = NO_PROMPTS,
-        only: Collection[int] | None = None,
+        ids: Collection[int] | None = None,
     ) -> list[Result]:
         """The results, that of the steered target first. What only later images need of the last target's is
         computed with the next image."""
-        if self._rest is not None:
-            self._rest.close()
-        steps = self._rest = self._targets.step(Frame(image, stamp_ns), prompts, only=only)
-        count = len(self._targets.ids if only is None else only)
+        count = len(self._targets.ids if ids is None else ids)
         results: list[Result] = []
-        while len(results) < count:
-            results.append(Result(self, next(steps), count > 1))
+
+        def answered(step: Step) -> None:
+            results.append(Result(self, step, count > 1))
+
+        self._targets.step(Frame(image, stamp_ns), prompts, ids=ids, answered=answered)
         self._time_ns, self._newest = stamp_ns, results[-1]
         return results
 
@@ -463,7 +458,7 @@ def _prompt(
     if labels is not None and points is None:
         raise InputError("labels are given without points; give points=[(x, y), ...] too")
     if box is not None:
-        prompt = Prompt(box=CoreBox(*_numbers("box", box, 4, "(x, y, width, height)")))
+        prompt = Prompt(box=Box(*_numbers("box", box, 4, "(x, y, width, height)")))
     elif mask is not None:
         mask = np.asarray(mask)
         if mask.dtype not in (np.bool_, np.uint8):
@@ -474,8 +469,7 @@ def _prompt(
         marked = [_numbers(f"point {number}" if points else "point", p, 2) for number, p in enumerate(pairs)]
         on = [1] * len(marked) if labels is None else [int(label) for label in labels]
         prompt = Prompt(points=tuple((x, y) for x, y in marked), labels=tuple(on))
-    check_prompt(prompt, image.width, image.height)
-    return prompt
+    return prompt.checked(image.width, image.height, is_typed=True)
 
 
 def _numbers(what: str, given: Any, count: int, shape: str = "(x, y)") -> list[float]:

@@ -1,7 +1,7 @@
 """Start tracker, gimbal controller and MAVLink bridge: `ros2 launch efftam_ros flight.launch.py`."""
 
-from efftam_ros.interop.messages import camera_info_beside
-from efftam_ros.interop.package_files import PROFILE_VARIABLES
+from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.common.launching import (
     CONFIG,
     TRACKER,
@@ -13,10 +13,8 @@ from efftam_ros.ros.common.launching import (
     tracker_launch,
 )
 
-ATTITUDE = Argument("attitude", "gimbal_attitude", "topic of the camera's attitude, for camera_motion:=topic")
-FOR_TRACKER = (TRACKER | {"attitude": ATTITUDE}).values()
 ARGUMENTS = (
-    *FOR_TRACKER,
+    *TRACKER.values(),
     Argument("flight_params", "flight", "parameter file of gimbal and bridge: flight (it ships), or a path"),
     Argument("links", "", "addresses of MAVLink, separated by spaces; empty: as the parameter file says"),
     Argument("yaw_lock", "", "yaw rates count from north; empty: as the parameter file says", ("", *YES_NO)),
@@ -50,4 +48,4 @@ def start_flight(context, value):
 
 
 def generate_launch_description():
-    return described(ARGUMENTS, start_flight, tracker_launch(FOR_TRACKER))
+    return described(ARGUMENTS, start_flight, tracker_launch(TRACKER.values()))

@@ -4,8 +4,8 @@ from launch.actions import LogInfo, SetEnvironmentVariable
 from launch.substitutions import EnvironmentVariable
 from launch_ros.parameter_descriptions import ParameterValue
 
-from efftam_ros.interop.messages import camera_info_beside
-from efftam_ros.interop.package_files import PROFILE_VARIABLES
+from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.common.launching import (
     CONFIG,
     TRACKER,
@@ -76,7 +76,7 @@ def start_nodes(context, value):
             tracker_parameters(value["params"]),
             {"use_sim_time": value["use_sim_time"] == "true", **own},
         ],
-        remappings=[(name, value[name]) for name in ("image", "camera_info", "attitude") if value[name]],
+        remappings=[(name, value[name]) for name in ("image", "camera_info") if value[name]],
     )
     said = passed_over(context)
     if value["params"] == "jetson" and not value["backend"]:

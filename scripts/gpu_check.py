@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.backends import BASELINES, MEASURABLE
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, ENGINES, TABLE, Backend
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, ENGINES, TABLE, Backend
 from efftam_ros.tools.cli import Parser
 from efftam_ros.tools.doctor.checks import environment
 
@@ -255,7 +255,7 @@ def check_layers(check: Check, bundles: Bundles) -> None:
     """What TensorRT made of each graph: how many layers, and of which types their tensors are."""
     for bundle in bundles:
         name = named("layers", bundle)
-        report = check.report(name, probe("layers", bundle), missing="efftam build")
+        report = check.report(name, probe("layers", bundle), missing="not installed")
         if report is not None:
             found = [f"{graph} {len(layers)}" for graph, layers in report["layers"].items()]
             check.note(name, OK, ", ".join(found))

@@ -33,9 +33,9 @@ SMI += ",pcie.link.width.current,power.draw"
 def parse(bundle: Any) -> dict[str, str]:
     """What TensorRT's parser says of each graph in FP16 and FP32, "" where it takes it; nothing is built."""
     from efftam_ros.core.errors import BackendError
-    from efftam_ros.export.fp16.convert import load_graphs, to_fp16
-    from efftam_ros.export.tensorrt.builder import parsed
     from efftam_ros.runtime.tensorrt.library import load_library
+    from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
+    from efftam_workshop.export.tensorrt.builder import parsed
 
     library = load_library()
     builder, found = library.start("Builder"), {}
@@ -54,9 +54,9 @@ def parse(bundle: Any) -> dict[str, str]:
 def layers(bundle: Any) -> dict[str, Any]:
     """Of each stored engine the layers as TensorRT's inspector describes them, the ms of each in the last of
     `PROFILED` runs, and TensorRT's warnings."""
+    from efftam_ros.runtime.backends import ENGINES
     from efftam_ros.runtime.device import opening
     from efftam_ros.runtime.device.memory import GRAPHS
-    from efftam_ros.runtime.pipeline import ENGINES
     from efftam_ros.runtime.tensorrt.engine_set import EngineSet
     from efftam_ros.runtime.tensorrt.library import load_library
 
@@ -102,14 +102,15 @@ def layer_ms(library: Any, cuda: Any, stream: Any, graph: Any) -> dict[str, floa
 def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[str, Any]]:
     """For each of `RATES` every frame's time in the policy that ships, and what the machine did meanwhile."""
     from efftam_ros.core.config import TrackerConfig
+    from efftam_ros.runtime.backends import PipelineConfig
     from efftam_ros.runtime.cuda.stream import Event
-    from efftam_ros.runtime.pipeline import open_pipeline
-    from efftam_ros.tools.bench.frames import drawn_frames, timed
+    from efftam_ros.runtime.opening import open_pipeline
+    from efftam_workshop.bench.frames import drawn_frames, timed
 
     if spinning:
         Event.wait = _spin  # type: ignore[method-assign]
     found = []
-    with closing(open_pipeline(bundle, backend, verify="off")) as pipeline:
+    with closing(open_pipeline(PipelineConfig(backend=backend, verify="off"), bundle)) as pipeline:
         for rate in RATES:
             before, steal = resource.getrusage(resource.RUSAGE_SELF), _steal()
             with _second_thread() as pause, _tegrastats() as board:
@@ -207,8 +208,8 @@ def _track(tracker: Any, count: int) -> None:
     from efftam_ros.srv import SelectTarget
     from sensor_msgs.msg import Image
 
-    from efftam_ros.interop.messages import fill_image
-    from efftam_ros.tools.bench.frames import drawn_frames
+    from efftam_ros.images.message import fill_image
+    from efftam_workshop.bench.frames import drawn_frames
 
     (images,) = (made for made in tracker.subscriptions if made.topic_name.endswith("/image"))
     (boxes,) = (made for made in tracker.publishers if made.topic_name.endswith("/bbox"))

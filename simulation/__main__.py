@@ -4,8 +4,14 @@ import sys
 
 from efftam_ros.tools.cli import Program
 
-MODULES = {"flight": "flight", "vehicle": "vehicle", "autopilot": "autopilots.command", "clip": "clip"}
-main = Program("python -m simulation", "A simulated flight and its parts.", "simulation", MODULES).main
+MODULES = {
+    "bag": "simulation.bag",
+    "flight": "simulation.flight",
+    "vehicle": "simulation.vehicle",
+    "autopilot": "simulation.autopilots.command",
+    "clip": "simulation.clip",
+}
+main = Program("python -m simulation", "A simulated flight and its parts.", MODULES).main
 
 if __name__ == "__main__":
     sys.exit(main())

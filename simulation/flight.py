@@ -50,8 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--camera-motion",
         choices=CAMERA_MOTIONS,
         default="auto",
-        help="where the tracker learns the camera's motion: the images (auto), the gimbal's attitude (topic),"
-        " or nowhere (off) (default auto)",
+        help="source of the camera's motion: the images (auto), or none (off) (default auto)",
     )
     add_scene_arguments(parser.add_argument_group("scene and camera"))
     group = parser.add_argument_group("output")
@@ -142,7 +141,6 @@ def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     tracker = {name: getattr(args, name) for name in ("backend", "precision", "threads", "camera_motion")}
     if args.bundle is not None:
         tracker["bundle"] = str(args.bundle.resolve())
-    remapped = ["attitude:=gimbal_attitude"]
     bridge = {"links": f"{ours}:127.0.0.1:{port}"}
     simulation = [sys.executable, "-m", "simulation", "vehicle", args.autopilot]
     simulation += ["--companion", f"{theirs}:127.0.0.1:{port}", "--folder", str(folder)]
@@ -153,7 +151,7 @@ def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     last: dict[str, float] = {}
     flown_s = 0.0
     with ended_together(Processes(logs)) as processes:
-        processes.start("tracker", node_words("tracker", tracker, "tracker.yaml", remapped))
+        processes.start("tracker", node_words("tracker", tracker, "tracker.yaml"))
         processes.start("bridge", node_words("mavlink", bridge, "flight.yaml"))
         processes.start("gimbal", node_words("gimbal", {}, "flight.yaml"))
         processes.start(SIMULATION, simulation)

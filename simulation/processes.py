@@ -10,13 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.package_files import PROFILE_VARIABLES, package_file
+from efftam_ros.package_files import PROFILE_VARIABLES, package_file
 from efftam_ros.tools.common.interruption import SIGNALS
 
 NAMESPACE = "flight_demo"
@@ -35,18 +37,14 @@ def free_port(flavour: str) -> int:
         return int(sock.getsockname()[1])
 
 
-def node_words(
-    name: str, parameters: Mapping[str, object], file: str, remapped: Sequence[str] = ()
-) -> list[str]:
-    """The command line of the node efftam_NAME in our namespace; ``file``: its parameters in ``config``;
-    ``remapped``: FROM:=TO."""
+def node_words(name: str, parameters: Mapping[str, object], file: str) -> list[str]:
+    """The command line of the node efftam_NAME in our namespace; ``file``: its parameters in ``config``."""
     # As JSON, texts stay texts: without quotes "off" is false to ROS.
     given = [word for key, value in parameters.items() for word in ("-p", f"{key}:={json.dumps(value)}")]
-    names = [word for rule in (f"__ns:=/{NAMESPACE}", *remapped) for word in ("-r", rule)]
     code = f"import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_{name}'))"
     shipped = package_file(f"config/{file}")
     files = ["--params-file", str(shipped)] if shipped is not None else []
-    return [sys.executable, "-c", code, "--ros-args", *files, *names, *given]
+    return [sys.executable, "-c", code, "--ros-args", *files, "-r", f"__ns:=/{NAMESPACE}", *given]
 
 
 def ros_environment() -> dict[str, str]:
@@ -157,3 +155,28 @@ def ended_together(processes: Processes) -> Iterator[Processes]:
         processes.close()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def spinning(node: Any) -> Iterator[None]:
+    """Run a node's callbacks in a thread until the block ends; the node is destroyed then. For programs whose
+    main thread does something else."""
+    from rclpy.executors import SingleThreadedExecutor
+
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    ended = threading.Event()
+
+    def spin() -> None:
+        while not ended.is_set():
+            executor.spin_once(timeout_sec=0.1)
+
+    thread = threading.Thread(target=spin, name="ros", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        executor.shutdown()
+        node.destroy_node()

@@ -143,9 +143,9 @@ def golden_bundle(made_once: Callable[[str, Callable[[Path], object]], Path]) ->
     pytest.importorskip("onnx", reason="export needs onnx: scripts/setup_env --with-tests")
     from golden.weights import weights
 
-    from efftam_ros.export.onnx import bundle
-    from efftam_ros.model.efficienttam.configurations import configuration
-    from efftam_ros.model.efficienttam.network import EfficientTAM
+    from efftam_workshop.export.onnx import bundle
+    from efftam_workshop.model.efficienttam.configurations import configuration
+    from efftam_workshop.model.efficienttam.network import EfficientTAM
 
     def export(folder: Path) -> None:
         network = EfficientTAM(configuration("efficienttam_ti_512x512")).eval()

@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.video import NS
+from efftam_ros.images.video import NS
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
-from efftam_ros.tools.eval.sequences import DAVIS_FPS, mask_box
+from efftam_workshop.eval.sequences import DAVIS_FPS, mask_box
 from training.clones import HOST, Commit, cloned, find_clone
 from training.labelling.reserved import refuse_reserved
 from training.material import FOOTAGE_WIDTH

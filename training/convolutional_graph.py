@@ -1,6 +1,6 @@
 """An ONNX graph of convolutions as a PyTorch module, so that it runs where the training runs.
 
-Knows what convolutional backbones are exported to: Conv, Relu, Clip, Add, Mul, Sub and Div.
+Knows what convolutional backbones and networks that describe crops are exported to (`_OPERATORS`).
 """
 
 from __future__ import annotations
@@ -64,6 +64,20 @@ def _conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, **attributes: A
     )
 
 
+def _pool(pool: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(x: Tensor, **attributes: Any) -> Tensor:
+        pads = attributes.get("pads", (0, 0, 0, 0))
+        return pool(x, tuple(attributes["kernel_shape"]), tuple(attributes["strides"]), tuple(pads[:2]))
+
+    return run
+
+
+def _norm(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, **attributes: Any
+) -> Tensor:
+    return F.batch_norm(x, mean, variance, scale, bias, eps=attributes["epsilon"])
+
+
 _OPERATORS: Mapping[str, Callable[..., Tensor]] = {
     "Conv": _conv,
     "Relu": torch.relu,
@@ -72,4 +86,15 @@ _OPERATORS: Mapping[str, Callable[..., Tensor]] = {
     "Mul": torch.mul,
     "Sub": torch.sub,
     "Div": torch.div,
+    "Sigmoid": torch.sigmoid,
+    "MaxPool": _pool(F.max_pool2d),
+    "AveragePool": _pool(F.avg_pool2d),
+    "GlobalAveragePool": lambda x: x.mean((2, 3), keepdim=True),
+    "BatchNormalization": _norm,
+    "Gemm": lambda x, weight, bias, **_: F.linear(x, weight, bias),
+    "Shape": lambda x: torch.tensor(x.shape),
+    "Gather": lambda x, index, **_: x[int(index)],
+    "Unsqueeze": lambda x, *_, **__: x.reshape(1),
+    "Concat": lambda *parts, **_: torch.cat([part.cpu() for part in parts]),
+    "Reshape": lambda x, shape: x.reshape(tuple(shape.tolist())),
 }

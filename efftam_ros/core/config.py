@@ -13,7 +13,7 @@ from typing import Any
 from efftam_ros.core.errors import InputError, shown
 
 POLICIES = ("default", "samurai", "efficienttam")
-CAMERA_MOTIONS = ("auto", "topic", "off")
+CAMERA_MOTIONS = ("auto", "off")
 VIEWS = ("bundle", "auto", "full", "window")
 SHARE = (0.0, 1.0)
 """Range of a probability, an overlap or another share."""
@@ -32,7 +32,7 @@ def setting(
     check: Callable[[Any], object] = bool,
 ) -> Any:
     """A dataclass field with a description and an inclusive range or a set of choices. ``check``: raises
-    InputError for a value that it can say more about than what the choices are."""
+    InputError for a value that needs a better remedy than the list of choices."""
     meta = {"text": text, "within": within, "choices": choices, "check": check}
     return field(default=default, metadata=meta)
 
@@ -78,7 +78,7 @@ class TrackerConfig(CheckedSettings):
     )
     camera_motion: str = setting(
         "auto",
-        "source of the camera's motion (policy default): auto: the images, topic: also an attitude, off",
+        "source of the camera's motion (policy default): auto: the images, off: it is assumed to rest",
         choices=CAMERA_MOTIONS,
     )
     presence_threshold: float = setting(

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.motion import Matrix
 from efftam_ros.core.types import (
     CameraMotion,
     Candidates,
@@ -170,19 +169,6 @@ class CameraMotionSource(Protocol):
 
     def reset(self) -> None:
         """Forget the previous image; the next one starts a new sequence."""
-        ...
-
-
-class GuidedSource(CameraMotionSource, Protocol):
-    """A `CameraMotionSource` that accepts an initial guess."""
-
-    def another(self) -> GuidedSource: ...
-
-    def estimate(
-        self, image: Image, stamp_ns: int, targets: Sequence[Box], guess: Matrix | None = None
-    ) -> CameraMotion:
-        """As `CameraMotionSource.estimate`. ``guess``: homography [3, 3] px near which the motion is looked
-        for first, or None."""
         ...
 
 

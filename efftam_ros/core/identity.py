@@ -1,12 +1,9 @@
 """Likeness to the selected target: which templates of its appearance there are, and which of them count.
 
-A pipeline keeps templates and tells the likeness of each candidate to them (`Candidates.likeness`). The first
-is the prompted frame's and stays. The others are renewed in turn from confirmed frames, because a target may
-turn; each counts only once it is old enough: everything is like itself a moment ago, also what has just taken
-the target's place.
-
-A calibration turns likeness, presence and predicted IoU of a measured box into the probability that it is
-right.
+A pipeline keeps templates and computes the likeness of each candidate to them (`Candidates.likeness`). The
+first is the prompted frame's and stays. The others are renewed in turn from confirmed frames, because a
+target may turn; each counts only once it is old enough: everything is like itself a moment ago, also what has
+just taken the target's place.
 """
 
 from __future__ import annotations
@@ -14,47 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
-
-if TYPE_CHECKING:
-    from efftam_ros.core.types import Candidates
+from efftam_ros.core.types import Candidates
 
 RENEWAL_NS = 500_000_000
 """Time between renewals, and the age from which a renewed template counts."""
-
-MOST_LOGIT = 6.0
-"""Presence is compared up to these log-odds; beyond them it tells nothing more."""
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """A logistic model of measured boxes: right (IoU with the target above 0.5) against wrong (below 0.1).
-
-    Log-likelihood ratio: ``offset`` plus the weights times likeness, log-odds of presence (at most
-    `MOST_LOGIT`) and predicted IoU. ``prior``: log-odds of right among the boxes that it was fitted to.
-    """
-
-    likeness: float
-    presence: float
-    quality: float
-    offset: float
-    prior: float
-
-    def confidence(self, likeness: float, presence: float, quality: float) -> float:
-        """The probability that a measured box is right, 0..1; NaN where its likeness is."""
-        ratio = self.offset + self.likeness * likeness + self.quality * quality
-        ratio += self.presence * presence_logit(presence)
-        return 1.0 / (1.0 + math.exp(-min(max(ratio + self.prior, -50.0), 50.0)))
-
-
-def presence_logit(presence: float) -> float:
-    """The log-odds of a probability 0..1, at most `MOST_LOGIT`."""
-    least = 1.0 / (1.0 + math.exp(MOST_LOGIT))
-    known = min(max(presence, least), 1.0 - least)
-    return math.log(known / (1.0 - known))
 
 
 class Templates:
@@ -160,3 +123,6 @@ class Others:
                     boxes[index] = math.nan
                     candidates, holder = replace(candidates, boxes=boxes), rival.target_id
         return candidates, holder
+
+
+ALONE = Others()

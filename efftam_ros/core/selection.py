@@ -39,7 +39,7 @@ def whole(candidates: Candidates) -> int:
     return best
 
 
-class Answer(NamedTuple):
+class PromptAnswer(NamedTuple):
     """The network's answer to a prompt. ``doubt``: why the selection is weak, one line; empty: it is not."""
 
     view: View
@@ -47,28 +47,30 @@ class Answer(NamedTuple):
     doubt: str = ""
 
 
-def look(
+def answer_prompt(
     pipeline: Pipeline, image: Image, prompt: Prompt, views: Sequence[View], asks_twice: bool = False
-) -> Answer:
+) -> PromptAnswer:
     """Encode and decode the prompted image in one view after the other until the answer is sure and whole,
     else in the one with the surest answer.
 
     ``asks_twice``: also decode the centre of a drawn box as a point. Raises InputError where the network's
     output is not finite, and as `Pipeline.encode` and `decode` do.
     """
-    found: list[tuple[float, Answer]] = []
+    found: list[tuple[float, PromptAnswer]] = []
     for view in views:
-        answer = _ask(pipeline, image, prompt, view, asks_twice)
+        answer = _answer_in(pipeline, image, prompt, view, asks_twice)
         index = whole(answer.candidates)
         cut = is_cut(answer.candidates.box(index), view, (image.width, image.height))
         found.append((float(answer.candidates.ious[index]) - CUT * cut, answer))
         if found[-1][0] >= SURE:
             break
     _, best = max(found, key=lambda one: one[0])
-    return best if best is found[-1][1] else _ask(pipeline, image, prompt, best.view, asks_twice)
+    return best if best is found[-1][1] else _answer_in(pipeline, image, prompt, best.view, asks_twice)
 
 
-def _ask(pipeline: Pipeline, image: Image, prompt: Prompt, view: View, asks_twice: bool) -> Answer:
+def _answer_in(
+    pipeline: Pipeline, image: Image, prompt: Prompt, view: View, asks_twice: bool
+) -> PromptAnswer:
     pipeline.encode(image, view)
     by_point = drawn = None
     if asks_twice and prompt.box is not None:
@@ -78,14 +80,14 @@ def _ask(pipeline: Pipeline, image: Image, prompt: Prompt, view: View, asks_twic
     if not candidates.is_finite:
         raise InputError("the network's output for the selected image is not finite; check the bundle")
     if by_point is None or drawn is None:
-        return Answer(view, candidates)
+        return PromptAnswer(view, candidates)
     # On an object its centre, as a point, marks about the box; on bare ground anything.
     as_point = max((by_point.ious[i] + iou(box, drawn) for i, box in by_point.visible), default=0.0)
     if candidates.ious[0] + as_point < WEAK:
-        return Answer(view, candidates, "weak selection: the box does not clearly hold one object")
+        return PromptAnswer(view, candidates, "weak selection: the box does not clearly hold one object")
     if iou(candidates.box(0), drawn) < PART:
-        return Answer(view, candidates, "weak selection: only a part of what is in the box is followed")
-    return Answer(view, candidates)
+        return PromptAnswer(view, candidates, "weak selection: only a part of what is in the box is followed")
+    return PromptAnswer(view, candidates)
 
 
 def is_cut(box: Box, view: View, image_size: tuple[int, int]) -> bool:

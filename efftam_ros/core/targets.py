@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures.thread import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.identity import Others, Rival
-from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import MISSED, CameraMotion, Frame, Image, Motion, Prompt, Track, TrackState
+from efftam_ros.core.motion import CameraAtImage, SharedCamera
+from efftam_ros.core.tracker import TargetTracker
+from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import CameraMotionSource, Pipeline, PointSource
@@ -35,7 +37,7 @@ class Step(NamedTuple):
 
     target_id: int
     track: Track
-    tracker: Tracker
+    tracker: TargetTracker
     seconds: float = 0.0
     """Of its turn, up to the answer, s: those of an image's targets add up."""
 
@@ -81,26 +83,29 @@ class TargetSet:
         points: Callable[[], PointSource] | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
     ) -> None:
-        """Without a target. ``points`` makes the source for one target; for the others see `Tracker`."""
-        self._targets: dict[int, Tracker] = {}
-        shared = None if camera is None else SharedCameraMotion(camera, self._targets)
+        """Without a target. ``points`` makes the source for one target; the others as in `TargetTracker`."""
+        self._targets: dict[int, TargetTracker] = {}
         self._free = [
-            Tracker(
+            TargetTracker(
                 pipeline.lane(index),
                 config,
-                None if shared is None else shared.of_target(),
-                None if points is None else points(),
-                is_blank,
+                points=None if points is None else points(),
+                is_blank=is_blank,
             )
             for index in reversed(range(pipeline.lanes))
         ]
+        searches = self._free[-1].searches
+        self._camera = SharedCamera(camera) if camera is not None and searches else None
         self._lanes = {tracker: lane for lane, tracker in enumerate(reversed(self._free))}
         # Several threads where lanes work side by side, started when there are targets for them.
         self._pool = (
             ThreadPoolExecutor(pipeline.side_by_side, "target") if pipeline.side_by_side > 1 else None
         )
+        self.prefetches = pipeline.is_asynchronous
+        """Whether `prefetch` is of use: with a network on the CPU there is no time for anything else."""
         self._launches = pipeline.is_asynchronous and pipeline.lanes > 1
-        self._looking: dict[int, Future[bool]] = {}  # at an image, before their turn
+        self._begun: dict[int, Future[bool]] = {}  # steps that have begun before their turn
+        self._last: TargetTracker | None = None  # answered last, with something left to compute
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
         self._past: dict[int, deque[tuple[int, Box | None]]] = {}  # stamps and boxes of each, oldest first
@@ -122,11 +127,11 @@ class TargetSet:
         return next(self._trackers).config
 
     @property
-    def _trackers(self) -> Iterator[Tracker]:
+    def _trackers(self) -> Iterator[TargetTracker]:
         yield from self._targets.values()
         yield from self._free
 
-    def tracker(self, target_id: int) -> Tracker:
+    def tracker(self, target_id: int) -> TargetTracker:
         """The tracker of a target. Raises InputError when there is none."""
         found = self._targets.get(target_id)
         if found is None:
@@ -147,9 +152,10 @@ class TargetSet:
         tracker = self.tracker(target_id)
         tracker.clear()
         self._free.append(self._targets.pop(target_id))
-        for known in (self._stepped, self._past):
+        for known in (self._stepped, self._past, self._begun):
             known.pop(target_id, None)
-        self._looking.pop(target_id, None)
+        if self._camera is not None:
+            self._camera.forget(target_id)
         if self.steered == target_id:
             self.steered = None
 
@@ -159,17 +165,22 @@ class TargetSet:
             self.remove(target_id)
 
     def reconfigure(self, config: TrackerConfig) -> None:
-        """As `Tracker.reconfigure`, for all targets."""
+        """As `TargetTracker.reconfigure`, for all targets."""
         for tracker in self._trackers:
             tracker.reconfigure(config)
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """As `Tracker.propose`; on a lane that no target has, where there is one."""
+        """As `TargetTracker.propose`; on a lane that no target has, where there is one."""
+        self.commit()
         return (self._free or [*self._targets.values()])[-1].propose(frame, prompt)
 
     def prefetch(self, image: Image) -> None:
-        """As `Tracker.prefetch`."""
-        for tracker in list(self._targets.values())[:1]:  # what it looks at is for all of them
+        """As `TargetTracker.prefetch`."""
+        if not (self.prefetches and self._targets):
+            return
+        if self._camera is not None:
+            self._camera.source.prefetch(image)
+        for tracker in list(self._targets.values())[:1]:  # all of them use the same image
             tracker.prefetch(image)
 
     def step(
@@ -177,113 +188,143 @@ class TargetSet:
         frame: Frame,
         prompts: Prompts = NO_PROMPTS,
         limit: int | None = None,
-        only: Collection[int] | None = None,
-    ) -> Generator[Step]:
-        """Process one image: yields each target's answer right after its computation, the steered one's
-        first, then in order of id; without a target one of id 0 that is IDLE. The targets after the first are
-        computed side by side where the pipeline can, or launched together on a GPU where they are looked for
-        in the whole image, with the results of one after the other.
+        ids: Collection[int] | None = None,
+        answered: Callable[[Step], object] = lambda step: None,
+    ) -> list[Step]:
+        """Process one image and return all answers; without a target the one answer has id 0 and is IDLE.
 
-        What is only needed later (`Tracker.commit`) is computed when the iterator goes on, and a target's
-        mask can be read until then.
+        What later frames need of a target (`TargetTracker.commit`) is computed before the next target's
+        answer, for the last one by `commit` or with the next image.
 
         Args:
             frame: The image and its stamp.
             prompts: By id (`id_for`), a prompt that selects or replaces this target, and whether it refines
-                it; see `Tracker.step`.
+                it; see `TargetTracker.select`.
             limit: Most targets that are processed in this image, besides those with a prompt: the steered
                 one, and the others in turn; None: all.
-            only: Ids of the targets to process, such as one that catches up; None: all.
+            ids: The targets to process besides those with a prompt, such as one that catches up; None: all.
+            answered: Gets each answer as soon as it is there, the steered target's first, then in order of
+                id. It can read the target's mask; the next answer is computed afterwards.
 
         Raises:
-            InputError: A prompt can't be used. It is raised at the end, when the others have been processed;
-                its target is as before.
+            InputError: A prompt can't be used; its target is as before, the others have been processed.
         """
-        refusal: InputError | None = None
+        self.commit()
         self._images += 1
         if not self._targets and not prompts:
-            yield Step(0, self._free[-1].step(frame), self._free[-1])
-        turn = self._turn(prompts, limit, only)
-        windows = self._shares(turn)
-        predicted: dict[int, Motion | None] = {}
+            answered(idle := Step(0, self._free[-1].step(frame), self._free[-1]))
+            return [idle]
+        turn = self._turn(prompts, limit, ids)
+        image = _ImageInWork(frame, self._shares(turn), self._predictions(frame.stamp_ns))
+        steps, refusal = list[Step](), None
         try:
             for target_id in turn:
-                if target_id in turn[1:2] and not prompts and self._pool is None:
-                    predicted = self._look(frame, turn[1:])
-                tracker = self._targets.get(target_id)
-                prompt, refine = prompts.get(target_id, (None, False))
+                self.commit()
                 self.in_work, begin_s = target_id, time.perf_counter()
                 try:
-                    tracker = tracker or self._added(target_id)
-                    if target_id in self._looking:
-                        self._looking.pop(target_id).result()
-                    tracker.others = self._others(target_id, frame.stamp_ns, windows, predicted)
-                    track = tracker.step(frame, prompt, refine)
+                    track = self._answer(image, target_id, prompts)
                 except InputError as error:
                     refusal = refusal or error
-                    if tracker is not None and tracker.state is TrackState.IDLE:
+                    if target_id in self._targets and self._targets[target_id].state is TrackState.IDLE:
                         self.remove(target_id)
                     continue
-                predicted.pop(target_id, None)
-                self._stepped[target_id] = self._images
-                self._past[target_id].append((frame.stamp_ns, track.box))
-                if self.steered is None and prompt is not None:
-                    self.steered = target_id
-                try:
-                    yield Step(target_id, track, tracker, time.perf_counter() - begin_s)
-                    if target_id == turn[0] and not prompts and self._pool is not None:
-                        predicted = self._look(frame, turn[1:])  # beside the first one's `commit`
-                finally:
-                    tracker.commit()
+                step = Step(target_id, track, self._targets[target_id], time.perf_counter() - begin_s)
+                steps.append(step)
+                self._last = step.tracker
+                answered(step)
+                if target_id == turn[0] and not prompts:
+                    self._begin_ahead(image, turn[1:])
         finally:
-            wait(self._looking.values())
-            if self._launches:
-                for target_id in self._looking:
-                    self._targets[target_id].end_look()
-                self._looking.clear()
+            self._end_begun(image)
         if refusal is not None:
             raise refusal
+        return steps
 
-    def _added(self, target_id: int) -> Tracker:
-        self.id_for(target_id)
-        self._targets[target_id] = self._free.pop()
-        self._past[target_id] = deque(maxlen=PAST)
-        return self._targets[target_id]
+    def commit(self) -> None:
+        """As `TargetTracker.commit`, for the target that was answered last."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.commit()
 
-    def _look(self, frame: Frame, turn: Sequence[int]) -> dict[int, Motion | None]:
-        """Have targets look at an image side by side, before their turn, where that is worth it; returns
-        where each was expected before."""
-        if len(turn) < 2 or (self._pool is None and not self._launches):
-            return {}
-        predicted = {one: self._targets[one].predict(frame.stamp_ns) for one in turn}
-        for one in turn:
-            look = self._targets[one].look
-            if self._pool is None:
-                self._looking[one] = begun = called(look, frame)
-                if begun.exception() is not None or not begun.result():
-                    break  # the next ones come after it
-            elif one not in self._looking:
-                self._looking[one] = self._pool.submit(look, frame)
-        return predicted
+    def _answer(self, image: _ImageInWork, target_id: int, prompts: Prompts) -> Track:
+        """The Track of a target that has its turn. Raises InputError for a prompt that can't be used."""
+        frame, others = image.frame, self._others(target_id, image)
+        if target_id in prompts:
+            track = self._select(target_id, frame, *prompts[target_id], others)
+        else:
+            tracker = self._targets[target_id]
+            if target_id in self._begun:
+                self._begun.pop(target_id).result()
+            else:
+                tracker.begin(frame, self._camera_at(target_id, frame, [*others.boxes, *tracker.moving]))
+            track = tracker.finish(others)
+        image.expected.pop(target_id, None)
+        self._stepped[target_id] = self._images
+        self._past[target_id].append((frame.stamp_ns, track.box))
+        return track
 
-    def _others(
-        self,
-        target_id: int,
-        stamp_ns: int,
-        windows: Mapping[int, int],
-        predicted: Mapping[int, Motion | None],
-    ) -> Others:
-        """Where the other targets are in this image: seen, or ``predicted``. ``windows``: that missed targets
-        may search."""
-        rivals = []
+    def _select(self, target_id: int, frame: Frame, prompt: Prompt, refine: bool, others: Others) -> Track:
+        if target_id not in self._targets:
+            self.id_for(target_id)
+            self._targets[target_id] = self._free.pop()
+            self._past[target_id] = deque(maxlen=PAST)
+        tracker, shared = self._targets[target_id], self._camera
+        camera = None if shared is None else shared.before_selection(target_id, frame, others.boxes)
+        track = tracker.select(frame, prompt, refine, others, camera)
+        if shared is not None and camera is not None:
+            shared.select(target_id, frame, camera)
+        if self.steered is None:
+            self.steered = target_id
+        return track
+
+    def _camera_at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage | None:
+        return None if self._camera is None else self._camera.at(target_id, frame, moving)
+
+    def _begin_ahead(self, image: _ImageInWork, rest: Sequence[int]) -> None:
+        """Once the first target is answered, begin the steps of the others before their turn: in threads of
+        their own on a CPU, beside the first one's memory update; on a GPU launched one behind the other, up
+        to one that is not looked for in the whole image."""
+        if len(rest) < 2 or (self._pool is None and not self._launches):
+            return
+        if self._launches:
+            self.commit()  # it needs the features that change now
+        for target_id in rest:
+            if target_id in self._begun:
+                continue  # its error comes first
+            tracker = self._targets[target_id]
+            camera = self._camera_at(target_id, image.frame, tracker.moving)
+            begin = partial(tracker.begin, image.frame, camera, is_batched=self._launches)
+            begun = self._begun[target_id] = called(begin) if self._pool is None else self._pool.submit(begin)
+            if self._launches and (begun.exception() is not None or not begun.result()):
+                break
+
+    def _end_begun(self, image: _ImageInWork) -> None:
+        """After an error, end the steps that have begun and had no turn: their answers are dropped. An error
+        in one of them is raised in its next turn."""
+        wait(self._begun.values())
+        for target_id, begun in list(self._begun.items()):
+            if begun.exception() is None:
+                self.commit()
+                del self._begun[target_id]
+                self._last = tracker = self._targets[target_id]
+                tracker.finish(self._others(target_id, image))
+
+    def _predictions(self, stamp_ns: int) -> dict[int, Motion | None]:
+        if len(self._targets) < 2:
+            return {}  # no other target asks
+        return {target_id: tracker.predict(stamp_ns) for target_id, tracker in self._targets.items()}
+
+    def _others(self, target_id: int, image: _ImageInWork) -> Others:
+        """Where the other targets are in this image: seen, or expected."""
+        rivals, stamp_ns = [], image.frame.stamp_ns
         for other, tracker in self._targets.items():
             if other == target_id:
                 continue
-            motion = predicted[other] if other in predicted else tracker.predict(stamp_ns)
+            motion = image.expected[other] if other in image.expected else tracker.predict(stamp_ns)
             box = self._box_before(other, stamp_ns) if motion is None else motion.box
             if box is not None:
                 rivals.append(Rival(other, box, self._lanes[tracker], tracker.templates))
-        return Others(rivals, windows.get(target_id), [rival.box for rival in rivals])
+        return Others(rivals, image.windows.get(target_id), [rival.box for rival in rivals])
 
     def _box_before(self, target_id: int, stamp_ns: int) -> Box | None:
         """Where a target was in an image before its last one, such as that of a late selection."""
@@ -295,109 +336,40 @@ class TargetSet:
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
         """The windows that each missed target may search in this image: those that the followed ones leave,
         which need one each."""
+        if len(turn) < 2:
+            return {}
         missed = [one for one in turn if one in self._targets and self._targets[one].state in MISSED]
-        if len(turn) < 2 or not missed:
+        if not missed:
             return {}
         left = max(self.config.search_windows - (len(turn) - len(missed)), len(missed))
         share, rest = divmod(left, len(missed))
         first = self._images % len(missed)  # the rest goes to another one in each image
         return {one: share + ((n - first) % len(missed) < rest) for n, one in enumerate(missed)}
 
-    def _turn(self, prompts: Prompts, limit: int | None, only: Collection[int] | None) -> list[int]:
+    def _turn(self, prompts: Prompts, limit: int | None, among: Collection[int] | None) -> list[int]:
         """The targets to process in an image, in order."""
-        ids = [one for one in self._targets if (only is None or one in only) and one not in prompts]
+        ids = [one for one in self._targets if (among is None or one in among) and one not in prompts]
         if limit is not None and limit < len(ids):
             ids.sort(key=lambda one: (one != self.steered, self._stepped.get(one, 0), one))
             ids = ids[: max(limit, 1)]
         return sorted({*ids, *prompts}, key=lambda one: (one != self.steered, one))
 
 
-def called(function: Callable[[Frame], bool], frame: Frame) -> Future[bool]:
+@dataclass
+class _ImageInWork:
+    """``windows``: that missed targets may search in this image, by target; ``expected``: where targets that
+    have no answer yet are expected, None where nowhere."""
+
+    frame: Frame
+    windows: Mapping[int, int]
+    expected: dict[int, Motion | None]
+
+
+def called(function: Callable[[], bool]) -> Future[bool]:
     """As an executor would call it, in this thread and now."""
     future: Future[bool] = Future()
     try:
-        future.set_result(function(frame))
+        future.set_result(function())
     except Exception as error:
         future.set_exception(error)
     return future
-
-
-class SharedCameraMotion:
-    """A source that is asked once per image, for several targets (`of_target`). ``stamp_ns``: of the last
-    image, None before the first."""
-
-    def __init__(self, source: CameraMotionSource, targets: Sized) -> None:
-        """``targets``: those that there are."""
-        self.source, self._targets = source, targets
-        self.stamp_ns: int | None = None
-        self._users: list[_TargetCameraMotion] = []
-        self._lock = threading.Lock()
-
-    def of_target(self) -> CameraMotionSource:
-        self._users.append(_TargetCameraMotion(self))
-        return self._users[-1]
-
-    def advance(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> None:
-        """Give all users the motion to this image, unless they have it."""
-        with self._lock:
-            if stamp_ns != self.stamp_ns:
-                self.stamp_ns = stamp_ns
-                motion = self.source.estimate(image, stamp_ns, targets)
-                for user in self._users:
-                    user.add(motion)
-
-    def restart(self) -> None:
-        """A new target: what was estimated before is of no use, unless to others."""
-        if len(self._targets) <= 1:
-            self.stamp_ns = None
-            self.source.reset()
-
-
-class _TargetCameraMotion:
-    """The `CameraMotionSource` of one target, which may not have its turn in every image. After a selection
-    on an image before the others' last one it goes through its own images, until it is level with them."""
-
-    def __init__(self, shared: SharedCameraMotion) -> None:
-        self._shared = shared
-        self.prefetch = shared.source.prefetch
-        self._ask(None)
-        self._is_new = False  # no image came since `reset`
-
-    def _ask(self, own: CameraMotionSource | None) -> None:
-        """``own``: the source for images of its own, None for those of all."""
-        self._own = own
-        self._since: CameraMotion | None = None  # the last call of `estimate`
-        source = own or self._shared.source
-        self.keep, self.since = source.keep, source.since
-
-    def add(self, motion: CameraMotion) -> None:
-        before = self._since
-        if before is not None and before.matrix is not None and motion.matrix is not None:
-            motion = CameraMotion(motion.matrix @ before.matrix, motion.reason)
-        elif before is not None and before.matrix is None:
-            motion = before
-        self._since = motion
-
-    def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
-        others_ns = self._shared.stamp_ns
-        is_behind = others_ns is not None and stamp_ns < others_ns
-        if self._is_new and is_behind:
-            self._ask(self._shared.source.another())
-        self._is_new = False
-        if self._own is not None:
-            motion: CameraMotion | None = self._own.estimate(image, stamp_ns, targets)
-            if not is_behind:
-                self._shared.advance(image, stamp_ns, targets)
-                self._ask(None)
-        else:
-            self._shared.advance(image, stamp_ns, targets)
-            motion, self._since = self._since, None
-        return motion or CameraMotion(None, "no previous image")
-
-    def another(self) -> CameraMotionSource:
-        return self._shared.source.another()
-
-    def reset(self) -> None:
-        self._shared.restart()
-        self._ask(None)
-        self._is_new = True

@@ -1,12 +1,12 @@
-"""The tracker: takes one frame and returns one Track."""
+"""The tracker of one target: takes an image and returns a Track."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +15,19 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.identity import Others, Templates
+from efftam_ros.core.identity import ALONE, Others, Templates
 from efftam_ros.core.memory import FrameMemory, MemoryBank
-from efftam_ros.core.motion import TargetMotion
+from efftam_ros.core.motion import CameraAtImage, MotionFilter, SharedCamera, TargetMotion
 from efftam_ros.core.policies import make_policy
-from efftam_ros.core.policies.base import Choice, FrameContext, Likeness
+from efftam_ros.core.policies.base import Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
-from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
-from efftam_ros.core.selection import look, whole
+from efftam_ros.core.policies.search import BlindSearch, Reacquisition, Sighting
+from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.types import (
     MISSED,
     NO_POINTS,
-    CameraMotion,
     Candidates,
+    FoundPoints,
     Frame,
     Motion,
     Prompt,
@@ -44,14 +44,6 @@ FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
 
 POINTS_VALID_NS = 250_000_000
 """Longest interval between two images over which points are followed; beyond it they are lost anyway."""
-
-
-class Sources(NamedTuple):
-    """What else observes the images for a tracker."""
-
-    camera: CameraMotionSource | None
-    points: PointSource | None
-    is_blank: Callable[[Image, Box], bool] | None
 
 
 class TargetState:
@@ -117,12 +109,41 @@ class TargetState:
         return float("nan") if self.measured_ns is None else (stamp_ns - self.measured_ns) * 1e-9
 
 
-class Tracker:
+@dataclass
+class TrackedFrame:
+    """A frame between `TargetTracker.begin` and `finish`.
+
+    ``size``: of the image, px; ``state``: before this frame; ``is_missed``: whether the target has to be
+    searched for; ``interruption``: why the motion estimate does not hold, "" where it does;
+    ``motion``: the filter, predicted to this frame, and ``expected`` its estimate over the ground, None where
+    there is none; ``view``: what the network sees, once it is chosen; ``is_attended``: whether the network
+    has started; ``candidates``: its answer, once it is there; ``refusal``: why the frame can't be used.
+    """
+
+    frame: Frame
+    size: tuple[int, int]
+    dt_s: float
+    camera: CameraAtImage | None
+    state: TrackState
+    is_missed: bool = False
+    interruption: str = ""
+    motion: MotionFilter | None = None
+    expected: Motion | None = None
+    view: View | None = None
+    is_attended: bool = False
+    points: FoundPoints = NO_POINTS
+    candidates: Candidates | None = None
+    windows: tuple[View, ...] = ()
+    refusal: str = ""
+
+
+class TargetTracker:
     """Tracks one target. Not thread-safe, except for `prefetch`. For the states see `TargetState`.
 
-    `step` computes the answer; the frame's contribution to the memory is computed by `commit` after the
-    answer was published, or at the start of the next step. With an asynchronous pipeline it is enqueued at
-    once.
+    A step has two halves, so that several targets share what belongs to an image: `begin` predicts the target
+    and starts the network, `finish` decides which candidate is the target. What only later frames need is
+    computed by `commit` after the answer was published, or at the start of the next step; an asynchronous
+    pipeline gets it at once.
     """
 
     def __init__(
@@ -138,18 +159,18 @@ class Tracker:
         Args:
             pipeline: Runs the network.
             config: Settings; default: `TrackerConfig()`.
-            camera: Source of the camera's motion for policies that search; None: the camera is assumed not to
-                move.
+            camera: Source of the camera's motion for `step`, for policies that search; None: the camera is
+                assumed not to move.
             points: Follows points on the target for policies that search; None: not used.
             is_blank: Whether a box of an image, px, and what surrounds it show nothing; None: not used.
         """
         config = config or TrackerConfig()
         self._pipeline = pipeline
-        self.others = Others()
-        """What a `TargetSet` says about the next image."""
         self._policy = make_policy(pipeline.spec, config)
-        searches = self._policy.searches
-        self._sources = Sources(camera if searches else None, points if searches else None, is_blank)
+        self.searches = self._policy.searches
+        """Whether the policy searches, for which it needs the camera's motion."""
+        self._camera = SharedCamera(camera) if camera is not None and self.searches else None
+        self._points, self._is_blank = points if self.searches else None, is_blank
         self._target = TargetState(config)
         self.clear()
 
@@ -175,6 +196,8 @@ class Tracker:
         """Clear the target: IDLE."""
         self._target.clear()
         self._policy.reset()
+        self.others = ALONE
+        """What a `TargetSet` knows of the other targets in the last image."""
         self.memory = FrameMemory(MemoryBank(self._policy.rule, self._pipeline.spec.slots))
         """Plans what the next frame attends to."""
         self._motion = TargetMotion()
@@ -186,7 +209,7 @@ class Tracker:
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._pending: list[Callable[[], object]] = []  # what `commit` calls
-        self._looked: tuple[Frame, Generator[bool, None, Track]] | None = None  # at an image, by `look`
+        self._begun: TrackedFrame | None = None
         self._forget_points()
 
     def _make_window(self) -> WholeImage:
@@ -197,55 +220,77 @@ class Tracker:
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
     def step(self, frame: Frame, prompt: Prompt | None = None, refine: bool = False) -> Track:
-        """Process one image.
+        """Process one image of a single target: `select` it with a prompt, else `begin` and `finish`.
+
+        Returns the Track. Without a prompt a bad frame does not raise: the Track states why it was not used.
+        Raises InputError when the prompt can't be used; the previous target is unchanged.
+        """
+        self.commit()  # it refers to the last image
+        shared = self._camera
+        if prompt is not None:
+            camera = None if shared is None else shared.before_selection(0, frame, ())
+            track = self.select(frame, prompt, refine, camera=camera)
+            if shared is not None and camera is not None:
+                shared.select(0, frame, camera)
+            return track
+        if self.state is TrackState.IDLE:
+            return Track(frame.stamp_ns, self.state, image_size=_size(frame))
+        self.begin(frame, None if shared is None else shared.at(0, frame, self.moving))
+        return self.finish()
+
+    def begin(self, frame: Frame, camera: CameraAtImage | None = None, is_batched: bool = False) -> bool:
+        """The first half of a step, which does not depend on the answers for other targets: predict the
+        target and have the network look where it is expected. May run in any thread.
 
         Args:
-            frame: The image and its stamp.
-            prompt: Selects a target on this image, which becomes the prompted frame; None to track.
-            refine: With a prompt, keep the memory: a further prompt on the same target. The policy default
-                then attends to the newest prompt, and to the first where the pipeline takes more than one
-                (`PipelineSpec.max_prompts`); the others attend to all of them.
+            frame: The image and its stamp; the target is not IDLE.
+            camera: The camera at this image; None: it is assumed not to move.
+            is_batched: The pipeline is asynchronous, and other targets have begun and not finished: nothing
+                is launched that would end their frames.
 
         Returns:
-            The Track. Without a prompt a bad frame does not raise: the Track states why it was not used.
-
-        Raises:
-            InputError: The prompt can't be used; the previous target is unchanged.
+            Whether the network looks already. Where it does not, `finish` has it look.
         """
-        looked = self._looked
-        if looked is not None and looked[0] is frame:
-            self._looked = None
-            return _ended(looked[1])
-        self.end_look()
-        if self._pending:
-            self.commit()
-        if prompt is not None:
-            return self._step_prompted(frame, prompt, refine)
-        if self._target.state is TrackState.IDLE:
-            return Track(frame.stamp_ns, self.state, image_size=_size(frame))
-        if frame.stamp_ns == self._last[0]:
-            return self._unprocessed(frame, f"stamp {frame.stamp_ns} ns was already processed")
-        return _ended(self._step_tracked(frame))
-
-    def look(self, frame: Frame) -> bool:
-        """Compute what `step` for this image begins with and what the answers of other targets do not change,
-        in any thread. The next call is `step` or `end_look`.
-
-        With an asynchronous pipeline it is enqueued, if the target is looked for in the whole image: returns
-        whether it was.
-        """
-        if self.state is TrackState.IDLE or self._looked is not None or frame.stamp_ns == self._last[0]:
-            return False
         self.commit()
-        steps = self._step_tracked(frame, stops=True)
-        self._looked = frame, steps
-        return next(steps)
+        work = self._begun = self._predict(frame, camera)
+        if work.refusal or work.is_missed:
+            return False  # what is searched depends on the other targets
+        assert work.expected is not None
+        work.view = self._window.view(work.size, work.expected.box, 0.0)
+        if is_batched and not work.view.is_full(*work.size):
+            return False  # all targets share the features of the whole image alone
+        self._attend(work)
+        if work.is_attended and not self._pipeline.is_asynchronous:
+            work.candidates = self._pipeline.decode(None)
+        return work.is_attended
 
-    def end_look(self) -> None:
-        """Compute the rest of a step that `look` began and whose answer is not wanted."""
-        looked, self._looked = self._looked, None
-        if looked is not None:
-            _ended(looked[1])
+    def finish(self, others: Others = ALONE) -> Track:
+        """The second half of the step that `begin` started: decide which candidate is the target, update
+        state, motion and window, and have the frame remembered. ``others``: the other targets in this image.
+        A bad frame does not raise: the Track states why it was not used."""
+        work, self._begun, self.others = self._begun, None, others
+        assert work is not None, "begin comes before finish"
+        if not work.is_attended and not work.refusal:
+            self._search_view(work)
+            self._attend(work)
+        if work.refusal:
+            return self._unprocessed(work.frame, work.refusal)
+        candidates, holder = self._own(work)
+        context = self._context(work)
+        if not candidates.is_finite:
+            return self._miss_unread(work)
+        choice = self._policy.choose(candidates, context)
+        confirmed = self._decide(choice, context.stamp_ns)
+        self._remember(candidates, choice, context, confirmed)
+        self._update(work, candidates, choice, confirmed)
+        reason = work.interruption or choice.reason
+        if choice.box is None and holder is not None:
+            reason = f"what is seen here is target {holder}; {reason}"
+        track = self._track(work.frame, work.view, candidates, choice, reason)
+        tracks = self._search.tracks
+        hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
+        motion = None if work.camera is None else work.camera.motion
+        return replace(track, windows=work.windows, hypotheses=hypotheses, camera=motion)
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
         """The box that the network gives for a prompt, px; None where it finds nothing.
@@ -257,50 +302,75 @@ class Tracker:
         self._shown = None
         size = _size(frame)
         views = self._make_window().starts(size, *prompt.region(*size))
-        candidates = look(self._pipeline, frame.image, prompt, views).candidates
+        candidates = answer_prompt(self._pipeline, frame.image, prompt, views).candidates
         box = candidates.box(whole(candidates)).clipped(*size)
         return None if box.is_empty else box
 
     def prefetch(self, image: Image) -> None:
-        """Announce that `step` will probably get this image object next; from any thread."""
+        """Announce that this image object will probably be processed next; from any thread."""
         if self.state is TrackState.IDLE:
             return
-        if self._sources.camera is not None and self._pipeline.is_asynchronous:  # else the CPU has no time
-            self._sources.camera.prefetch(image)
+        if self._camera is not None and self._pipeline.is_asynchronous:  # else the CPU has no time
+            self._camera.source.prefetch(image)
         self._pipeline.prefetch(image)
 
     def commit(self) -> None:
         """Compute what only later frames need of the last step's image: the memory update, the points to
-        follow, the place to recognise; does nothing if there is nothing."""
+        follow, the place to recognise, the target's usual scores; does nothing if there is nothing."""
         pending, self._pending = self._pending, []
         for compute in pending:
             compute()
 
-    def _forget_points(self) -> None:
-        if self._sources.points is not None:
-            self._sources.points.reset()
+    @property
+    def moving(self) -> list[Box]:
+        """What moves by itself in the last image, px: the target, unless it is lost."""
+        known = self._motion.filter
+        return [] if known is None or self._target.state is TrackState.LOST else [known.box]
 
-    def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
+    def select(
+        self,
+        frame: Frame,
+        prompt: Prompt,
+        refine: bool = False,
+        others: Others = ALONE,
+        camera: CameraAtImage | None = None,
+    ) -> Track:
+        """Select a target on this image, which becomes the prompted frame.
+
+        Args:
+            frame: The image and its stamp.
+            prompt: Marks the target.
+            refine: A further prompt on the same target: keep the memory. See `RankedFrames` and
+                `RecentFrames` for the prompts that later frames attend to.
+            others: The other targets in this image.
+            camera: The camera at this image; None: it is assumed not to move.
+
+        Raises:
+            InputError: The prompt can't be used; the previous target is unchanged.
+        """
+        self.commit()
         stamp, size = frame.stamp_ns, _size(frame)
         box, marked = prompt.region(*size)
         if refine:
             self.memory.require_room_for_prompt()
-        window = self._make_window()
-        self._shown = None
-        views, judges = window.starts(size, box, marked), self._policy.searches
-        view, candidates, doubt = look(self._pipeline, frame.image, prompt, views, asks_twice=judges)
-        visible = [visible_box for _, visible_box in candidates.visible]
+        self._shown, window = None, self._make_window()
+        views = window.starts(size, box, marked)
+        answer = answer_prompt(self._pipeline, frame.image, prompt, views, asks_twice=self.searches)
+        candidates, doubt = answer.candidates, answer.doubt
+        visible = [seen for _, seen in candidates.visible]
         if box is None and not visible:
-            point = marked.cx, marked.cy
-            raise InputError(f"the network finds nothing at the selected point {point}; draw a box instead")
-        self.others.require_free(box, candidates)
+            raise InputError(
+                f"the network finds nothing at the selected point {marked.cx, marked.cy}; draw a box instead"
+            )
+        others.require_free(box, candidates)
         if not refine:
             self.clear()
-        if judges and box is not None and self._sources.is_blank and self._sources.is_blank(frame.image, box):
+        self.others = others
+        if self.searches and box is not None and self._is_blank and self._is_blank(frame.image, box):
             doubt = "weak selection: the box shows the same single shade as its surroundings"
         context = FrameContext(
             stamp,
-            view,
+            answer.view,
             TrackState.ACQUIRING,
             size,
             self._search,
@@ -310,183 +380,132 @@ class Tracker:
         )
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
-        window.settle(start)
-        self._window, self._search.blind = window, None
-        self._motion.start(stamp, start)
-        if self._policy.searches:
-            self._extent = make_extent(box, choice.box, size)
-        if self._sources.camera is not None:
-            self._sources.camera.reset()
-            self._sources.camera.estimate(frame.image, stamp, self.others.boxes)
-        self._target.select(stamp)
-        self._last = stamp, size
-        count = self._pipeline.spec.templates if self._policy.searches else 0
-        self.templates = Templates(count, stamp)
-        if count:
-            self._pending.append(partial(self._pipeline.take_template, 0, start if doubt else box or start))
+        self._start(context, window, start, choice)
+        self._take_first_template(stamp, start if doubt else box or start)
         self._remember(candidates, choice, context, confirmed=True)
         self._forget_points()
         if choice.box is not None:
-            self._confirm(frame, choice.box, (0.0, 0.0))
-        return self._track(frame, view, candidates, choice, choice.reason or doubt)
+            self._confirm(frame, camera, choice.box, (0.0, 0.0))
+        return self._track(frame, answer.view, candidates, choice, choice.reason or doubt)
 
-    def _step_tracked(self, frame: Frame, stops: bool = False) -> Generator[bool, None, Track]:
-        """The Track of an image; ``stops`` where the answers of other targets begin to count, and before it
-        waits for a network that runs by itself. Yields whether it got as far as that."""
-        (stamp, size), (previous, previous_size) = (frame.stamp_ns, _size(frame)), self._last
-        dt_s, config = (stamp - previous) * 1e-9, self._target.config
-        interruption = ""  # why the motion estimate no longer holds
+    def _start(self, context: FrameContext, window: WholeImage, start: Box, choice: Choice) -> None:
+        """The target is at this box of the prompted frame."""
+        window.settle(start)
+        self._window, self._search.blind = window, None
+        self._motion.start(context.stamp_ns, start)
+        if self.searches:
+            self._extent = make_extent(context.drawn, choice.box, context.image_size)
+        self._target.select(context.stamp_ns)
+        self._last = context.stamp_ns, context.image_size
+
+    def _take_first_template(self, stamp_ns: int, box: Box) -> None:
+        count = self._pipeline.spec.templates if self.searches else 0
+        self.templates = Templates(count, stamp_ns)
+        if count:
+            self._pending.append(partial(self._pipeline.take_template, 0, box))
+
+    # Predict
+
+    def _predict(self, frame: Frame, camera: CameraAtImage | None) -> TrackedFrame:
+        """Where the target is expected in this image, and whether the estimate of its motion holds."""
+        previous, previous_size = self._last
+        dt_s, size = (frame.stamp_ns - previous) * 1e-9, _size(frame)
+        work = TrackedFrame(frame, size, dt_s, camera, self._target.state)
+        if dt_s == 0:
+            work.refusal = f"stamp {frame.stamp_ns} ns was already processed"
+            return work
         if dt_s < 0:
-            interruption = f"the image's stamp went back by {-dt_s:.3f} s"
-        elif dt_s > config.max_gap:
-            interruption = f"no image for {dt_s:.2f} s (max_gap is {config.max_gap:g} s)"
+            work.interruption = f"the image's stamp went back by {-dt_s:.3f} s"
+        elif dt_s > (most_s := self._target.config.max_gap):
+            work.interruption = f"no image for {dt_s:.2f} s (max_gap is {most_s:g} s)"
         elif size != previous_size:
-            interruption = f"the image's size changed from {previous_size} to {size}"
-        camera = (
-            None if self._sources.camera is None else self._follow_camera(self._sources.camera, frame, dt_s)
-        )
-        state, launches = self._target.state, self._pipeline.is_asynchronous
-        likeness = partial(self.templates.likeness, stamp_ns=stamp)
-        known = None if interruption else self._motion.filter
-        motion = None if known is None else known.predicted(stamp)
-        expected = None if motion is None else motion.at(stamp, camera=False)
+            work.interruption = f"the image's size changed from {previous_size} to {size}"
+        if camera is not None:
+            self._follow_camera(camera, frame.stamp_ns, dt_s)
+            work.state = self._target.state
+        work.is_missed = bool(work.interruption) or work.state in MISSED
+        known = None if work.interruption else self._motion.filter
+        if known is not None:
+            work.motion = known.predicted(frame.stamp_ns)
+            work.expected = work.motion.at(frame.stamp_ns, camera=False)
         self._shown = None
-        windows: tuple[View, ...] = ()
-        try:
-            if interruption or state in MISSED:
-                if stops:
-                    yield False
-                can_search = self._policy.searches and dt_s >= 0 and size == previous_size
-                place = Box(0.0, 0.0, *size) if expected is None else expected.box  # where it may be
-                is_lost = bool(interruption) or state is TrackState.LOST
-                view, windows = self._missed_view(frame, place, is_lost, can_search, likeness)
-            else:
-                assert expected is not None
-                view = self._window.view(size, expected.box, 0.0)
-                if stops and launches and not view.is_full(*size):
-                    yield False  # another view would end the frames of targets before it
-            plan = self.memory.plan()
-            self._pipeline.encode(frame.image, view)
-        except InputError as refusal:
-            if stops:
-                yield False
-            return self._unprocessed(frame, str(refusal))
-        if interruption:
-            self._interrupt(stamp, size)
-            state = TrackState.LOST
-        else:
-            self._motion.filter = motion
-        self._last = stamp, size
-        self._pipeline.attend(plan)
-        was_seen = state not in MISSED
-        # Between launch and wait: a GPU works meanwhile.
-        points = NO_POINTS
-        if self._sources.points is not None and expected is not None and was_seen:
-            if stamp - previous > POINTS_VALID_NS:
-                self._sources.points.reset()
-            points = self._sources.points.follow(frame.image, expected.box)
-        if stops and launches:
-            yield True
-        candidates = self._pipeline.decode(None)
-        if stops and not launches:
-            yield True
-        predicted = None if expected is None or state is TrackState.LOST else expected.box
-        holder = None
-        if self.others.rivals:
-            candidates, holder = self.others.withheld(candidates, self.templates, predicted, stamp)
-        if not candidates.is_finite:
-            self.memory.skip()
-            self._target.miss(stamp)
-            self._motion.coast(stamp, was_seen)
-            self._forget_points()
-            reason = "the network's output is not finite; check the bundle"
-            return self._track(frame, view, None, None, reason)
-        context = FrameContext(
-            stamp,
-            view,
-            state,
-            size,
-            self._search,
-            likeness,
-            self._motion.filter,
-            expected,
-            points=points,
-            is_confirmed=self._target.confirmed,
-            confirmed_ns=self._target.confirmed_ns,
-            later=self._pending,
-        )
-        choice = self._policy.choose(candidates, context)
-        confirmed = choice.box is not None and self._target.hit(stamp)
-        if choice.box is None:
-            self._target.miss(stamp)
-        self._remember(candidates, choice, context, confirmed)
-        if choice.box is None:
-            self._motion.coast(stamp, was_seen)
-        else:
-            if confirmed:
-                self._window.update(choice.box, max(0.0, dt_s))
-            restart = choice.jumped or state is TrackState.LOST
-            quality = float(candidates.ious[choice.index])
-            self._motion.measure(stamp, choice.box, quality, restart, choice.partial)
-        if choice.box is not None and confirmed:
-            self._confirm(frame, choice.box, (0.0, 0.0) if expected is None else expected.velocity)
-        else:
-            self._forget_points()
-        reason = interruption or choice.reason
-        if choice.box is None and holder is not None:
-            reason = f"what is seen here is target {holder}; {reason}"
-        track = self._track(frame, view, candidates, choice, reason)
-        tracks = self._search.tracks
-        hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
-        return replace(track, windows=windows, hypotheses=hypotheses, camera=camera)
+        return work
 
-    def _follow_camera(self, source: CameraMotionSource, frame: Frame, dt_s: float) -> CameraMotion:
+    def _follow_camera(self, camera: CameraAtImage, stamp_ns: int, dt_s: float) -> None:
         """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
-        motion, state = self._motion, self._target.state
-        moving = [*self.others.boxes]
-        if motion.filter is not None and state is not TrackState.LOST:
-            moving.append(motion.filter.box)
-        camera = source.estimate(frame.image, frame.stamp_ns, moving)
-        matrix, is_missed = camera.matrix, state in MISSED
-        if is_missed and matrix is not None and motion.is_behind(matrix):
-            motion.lose()
+        matrix, is_missed = camera.motion.matrix, self._target.state in MISSED
+        if is_missed and matrix is not None and self._motion.is_behind(matrix):
+            self._motion.lose()
             self._target.lose()
-        motion.follow_camera(matrix, dt_s)
+        self._motion.follow_camera(matrix, dt_s)
         self._search.is_camera_known = matrix is not None
         if self._search.is_running:
             self._search.follow_camera(matrix)
         seen = self._search.last_seen
-        if is_missed and self._search.compares(frame.stamp_ns):
-            kept = source.since(seen and seen.image)
+        if is_missed and self._search.compares(stamp_ns):
+            kept = camera.source.since(seen and seen.image)
             if kept.matrix is not None:
-                self._search.recognise_place(kept.matrix, frame.stamp_ns)
-        return camera
+                self._search.recognise_place(kept.matrix, stamp_ns)
 
-    def _missed_view(
-        self, frame: Frame, place: Box, is_lost: bool, can_search: bool, likeness: Likeness
-    ) -> tuple[View, tuple[View, ...]]:
-        """The view of a frame whose predecessor missed the target, and the windows that were searched to
-        choose it.
+    # View and attend
 
-        ``place``: the target's predicted box, or that of the image; ``can_search``: what is known in pixels
-        holds for this image. Raises InputError for a bad image.
-        """
-        stamp, size, side = frame.stamp_ns, _size(frame), self._pipeline.spec.image_side
-        extent = self._window.extent(size)
+    def _search_view(self, work: TrackedFrame) -> None:
+        """Choose the view of a missed target, by searching several windows where the policy does."""
+        if work.view is not None:
+            return
+        stamp, size = work.frame.stamp_ns, work.size
+        side, extent = self._pipeline.spec.image_side, self._window.extent(size)
+        place = Box(0.0, 0.0, *size) if work.expected is None else work.expected.box  # where it may be
+        # What is known in pixels must hold for this image.
+        can_search = self.searches and work.dt_s >= 0 and size == self._last[1]
         if extent is not None and can_search:
-            search = self._search
+            search, plan = self._search, self.memory.plan()
             search.begin(size, self._motion.filter)
-            budget = self.others.search_windows or self._target.config.search_windows
+            budget = self.others.search_windows or self.config.search_windows
             windows = search.windows(stamp, size, extent, side, budget)
-            found = self._pipeline.search(frame.image, windows, self.memory.plan())
+            try:
+                found = self._pipeline.search(work.frame.image, windows, plan)
+            except InputError as refusal:
+                work.refusal = str(refusal)
+                return
+            likeness = partial(self.templates.likeness, stamp_ns=stamp)
             own = [self.others.withheld(one, self.templates, None, stamp)[0] for one in found]
             seen = [self._policy.detections(candidates, likeness) for candidates in own]
             search.observe(stamp, list(zip(windows, seen, strict=True)))
-            return search.view(extent, side), tuple(windows)
-        if extent is not None and is_lost:
+            work.view, work.windows = search.view(extent, side), tuple(windows)
+        elif extent is not None and (work.interruption or work.state is TrackState.LOST):
             self._search.blind = self._search.blind or BlindSearch()
-            return self._search.blind.view(size, place, extent, side), ()
-        return self._window.view(size, place, self._target.age_s(self._last[0])), ()
+            work.view = self._search.blind.view(size, place, extent, side)
+        else:
+            work.view = self._window.view(size, place, self._target.age_s(self._last[0]))
+
+    def _attend(self, work: TrackedFrame) -> None:
+        """Have the network look at the frame's view, unless the image can't be used; the frame counts from
+        here on."""
+        if work.refusal:
+            return
+        frame, expected, was_seen = work.frame, work.expected, not work.is_missed
+        assert work.view is not None
+        plan = self.memory.plan()
+        try:
+            self._pipeline.encode(frame.image, work.view)
+        except InputError as refusal:
+            work.refusal = str(refusal)
+            return
+        if work.interruption:
+            self._interrupt(frame.stamp_ns, work.size)
+            work.state = TrackState.LOST
+        else:
+            self._motion.filter = work.motion
+        previous, _ = self._last
+        self._last = frame.stamp_ns, work.size
+        self._pipeline.attend(plan)
+        work.is_attended = True
+        # Between launch and wait: a GPU works meanwhile.
+        if self._points is not None and expected is not None and was_seen:
+            if frame.stamp_ns - previous > POINTS_VALID_NS:
+                self._points.reset()
+            work.points = self._points.follow(frame.image, expected.box)
 
     def _interrupt(self, stamp_ns: int, size: tuple[int, int]) -> None:
         """The motion estimate does not hold for this image. Of an image of another size, which shows the same
@@ -505,6 +524,71 @@ class Tracker:
             self._policy.resize(float(np.linalg.det(matrix[:2, :2])))
             self._search.resize(matrix)
             self._motion.resize(matrix, stamp_ns)
+
+    # Decide
+
+    def _own(self, work: TrackedFrame) -> tuple[Candidates, int | None]:
+        """The candidates, without those that are another target's, and that target's id."""
+        candidates = self._pipeline.decode(None) if work.candidates is None else work.candidates
+        if not self.others.rivals:
+            return candidates, None
+        is_expected = work.expected is not None and work.state is not TrackState.LOST
+        predicted = work.expected.box if work.expected is not None and is_expected else None
+        return self.others.withheld(candidates, self.templates, predicted, work.frame.stamp_ns)
+
+    def _context(self, work: TrackedFrame) -> FrameContext:
+        assert work.view is not None
+        stamp = work.frame.stamp_ns
+        return FrameContext(
+            stamp,
+            work.view,
+            work.state,
+            work.size,
+            self._search,
+            partial(self.templates.likeness, stamp_ns=stamp),
+            self._motion.filter,
+            work.expected,
+            points=work.points,
+            is_confirmed=self._target.confirmed,
+            confirmed_ns=self._target.confirmed_ns,
+            later=self._pending,
+        )
+
+    def _decide(self, choice: Choice, stamp_ns: int) -> bool:
+        """Update the state; whether it claims the target."""
+        if choice.box is None:
+            self._target.miss(stamp_ns)
+            return False
+        return self._target.hit(stamp_ns)
+
+    def _miss_unread(self, work: TrackedFrame) -> Track:
+        """The Track of a frame whose candidates are no numbers."""
+        stamp = work.frame.stamp_ns
+        self.memory.skip()
+        self._target.miss(stamp)
+        self._motion.coast(stamp, was_seen=work.state not in MISSED)
+        self._forget_points()
+        reason = "the network's output is not finite; check the bundle"
+        return self._track(work.frame, work.view, None, None, reason)
+
+    # Update and remember
+
+    def _update(self, work: TrackedFrame, candidates: Candidates, choice: Choice, confirmed: bool) -> None:
+        """Update motion and window by the box that was chosen, or by none."""
+        stamp, box, expected = work.frame.stamp_ns, choice.box, work.expected
+        if box is None:
+            self._motion.coast(stamp, was_seen=work.state not in MISSED)
+        else:
+            if confirmed:
+                self._window.update(box, max(0.0, work.dt_s))
+            restart = choice.jumped or work.state is TrackState.LOST
+            quality = float(candidates.ious[choice.index])
+            self._motion.measure(stamp, box, quality, restart, choice.partial)
+        if box is not None and confirmed:
+            velocity = (0.0, 0.0) if expected is None else expected.velocity
+            self._confirm(work.frame, work.camera, box, velocity)
+        else:
+            self._forget_points()
 
     def _remember(
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
@@ -531,35 +615,52 @@ class Tracker:
         else:
             self._pending.append(remember)
 
-    def _confirm(self, frame: Frame, box: Box, velocity: tuple[float, float]) -> None:
+    def _confirm(
+        self, frame: Frame, camera: CameraAtImage | None, box: Box, velocity: tuple[float, float]
+    ) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
-        image = None if self._sources.camera is None else self._sources.camera.keep([box, *self.others.boxes])
-        self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity, image), None
+        self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity), None
+        if camera is not None:
+            self._pending.append(partial(self._keep_place, camera, [box, *self.others.boxes]))
         if self._search.is_running:
             self._search.stop()
-        if self._sources.points is not None:
-            self._pending.append(partial(self._sources.points.keep, frame.image, box))
+        if self._points is not None:
+            self._pending.append(partial(self._points.keep, frame.image, box))
         if self.others.rivals and self.others.is_shared(box):
             return
         template = self.templates.renew(frame.stamp_ns)
         if template is not None:
             self._pending.append(partial(self._pipeline.take_template, template, box))
 
+    def _keep_place(self, camera: CameraAtImage, boxes: Sequence[Box]) -> None:
+        """Keep the image in which the target was seen, to recognise the place once it is missed."""
+        if self._search.last_seen is not None:
+            self._search.last_seen = replace(self._search.last_seen, image=camera.source.keep(boxes))
+
+    def _forget_points(self) -> None:
+        if self._points is not None:
+            self._points.reset()
+
+    # Tell
+
     def _track(
-        self, frame: Frame, view: View, candidates: Candidates | None, choice: Choice | None, reason: str
+        self,
+        frame: Frame,
+        view: View | None,
+        candidates: Candidates | None,
+        choice: Choice | None,
+        reason: str,
     ) -> Track:
         motion, state = None, self._target.state
         if self._motion.filter is not None and state is not TrackState.LOST:
             motion = self._motion.filter.at(frame.stamp_ns)
-        box, presence, quality, likeness, confidence = None, 0.0, 0.0, math.nan, math.nan
+        box, presence, quality, likeness = None, 0.0, 0.0, math.nan
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
             likeness = self.templates.likeness(candidates, choice.index, frame.stamp_ns)
             if choice.box is not None and motion is not None:
                 self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
-        measured, calibration = box is not None, self._pipeline.spec.calibration
-        if measured and calibration is not None:
-            confidence = calibration.confidence(likeness, presence, quality)
+        measured = box is not None
         if motion is not None:
             motion = self._extent.grown_motion(motion)
             box = box or motion.box
@@ -571,7 +672,6 @@ class Tracker:
             presence=presence,
             quality=quality,
             likeness=likeness,
-            confidence=confidence,
             age_s=0.0 if measured else self._target.age_s(frame.stamp_ns),
             motion=motion,
             view=view,
@@ -595,16 +695,6 @@ class Tracker:
         if motion is None or self.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
             return None
         return self._extent.grown_motion(motion.at(stamp_ns))
-
-
-def _ended(steps: Generator[bool, None, Track]) -> Track:
-    """Run to the end."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        track: Track = end.value
-        return track
 
 
 def _size(frame: Frame) -> tuple[int, int]:

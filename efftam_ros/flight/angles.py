@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from efftam_ros.flight.values import Quaternion
 
 Vector = tuple[float, float, float]
-# Columns: the camera's axes (right, down, forward) in forward-right-down axes.
-OPTICAL_TO_BODY = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
 
 
 def wrapped(angle: float) -> float:

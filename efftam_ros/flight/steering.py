@@ -11,7 +11,7 @@ from efftam_ros.flight.control_config import ControlConfig, Instant, Law
 from efftam_ros.flight.direction_filter import DirectionFilter
 from efftam_ros.flight.law import ImageOnly, line_of_sight, nadir_factor
 from efftam_ros.flight.values import NS, AttitudeSample, GimbalLimits, Rates, VehicleSample, YawFrame
-from efftam_ros.interop.reports import MotionReport
+from efftam_ros.messages.reports import MotionReport
 
 # An attitude further ahead of the images' clock than this is rejected, s.
 FUTURE_S = 0.05
@@ -130,6 +130,18 @@ class Steering:
             note = f"the mount stands at its stop: {', '.join(at_stop)}"
         self._last, self._law = Rates(wished["pitch"], wished["yaw"]), law
         return rates, law, note, at_stop
+
+    def axis(self, now: Instant) -> tuple[float, float] | None:
+        """Yaw, in the frame of the rates, and pitch of the gimbal, rad; None where they are not known."""
+        sample = self._gimbal.newest
+        if sample is None or self._attitude_missing(now):
+            return None
+        yaw, pitch = axis_direction(sample.q)
+        from_north = sample.yaw_frame is YawFrame.EARTH
+        if from_north is self._config.yaw_lock:
+            return yaw, pitch
+        heading = self._vehicle.at(sample.stamp_ns)
+        return None if heading is None else (yaw - heading if from_north else yaw + heading, pitch)
 
     def _by_image(
         self, estimate: MotionReport, now: Instant, dt_s: float, measured: bool, stops: dict[str, _Stop]

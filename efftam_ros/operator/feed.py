@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Trackers:
 
 @dataclass(frozen=True)
 class Progress:
-    """Of a video that is tracked: the number of the picture that comes next, from 0, of ``count`` (None: not
-    known), and its time in the video, s."""
+    """Of a video that is tracked: the number of the picture that comes next, from 0, of ``count``, and its
+    time in the video, s."""
 
     frame: int
-    count: int | None
+    count: int
     video_s: float
 
 
@@ -77,7 +77,7 @@ class Lifecycle(Enum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandAnswer:
     """The tracker's answer to a command. ``message`` in its own words; ``selection`` the count of accepted
     selections (0 when refused)."""
 
@@ -116,7 +116,7 @@ class SteeringState:
     reason: str = ""
 
 
-Reply = Callable[[Answer], None]
+Reply = Callable[[CommandAnswer], None]
 
 
 Report = (
@@ -124,7 +124,7 @@ Report = (
     | Unreadable
     | BoxReport
     | MotionReport
-    | Result
+    | ResultReport
     | Proposal
     | Limits
     | Trackers
@@ -163,7 +163,7 @@ class Feed(Protocol):
         """Steer by another of the targets that are followed."""
 
 
-class Steering(Protocol):
+class Steerer(Protocol):
     """What turns a gimbal by the target. ``stop`` must take the speed to zero, whatever else goes on."""
 
     def start(self, sink: Sink) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.reports import BoxReport, MotionReport
+from efftam_ros.messages.reports import BoxReport, MotionReport
 from efftam_ros.operator import wire
 from efftam_ros.operator.feed import Picture
 

@@ -23,8 +23,8 @@ from efftam_ros.flight.mavlink.connection import Connection, connect
 from efftam_ros.flight.mavlink.dialect import Severity
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
-from efftam_ros.interop.messages import stamp_like
-from efftam_ros.interop.reports import Selection, box_report, motion_report, result_of
+from efftam_ros.images.stamps import stamp_like
+from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.msg import (
     BoundingBox,
     GimbalManager,
@@ -74,7 +74,8 @@ class GimbalTopics:
         self._heading = node.create_publisher(VehicleHeading, "vehicle_heading", sampled())
         self._manager = node.create_publisher(GimbalManager, "gimbal_manager", latched())
         self._known = GimbalManager(
-            control=GimbalManager.UNKNOWN,
+            control=GimbalManager.SILENT,
+            reason="no autopilot has been heard",
             alive=True,
             yaw_lock=yaw_lock,
             pitch_min=-math.inf,

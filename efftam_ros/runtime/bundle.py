@@ -7,20 +7,17 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.core.identity import Calibration
 from efftam_ros.core.types import PipelineSpec
 from efftam_ros.runtime.graphs import Shape, Tensor, check_signatures, external_files
 from efftam_ros.runtime.likeness import TEMPLATES
 
 FORMAT = 1
 MANIFEST = "bundle.json"
-CALIBRATION = "calibration"
-"""Entry of the manifest that `efftam calibrate` writes."""
 MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_BUNDLE = "compact_192"
 RING_SLOTS = 24
@@ -69,16 +66,14 @@ class Bundle:
     exporter: Mapping[str, Any]
 
     @classmethod
-    def load(cls, folder: str | Path, *, calibrated: bool = True) -> Bundle:
-        """Read a bundle and check its files and tensor table. ``calibrated`` False: without its calibration.
+    def load(cls, folder: str | Path) -> Bundle:
+        """Read a bundle and check its files and tensor table.
 
         The hashes detect damage, not forgery: the author of the manifest chose them. Raises InputError: not a
         bundle, newer format, entry missing or wrong, file missing or of another size or hash, a graph that
         reads a file that is not listed, tensors that don't fit together."""
         folder = Path(folder)
         manifest = _read_manifest(folder)
-        if not calibrated:
-            manifest.pop(CALIBRATION, None)
         bundle = _Manifest(folder, manifest).bundle()
         for graph in bundle.graphs.values():
             if graph.path.name not in manifest["files"]:
@@ -198,7 +193,6 @@ class _Manifest:
             default_view=self._one_of("protocol.default_view", ("auto", "full", "window")),
             window_factor=float(self._number("protocol.window_factor", 1.0, 100.0)),
             templates=TEMPLATES,
-            calibration=self._calibration(),
         )
         return Bundle(
             folder=self._folder,
@@ -212,19 +206,6 @@ class _Manifest:
             source=self._get("source", dict),
             exporter=self._get("exporter", dict),
         )
-
-    def _calibration(self) -> Calibration | None:
-        """The model that `efftam calibrate` wrote, of this very network; None: there is none."""
-        if CALIBRATION not in self._manifest:
-            return None
-        network, made_for = network_sha256(self._manifest), self._get(f"{CALIBRATION}.network", str)
-        if made_for != network:
-            raise InputError(
-                f"{self._folder / MANIFEST}: its calibration is of another network ({shown(made_for[:12])},"
-                f" this one is {network[:12]}); run efftam calibrate, or remove the entry {CALIBRATION}"
-            )
-        names = (field.name for field in fields(Calibration))
-        return Calibration(*(float(self._number(f"{CALIBRATION}.{name}", -1e3, 1e3)) for name in names))
 
     def _graph(self, name: str) -> BundleGraph:
         file = self._get(f"graphs.{name}.file", str)
@@ -274,13 +255,6 @@ class _Manifest:
             raise InputError(
                 f"{self._folder / MANIFEST}: {where} is {found}; it must be {expected}; {_AGAIN}"
             )
-
-
-def network_sha256(manifest: Mapping[str, Any]) -> str:
-    """Hexadecimal sha256 of what determines a network's answers: the manifest's files, image and protocol."""
-    files = {name: entry["sha256"] for name, entry in manifest["files"].items()}
-    text = json.dumps([files, manifest["image"], manifest["protocol"]], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file_sha256(path: Path) -> str:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.runtime.image.masks import boxes_and_areas
-from efftam_ros.runtime.image.prompts import CERTAIN, EncodedPrompt, encode_prompt
+from efftam_ros.images.prompts import CERTAIN, EncodedPrompt, encode_prompt
+from efftam_ros.runtime.masks import boxes_and_areas
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
@@ -27,7 +27,7 @@ SINGLE = (0,)
 """Row of the single answer to an unambiguous prompt."""
 
 
-class Answers(NamedTuple):
+class Decoded(NamedTuple):
     """The mask decoder's small outputs: ``boxes`` float32 [4,4] (left, top, right, bottom) and ``areas`` [4]
     in network px, ``ious`` [4], ``presence`` logit; ``cosines`` float32 [4, T, P], place by place, of the
     boxes with the templates of all lanes (`likeness`)."""
@@ -39,7 +39,7 @@ class Answers(NamedTuple):
     cosines: NDArray[np.float32] | None = None
 
 
-def rows_as_candidates(view: View, answers: Answers, rows: Sequence[int]) -> Candidates:
+def rows_as_candidates(view: View, answers: Decoded, rows: Sequence[int]) -> Candidates:
     """Consecutive rows of the decoder's answers as Candidates in image px.
 
     The arrays are new; the box of an empty mask is NaN.
@@ -59,9 +59,9 @@ def rows_as_candidates(view: View, answers: Answers, rows: Sequence[int]) -> Can
     )
 
 
-def known(found: Candidates, taken: NDArray[np.bool_], lane: int) -> Candidates:
-    """The candidates with a lane's likeness and that to all, NaN where a template was not ``taken``, by lane
-    and template."""
+def for_lane(found: Candidates, taken: NDArray[np.bool_], lane: int) -> Candidates:
+    """The candidates with the likeness to one lane's templates, and to every lane's where there are several.
+    ``taken`` [L, T]: which templates exist; the likeness to others is NaN."""
     if found.likeness is None:
         return found
     found.likeness[:, ~taken.ravel()] = np.nan
@@ -88,7 +88,7 @@ def placed(plan: MemoryPlan, first: int) -> MemoryPlan:
 
 @dataclass(frozen=True)
 class _Encoded:
-    """Whose features there are: of this image in this view, for these lanes so far, computed by ``owner``."""
+    """The features of an image in a view: lane ``owner`` computed them, ``lanes`` use them."""
 
     image: weakref.ref[Image]
     view: View
@@ -96,7 +96,7 @@ class _Encoded:
     owner: FramePipeline
 
     def serves(self, image: Image, view: View, lane: int) -> bool:
-        """Whether this lane can use them. The lane that they were made for wants its image anew."""
+        """Whether a lane can use them. One that has used them starts a new frame, which is encoded again."""
         return lane not in self.lanes and self.image() is image and self.view == view
 
 
@@ -294,17 +294,19 @@ class FramePipeline(ABC):
         self._frame.rows = ALTERNATIVES if encoded is None or encoded.multimask else SINGLE
         if encoded is not None and encoded.logits is not None:
             boxes, areas = boxes_and_areas(encoded.logits[None])
-            answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return known(rows_as_candidates(view, answers, self._frame.rows), self._all.has_template, self._lane)
+            answers = Decoded(boxes, areas, np.ones(1, np.float32), CERTAIN)
+        return for_lane(
+            rows_as_candidates(view, answers, self._frame.rows), self._all.has_template, self._lane
+        )
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         """The candidates of each view, in image px."""
         return [
-            known(rows_as_candidates(view, answers, ALTERNATIVES), self._all.has_template, self._lane)
+            for_lane(rows_as_candidates(view, answers, ALTERNATIVES), self._all.has_template, self._lane)
             for view, answers in zip(views, self._search(image, views, plan), strict=True)
         ]
 
-    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Answers]:
+    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Decoded]:
         """The answers of one view after the other, each of which holds until the next is asked for."""
         for view in views:
             self._encode(image, view)
@@ -327,7 +329,7 @@ class FramePipeline(ABC):
     def _attend(self, plan: MemoryPlan) -> None:
         """Run memory attention on at least one slot."""
 
-    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
         """Run the mask decoder and wait for its answers, which hold until the next call. With a mask prompt
         the mask of row 0 becomes ``prompt.logits``, for `_remember` and `_mask`."""
         raise NotImplementedError

@@ -1,11 +1,12 @@
 """The command `efftam`: runs a sub-command and reports errors in one line.
 
 Every command is a module: the first line of its docstring is the help text, ``add_arguments(parser)``
-declares its options and ``run(args) -> int`` executes it and returns the exit code. Only the module of the
+declares its options and ``run(args) -> int`` executes it and returns the exit code; ``NEEDS`` may name
+modules of the extra [workshop] without which it does not start. Only the module of the
 command is imported, so that ``efftam --help`` is fast.
 
 Exit codes: 0 success; 1 a check failed; 2 bad input or environment, with one line on stderr; 130 interrupted
-(Ctrl-C, SIGTERM); 141 broken pipe. A traceback is a bug.
+(Ctrl-C, SIGTERM, SIGHUP); 141 broken pipe. A traceback is a bug.
 """
 
 from __future__ import annotations
@@ -14,35 +15,35 @@ import argparse
 import ast
 import errno
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
-from efftam_ros import __version__
 from efftam_ros.core.errors import BackendError, InputError, one_line
-from efftam_ros.interop.packages import missing_package
+from efftam_ros.packages import missing_package
 from efftam_ros.tools.common.interruption import Interruptions
+from efftam_ros.version import __version__
 
 COMMANDS = {
-    "track": "track",
-    "select": "select",
-    "replay": "replay",
-    "bag": "bag",
-    "eval": "eval.command",
-    "calibrate": "calibrate",
-    "bench": "bench.command",
-    "export": "export",
-    "build": "build",
-    "verify": "verify",
-    "fetch": "fetch",
-    "demo": "demo",
-    "doctor": "doctor.command",
+    "track": "efftam_ros.tools.track",
+    "select": "efftam_ros.tools.select",
+    "replay": "efftam_ros.tools.replay",
+    "bag": "efftam_ros.tools.bag",
+    "verify": "efftam_ros.tools.verify",
+    "demo": "efftam_ros.tools.demo",
+    "doctor": "efftam_ros.tools.doctor.command",
 }
-"""Commands and their modules in this package."""
+"""Commands and their modules."""
+WORKSHOP = ("eval", "bench", "export", "build", "fetch")
+"""Commands of the package ``efftam_workshop``, found by its entry points of the group `GROUP`."""
+GROUP = "efftam.commands"
+INSTALL_WORKSHOP = "pip install 'efftam_ros[workshop]'"
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -58,28 +59,53 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Program:
-    """Runs sub-commands, each a module of ``package`` as described above. ``modules``: by command."""
+    """Runs sub-commands, each a module as described above. ``modules``: by command; ``optional``: commands
+    that an entry point of the group `GROUP` names, where the package that has them is installed."""
 
     name: str
     purpose: str
-    package: str
     modules: Mapping[str, str]
+    optional: Sequence[str] = ()
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run with these arguments (default: the process's) and return the exit code."""
         try:
             with Interruptions() as interruptions:
                 code = self._guarded(list(sys.argv[1:] if argv is None else argv), interruptions)
-            sys.stdout.flush()
-            return code
         except BrokenPipeError:
-            # Otherwise the interpreter would flush the buffer at exit and report the broken pipe again.
+            code = EXIT_BROKEN_PIPE
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            is_closed = isinstance(error, BrokenPipeError)
+            code = EXIT_BROKEN_PIPE if is_closed else self._say(f"standard output: {explain(error) or error}")
+            # Otherwise the interpreter would flush the buffer at exit and report the error again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return EXIT_BROKEN_PIPE
+        return code
+
+    def _say(self, line: str, code: int = EXIT_BAD_INPUT) -> int:
+        with suppress(OSError):  # the terminal may be gone
+            print(f"{self.name} {line}", file=sys.stderr)
+        return code
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        return *self.modules, *self.optional
+
+    def module_of(self, command: str) -> str:
+        """The module's name. Raises InputError for an optional command whose package is not installed."""
+        if command in self.modules:
+            return self.modules[command]
+        for point in entry_points(group=GROUP, name=command):
+            return point.module
+        raise InputError(f"the package efftam_workshop is not installed; run: {INSTALL_WORKSHOP}")
 
     def help_line(self, command: str) -> str:
         """The first docstring line of a command's module, read without importing it."""
-        spec = importlib.util.find_spec(f"{self.package}.{self.modules[command]}")
+        try:
+            spec = find_spec(self.module_of(command))
+        except InputError as error:
+            return f"({error})"
         source = (
             spec.loader.get_source(spec.name) if spec and isinstance(spec.loader, InspectLoader) else None
         )
@@ -87,7 +113,7 @@ class Program:
 
     def _guarded(self, arguments: list[str], interruptions: Interruptions) -> int:
         """Run a command; expected errors become one line and an exit code."""
-        command = arguments[0] if arguments and arguments[0] in self.modules else ""
+        command = arguments[0] if arguments and arguments[0] in self.commands else ""
         try:
             code = self._run(command, arguments)
             return self._interrupted(command, interruptions) if interruptions.pending else code
@@ -103,26 +129,31 @@ class Program:
                 if interruptions.pending:  # some libraries turn the interruption into an error of their own
                     return self._interrupted(command, interruptions)
                 raise
-            print(f"{self.name} {command}: {line}", file=sys.stderr)
-            return EXIT_BAD_INPUT
+            if command in self.optional and isinstance(error, ModuleNotFoundError):
+                line += f"; for all that the workshop may need: {INSTALL_WORKSHOP}"
+            return self._say(f"{command}: {line}")
 
     def _interrupted(self, command: str, interruptions: Interruptions) -> int:
         interruptions.pending = False
-        print(f"{self.name} {command}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return self._say(f"{command}: interrupted", EXIT_INTERRUPTED)
 
     def _run(self, command: str, arguments: list[str]) -> int:
         if not command:
             top = self._top_parser()
             top.parse_args(arguments or ["--help"])
-            top.error(f"{arguments[0]!r} is not a command; choose one of {', '.join(self.modules)}")
-        module = importlib.import_module(f"{self.package}.{self.modules[command]}")
-        parser = described(f"{self.name} {command}", module)
-        return int(module.run(parser.parse_args(arguments[1:])))
+            top.error(f"{arguments[0]!r} is not a command; choose one of {', '.join(self.commands)}")
+        module = importlib.import_module(self.module_of(command))
+        args = described(f"{self.name} {command}", module).parse_args(arguments[1:])
+        if missing := [name for name in getattr(module, "NEEDS", ()) if not find_spec(name)]:
+            raise InputError(
+                f"it needs {' and '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for this"
+                f" command alone: pip install {' '.join(missing)}"
+            )
+        return int(module.run(args))
 
     def _top_parser(self) -> Parser:
-        width = 2 + max(map(len, self.modules))
-        lines = [f"  {command:<{width}}{self.help_line(command)}" for command in self.modules]
+        width = 2 + max(map(len, self.commands))
+        lines = [f"  {command:<{width}}{self.help_line(command)}" for command in self.commands]
         parser = Parser(
             prog=self.name,
             usage=f"{self.name} COMMAND [options]",
@@ -151,6 +182,8 @@ def explain(error: BaseException) -> str | None:
         return one_line(error)
     if isinstance(error, ModuleNotFoundError) and (package := missing_package(error)):
         return f"the Python package {package.pip} is not installed; run: {package.install}"
+    if isinstance(error, MemoryError) or "Insufficient memory" in str(error):
+        return "the memory is not enough; free some, raise its limit, or take smaller images"
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             where = f" while writing {error.filename}" if error.filename else ""
@@ -160,5 +193,5 @@ def explain(error: BaseException) -> str | None:
     return None
 
 
-EFFTAM = Program("efftam", "Track targets in a video, a bag or a camera stream.", __package__, COMMANDS)
+EFFTAM = Program("efftam", "Track targets in a video, a bag or a camera stream.", COMMANDS, WORKSHOP)
 main = EFFTAM.main

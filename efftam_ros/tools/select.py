@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.interop.video import read_bgr
+from efftam_ros.images.video import read_bgr
 from efftam_ros.tools.common.prompts import add_target_arguments, numbers, read_points
 
 CLIENT = "efftam_ros.ros.select_client"

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.targets import TargetSet
+from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.interop.camera import Camera, is_live, open_source
-from efftam_ros.interop.video import NS, VideoFrame, VideoSource
-from efftam_ros.runtime.image.levels import few_levels
-from efftam_ros.runtime.image.overlay import draw_overlay
-from efftam_ros.runtime.pipeline import open_pipeline, open_targets
+from efftam_ros.images.camera import is_live, open_source
+from efftam_ros.images.levels import few_levels
+from efftam_ros.images.overlay import draw_overlay
+from efftam_ros.images.video import NS, VideoFrame, VideoSource
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
@@ -79,9 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = open_source(args.video, args.fps, args.range)
+    source = open_source(args.video, args.fps, args.range, args.track, options.tell)
     if source.note:
-        print(f"{source.path}: {source.note}", file=sys.stderr)
+        options.tell(f"{source.name}: {source.note}")
     if args.start < 0 or (args.frames is not None and args.frames < 1):
         raise InputError(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
     prompts = read_prompts(args.box, args.point, args.mask, source.width, source.height)
@@ -94,13 +94,7 @@ def run(args: argparse.Namespace) -> int:
     config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
     outputs = [Output("--json", args.json), Output("--out", args.out, "video"), rerun_output(args.rerun)]
     check_outputs(outputs, [args.video, args.mask])
-    pipeline = open_pipeline(
-        args.bundle,
-        args.backend,
-        args.threads,
-        precision=args.precision,
-        max_targets=max(1, len(prompts)),
-    )
+    pipeline = open_pipeline(options.pipeline_config(args, max(1, len(prompts))))
     run_ = _Run(source, pipeline, open_targets(pipeline, config), prompts)
     try:
         if not prompts:
@@ -136,7 +130,7 @@ class _Run:
     ) -> None:
         self._source, self._pipeline, self._targets, self._prompts = source, pipeline, targets, prompts
         self.tracks: list[tuple[int, dict[int, Track]]] = []
-        self.is_complete = False  # all frames that were asked for
+        self.is_complete = False  # all frames that were asked for, and none was left out
         self._spent: dict[str, float] = defaultdict(float)
 
     def follow(self, args: argparse.Namespace, page: DrawnPrompt | None = None) -> None:
@@ -151,7 +145,7 @@ class _Run:
             for frame in islice(source.frames(start), most):
                 if frame.size != size:
                     raise InputError(
-                        f"{source.path}: image {frame.index} is {frame.size[0]}x{frame.size[1]} after "
+                        f"{source.name}: image {frame.index} is {frame.size[0]}x{frame.size[1]} after "
                         f"{size[0]}x{size[1]}; start again with the new size"
                     )
                 if not self._prompts:
@@ -165,7 +159,9 @@ class _Run:
                     recording.write(frame.bgr, {one: (track, masks[one]) for one, track in tracks.items()})
                 if args.out is not None:
                     overlay = overlay or stack.enter_context(
-                        VideoWriter(args.out, source.width, source.height, source.fps)
+                        VideoWriter(
+                            args.out, source.width, source.height, source.fps, pixel_ratio=source.pixel_ratio
+                        )
                     )
                     # The page may still be encoding this image.
                     shown = frame.bgr if frame.bgr.flags.writeable and page is None else frame.bgr.copy()
@@ -174,20 +170,19 @@ class _Run:
                         draw_overlay(shown, track, masks[target_id], shown_id, target_id == first)
                     overlay.write(shown, frame.stamp_ns)
                 bar.update()
-        self.is_complete = True
+        self.is_complete = source.is_whole or len(self.tracks) == most
         if not self.tracks:
             raise InputError(
-                f"--start is {start}, but {source.path} has only {source.count or 'fewer'} frames"
+                f"--start is {start}, but {source.name} has only {source.count or 'fewer'} frames that can be"
+                " used"
             )
 
     def _progress(self, frame: VideoFrame) -> Progress | None:
-        """None for a camera: its pictures have an age instead."""
+        """None where there is no end, as for a camera: its pictures have an age instead."""
         from efftam_ros.operator.feed import Progress
 
-        source = self._source
-        return (
-            None if isinstance(source, Camera) else Progress(frame.index, source.count, frame.stamp_ns / NS)
-        )
+        count = self._source.count
+        return None if count is None else Progress(frame.index, count, frame.stamp_ns / NS)
 
     def _step(
         self, frame: VideoFrame, masked: bool
@@ -198,15 +193,20 @@ class _Run:
         image = Image.from_array(frame.bgr)
         tracks: dict[int, Track] = {}
         masks: dict[int, NDArray[np.uint8] | None] = {}
-        for target_id, track, tracker, _ in self._targets.step(Frame(image, frame.stamp_ns), prompts):
+
+        def answered(step: Step) -> None:
+            nonlocal apart_s
             reached = time.perf_counter()
-            tracks[target_id] = track
-            masks[target_id] = tracker.mask() if masked else None
-            for stage, seconds in track.stage_seconds.items():
+            tracks[step.target_id] = step.track
+            masks[step.target_id] = step.tracker.mask() if masked else None
+            for stage, seconds in step.track.stage_seconds.items():
                 self._spent[stage] += seconds
             apart_s += time.perf_counter() - reached
+
+        self._targets.step(Frame(image, frame.stamp_ns), prompts, answered=answered)
+        self._targets.commit()
         if prompts and (few := few_levels(image)):
-            print(f"{self._source.path}: {few}", file=sys.stderr)
+            options.tell(f"{self._source.name}: {few}")
         self._spent["frame"] += time.perf_counter() - began - apart_s
         self.tracks.append((frame.index, tracks))
         return tracks, masks
@@ -215,8 +215,8 @@ class _Run:
         """The report that --json writes to ``file``, with the video's path from there, so that both can be
         moved together."""
         source = self._source
-        video = source.name if isinstance(source, Camera) else str(source.path)
-        if not isinstance(source, Camera) and str(file) != "-":
+        video = source.name
+        if source.path.exists() and str(file) != "-":
             video = os.path.relpath(video, file.parent.resolve())
         return {
             "video": video,
@@ -270,7 +270,6 @@ def _track_record(track: Track) -> dict[str, Any]:
         "presence": track.presence,
         "iou": track.quality,
         "likeness": None if math.isnan(track.likeness) else track.likeness,
-        "confidence": None if math.isnan(track.confidence) else track.confidence,
         "velocity": None if track.motion is None else _finite(track.motion.velocity),
         "windows": len(track.windows),
         "camera_motion": None if track.camera is None else track.camera.reason or "known",

@@ -11,14 +11,16 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from efftam_ros.runtime.backends import ENGINES, GPU_BACKENDS, backend_of
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import ENGINES, GPU_BACKENDS, backend_of, open_pipeline
+from efftam_ros.runtime.opening import open_pipeline
 from efftam_ros.runtime.verify.verify import Agreement
 from efftam_ros.tools.common.options import (
     add_backend_argument,
     add_bundle_argument,
     add_precision_argument,
     open_bundle,
+    pipeline_config,
 )
 from efftam_ros.tools.common.terminal import print_table
 
@@ -37,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
     bundle = open_bundle(args.bundle)
     precision = backend_of(args.backend).resolved(args.precision)
-    pipeline = open_pipeline(bundle, args.backend, verify="off", precision=args.precision)
+    pipeline = open_pipeline(pipeline_config(args, verify="off"), bundle)
     assert isinstance(pipeline, DevicePipeline)
     try:
         with pipeline.runners() as runners:

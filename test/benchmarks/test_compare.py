@@ -19,7 +19,7 @@ from benchmarks.frames import TURN, measure_frames
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Prompt
-from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
+from efftam_workshop.bench.frames import WARM_UP, drawn_frames
 from simulation.null_pipeline import NullPipeline
 
 ABSENT = ("tensorrt", "onnxruntime-tensorrt")

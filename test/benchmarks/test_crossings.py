@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.crossings import crossing_of, plan
-from efftam_ros.interop.video import NS, VideoFrame
-from efftam_ros.tools.eval.metrics import overlaps
-from efftam_ros.tools.eval.sequences import Sequence
+from efftam_ros.images.video import NS, VideoFrame
+from efftam_workshop.eval.metrics import overlaps
+from efftam_workshop.eval.sequences import Sequence
 
 COUNT, HEIGHT, WIDTH = 31, 120, 240
 RED, BLUE = (0, 0, 255), (255, 0, 0)

@@ -21,7 +21,7 @@ from benchmarks.peers.registry import PEERS, open_peer
 from benchmarks.peers.siamese import Distances, Tuning, choose, context_side, crop, mean_colour
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.tools.eval.sequences import find_sequences
+from efftam_workshop.eval.sequences import find_sequences
 
 pytest.importorskip("onnx", reason="the stand-ins need onnx: scripts/setup_env --with-tests")
 import peer_models as stand_in

@@ -11,8 +11,8 @@ from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.identity import Calibration, Templates
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.identity import Templates
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
 from simulation.null_pipeline import certain_candidate
 
@@ -51,7 +51,6 @@ def test_likeness_that_is_not_computed_is_not_known(candidates: Candidates):
 def run(
     policy: str = "default",
     templates: int = 3,
-    calibration: Calibration | None = None,
     absent_from: int = 60,
     later: dict[int, Box] | None = None,
     narrow_from: int = 60,
@@ -70,10 +69,9 @@ def run(
         image_side=192,
         default_view="window",
         templates=templates,
-        calibration=calibration,
     )
     pipeline = ScriptedPipeline(seen, spec)
-    tracker = Tracker(pipeline, TrackerConfig(policy=policy))
+    tracker = TargetTracker(pipeline, TrackerConfig(policy=policy))
     wide, narrow = (Image.from_array(np.zeros((240, width, 3), np.uint8)) for width in (640, 480))
     selections = {0: DRAWN} | (later or {})
     tracks = []
@@ -118,38 +116,3 @@ def test_reference_policies_and_pipelines_without_likeness_take_no_template(poli
     tracks, pipeline = run(policy, templates)
     assert math.isnan(tracks[-1].likeness)
     assert not pipeline.calls_of("take_template")
-
-
-MODEL = Calibration(likeness=8.0, presence=0.5, quality=2.0, offset=-9.0, prior=4.0)
-
-
-@pytest.mark.parametrize(
-    ("likeness", "presence", "quality", "log_odds"),
-    [
-        (0.9, 0.5, 0.8, 7.2 + 1.6 - 5.0),
-        (0.2, 0.5, 0.8, 1.6 + 1.6 - 5.0),
-        (0.2, 1.0, 0.8, 1.6 + 3.0 + 1.6 - 5.0),  # presence counts up to log-odds of 6
-    ],
-)
-def test_confidence_is_the_posterior_of_a_logistic_model(likeness, presence, quality, log_odds):
-    expected = 1 / (1 + math.exp(-log_odds))
-    assert MODEL.confidence(likeness, presence, quality) == pytest.approx(expected)
-
-
-def test_an_answer_tells_the_confidence_of_a_measured_box():
-    tracks, _ = run(calibration=MODEL)
-    track = tracks[-1]
-    assert track.confidence == MODEL.confidence(track.likeness, track.presence, track.quality) > 0.9
-
-
-def test_a_box_that_is_not_measured_has_no_confidence():
-    tracks, _ = run(calibration=MODEL, absent_from=50)
-    assert not tracks[-1].measured
-    assert math.isnan(tracks[-1].confidence)
-
-
-@pytest.mark.parametrize(("templates", "calibration"), [(3, None), (0, MODEL)])
-def test_without_calibration_or_likeness_confidence_is_not_known(templates, calibration):
-    tracks, _ = run(templates=templates, calibration=calibration)
-    assert tracks[-1].measured
-    assert math.isnan(tracks[-1].confidence)

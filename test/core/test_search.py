@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rotation import rotation_motion
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.motion import MotionFilter, rotation_motion
-from efftam_ros.core.search import (
+from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.policies.search import (
     FADING_S,
     FORGET_S,
     LLR_KEPT,

@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from support.tensors import TensorRunner
 
-    from efftam_ros.model.common.network import Network
+    from efftam_workshop.model.common.network import Network
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "onnx")):
     collect_ignore_glob = ["test_*.py"]  # export is an optional extra: scripts/setup_env --with-tests
@@ -24,8 +24,8 @@ def network() -> Callable[[str], Network]:
     """The prepared network of a family: ``compact``, ``official``, ``pooled_1`` or ``pooled_2``."""
     from export_helpers import compact_network, official_network
 
-    from efftam_ros.export.onnx.weights import prepare
-    from efftam_ros.model.efficienttam.configurations import Pooling
+    from efftam_workshop.export.onnx.weights import prepare
+    from efftam_workshop.model.efficienttam.configurations import Pooling
 
     poolings = {"official": Pooling.PLAIN, "pooled_1": Pooling.POOLED_1, "pooled_2": Pooling.POOLED_2}
 
@@ -41,7 +41,7 @@ def bundle(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Callab
     """The bundle of a family (``compact`` or ``official``) with float32 or float16 weights, for all tests."""
     from export_helpers import compact_network, official_network
 
-    from efftam_ros.export.onnx.bundle import export_bundle
+    from efftam_workshop.export.onnx.bundle import export_bundle
 
     def export(family: str, weights: str = "float32") -> Path:
         def make(folder: Path) -> None:
@@ -60,8 +60,8 @@ def attention(
     """The two forms of a family's memory attention in onnxruntime: dynamic, fixed."""
     from support.tensors import TensorRunner
 
-    from efftam_ros.export.onnx.graphs import build_graphs
-    from efftam_ros.export.onnx.trace import Tracer
+    from efftam_workshop.export.onnx.graphs import build_graphs
+    from efftam_workshop.export.onnx.trace import Tracer
 
     @cache
     def sessions(family: str) -> tuple[TensorRunner, TensorRunner]:

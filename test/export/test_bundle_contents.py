@@ -12,9 +12,9 @@ import torch
 from onnx import numpy_helper
 from support.tensors import TensorRunner
 
-from efftam_ros.export.onnx.graphs import build_graphs
 from efftam_ros.runtime.bundle import Bundle
-from training.network.loading import load_bundle_network
+from efftam_workshop.export.onnx.graphs import build_graphs
+from efftam_workshop.model.loading import load_bundle_network
 
 GRAPHS = {
     "image_encoder": (["image"], ["features"]),

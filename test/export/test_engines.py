@@ -22,11 +22,7 @@ from runtime.cuda.shim import shared_shim
 from runtime.tensorrt.fake_tensorrt import make_fake
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.export.int8 import CalibrationClip, default_clip, quantize
-from efftam_ros.export.tensorrt import builder, trials
-from efftam_ros.export.tensorrt import engines as engines_module
-from efftam_ros.export.tensorrt.builder import BuildCancelledError
-from efftam_ros.export.tensorrt.engines import EngineBuilder, fp16_graph
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, DeviceLostError
 from efftam_ros.runtime.cuda.api import open_device as open_gpu
@@ -34,14 +30,19 @@ from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.opening import open_pipeline
 from efftam_ros.runtime.tensorrt import engine_set
 from efftam_ros.runtime.tensorrt.engine_set import Calibration, EngineSet, calibration_path
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
 from efftam_ros.runtime.verify import verify
 from efftam_ros.runtime.verify.compare import ClipAgreement
 from efftam_ros.tools import cli
-from efftam_ros.tools.build import print_reports
+from efftam_workshop.build import print_reports
+from efftam_workshop.export.int8 import CalibrationClip, default_clip, quantize
+from efftam_workshop.export.tensorrt import builder, trials
+from efftam_workshop.export.tensorrt import engines as engines_module
+from efftam_workshop.export.tensorrt.builder import BuildCancelledError
+from efftam_workshop.export.tensorrt.engines import EngineBuilder, fp16_graph
 
 ROOT = Path(__file__).parents[2]
 CLIP_FRAMES = 3
@@ -453,17 +454,17 @@ class TestTheBackEnd:
 
     def test_refuses_before_anything_was_built_and_names_the_command(self, machine: Workshop) -> None:
         with pytest.raises(BackendError, match="there is no engine for image_encoder") as refusal:
-            open_pipeline(backend="tensorrt")
+            open_pipeline(PipelineConfig(backend="tensorrt"))
         assert f"efftam build {default_bundle().folder} --precision fp16" in refusal.value.remedy
 
     def test_opens_what_was_built_and_agrees_with_the_cpu(self, machine: Workshop) -> None:
         machine.build("fp32")
-        pipeline = open_pipeline(backend="tensorrt", precision="fp32", verify="full")
+        pipeline = open_pipeline(PipelineConfig(backend="tensorrt", precision="fp32", verify="full"))
         assert set(pipeline.launch.values()) == {"cuda graph"}
         pipeline.close()
         assert machine.gpu.memory.alive == []
         with pytest.raises(BackendError, match="--precision fp16"):
-            open_pipeline(backend="tensorrt")
+            open_pipeline(PipelineConfig(backend="tensorrt"))
 
     def test_refuses_engines_that_compute_something_else(
         self, machine: Workshop, monkeypatch: pytest.MonkeyPatch
@@ -482,9 +483,9 @@ class TestTheBackEnd:
         name, key = default_bundle().spec.name, engines.key("memory_encoder")
         engines.store.put(name, key, spoilt, engines.report("memory_encoder"))
         with pytest.raises(BackendError, match="memory_encoder computes map with a relative error"):
-            open_pipeline(backend="tensorrt", precision="fp32")
+            open_pipeline(PipelineConfig(backend="tensorrt", precision="fp32"))
         assert machine.gpu.memory.alive == []
-        open_pipeline(backend="tensorrt", precision="fp32", verify="off").close()
+        open_pipeline(PipelineConfig(backend="tensorrt", precision="fp32", verify="off")).close()
 
     def test_leaves_eight_contexts_and_one_working_memory(self, machine: Workshop) -> None:
         machine.build("fp32")
@@ -492,7 +493,7 @@ class TestTheBackEnd:
         assert fake.contexts_alive == 0
         left = {}
         for verify_by in ("quick", "off"):
-            pipeline = open_pipeline(backend="tensorrt", precision="fp32", verify=verify_by)
+            pipeline = open_pipeline(PipelineConfig(backend="tensorrt", precision="fp32", verify=verify_by))
             left[verify_by] = fake.contexts_alive, machine.gpu.memory.free_bytes
             pipeline.close()
         assert left["quick"] == left["off"]
@@ -521,6 +522,6 @@ class TestTheBackEnd:
 
 
 def test_building_needs_no_pytorch() -> None:
-    modules = "efftam_ros.export.tensorrt.engines, efftam_ros.tools.build"
+    modules = "efftam_workshop.export.tensorrt.engines, efftam_workshop.build"
     code = f"import sys; sys.modules['torch'] = None; import {modules}"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -13,9 +13,9 @@ import torch
 from export_helpers import compact_network
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.bundle import STEPS, export_bundle
-from efftam_ros.export.onnx.weights import prepare
 from efftam_ros.runtime.bundle import Bundle
+from efftam_workshop.export.onnx.bundle import STEPS, export_bundle
+from efftam_workshop.export.onnx.weights import prepare
 
 
 def total_bytes(folder: Path) -> int:
@@ -72,7 +72,7 @@ def test_a_killed_export_leaves_nothing_that_loads(tmp_path):
         "import os, signal, sys\n"
         "from pathlib import Path\n"
         "from export_helpers import compact_network\n"
-        "from efftam_ros.export.onnx.bundle import export_bundle\n"
+        "from efftam_workshop.export.onnx.bundle import export_bundle\n"
         "die = lambda step: step == 'comparison' and os.kill(os.getpid(), signal.SIGKILL)\n"
         "export_bundle(compact_network(), Path(sys.argv[1]), progress=die)\n"
     )

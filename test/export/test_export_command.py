@@ -8,9 +8,9 @@ import pytest
 import torch
 from export_helpers import OFFICIAL_SIDE, compact_network, golden_state
 
-from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Configuration
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.tools.cli import main
+from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, Configuration
 
 SMALL = "efficienttam_ti_small"
 

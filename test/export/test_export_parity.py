@@ -12,11 +12,11 @@ from export_helpers import compact_network
 from onnx import numpy_helper
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx import parity
-from efftam_ros.export.onnx.parity import CHAINED_CLIP, compare_with_network, require_parity
-from efftam_ros.export.onnx.weights import prepare
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.verify.compare import Deviation
+from efftam_workshop.export.onnx import parity
+from efftam_workshop.export.onnx.parity import CHAINED_CLIP, compare_with_network, require_parity
+from efftam_workshop.export.onnx.weights import prepare
 
 
 @pytest.mark.parametrize("family", ["compact", "official"])

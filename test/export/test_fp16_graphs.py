@@ -12,12 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 from support.fp16_interpreter import LiteralGraph
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.fp16.attention import FORMS, attentions
-from efftam_ros.export.fp16.checks import check_fp16
-from efftam_ros.export.fp16.convert import in_groups, plain_graph, to_fp16, trt_ready
-from efftam_ros.export.fp16.fp32_regions import float32_nodes
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.verify.runners import CpuRunner
+from efftam_workshop.export.fp16.attention import FORMS, attentions
+from efftam_workshop.export.fp16.checks import check_fp16
+from efftam_workshop.export.fp16.convert import in_groups, plain_graph, to_fp16, trt_ready
+from efftam_workshop.export.fp16.fp32_regions import float32_nodes
 
 GRAPHS = sorted(default_bundle().graphs)
 

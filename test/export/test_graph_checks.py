@@ -9,8 +9,8 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from efftam_ros.export.onnx.bundle import graph_faults
-from efftam_ros.export.onnx.graphs import build_graphs
+from efftam_workshop.export.onnx.bundle import graph_faults
+from efftam_workshop.export.onnx.graphs import build_graphs
 
 
 @pytest.mark.parametrize("family", ["compact", "official"])

@@ -15,11 +15,17 @@ from fp16_models import model, tokens, transformer
 from onnx import helper, numpy_helper
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.export import int8
-from efftam_ros.export.fp16.attention import attentions
-from efftam_ros.export.fp16.convert import load_graphs
-from efftam_ros.export.fp16.fp32_regions import inexact_products
-from efftam_ros.export.int8 import (
+from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
+from efftam_ros.runtime.tensorrt.library import RTX, load_library
+from efftam_ros.runtime.verify.compare import deviation
+from efftam_ros.runtime.verify.runners import CpuRunner
+from efftam_workshop.eval.int8 import MOST_AO_DROP, Int8Cost
+from efftam_workshop.export import int8
+from efftam_workshop.export.fp16.attention import attentions
+from efftam_workshop.export.fp16.convert import load_graphs
+from efftam_workshop.export.fp16.fp32_regions import inexact_products
+from efftam_workshop.export.int8 import (
     default_clip,
     dynamic_inputs,
     quantizable,
@@ -28,13 +34,7 @@ from efftam_ros.export.int8 import (
     with_folded_weights,
     write_quantized_bundle,
 )
-from efftam_ros.export.tensorrt.engines import ALLOWED, fp16_graph
-from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
-from efftam_ros.runtime.tensorrt.library import RTX, load_library
-from efftam_ros.runtime.verify.compare import deviation
-from efftam_ros.runtime.verify.runners import CpuRunner
-from efftam_ros.tools.eval.int8 import MOST_AO_DROP, Int8Cost
+from efftam_workshop.export.tensorrt.engines import ALLOWED, fp16_graph
 
 try:
     load_library(RTX)

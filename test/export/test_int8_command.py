@@ -14,13 +14,14 @@ from support import rehearsal
 from support.clip import clip, write_sequence
 from test_engines import ROOT, Workshop, coarse
 
-from efftam_ros.export import int8
-from efftam_ros.export.tensorrt import builder
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.verify import verify
-from efftam_ros.tools import build, cli
+from efftam_ros.tools import cli
+from efftam_workshop import build
+from efftam_workshop.export import int8
+from efftam_workshop.export.tensorrt import builder
 
 SIZE, FPS = (480, 272), 10.0
 
@@ -103,7 +104,7 @@ def test_without_a_gpu_nothing_is_measured(
     """Tracking the sequences takes minutes: what can't be built is refused first."""
     monkeypatch.undo()
     monkeypatch.setattr("efftam_ros.runtime.tensorrt.library.load_library", lambda: None)
-    monkeypatch.setattr("efftam_ros.tools.eval.int8.cost_of_int8", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("efftam_workshop.eval.int8.cost_of_int8", lambda *_: pytest.fail("measured"))
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
     monkeypatch.setattr("efftam_ros.runtime.cuda.api.has_driver", lambda: True)
     assert command("--sequences", sequence) == 2

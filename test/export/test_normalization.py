@@ -17,15 +17,6 @@ from support.fp16_interpreter import LiteralGraph
 from support.rtx_layers import build_report, fused_with_fp16_sums
 
 from efftam_ros.core.errors import BackendError
-from efftam_ros.export.fp16.convert import load_graphs, plain_graph, to_fp16
-from efftam_ros.export.onnx.graphs import build_graphs
-from efftam_ros.export.onnx.trace import Tracer
-from efftam_ros.export.onnx.weights import prepare
-from efftam_ros.export.tensorrt.builder import build_graph, parsed
-from efftam_ros.export.tensorrt.normalization import without_layer_normalization
-from efftam_ros.export.tensorrt.trials import _tensors
-from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS
-from efftam_ros.model.efficienttam.network import EfficientTAM
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, open_device
 from efftam_ros.runtime.device.memory import GRAPHS
@@ -33,6 +24,15 @@ from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, engine_options,
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library
 from efftam_ros.runtime.verify.compare import deviation
 from efftam_ros.runtime.verify.runners import CpuRunner
+from efftam_workshop.export.fp16.convert import load_graphs, plain_graph, to_fp16
+from efftam_workshop.export.onnx.graphs import build_graphs
+from efftam_workshop.export.onnx.trace import Tracer
+from efftam_workshop.export.onnx.weights import prepare
+from efftam_workshop.export.tensorrt.builder import build_graph, parsed
+from efftam_workshop.export.tensorrt.normalization import without_layer_normalization
+from efftam_workshop.export.tensorrt.trials import _tensors
+from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
+from efftam_workshop.model.efficienttam.network import EfficientTAM
 
 try:
     load_library(RTX)

@@ -13,11 +13,11 @@ from support import rtx_layers
 from support.rtx_layers import build_report, float_products, fused_with_fp16_sums, plain_fp32_products
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.export.fp16.convert import plain_graph, to_fp16
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS as DEVICE_GRAPHS
 from efftam_ros.runtime.tensorrt.engine_set import engine_options
 from efftam_ros.runtime.tensorrt.library import RTX, load_library
+from efftam_workshop.export.fp16.convert import plain_graph, to_fp16
 
 try:
     load_library(RTX)

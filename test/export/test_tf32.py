@@ -11,14 +11,14 @@ from fp16_models import model, tokens, transformer
 from onnx import TensorProto, helper, numpy_helper
 from support.fp16_interpreter import LiteralGraph
 
-from efftam_ros.export.fp16.convert import load_graphs, to_fp16
-from efftam_ros.export.fp16.fp32_regions import inexact_products, round_to_tf32
-from efftam_ros.export.tensorrt.builder import allowed_options
+from efftam_ros.images.prompts import no_prompt
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.image.prompts import no_prompt
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
 from efftam_ros.runtime.verify.compare import deviation
+from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
+from efftam_workshop.export.fp16.fp32_regions import inexact_products, round_to_tf32
+from efftam_workshop.export.tensorrt.builder import allowed_options
 
 FORMS = ("fused_fp32", "unfused_fp32")
 

@@ -14,7 +14,7 @@ from efftam_ros.flight.angles import from_yaw_pitch, wrapped
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import NS, AttitudeSample, YawFrame
-from efftam_ros.interop.reports import MotionReport
+from efftam_ros.messages.reports import MotionReport
 
 EPOCH_NS = 1_700_000_000 * NS
 STEP_S = 0.002

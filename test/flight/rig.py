@@ -27,8 +27,8 @@ from efftam_ros.flight.values import (
     Rates,
     VehicleSample,
 )
-from efftam_ros.interop.messages import Outcome
-from efftam_ros.interop.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
+from efftam_ros.messages.selection import Outcome
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.autopilot import Autopilot, Port
 from simulation.autopilots.gimbal import GimbalDevice, Mount, level
@@ -80,7 +80,7 @@ class GimbalLog:
     def control(self, control: Control, reason: str) -> None:
         self.controls.append(control)
         if self._control is not None:
-            self._control.on_control(control)
+            self._control.on_control(control, reason)
 
     def gimbal_alive(self, alive: bool) -> None:
         self.alive.append(alive)
@@ -103,7 +103,7 @@ class Desk:
         return self.impossible
 
     def accept(self, bridge: Bridge) -> None:
-        bridge.selection_result(Result(self.requests[-1].stamp_ns, Outcome.ACCEPTED))
+        bridge.selection_result(ResultReport(self.requests[-1].stamp_ns, Outcome.ACCEPTED))
 
 
 class Peer:

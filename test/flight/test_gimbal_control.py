@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
@@ -24,8 +23,9 @@ from efftam_ros.flight.values import (
     VehicleSample,
     YawFrame,
 )
-from efftam_ros.interop.messages import CameraModel
-from efftam_ros.interop.reports import MotionReport
+from efftam_ros.messages.bearing import Intrinsics
+from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.reports import MotionReport
 
 EPOCH_NS = 1_700_000_000 * NS
 RIGHT = math.radians(2.0)  # the target lies so far right of the axis
@@ -35,7 +35,8 @@ SETTLED = 20  # ticks until the limits at the start are over
 
 @dataclass
 class Bench:
-    """A controller with clocks and inputs that go on by themselves, 20 ms at a time."""
+    """A controller with clocks and inputs that go on by themselves, 20 ms at a time. Its gimbal does not
+    answer the rates."""
 
     control: GimbalControl
     t: float = 0.0
@@ -75,7 +76,7 @@ class Bench:
 
 
 def bench(enabled: bool = True, **config: object) -> Bench:
-    made = Bench(GimbalControl(ControlConfig(**config)))  # type: ignore[arg-type]
+    made = Bench(GimbalControl(ControlConfig(**{"first_rate": 0.0, **config})))  # type: ignore[arg-type]
     made.control.set_enabled(enabled)
     return made
 

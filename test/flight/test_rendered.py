@@ -15,7 +15,7 @@ from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.values import NS
-from efftam_ros.interop.reports import MotionReport
+from efftam_ros.messages.reports import MotionReport
 from simulation.autopilots.memory_link import memory_link
 from simulation.paths import direction
 

@@ -16,7 +16,7 @@ from golden.weights import weights
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from efftam_ros.model.efficienttam.network import EfficientTAM
+    from efftam_workshop.model.efficienttam.network import EfficientTAM
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +46,8 @@ def golden_state() -> Callable[[str], dict[str, Tensor]]:
 @pytest.fixture(scope="session")
 def golden_network(golden_state) -> Callable[[str], EfficientTAM]:
     """The network ``efficienttam_<name>`` with the golden weights."""
-    from efftam_ros.model.efficienttam.configurations import configuration
-    from efftam_ros.model.efficienttam.network import EfficientTAM
+    from efftam_workshop.model.efficienttam.configurations import configuration
+    from efftam_workshop.model.efficienttam.network import EfficientTAM
 
     @cache
     def network(name: str) -> EfficientTAM:

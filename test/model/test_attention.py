@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.model.common.layers import dot_product_attention
-from efftam_ros.model.efficienttam.image_encoder import SelfAttention, Windows
+from efftam_workshop.model.common.layers import dot_product_attention
+from efftam_workshop.model.efficienttam.image_encoder import SelfAttention, Windows
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from efftam_ros.model.efficienttam.configurations import Configuration, Pooling
-from efftam_ros.model.efficienttam.memory_attention import PooledKeys
-from efftam_ros.model.efficienttam.network import EfficientTAM
+from efftam_workshop.model.efficienttam.configurations import Configuration, Pooling
+from efftam_workshop.model.efficienttam.memory_attention import PooledKeys
+from efftam_workshop.model.efficienttam.network import EfficientTAM
 
 SIDE = 96
 GRID, TOKENS = 6, 36

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from efftam_ros.model.common.layers import boxes_and_areas
-from efftam_ros.runtime.image import masks
+from efftam_ros.runtime import masks
+from efftam_workshop.model.common.layers import boxes_and_areas
 
 SIDE = 16
 

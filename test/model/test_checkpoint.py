@@ -12,9 +12,9 @@ import pickle
 import torch
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.model.efficienttam.checkpoint import load_checkpoint
-from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Pooling, configuration
-from efftam_ros.model.efficienttam.network import EfficientTAM
+from efftam_workshop.model.efficienttam.checkpoint import load_checkpoint
+from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, Pooling, configuration
+from efftam_workshop.model.efficienttam.network import EfficientTAM
 
 
 @pytest.fixture

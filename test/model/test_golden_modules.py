@@ -17,9 +17,9 @@ from golden.stored import StoredModules
 from golden.weights import seeded_normal
 from torch import Tensor, nn
 
-from efftam_ros.model.common.layers import sine_table
-from efftam_ros.model.efficienttam.mask_decoder import single_answer
-from efftam_ros.model.efficienttam.network import EfficientTAM
+from efftam_workshop.model.common.layers import sine_table
+from efftam_workshop.model.efficienttam.mask_decoder import single_answer
+from efftam_workshop.model.efficienttam.network import EfficientTAM
 
 LIMIT = 1e-4
 CONFIGURATIONS = ("ti_512x512", "s_512x512", "ti", "ti_1", "ti_2", "s")

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from efftam_ros.model.common.layers import fourier_features, rotary_table, sine_table
-from efftam_ros.model.efficienttam.memory_attention import Rotation, project_and_rotate
-from efftam_ros.model.efficienttam.prompt_encoder import GaussianPosition
+from efftam_workshop.model.common.layers import fourier_features, rotary_table, sine_table
+from efftam_workshop.model.efficienttam.memory_attention import Rotation, project_and_rotate
+from efftam_workshop.model.efficienttam.prompt_encoder import GaussianPosition
 
 
 def test_sine_table_puts_rows_first_and_interleaves_sine_and_cosine():

@@ -19,8 +19,8 @@ from benchmarks.pytorch.torch_pipeline import TorchPipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Image, MemoryPlan, Prompt
-from efftam_ros.model.efficienttam.configurations import Configuration
-from efftam_ros.model.efficienttam.network import EfficientTAM
+from efftam_workshop.model.efficienttam.configurations import Configuration
+from efftam_workshop.model.efficienttam.network import EfficientTAM
 
 GOLDEN = Path(golden.__path__[0])
 ABSENT = -1024.0

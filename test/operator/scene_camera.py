@@ -26,7 +26,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from support.clip import clip
 
-from efftam_ros.interop.messages import fill_image
+from efftam_ros.images.message import fill_image
 
 # Of the clip these show the target alone and without a break.
 FIRST, MOST_PICTURES = 130, 100

@@ -12,7 +12,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.reports import Selection
+from efftam_ros.messages.reports import Selection
 from efftam_ros.operator import commands, wire
 from efftam_ros.operator.commands import ARMED_FOR_S, ARMED_FROM_S, Commands
 from efftam_ros.operator.hub import Hub

@@ -23,7 +23,7 @@ from ros_helpers import new_namespace, tracker_command
 from sensor_msgs.msg import Image
 
 from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.interop.messages import image_from_message
+from efftam_ros.images.message import image_from_message
 
 pytestmark = pytest.mark.ros
 

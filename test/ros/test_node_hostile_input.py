@@ -22,7 +22,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from support.bombs import png_bomb
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.messages import MOST_FRAME_ID, fill_image
+from efftam_ros.images.message import MOST_FRAME_ID, fill_image
 
 pytestmark = pytest.mark.ros
 

@@ -23,7 +23,7 @@ from ros_helpers import ROOT, box_of, box_selection, image_message, new_namespac
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from efftam_ros.core.geometry import iou
-from efftam_ros.interop.messages import camera_info_beside
+from efftam_ros.messages.camera_info import camera_info_beside
 
 pytestmark = pytest.mark.ros
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
@@ -321,7 +321,7 @@ def test_the_calibration_is_beside_the_images_of_whatever_transport(images, cali
 
 
 CAMERA = """
-from efftam_ros.ros.tracker.latency import feed
+from efftam_workshop.bench.latency import feed
 feed((1280, 720), 13.0, "best_effort", select=False)
 """
 

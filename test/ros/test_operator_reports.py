@@ -17,8 +17,9 @@ from std_msgs.msg import Header
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Track, TrackState
-from efftam_ros.interop.messages import About, ImageReader, bbox_fields
-from efftam_ros.interop.reports import box_report
+from efftam_ros.images.message import ImageReader
+from efftam_ros.messages.fields import About, bbox_fields
+from efftam_ros.messages.reports import box_report
 from efftam_ros.ros.operator.feed import picture_of
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)

@@ -20,8 +20,6 @@ NOT_ALWAYS = {
     "/clock",
     "/parameter_events",
     "/rosout",
-    "annotations",
-    "attitude",
     "click",
     "detections",
     "image/compressed",

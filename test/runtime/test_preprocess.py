@@ -12,7 +12,7 @@ from PIL import Image as PillowImage
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image
-from efftam_ros.runtime.image.preprocess import Preprocessor
+from efftam_ros.runtime.preprocess import Preprocessor
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RED = np.array([10, 20, 200], np.uint8)  # BGR

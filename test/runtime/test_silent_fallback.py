@@ -11,6 +11,7 @@ import pytest
 from runtime.fake_ort import FakeOrt
 
 from efftam_ros.core.errors import BackendError
+from efftam_ros.runtime.backends import backend_of
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime import libraries
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
@@ -20,7 +21,6 @@ from efftam_ros.runtime.onnxruntime.libraries import (
     needed,
     provider_library,
 )
-from efftam_ros.runtime.pipeline import backend_of
 
 STREAM = 0x7F00_1234_5678  # never reached
 COMPILED_IN = set(PROVIDERS.values()) <= set(onnxruntime.get_available_providers())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.video import open_video
+from efftam_ros.images.video import open_video
 from simulation.pictures import track_of, write_plot, write_video
 from simulation.record import Answer, FlightRecord, Sample, Steering
 

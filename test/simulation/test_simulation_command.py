@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("panda3d", reason="the rendered world needs panda3d: pip install panda3d")
 
-from efftam_ros.interop.video import open_video
+from efftam_ros.images.video import open_video
 from efftam_ros.tools.demo import CLIP
 from simulation import clip
 from simulation.__main__ import main

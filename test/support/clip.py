@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.video import NS
+from efftam_ros.images.video import NS
 from efftam_ros.tools.common.video import VideoWriter
 from efftam_ros.tools.demo import CLIP
-from efftam_ros.tools.eval.sequences import read_own
+from efftam_workshop.eval.sequences import read_own
 
 
 class Shown(NamedTuple):

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import onnx
 
-from efftam_ros.export.fp16.convert import load_graphs, to_fp16
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.verify.compare import Deviation, compare_graphs, seeded_chain
 from efftam_ros.runtime.verify.runners import Runner
+from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
 from support.fp16_interpreter import LiteralGraph
 
 

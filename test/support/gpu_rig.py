@@ -11,7 +11,6 @@ from runtime.cuda.shim import shared_shim
 from runtime.fake_ort import FakeOrt, Faults
 from runtime.tensorrt.fake_tensorrt import make_fake
 
-from efftam_ros.export.tensorrt.builder import build_engine
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, DeviceFacts, open_device
 from efftam_ros.runtime.cuda.kernel_table import KERNELS
@@ -23,6 +22,7 @@ from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
+from efftam_workshop.export.tensorrt.builder import build_engine
 
 GENERATION = "10.3.0"
 """Of TensorRT: the oldest that is run."""

@@ -69,10 +69,10 @@ def start(folder: str) -> None:
     clip.clip = lambda: tuple(part[:TRACKED_FRAMES] for part in whole_clip())  # type: ignore[assignment]
     # Importing these takes time.
     if {"bench", "compare"} & set(sys.orig_argv):
-        from efftam_ros.tools.bench import frames
+        from efftam_workshop.bench import frames
 
         frames.WARM_UP = frames.SETTLED = CLIP_FRAMES
     if "build" in sys.orig_argv:
-        from efftam_ros.export.tensorrt import trials
+        from efftam_workshop.export.tensorrt import trials
 
         trials.ROUNDS = trials.RUNS = 1

@@ -16,9 +16,9 @@ from typing import Any
 
 import onnx
 
-from efftam_ros.export.tensorrt.builder import allowed_options, build_graph
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
 from efftam_ros.runtime.tensorrt.library import RTX, Library, load_library
+from efftam_workshop.export.tensorrt.builder import allowed_options, build_graph
 
 CAPABILITIES = ("SM80", "SM86", "SM89", "SM120")
 PRODUCTS = ("gemm", "correlation", "runtime_fusion")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from efftam_ros.export.onnx.graphs import key_count
-from efftam_ros.model.common.network import NetworkSpec
 from efftam_ros.runtime.bundle import RING_SLOTS
 from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
+from efftam_workshop.export.onnx.graphs import key_count
+from efftam_workshop.model.common.network import NetworkSpec
 from training.tensor_runner import TensorRunner
 
 __all__ = ["TensorRunner", "laid_out_tensors", "layout_of"]

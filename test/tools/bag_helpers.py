@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from efftam_ros.interop.bags import CAMERA_INFO_TYPE, open_typestore, reading, writing
+from efftam_ros.messages.bags import CAMERA_INFO_TYPE, open_typestore, reading, writing
 from efftam_ros.tools import bag
 
 NS = 1_000_000_000

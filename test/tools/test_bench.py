@@ -12,9 +12,9 @@ import pytest
 from tools_helpers import assert_refused
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.interop.moving_target import endless
-from efftam_ros.tools.bench import command, frames
-from efftam_ros.tools.bench.frames import drawn_frames, measure_soak, measure_stages
+from efftam_workshop.bench import command, frames
+from efftam_workshop.bench.frames import drawn_frames, measure_soak, measure_stages
+from efftam_workshop.bench.moving_target import endless
 from simulation.null_pipeline import NullPipeline
 
 NETWORK = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "likeness", "memory_encoder"}
@@ -145,7 +145,7 @@ def test_the_node_needs_ros_and_says_what_is_missing(efftam_here, monkeypatch):
 def test_the_live_node_is_measured_over_the_middleware(efftam_here, monkeypatch):
     pytest.importorskip("rclpy", reason="needs ROS 2")
     pytest.importorskip("efftam_ros.msg", reason="needs the built messages: colcon build")
-    monkeypatch.setattr("efftam_ros.tools.bench.command.NODE_SECONDS", 2.0)
+    monkeypatch.setattr("efftam_workshop.bench.command.NODE_SECONDS", 2.0)
     result = efftam_here("bench", "--node", "--threads", "1", "--image", "320x192", "--json", "-")
     assert result.returncode == 0, result.stderr
     node = json.loads(result.stdout)["node"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tools_helpers import assert_refused
 
-from efftam_ros.runtime.pipeline import GPU_BACKENDS
+from efftam_ros.runtime.backends import GPU_BACKENDS
 
 no_tensorrt = pytest.mark.skipif(
     any(importlib.util.find_spec(name) for name in ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")),

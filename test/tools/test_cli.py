@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import signal
@@ -26,7 +27,7 @@ from efftam_ros.tools import cli
 def test_help_names_every_command_with_its_purpose(efftam):
     result = efftam("--help")
     assert result.returncode == 0
-    for name in cli.COMMANDS:
+    for name in cli.EFFTAM.commands:
         line = next(line for line in result.stdout.splitlines() if line.startswith(f"  {name} "))
         assert len(line.split()) > 4, f"{name} has no help text"
 
@@ -39,7 +40,7 @@ def test_version(efftam):
     assert efftam("--version").stdout.strip() == f"efftam {__version__}"
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.EFFTAM.commands)
 def test_every_command_explains_its_options(name, capsys):
     assert cli.main([name, "--help"]) == 0
     text = capsys.readouterr().out
@@ -47,7 +48,7 @@ def test_every_command_explains_its_options(name, capsys):
     assert cli.EFFTAM.help_line(name) in text
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.EFFTAM.commands)
 def test_no_option_takes_more_than_a_few_lines_to_explain(name, capsys):
     cli.main([name, "--help"])
     _, options = capsys.readouterr().out.split("\n\n", 1)  # without the usage
@@ -55,7 +56,7 @@ def test_no_option_takes_more_than_a_few_lines_to_explain(name, capsys):
     assert max(len(paragraph.splitlines()) for paragraph in paragraphs) <= 5
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.EFFTAM.commands)
 def test_a_mask_is_a_file_that_marks_the_target_wherever_it_is_an_option(name, capsys):
     cli.main([name, "--help"])
     options = re.findall(r"^  --mask\b.*", capsys.readouterr().out, flags=re.M)
@@ -84,6 +85,33 @@ def test_help_imports_nothing_heavy():
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", cli.WORKSHOP)
+def test_without_the_workshop_its_commands_name_the_extra(name, efftam_here, monkeypatch):
+    monkeypatch.setattr(cli, "entry_points", lambda **asked: ())
+    assert_refused(efftam_here(name, "--help"), f"efftam {name}", "pip install 'efftam_ros[workshop]'")
+
+
+def test_help_says_which_commands_are_not_installed(efftam_here, monkeypatch):
+    monkeypatch.setattr(cli, "entry_points", lambda **asked: ())
+    lines = efftam_here("--help").stdout.splitlines()
+    told = [line.split()[0] for line in lines if "efftam_ros[workshop]" in line]
+    assert told == list(cli.WORKSHOP)
+
+
+@pytest.mark.parametrize("name", ["eval", "export"])
+def test_a_command_whose_packages_are_missing_names_them_and_the_extra(name, efftam_here, monkeypatch):
+    monkeypatch.setattr(cli, "find_spec", lambda module: None if module in ("tqdm", "torch") else object())
+    missing = {"eval": "it needs tqdm", "export": "it needs torch and tqdm"}[name]
+    given = {"eval": ["."], "export": ["x.pt", "--config", "efficienttam_ti", "--out", "o"]}[name]
+    assert_refused(efftam_here(name, *given), missing, "pip install 'efftam_ros[workshop]'")
+
+
+def test_the_table_of_the_workshops_commands_is_what_is_installed():
+    named = cli.entry_points(group=cli.GROUP)
+    assert {point.name for point in named} == set(cli.WORKSHOP)
+    assert all(importlib.util.find_spec(point.module) for point in named)
 
 
 def test_unknown_command_is_one_line(efftam):

@@ -20,8 +20,8 @@ import pytest
 import setuptools
 from tools_helpers import CAPTURED, ROOT, driver_module
 
-from efftam_ros.interop.packages import OPTIONAL
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
+from efftam_ros.packages import OPTIONAL
+from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND
 from efftam_ros.tools.doctor import checks, command
 from efftam_ros.tools.doctor.checks import Finding, environment, machine_findings
 from efftam_ros.tools.doctor.probe import answer

@@ -15,9 +15,9 @@ from hub_server import Hub, serving
 from tools_helpers import CAPTURED, assert_refused, package_environment
 
 from efftam_ros.tools.cli import main
-from efftam_ros.tools.fetch import NAMES, PUBLISHED_SHA256, REPOSITORY
+from efftam_workshop.fetch import NAMES, PUBLISHED_SHA256, REPOSITORY
 
-pytest.importorskip("huggingface_hub", reason="fetch needs huggingface_hub: pip install efftam_ros[hub]")
+pytest.importorskip("huggingface_hub", reason="fetch needs huggingface_hub: pip install efftam_ros[workshop]")
 
 NAME = "efficienttam_ti_1"
 """A file without a published SHA-256."""
@@ -254,6 +254,6 @@ def test_no_room_for_the_file(hub: Hub, tmp_path: Path):
 
 
 def test_the_names_are_known_without_torch():
-    code = "import sys; from efftam_ros.tools.fetch import NAMES; print(len(NAMES), 'torch' in sys.modules)"
+    code = "import sys; from efftam_workshop.fetch import NAMES; print(len(NAMES), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["8", "False"]

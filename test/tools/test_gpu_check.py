@@ -21,7 +21,7 @@ import gpu_check_probes as probes
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.tools.bench.frames import drawn_frames, timed
+from efftam_workshop.bench.frames import drawn_frames, timed
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.tools.eval.metrics import Scores, identities, mask_overlap, mean_scores, overlaps, score
+from efftam_workshop.eval.metrics import Scores, identities, mask_overlap, mean_scores, overlaps, score
 
 NAN = [math.nan] * 4
 

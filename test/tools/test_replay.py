@@ -27,7 +27,7 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.bags import (
+from efftam_ros.messages.bags import (
     IMAGE_TYPES,
     choose_topic,
     count_of,

@@ -22,7 +22,7 @@ from efftam_ros.tools.common.prompts import read_prompt, read_prompts
 from efftam_ros.tools.track import frame_record
 
 FIELDS = ["index", "stamp", "stamp_ns", "state", "reason", "box", "measured", "presence", "iou"]
-FIELDS += ["likeness", "confidence", "velocity", "windows", "camera_motion", "targets"]
+FIELDS += ["likeness", "velocity", "windows", "camera_motion", "targets"]
 
 
 def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: Path):
@@ -99,7 +99,7 @@ def test_a_mask_selects_too(efftam, square_video: Path, tmp_path: Path):
 
 
 def test_what_was_done_stands_when_the_video_breaks_off(efftam, tmp_path: Path):
-    from efftam_ros.interop.video import NS
+    from efftam_ros.images.video import NS
     from efftam_ros.tools.common.video import VideoWriter
 
     rng = np.random.default_rng(0)

@@ -18,10 +18,10 @@ import pytest
 pytest.importorskip("aiohttp", reason="the operator's page needs aiohttp: pip install efftam_ros[operator]")
 sys.path.insert(0, str(Path(__file__).parents[1] / "operator"))
 
-from browser import Hands, chromium
-from page_client import page
 from tools_helpers import package_environment
 
+from benchmarks.browser import Hands, chromium
+from benchmarks.page_client import page
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt
 

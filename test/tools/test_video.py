@@ -13,7 +13,7 @@ import pytest
 from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.video import NS, natural_key, open_video, read_bgr
+from efftam_ros.images.video import NS, natural_key, open_video, read_bgr
 from efftam_ros.tools.common.video import VideoWriter
 
 

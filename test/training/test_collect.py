@@ -17,7 +17,7 @@ import pytest
 from training_helpers import run_training
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.tools.eval.sequences import Sequence, find_sequences
+from efftam_workshop.eval.sequences import Sequence, find_sequences
 from training.clones import cloned, find_clone
 from training.collect import MOST_FRAMES, Source, collect, read_sources
 from training.material import FOOTAGE_WIDTH

@@ -1,4 +1,4 @@
-"""The judge of quick pans: what its camera does, and what its gyro tells of it."""
+"""The judge of quick pans: what its camera does, and what counts as lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from support.clip import widened, write_sequence
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import moved_point
-from efftam_ros.core.types import Image
 from training.disappearance import Claim
 from training.reacquisition import pan
 from training.reacquisition.footage import Footage, find_footage
@@ -94,19 +93,6 @@ def test_without_a_pan_the_same_part_of_the_clip_is_seen_and_its_target_moves_as
         true = clip.box(i)
         if box is not None and true is not None:
             assert (box.cx, box.cy) == pytest.approx(tuple(moved_point(first, true.cx, true.cy)), abs=1.5)
-
-
-def test_the_gyro_tells_where_the_ground_went(clip):
-    film = pan.PanFilm(clip)
-    motion = pan.gyro(film.swing.turn_rad)
-    blank = Image.from_array(np.zeros((360, 640, 3), np.uint8))
-    for i in range(len(film)):
-        found = motion.estimate(blank, pan.stamp_ns(i / pan.FPS), ())
-        if i == 0:
-            continue
-        ground = film.view(i / pan.FPS) @ np.linalg.inv(film.view((i - 1) / pan.FPS))
-        # Where the camera turns back, half a sample's time is told wrongly.
-        assert moved_point(found.matrix, 320, 180) == pytest.approx(moved_point(ground, 320, 180), abs=1.5)
 
 
 def test_a_frame_counts_as_lost_without_a_claim_and_with_one_on_something_else(clip):

@@ -15,12 +15,12 @@ from lite0_helpers import published_state
 from training_helpers import ground
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.graphs import build_graphs
-from efftam_ros.export.onnx.trace import Tracer
-from efftam_ros.export.onnx.weights import prepare
 from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_workshop.export.onnx.graphs import build_graphs
+from efftam_workshop.export.onnx.trace import Tracer
+from efftam_workshop.export.onnx.weights import prepare
+from efftam_workshop.model.loading import initialisers
 from training.backbone import load_backbone
-from training.network.loading import initialisers
 from training.train import new_network
 from training.warm_start import copy_trunk, warm_start
 

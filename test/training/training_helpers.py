@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from efftam_ros.interop.video import NS
+from efftam_ros.images.video import NS
 from efftam_ros.tools.common.video import VideoWriter
 from training.clips import Clip
 from training.material import (

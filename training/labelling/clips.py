@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.tools.common.video import NS, VideoWriter
-from efftam_ros.tools.eval.sequences import mask_box
+from efftam_workshop.eval.sequences import mask_box
 from training.labelling.scenes import FPS
 from training.labelling.segmenter import Frame
 from training.labelling.tracks import EVERY, Track

@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.tools.eval.sequences import mask_box
+from efftam_workshop.eval.sequences import mask_box
 from training.labelling.scenes import MOVES, motion, own_motion
 from training.labelling.segmenter import Frame, Mask, Outline, Segmenter
 from training.labelling.surroundings import LEAST_SPEED, apartness, is_compact, pace_of

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.video import open_video
-from efftam_ros.tools.eval.sequences import read_own
+from efftam_ros.images.video import open_video
+from efftam_workshop.eval.sequences import read_own
 
 HALVES = ("choosing", "reporting")
 SLOWEST_FPS = 10.0  # slower clips are played at this rate; their targets then move faster than in reality

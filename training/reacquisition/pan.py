@@ -1,9 +1,8 @@
-"""Frames lost while the camera pans at 60 deg/s: by the images' own motion, with a gyro, and without a pan.
+"""Frames lost while the camera pans at 60 deg/s, and without a pan.
 
 A virtual camera looks at half of each frame's width and turns to and fro about its vertical axis, as far as
-the frame goes: at 30 Hz by 16 px an image of 640 px width (32 px at 1280). The gyro tells the virtual
-camera's rotation alone, not the motion of the drone that filmed the clip. What is lost without a pan, too, is
-not lost by the pan: the last two columns leave it out.
+the frame goes: at 30 Hz by 16 px an image of 640 px width (32 px at 1280). What is lost without a
+pan, too, is not lost by the pan: the last column leaves it out.
 """
 
 from __future__ import annotations
@@ -20,12 +19,15 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.flight.attitude_motion import AttitudeMotion, GuidedMotion
-from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
-from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.runtime.opening import open_pipeline, open_tracker
+from efftam_ros.tools.common.options import (
+    add_network_arguments,
+    add_tracker_arguments,
+    pipeline_config,
+    tracker_config,
+)
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
-from efftam_ros.tools.eval.command import jittered
+from efftam_workshop.eval.command import jittered
 from training.disappearance import WRONG_IOU, Follower, TrackerFollower
 from training.reacquisition.footage import Footage, find_footage
 
@@ -43,10 +45,9 @@ STILL_FRAMES = 12  # before the pan
 FRAMES = STILL_FRAMES + 52
 LEAST_FRAMES = 30  # of a clip
 TARGET_PX = (8.0, 120.0)  # size of the target in the picture
-GYRO_HZ = 200.0
 NS = 1_000_000_000
-STILL, IMAGES, GYRO = "still", "images", "gyro"
-SOURCES = (STILL, IMAGES, GYRO)  # of the camera's motion; with the first the camera does not turn
+STILL, IMAGES = "still", "images"
+SOURCES = (STILL, IMAGES)  # of the camera's motion; with the first the camera does not turn
 Matrix = NDArray[np.float64]
 
 
@@ -180,14 +181,6 @@ def stamp_ns(time_s: float) -> int:
     return NS + round(time_s * NS)
 
 
-def gyro(most_rad: float) -> AttitudeMotion:
-    """What a gyro would tell of a pan to either side."""
-    motion = AttitudeMotion(picture_camera())
-    for i in range(round((FRAMES / FPS + 0.5) * GYRO_HZ)):
-        motion.add(stamp_ns(i / GYRO_HZ), rotation(i / GYRO_HZ, most_rad))
-    return motion
-
-
 def suits(clip: Footage) -> bool:
     """Whether a clip has room to turn in, and its target neither disappears by itself nor is too small or too
     large."""
@@ -241,7 +234,7 @@ def run(args: argparse.Namespace) -> int:
             f"{TARGET_PX[0]:g} to {TARGET_PX[1]:g} px in the picture; give folders of others"
         )
     cv2.setNumThreads(args.threads)
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
+    pipeline = open_pipeline(pipeline_config(args))
     rows: list[list[Cell]] = []
     total = dict.fromkeys(SOURCES, NOTHING)
     try:
@@ -251,14 +244,10 @@ def run(args: argparse.Namespace) -> int:
             for clip in clips:
                 found = dict.fromkeys(SOURCES, NOTHING)
                 for source in SOURCES:
-                    settings = {"camera_motion": "topic" if source == GYRO else "auto"}
-                    config = tracker_config(args.settings, policy=args.policy, view=args.view, **settings)
+                    config = tracker_config(args.settings, policy=args.policy, view=args.view)
                     film = PanFilm(clip, source != STILL)
                     for number in range(1, args.repeats + 1):
-                        camera = None
-                        if source == GYRO:
-                            camera = GuidedMotion(gyro(film.swing.turn_rad), ImageCameraMotion())
-                        follower = TrackerFollower(open_tracker(pipeline, config, camera))
+                        follower = TrackerFollower(open_tracker(pipeline, config))
                         found[source] |= run_pan(follower, film, clip.name, number)
                         bar.update()
                     total[source] |= found[source]
@@ -267,7 +256,7 @@ def run(args: argparse.Namespace) -> int:
         pipeline.close()
     rows.append(_row("all", total))
     print_table(
-        ("clip", "frames", "without", "images", "gyro", "by the pan: images", "gyro"),
+        ("clip", "frames", "without", "images", "by the pan"),
         rows,
         title=f"lost in a pan at {math.degrees(RATE_RAD_S):.0f} deg/s, policy {args.policy or 'default'}",
     )
@@ -277,4 +266,4 @@ def run(args: argparse.Namespace) -> int:
 def _row(name: str, found: dict[str, Lost]) -> list[Cell]:
     still = found[STILL]
     shares: list[Cell] = [one.share for one in found.values()]
-    return [name, len(found[IMAGES].shown), *shares, *(found[s].beside(still) for s in (IMAGES, GYRO))]
+    return [name, len(found[IMAGES].shown), *shares, found[IMAGES].beside(still)]

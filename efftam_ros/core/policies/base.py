@@ -13,7 +13,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import Rule
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.search import Detection, Reacquisition
+from efftam_ros.core.policies.search import Detection, Reacquisition
 from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Motion, TrackState
 
 Likeness = Callable[[Candidates, int], float]
@@ -84,7 +84,7 @@ class Policy(Protocol):
     """Decides; memory, motion and search are the tracker's.
 
     Per frame: `choose` (or `begin` on a prompted frame), then `keeps`, exactly once each. ``config`` may be
-    replaced between frames. ``rule`` tells which remembered frames are attended to. ``searches``: the policy
+    replaced between frames. ``rule`` decides which remembered frames are attended to. ``searches``: it
     weighs what is found in several windows, by camera motion and likeness; else a lost target is looked for
     in one wider window after the other.
     """

@@ -222,7 +222,7 @@ function showState() {
 /** Time in the video and number of the picture. */
 function progressText({ frame, count, video_s }) {
   const time = `${Math.floor(video_s / 60)}:${(video_s % 60).toFixed(1).padStart(4, "0")}`;
-  return `${time} · ${frame + 1}${count === null ? "" : ` of ${count}`}`;
+  return `${time} · ${frame + 1} of ${count}`;
 }
 
 // What a person does

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from efftam_ros.interop.package_files import PROFILE_VARIABLES
+from efftam_ros.package_files import PROFILE_VARIABLES
 
 # This package's own camera node: it is there before its stream is, and says itself what that loses.
 CAMERA_NODE = "efftam_camera"

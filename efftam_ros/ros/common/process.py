@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from efftam_ros.core.errors import InputError, one_line
-from efftam_ros.interop.packages import missing_package
+from efftam_ros.packages import missing_package
 
 DEVICE_LOST = 3
 """Exit code of a node whose GPU failed for good: started again it may work."""

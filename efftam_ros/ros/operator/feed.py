@@ -19,11 +19,13 @@ from std_msgs.msg import Header
 
 from efftam_ros.core.config import setting
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.messages import ImageReader, Received, header_of, stamp_like, stamp_ns
-from efftam_ros.interop.reports import Selection, box_report, motion_report, result_of
+from efftam_ros.images.encodings import to_bgr
+from efftam_ros.images.message import ImageReader, Received, header_of
+from efftam_ros.images.stamps import stamp_like, stamp_ns
+from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.operator.feed import (
-    Answer,
+    CommandAnswer,
     Lifecycle,
     Limits,
     Picture,
@@ -40,7 +42,6 @@ from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
 from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.tracker.parameters import NodeConfig
-from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 
 JPEG_START = b"\xff\xd8"
@@ -207,7 +208,7 @@ class RosFeed:
         try:
             message = selection_message(selection)
         except InputError as refusal:
-            reply(Answer(False, str(refusal)))
+            reply(CommandAnswer(False, str(refusal)))
             return
         self._calls.command(self._select_client, SelectTarget.Request(selection=message), reply, TRACKER)
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -18,7 +17,8 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.targets import TargetSet
-from efftam_ros.interop.messages import Outcome
+from efftam_ros.images.prompts import reserve_workspace
+from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.common.nodes import (
     ReportingNode,
     Throttle,
@@ -30,22 +30,21 @@ from efftam_ros.ros.common.nodes import (
 from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
-from efftam_ros.ros.tracker.loop import Shared
+from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.receiving import Selections
 from efftam_ros.ros.tracker.session import Session
-from efftam_ros.runtime.image.prompts import reserve_workspace
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, backend_of, open_pipeline, open_targets
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, backend_of
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
-    from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
     # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification,
     # zero copy, precision, most targets.
-    PipelineFactory = Callable[[Path | None, str, int, str, bool, str, int], Pipeline]
+    PipelineFactory = Callable[[NodeConfig], Pipeline]
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
@@ -73,7 +72,6 @@ class TrackerNode(ReportingNode):
         self._made = ExitStack()  # how to release what `on_configure` created
         self._targets: TargetSet | None = None
         self._outputs: Outputs | None = None
-        self._attitude: AttitudeInput | None = None
         self._session: Session | None = None
         self._accepted = 0
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -146,33 +144,16 @@ class TrackerNode(ReportingNode):
         self._setup = Setup()
         self._read_parameters()
         config = self._config
-        bundle = Path(config.bundle).expanduser() if config.bundle else None
         # One thread opens, uses and closes the pipeline: GPU libraries keep state per thread (the current
         # device, captured graphs, library handles), which a new one would create again, during the first
         # frame.
         self._thread = ThreadPoolExecutor(1, "efftam_loop")
         self._made.callback(self._thread.shutdown)
-        pipeline = self._thread.submit(
-            self._pipeline_factory,
-            bundle,
-            config.backend,
-            config.threads,
-            config.verify,
-            config.zero_copy,
-            config.precision,
-            config.max_targets,
-        ).result()
+        pipeline = self._thread.submit(self._pipeline_factory, config).result()
         self._made.callback(lambda: self._thread.submit(pipeline.close).result())
         reserve_workspace()
-        source = None
-        if self._tracker_config.camera_motion == "topic":
-            # Imported only here: by default the camera's motion comes from the images alone.
-            from efftam_ros.ros.tracker.attitude_input import AttitudeInput
-
-            self._attitude = AttitudeInput(config.attitude_offset)
-            source = self._attitude.source
-        self._targets = open_targets(pipeline, self._tracker_config, source)
-        self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
+        self._targets = open_targets(pipeline, self._tracker_config)
+        self._outputs = Outputs(self, config.publish_detections)
         self._made.callback(self._outputs.close)
         for service, name, answer in (
             (SelectTarget, "~/select_target", _select),
@@ -203,11 +184,6 @@ class TrackerNode(ReportingNode):
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
-        if config.publish_annotations and outputs.views.facts["annotations"] != "published":
-            self.get_logger().info(
-                "no annotations for Foxglove: foxglove_msgs is not installed (apt-get install"
-                " ros-$ROS_DISTRO-foxglove-msgs)"
-            )
         if self.get_namespace() == "/":
             self.get_logger().info(
                 "topics are in the root namespace (/bbox, /velocity, ...); if other nodes share the ROS"
@@ -222,10 +198,8 @@ class TrackerNode(ReportingNode):
         self._statistics = Statistics(log.warn)
         config = self._config
         buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes, config.image_timeout)
-        shared = Shared(buffer, self._outputs, self._statistics, log)
-        self._session = Session(
-            self, self._targets, shared, config, self._accepted, self._thread, self._attitude
-        )
+        exchange = Exchange(buffer, self._outputs, self._statistics, log)
+        self._session = Session(self, self._targets, exchange, config, self._accepted, self._thread)
         topic = self._session.image_topic
         self._setup = Setup("active", self._setup.values | {"image topic": topic})
         self.get_logger().info(f"active: images from {topic}")
@@ -260,7 +234,7 @@ class TrackerNode(ReportingNode):
 
     def release(self) -> None:
         self._made.close()
-        self._targets = self._outputs = self._attitude = None
+        self._targets = self._outputs = None
         self._setup = Setup()
 
     # Parameters

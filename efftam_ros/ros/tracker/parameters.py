@@ -4,42 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from efftam_ros.core.config import MOST_TARGETS, CheckedSettings, TrackerConfig, setting
+from efftam_ros.core.config import MOST_TARGETS, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
+from efftam_ros.images.levels import AUTO, fixed_range
+from efftam_ros.images.limits import MOST_PIXELS
 from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.parameters import ParameterSet
-from efftam_ros.runtime.image.levels import AUTO, fixed_range
-from efftam_ros.runtime.image.limits import MOST_PIXELS
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, VERIFY, backend_of
+from efftam_ros.runtime.backends import PipelineConfig
 
 CLICKS = ("off", "point_stamped", "point")
 RELIABILITIES = ("auto", "reliable", "best_effort")
 
 
 @dataclass(frozen=True)
-class NodeConfig(CheckedSettings):
+class NodeConfig(PipelineConfig):
     """Settings of the node itself. Times in seconds."""
 
-    bundle: str = setting("", "folder of the network bundle; empty: the default network")
-    backend: str = setting(
-        DEFAULT_BACKEND, "back end that runs the network", choices=BACKENDS, check=backend_of
-    )
-    precision: str = setting(
-        "auto", "precision of the network, as far as the back end offers it", choices=PRECISIONS
-    )
+    # A field of the base class keeps its place: the parameter file shows it among those of the pipeline.
     max_targets: int = setting(
         4, "most targets at once; each needs memory, on a GPU too", within=(1, MOST_TARGETS)
-    )
-    threads: int = setting(
-        0, "CPU threads of the network; 0: one per physical core, at most four", within=(0, 256)
-    )
-    verify: str = setting(
-        "quick",
-        "check of a GPU back end against the CPU at start-up: every graph (quick), a clip as well (full)",
-        choices=VERIFY,
-    )
-    zero_copy: bool = setting(
-        False, "the GPU reads images from the host's memory; for boards where gpu_check found it faster"
     )
     image_transport: str = setting(
         "raw",
@@ -77,16 +60,8 @@ class NodeConfig(CheckedSettings):
     selection_buffer_bytes: int = setting(
         256 * 2**20, "most memory for kept images, bytes", within=(2**20, 2**36)
     )
-    attitude_offset: float = setting(
-        0.0,
-        "added to the stamps of the topics attitude and vehicle_heading (camera_motion topic), s",
-        within=(-1.0, 1.0),
-    )
     publish_detections: bool = setting(
         True, "publish vision_msgs/Detection2DArray on detections, if vision_msgs is installed"
-    )
-    publish_annotations: bool = setting(
-        True, "publish foxglove_msgs/ImageAnnotations on annotations, where foxglove_msgs is installed"
     )
     clicks: str = setting(
         "off",
@@ -110,9 +85,7 @@ FIXED = (
     "zero_copy",
     "image_transport",
     "image_reliability",
-    "attitude_offset",
     "publish_detections",
-    "publish_annotations",
     "clicks",
     *FIXED_SETTINGS,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geometry_msgs.msg import Point, PointStamped
 from rclpy.node import Node
@@ -17,28 +17,17 @@ from std_msgs.msg import Header, UInt8
 from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
 from efftam_ros.core.targets import STEERED, id_for, listed
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.interop.messages import (
-    MOST_FRAME_ID,
-    ImageReader,
-    Kind,
-    Outcome,
-    StampGuard,
-    camera_model,
-    check_header,
-    check_selection,
-    selection_prompt,
-    stamp_ns,
-)
+from efftam_ros.images.levels import Levels
+from efftam_ros.images.message import MOST_FRAME_ID, ImageReader, check_header
+from efftam_ros.images.stamps import StampGuard, stamp_ns
+from efftam_ros.messages.camera_info import camera_model
+from efftam_ros.messages.selection import Kind, Outcome, check_selection, selection_prompt
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.nodes import Subscriptions, reliable, sampled
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, seconds
-from efftam_ros.ros.tracker.loop import Shared
+from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import NodeConfig
-from efftam_ros.runtime.image.levels import Levels
-
-if TYPE_CHECKING:
-    from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
 # By the parameter `clicks`.
 CLICK_TYPES: dict[str, Any] = {"point_stamped": PointStamped, "point": Point}
@@ -50,21 +39,20 @@ class Receiver:
     """Checks every image and puts it into the buffer; hands the calibration to the outputs. All in the
     executor's thread.
 
-    ``prefetch``: takes each raw image before it is buffered, see `Tracker.prefetch`.
+    ``prefetch``: takes each raw image that will be buffered, see `Tracker.prefetch`; None: of no use.
     """
 
     def __init__(
         self,
         node: Node,
-        shared: Shared,
+        exchange: Exchange,
         config: NodeConfig,
         subscriptions: Subscriptions,
-        prefetch: Callable[[Image], None],
-        attitude: AttitudeInput | None,
+        prefetch: Callable[[Image], None] | None,
     ) -> None:
-        self._buffer, self._outputs, self._statistics, self._log = shared
+        self._buffer, self._outputs, self._statistics, self._log = exchange
         self._config, self._subscriptions = config, subscriptions
-        self._prefetch, self._attitude = prefetch, attitude
+        self._prefetch = prefetch
         self._camera_info: Any = None  # the last message
         self._stamps = StampGuard()
         transport, reliability = config.image_transport, config.image_reliability
@@ -101,8 +89,6 @@ class Receiver:
             message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
         try:
             got = self._reader.read(message, round(now_s * 1e9), self._config.max_image_pixels)
-            if isinstance(got.pixels, Image):
-                self._prefetch(got.pixels)
             stamp = stamp_ns(got.header.stamp)
             check_header(got.header)
             if stamp == 0:
@@ -110,6 +96,8 @@ class Receiver:
                     "image stamp is zero; set header.stamp to the time of exposure in the driver"
                 )
             self._stamps.check(stamp, round(now_s * 1e9))
+            if self._prefetch is not None and isinstance(got.pixels, Image):
+                self._prefetch(got.pixels)
             nbytes = got.nbytes + len(got.header.frame_id) + OVERHEAD_BYTES
             self._buffer.put(BufferedFrame(got.header, stamp, now_s, nbytes, got.size, got.pixels))
             self._statistics.image_received(now_s, got.nbytes)
@@ -137,8 +125,6 @@ class Receiver:
         except InputError as refusal:
             self._outputs.camera = model = None
             self._statistics.fault("bearing", str(refusal))
-        if self._attitude is not None:
-            self._attitude.set_camera(None if model is None else model.intrinsics)
         if model is not None and model.intrinsics is None:
             said = "camera_info is not calibrated (k[0] is 0): no bearing is published"
             self._log.inform("camera_info", said)
@@ -176,14 +162,14 @@ class Selections:
 
     def __init__(
         self,
-        shared: Shared,
+        exchange: Exchange,
         config: NodeConfig,
         subscriptions: Subscriptions,
         explain_no_image: Callable[[], str],
         accepted: int,
         max_targets: int,
     ) -> None:
-        self._buffer, self._outputs, self._statistics, self._log = shared
+        self._buffer, self._outputs, self._statistics, self._log = exchange
         self.config, self.accepted, self._explain_no_image = config, accepted, explain_no_image
         self._max_targets = max_targets
         subscriptions.add(TargetSelection, "select", self._on_selection, reliable())

@@ -27,6 +27,7 @@ from typing import Any, Literal
 import numpy as np
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.cuda.memory import aligned
 
 KERNEL_FOLDER = Path(__file__).parent / "kernels"
 """CUDA sources, PTX, and ``kernels.json`` with the sha256 of each."""
@@ -47,6 +48,12 @@ PREPROCESS_PARAMS = _struct(
 
 MASK_VIEW = _struct(("<i4", "width height low x0 y0 x1 y1"), ("<f4", "start_x start_y cells_x cells_y"))
 """``struct MaskView`` of masks.cu."""
+
+MASK = "mask_view"
+"""Name of the mask kernel's parameters."""
+
+VIEW_BYTES = aligned(PREPROCESS_PARAMS.itemsize)
+"""Between the descriptions of two views."""
 
 Access = Literal["in", "out", "inout", "value"]
 Argument = type[ctypes.c_void_p] | type[ctypes.c_int]

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
+from efftam_ros.images.encodings import Encoding, check_image
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
-from efftam_ros.runtime.image.encodings import Encoding, check_image
-from efftam_ros.runtime.image.masks import centres_within
-from efftam_ros.runtime.image.preprocess import fineness
+from efftam_ros.runtime.masks import centres_within
+from efftam_ros.runtime.preprocess import fineness
 
 Record = NDArray[np.void]
 """A structured array of shape []."""

@@ -8,6 +8,10 @@ from typing import Protocol
 from efftam_ros.runtime.graphs import Tensor
 
 
+class GraphError(RuntimeError):
+    """A failed call of the library that runs graphs; the text is one line with its messages."""
+
+
 class Binding(Protocol):
     """A graph with its tensors at fixed device addresses."""
 

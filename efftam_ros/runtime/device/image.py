@@ -15,8 +15,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
-from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer, aligned
+from efftam_ros.runtime.cuda.kernel_table import MASK, VIEW_BYTES
+from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.module import KernelSet, Launch
 from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters, mask_view
 from efftam_ros.runtime.cuda.stream import Event, Stream
@@ -24,10 +24,6 @@ from efftam_ros.runtime.cuda.stream import Event, Stream
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.tensors import DeviceTensors
 
-VIEW_BYTES = aligned(PREPROCESS_PARAMS.itemsize)
-"""Between the descriptions of two views."""
-MASK = "mask_view"
-"""Name of the mask kernel's parameters."""
 STAGED_MARGIN = 1.3
 """Factor on the sides of the last window for the part that is staged: the target moves on."""
 NARROW = 0.75

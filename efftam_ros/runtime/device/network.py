@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.module import KernelSet
 from efftam_ros.runtime.cuda.stream import Stream
@@ -28,7 +29,6 @@ from efftam_ros.runtime.device.tensors import (
     TRACKING,
     DeviceTensors,
 )
-from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.likeness import STRIDE
 
 if TYPE_CHECKING:

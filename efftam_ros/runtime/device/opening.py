@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from efftam_ros.core.errors import BackendError
+from efftam_ros.runtime.backends import Backend, function_of
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, open_device
 from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.device.graph import GraphError
 from efftam_ros.runtime.device.memory import ATTENTION
 from efftam_ros.runtime.device.pipeline import DevicePipeline
-from efftam_ros.runtime.pipeline import Backend, function_of
-from efftam_ros.runtime.tensorrt.library import TensorRTError
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
@@ -34,8 +34,8 @@ def open_device_pipeline(
 ) -> Pipeline:
     """The pipeline of one of the back ends that run on a GPU.
 
-    ``precision``: as `Backend.resolved` returns it; ``verify``: of `pipeline.VERIFY`; ``zero_copy`` and
-    ``max_targets``: as in `pipeline.open_pipeline`.
+    ``precision``: as `Backend.resolved` returns it; ``verify``, ``zero_copy`` and ``max_targets``: see
+    `PipelineConfig`.
 
     Raises BackendError: no cuda-bindings, no driver, no GPU, too little memory, a library that is missing or
     can't run every heavy node there, an engine that was not built, a result that is not the CPU's. What the
@@ -85,7 +85,7 @@ def _failures_of(facts: DeviceFacts) -> Iterator[None]:
     """Turn failed calls of the block into BackendError."""
     try:
         yield
-    except (CudaError, TensorRTError) as error:
+    except (CudaError, GraphError) as error:
         raise BackendError(f"opening {facts.name} failed", str(error)) from error
 
 

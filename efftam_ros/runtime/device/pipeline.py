@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
+from efftam_ros.images.prompts import EncodedPrompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
-from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
+from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS, VIEW_BYTES
 from efftam_ros.runtime.cuda.module import KernelSet
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Event, Stream
-from efftam_ros.runtime.device.image import VIEW_BYTES, DeviceImage, MaskMaker
+from efftam_ros.runtime.device.image import DeviceImage, MaskMaker
 from efftam_ros.runtime.device.network import DeviceNetwork
 from efftam_ros.runtime.device.section import StageClock
 from efftam_ros.runtime.device.tensors import PREPROCESS, SEARCH, SEARCH_VIEWS, DeviceTensors
-from efftam_ros.runtime.frame_state import Answers, FramePipeline
+from efftam_ros.runtime.frame_state import Decoded, FramePipeline
 from efftam_ros.runtime.graphs import NEEDED
-from efftam_ros.runtime.image.prompts import EncodedPrompt
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener
@@ -46,11 +46,13 @@ class DevicePipeline(FramePipeline):
 
     The host sees scores and boxes, and masks where somebody wants them; `decode` is the one place of a frame
     where it waits. Two non-blocking streams: an image's bytes go up and are preprocessed on one, beside the
-    memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame is two
-    sections, each launched as one CUDA graph where the library allows it: from the plan to the answers, and
-    from the choice to the memory. A lane that comes after another with the same view of an image has its plan
-    to answers without the image encoder; it may be attended to before the other is decoded, and the first
-    `decode` waits for all that were. In the full view the image that waits is encoded behind the memory.
+    memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame has
+    two sections, each launched as one CUDA graph where the library allows it: from the memory plan to the
+    answers, and from the choice to the memory.
+
+    Several lanes that look at one image in the same view share its features: the second lane's section leaves
+    out the image encoder. Lanes may be launched one behind the other; the first `decode` then waits for all
+    of them. In the full view the image announced by `prefetch` is encoded behind the memory encoder.
     """
 
     is_asynchronous = True
@@ -198,7 +200,7 @@ class DevicePipeline(FramePipeline):
         self._at.has_features = True
         self._at.launch(self._lane)
 
-    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
         if prompt is not None:
             self._network.decode(prompt, self._lane)
             self._at.launch(self._lane)
@@ -208,7 +210,7 @@ class DevicePipeline(FramePipeline):
             self._clock.read()
         return self._tensors.answers_of(self._lane)
 
-    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Answers]:
+    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Decoded]:
         self._begin()
         tensors, stream = self._tensors, self._stream
         for first in range(0, len(views), SEARCH_VIEWS):

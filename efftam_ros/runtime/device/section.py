@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Event, Stream
-from efftam_ros.runtime.tensorrt.library import TensorRTError
+from efftam_ros.runtime.device.graph import GraphError
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import Binding
@@ -141,7 +141,7 @@ class Section:
                 self._graphs[is_timed] = graph
         except DeviceLostError:
             raise
-        except (TensorRTError, CudaError) as error:
+        except (GraphError, CudaError) as error:
             self.close()
             self.launch = f"plain launches: {error}"
             return

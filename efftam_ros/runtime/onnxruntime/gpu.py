@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.runtime.backends import backend_of
 from efftam_ros.runtime.bundle import Bundle, BundleGraph
 from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
@@ -38,7 +39,6 @@ from efftam_ros.runtime.onnxruntime.options import (
     session_options,
     tensorrt_options,
 )
-from efftam_ros.runtime.pipeline import backend_of
 
 # In older versions every replay of a captured graph blocks the host: some tens of microseconds, against
 # milliseconds for the hundreds of launches of a graph that is not captured.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.runtime.pipeline import backend_of
+from efftam_ros.runtime.backends import backend_of
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 _TITLES = {"cuda": "CUDA", "tensorrt": "TensorRT"}

@@ -9,17 +9,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from efftam_ros import __version__
 from efftam_ros.core.errors import BackendError, InputError, one_line
+from efftam_ros.runtime.backends import power_mode
 from efftam_ros.runtime.bundle import SHA256, Bundle, file_sha256
 from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.graphs import Tensor
-from efftam_ros.runtime.pipeline import power_mode
 from efftam_ros.runtime.tensorrt.library import Library, load_library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore, write_atomically
+from efftam_ros.version import __version__
 
 PRECISIONS = ("fp32", "fp16", "int8")
 AXES: Mapping[str, tuple[int, int, int]] = {

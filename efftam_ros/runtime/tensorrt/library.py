@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from efftam_ros.core.errors import BackendError, one_line
+from efftam_ros.runtime.backends import ENGINES
 from efftam_ros.runtime.cuda.api import DeviceFacts
-from efftam_ros.runtime.pipeline import ENGINES
+from efftam_ros.runtime.device.graph import GraphError
 
 TENSORRT, RTX = "tensorrt", "tensorrt_rtx"
 OLDEST = {TENSORRT: (10, 0), RTX: (1, 2)}
 KEPT_MESSAGES = 200
 
 
-class TensorRTError(RuntimeError):
+class TensorRTError(GraphError):
     """A failed TensorRT call while engines run; the text is one line with TensorRT's messages."""
 
 

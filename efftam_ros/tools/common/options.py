@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -10,9 +11,17 @@ from typing import Any
 
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.images.levels import AUTO
+from efftam_ros.images.streams.decoding import DEFAULT_TRACK
+from efftam_ros.runtime.backends import (
+    BACKENDS,
+    DEFAULT_BACKEND,
+    PRECISIONS,
+    TABLE,
+    PipelineConfig,
+    backend_of,
+)
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.image.levels import AUTO
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, TABLE, backend_of
 from efftam_ros.tools.common.terminal import print_table
 
 
@@ -49,8 +58,22 @@ def add_backend_arguments(group: argparse._ActionsContainer) -> None:
 
 
 def add_threads_argument(group: argparse._ActionsContainer) -> None:
-    text = "CPU threads (default: one per core, up to 4)"
-    group.add_argument("--threads", type=int, default=0, metavar="N", help=text)
+    help_text = described_setting("threads")
+    group.add_argument("--threads", type=int, default=0, metavar="N", help=help_text)
+
+
+def described_setting(name: str) -> str:
+    """The text of a field of PipelineConfig."""
+    (text,) = (f.metadata["text"] for f in fields(PipelineConfig) if f.name == name)
+    return str(text)
+
+
+def pipeline_config(args: argparse.Namespace, max_targets: int = 1, **more: Any) -> PipelineConfig:
+    """What the options of `add_network_arguments`, or some of them, ask for. Raises InputError: out of
+    range."""
+    names = ("bundle", "backend", "precision", "threads")
+    given = {name: value for name in names if (value := getattr(args, name, None)) is not None} | more
+    return PipelineConfig(max_targets=max_targets, **(given | {"bundle": str(given.get("bundle") or "")}))
 
 
 def add_backend_argument(group: argparse._ActionsContainer, names: Sequence[str], default: str) -> None:
@@ -82,10 +105,17 @@ def add_quiet_argument(group: argparse._ActionsContainer, text: str = "no progre
 
 
 def add_image_arguments(group: argparse._ActionsContainer) -> None:
-    """Add --fps and --range, of videos and folders of images."""
+    """Add --fps, --track and --range, of videos and folders of images."""
     text = "frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)"
     group.add_argument("--fps", type=float, help=text)
+    text = "number of the video track, where a file or stream has several (default: its default one)"
+    group.add_argument("--track", type=int, default=DEFAULT_TRACK, metavar="N", help=text)
     add_range_argument(group)
+
+
+def tell(line: str) -> None:
+    """What is noticed while a source is read."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def add_range_argument(group: argparse._ActionsContainer) -> None:

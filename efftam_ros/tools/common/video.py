@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, nullcontext, suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -11,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.video import NS
-from efftam_ros.tools.common.outputs import Output, beside, check_outputs, discard, put_in_place
+from efftam_ros.images.video import NS
+from efftam_ros.tools.common.outputs import Output, check_outputs, replacing
 
 # MPEG's usual clock: the period of every common frame rate is a whole number of ticks.
 TICKS_PER_S = 90_000
@@ -23,18 +24,29 @@ class VideoWriter:
 
     The file appears under its name when it is complete; until then an existing one stays. Frames are BGR
     uint8 [H, W, 3] of one size; for odd sizes the last column or row is repeated, because 4:2:0 needs even
-    sizes. Stamps may be unevenly spaced.
+    sizes. Stamps may be unevenly spaced. ``pixel_ratio``: width of a pixel by its height, for players.
     """
 
-    def __init__(self, path: str | Path, width: int, height: int, fps: float, *, crf: int = 21) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        width: int,
+        height: int,
+        fps: float,
+        *,
+        crf: int = 21,
+        pixel_ratio: Fraction = Fraction(1),
+    ) -> None:
         import av
 
         self.path, self.width, self.height = Path(path), width, height
         check_outputs([Output("", self.path, "video")])  # FFmpeg opens the file with the first frame
-        self._part = beside(self.path)
+        self._place = ExitStack()
+        self._part = self._place.enter_context(replacing(self.path))
         try:
             self._container = av.open(str(self._part), "w", format="mp4", options={"movflags": "+faststart"})
         except av.error.FFmpegError as error:
+            self._place.close()
             raise InputError(f"{self.path} can't be written ({error.strerror})") from None
         rate = Fraction(fps).limit_denominator(1001)
         stream: Any = self._container.add_stream(
@@ -42,9 +54,11 @@ class VideoWriter:
         )
         stream.width, stream.height = width + width % 2, height + height % 2
         stream.pix_fmt = "yuv420p"
+        stream.codec_context.sample_aspect_ratio = pixel_ratio
         stream.time_base = stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
         self._stream = stream
         self._first_ns: int | None = None
+        self._has_failed = self._is_closed = False
         self._last_pts = -1
 
     def write(self, bgr: NDArray[np.uint8], stamp_ns: int) -> None:
@@ -62,21 +76,35 @@ class VideoWriter:
         ticks = round((stamp_ns - self._first_ns) * TICKS_PER_S / NS)
         self._last_pts = frame.pts = max(ticks, self._last_pts + 1)
         frame.time_base = Fraction(1, TICKS_PER_S)
-        self._container.mux(self._stream.encode(frame))
+        self._mux(frame)
 
     def close(self) -> None:
-        """Finish the file and move it to its place; without a frame no file is written.
+        """Finish the file and move it to its place; without a frame, or after an error, no file is written.
 
         Raises OSError, leaving an existing file unchanged.
         """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        is_wanted = self._first_ns is not None and not self._has_failed
+        with self._place:
+            if is_wanted:
+                self._mux(None)
+            # FFmpeg tells the first error again.
+            with suppress(OSError) if self._has_failed else nullcontext():
+                self._container.close()
+            if not is_wanted and self._part.is_file():
+                self._part.unlink()
+
+    def _mux(self, frame: Any) -> None:
+        import av
+
         try:
-            if self._first_ns is not None:
-                self._container.mux(self._stream.encode(None))
-            self._container.close()
-            if self._first_ns is not None:
-                put_in_place(self._part, self.path)
-        finally:
-            discard(self._part, self.path)
+            self._container.mux(self._stream.encode(frame))
+        except (OSError, av.error.FFmpegError) as error:
+            # FFmpeg crashes where more is muxed into a file whose header could not be written.
+            self._has_failed = True
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def __enter__(self) -> VideoWriter:
         return self

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import efftam_ros
 from efftam_ros.core.errors import InputError, one_line
-from efftam_ros.interop.package_files import PROFILE_VARIABLES, package_file
-from efftam_ros.interop.packages import OPTIONAL
+from efftam_ros.package_files import PROFILE_VARIABLES, package_file
+from efftam_ros.packages import OPTIONAL
+from efftam_ros.runtime.backends import ENGINES, TABLE, jetson_release, power_mode, text_of
 from efftam_ros.runtime.bundle import MANIFEST, default_bundle, file_sha256
-from efftam_ros.runtime.pipeline import ENGINES, TABLE, jetson_release, power_mode, text_of
 from efftam_ros.tools.doctor.probe import CAPTURED, answer
+from efftam_ros.version import __version__
 
 
 class Finding(NamedTuple):
@@ -44,7 +45,7 @@ def python_findings() -> Iterator[Finding]:
     """What every command needs, and the network."""
     yield Finding(PYTHON, "python", "ok", f"{platform.python_version()} ({sys.executable})")
     where = Path(efftam_ros.__file__).parent
-    yield Finding(PYTHON, "efftam_ros", "ok", f"{efftam_ros.__version__} ({where})")
+    yield Finding(PYTHON, "efftam_ros", "ok", f"{__version__} ({where})")
     for module, pip in (("numpy", "numpy"), ("cv2", "opencv-python-headless")):
         if problem := loads(module):
             yield Finding(PYTHON, module, "wrong", problem, f"pip install {pip}")
@@ -180,7 +181,7 @@ def environment(root: Path = Path("/")) -> dict[str, Any]:
         "power_mode": power_mode(root) or None,
         "gpu_clock": _gpu_clock(root),
         "python": platform.python_version(),
-        "efftam_ros": efftam_ros.__version__,
+        "efftam_ros": __version__,
         **{name: version(name) or None for name in PACKAGES},
     }
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from itertools import chain
 
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, TABLE
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, TABLE
 from efftam_ros.tools.doctor.checks import (
     Finding,
     environment,

@@ -11,9 +11,9 @@ from runtime.cuda.shim import shared_shim
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
+from efftam_ros.images.encodings import ENCODINGS
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters, mask_view
-from efftam_ros.runtime.image.encodings import ENCODINGS
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE = 16

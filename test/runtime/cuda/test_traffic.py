@@ -12,10 +12,10 @@ import pytest
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
+from efftam_ros.images.encodings import ENCODINGS
 from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER
 from efftam_ros.runtime.cuda.module import THREADS, TILE
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
-from efftam_ros.runtime.image.encodings import ENCODINGS
 
 SIDE = 512
 COUNTER = """\

@@ -15,17 +15,13 @@ import pytest
 from runtime.tensorrt.fake_tensorrt import VERSIONS, header_of, make_fake
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.export.tensorrt.builder import (
-    BuildCancelledError,
-    build_engine,
-    timing_cache_path,
-)
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, ShapeRange, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library
 from efftam_ros.runtime.tensorrt.store import EngineKey
+from efftam_workshop.export.tensorrt.builder import BuildCancelledError, build_engine, timing_cache_path
 
 ROOT = Path(__file__).parents[3]
 POINTS = (
@@ -380,7 +376,7 @@ def test_the_real_tensorrt_rtx_ends_a_build_that_is_cancelled(rtx: Library, ship
 def test_ctrl_c_ends_the_real_tensorrt_rtx(rtx: Library, shipped: Bundle) -> None:
     code = f"""
         from pathlib import Path
-        from efftam_ros.export.tensorrt.builder import build_engine
+        from efftam_workshop.export.tensorrt.builder import build_engine
         from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
         from efftam_ros.runtime.tensorrt.library import load_library
         library, steps = load_library("tensorrt_rtx"), []

@@ -12,13 +12,13 @@ from runtime.cuda.fake_cuda import FakeGpu
 from runtime.cuda.fake_status import ORIN_AGX, ORIN_NANO, ORIN_NX
 
 from efftam_ros.core.errors import BackendError
-from efftam_ros.export.tensorrt.builder import timing_cache_path
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, DeviceFacts, open_device
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt import engine_set
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
+from efftam_workshop.export.tensorrt.builder import timing_cache_path
 
 WEIGHTS = "network.weights"
 

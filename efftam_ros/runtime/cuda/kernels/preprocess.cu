@@ -1,4 +1,4 @@
-// Network input from image bytes; same result as runtime/image/preprocess.py: fine x fine bilinear samples of
+// Network input from image bytes; same result as runtime/preprocess.py: fine x fine bilinear samples of
 // the view per network pixel, averaged and normalised, as planes in RGB order. One thread (x, y) per network
 // pixel.
 
@@ -15,7 +15,7 @@ struct PreprocessParams {
     int full_view;           // 1: edge pixels are repeated outside the image, 0: outside is black
 };
 
-// The codes of runtime/image/encodings.py.
+// The codes of images/encodings.py.
 enum Encoding {
     BGR8 = 0,
     RGB8 = 1,

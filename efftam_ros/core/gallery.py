@@ -1,0 +1,121 @@
+"""Whether what is seen is the individual that was selected.
+
+A network that tells individuals apart describes crops as vectors of length 1 (`Describe`); the cosine of two
+is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it usually
+is to them, and judges what is followed and what comes back. It learns only while it is sure: what has taken
+the target's place must not become what the target looks like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Image
+
+Vector = NDArray[np.float32]
+Describe = Callable[[Image, Sequence[Box]], Vector]
+"""Vectors float32 [n, D] of what boxes (image px) of an image show; NaN where nothing can be said."""
+
+ASKED_NS = 200_000_000
+"""Time between two looks at a followed target. Each image is looked at while it is in doubt."""
+FLOOR = 0.45
+"""Likeness below which nothing is the target."""
+DROP = 0.25
+"""Most by which the likeness may lie below the usual one."""
+SAME = 0.9
+"""Likeness to a kept vector from which another one adds nothing."""
+MOST = 8
+"""Kept vectors, the selected one among them."""
+JUDGED = 3
+"""Looks whose median is judged: one alone may show an occluder, or blur."""
+USUAL = 30
+"""Looks that tell what is usual."""
+
+
+class Gallery:
+    """What is known of a target's looks."""
+
+    def __init__(self) -> None:
+        self._kept: list[Vector] = []
+        self._usual: deque[float] = deque(maxlen=USUAL)
+        self._recent: deque[float] = deque(maxlen=JUDGED)
+        self._asked_ns: int | None = None
+
+    def add_prompt(self, vector: Vector) -> None:
+        """Add the crop that was selected, or that a refinement showed."""
+        if not np.isnan(vector[0]):
+            self._kept.insert(0, vector)
+            del self._kept[MOST:]
+            self._recent.clear()
+
+    def likeness(self, vector: Vector) -> float:
+        """The best cosine with the kept vectors, -1..1; NaN where there is none."""
+        if not self._kept or np.isnan(vector[0]):
+            return math.nan
+        return float(np.max(np.stack(self._kept) @ vector))
+
+    @property
+    def usual(self) -> float:
+        """The usual likeness of the target; NaN before any."""
+        return median(self._usual) if self._usual else math.nan
+
+    @property
+    def least(self) -> float:
+        """The least likeness of the target."""
+        return FLOOR if not self._usual else max(FLOOR, self.usual - DROP)
+
+    @property
+    def likeness_now(self) -> float:
+        """The median of the last looks; NaN before any."""
+        return median(self._recent) if self._recent else math.nan
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the last look was unlike the target."""
+        return bool(self._recent) and self._recent[-1] < self.least
+
+    @property
+    def is_other(self) -> bool:
+        """Whether what is followed is another individual."""
+        return len(self._recent) == JUDGED and self.likeness_now < self.least
+
+    def is_due(self, stamp_ns: int) -> bool:
+        """Whether the target is to be looked at in the image of this stamp."""
+        last = self._asked_ns
+        return last is None or self.is_doubted or not 0 <= stamp_ns - last < ASKED_NS
+
+    def look(self, vector: Vector, stamp_ns: int, learns: bool) -> None:
+        """Add what a followed box shows. ``learns``: the target is seen alone and clearly there."""
+        self._asked_ns = stamp_ns
+        value = self.likeness(vector)
+        if math.isnan(value):
+            return
+        self._recent.append(value)
+        if value < self.least:
+            return
+        self._usual.append(value)
+        if learns and value < SAME and value >= self.usual - DROP / 2:
+            self._keep(vector)
+
+    def accepts(self, value: float) -> bool:
+        """Whether a candidate of this likeness may be the target; True where it is not known."""
+        return not value < self.least
+
+    def stop_doubting(self) -> None:
+        """What was followed is given up: the next looks are at something else."""
+        self._recent.clear()
+
+    def _keep(self, vector: Vector) -> None:
+        """Keep a vector; of too many the one goes that is most like another one, but never the first."""
+        self._kept.append(vector)
+        if len(self._kept) > MOST:
+            alike = np.stack(self._kept) @ np.stack(self._kept).T
+            np.fill_diagonal(alike, -1.0)
+            del self._kept[1 + int(np.argmax(alike[1:].max(axis=1)))]

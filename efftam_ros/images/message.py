@@ -1,0 +1,219 @@
+"""Images from messages and back: raw, compressed and coded as a video.
+
+Nothing here imports ROS: messages are read by attribute, so that the same functions serve rclpy's classes
+and those of the rosbags library.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.types import Image
+from efftam_ros.images.encodings import ENCODINGS, NARROWED, check_image
+from efftam_ros.images.levels import Levels
+from efftam_ros.images.limits import MOST_PIXELS, check_size, coded_size
+from efftam_ros.images.stamps import stamp_ns
+
+MOST_FRAME_ID = 256
+"""Most characters of a frame_id: it is copied into every answer and stored with every kept image."""
+
+
+def check_header(header: Any) -> None:
+    """Raise InputError when an image's header is too large to be copied into answers."""
+    if len(header.frame_id) > MOST_FRAME_ID:
+        raise InputError(
+            f"image frame_id {shown(header.frame_id)} has {len(header.frame_id)} characters; give at most"
+            f" {MOST_FRAME_ID}"
+        )
+
+
+def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
+    """View a sensor_msgs/Image as a checked `Image`, without copying ``msg.data`` unless it has 16 bits.
+
+    ``levels``: reduces 16-bit pixels; None: each image has a range of its own. An encoding that only
+    cv_bridge knows is converted by it where it is installed.
+
+    Raises:
+        InputError: Unknown encoding, zero size, too many pixels, a step shorter than a row, too little data.
+    """
+    width, height, step = int(msg.width), int(msg.height), int(msg.step)
+    name = NARROWED.get(msg.encoding, msg.encoding)
+    encoding = ENCODINGS.get(name)
+    data = np.frombuffer(msg.data, np.uint8)
+    if width < 1 or height < 1:
+        check_image(Image(data[:0].reshape(0, 0), width, height, "bgr8"))
+    check_size(width, height, most_pixels)
+    if encoding is None:
+        return _converted(msg)
+    is_wide = name != msg.encoding
+    row = width * encoding.bytes_per_pixel * (2 if is_wide else 1)
+    if step < row:
+        raise InputError(
+            f"image step is {step} bytes; {width} px in {msg.encoding} have {row}: correct step or width"
+        )
+    rows = height * encoding.rows_per_pair // 2
+    # The last row may come without its padding.
+    need = (rows - 1) * step + row
+    if data.size < need:
+        raise InputError(
+            f"image data has {data.size} bytes; {width} x {height} px in {msg.encoding} with step {step} need"
+            f" {need}: the image is truncated"
+        )
+    view = np.lib.stride_tricks.as_strided(data, (rows, row), (step, 1), writeable=False)
+    if is_wide:
+        wide = np.ascontiguousarray(view).view(">u2" if msg.is_bigendian else "<u2")
+        view = (levels or Levels()).reduced(wide.astype(np.uint16, copy=False), stamp_ns(msg.header.stamp))
+    image = Image(view, width, height, name)
+    check_image(image)
+    return image
+
+
+def _converted(msg: Any) -> Image:
+    """An image in an encoding that `ENCODINGS` lacks, converted to bgr8 by cv_bridge. Raises InputError."""
+    known = ", ".join([*ENCODINGS, *NARROWED])
+    try:
+        # Only where such an image comes.
+        from cv_bridge import CvBridge
+
+        pixels = CvBridge().imgmsg_to_cv2(msg, "bgr8")
+    except ImportError:
+        raise InputError(
+            f"image encoding {shown(msg.encoding)} is not supported; publish one of {known}, or install"
+            " cv_bridge (ros-$ROS_DISTRO-cv-bridge), which may convert it"
+        ) from None
+    except Exception as error:  # CvBridgeError, and what numpy and OpenCV raise
+        raise InputError(
+            f"image encoding {shown(msg.encoding)} is not supported, and cv_bridge can't convert it"
+            f" ({shown(error)}); publish one of {known}"
+        ) from None
+    return Image.from_array(np.ascontiguousarray(pixels, np.uint8))
+
+
+def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
+    """Read width and height of a sensor_msgs/CompressedImage from its first bytes.
+
+    Raises InputError when it has too many pixels or none of the formats of `coded_size`.
+    """
+    width, height = coded_size(msg.data, f"compressed image ({shown(msg.format)})")
+    check_size(width, height, most_pixels)
+    return width, height
+
+
+def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
+    """Decode a sensor_msgs/CompressedImage in a format of `coded_size` to a bgr8 `Image`.
+
+    ``levels``: see `image_from_message`. Raises InputError when it can't be decoded or has too many pixels,
+    which is checked before decoding.
+    """
+    compressed_size(msg, most_pixels)
+    data = np.frombuffer(msg.data, np.uint8)
+    # OpenCV may fill the missing part of a truncated JPEG with grey without an error. The end marker can't
+    # occur in coded pixels, only in a thumbnail, which comes first; cameras may add padding after it, V4L2
+    # drivers zeros up to the size of their buffer.
+    end = len(bytes(data).rstrip(b"\0"))
+    if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[end // 2 : end].tobytes():
+        raise InputError(f"compressed image of {data.size} bytes has no end marker: the JPEG is truncated")
+    # The EXIF orientation is not applied: boxes refer to pixels as the camera delivered them.
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        pixels = cv2.imdecode(data, flags) if data.size else None
+    except cv2.error:
+        pixels = None
+    if pixels is None or pixels.dtype not in (np.uint8, np.uint16):
+        raise InputError(
+            f"compressed image ({shown(msg.format)}, {data.size} bytes) can't be decoded: use jpeg or png"
+        )
+    if pixels.dtype == np.uint16:
+        pixels = (levels or Levels()).reduced(pixels, stamp_ns(msg.header.stamp))
+    return Image.from_array(np.asarray(pixels, np.uint8))
+
+
+class Received(NamedTuple):
+    """What an image message holds. ``nbytes``: memory that keeping it costs; ``size``: width and height, px;
+    ``pixels``: the image, or a function that decodes it and raises InputError."""
+
+    header: Any
+    nbytes: int
+    size: tuple[int, int]
+    pixels: Image | Callable[[], Image]
+
+    def image(self) -> Image:
+        return self.pixels if isinstance(self.pixels, Image) else self.pixels()
+
+
+class ImageReader:
+    """Reads the image messages of one topic, in order.
+
+    ``transport``: raw, compressed, or that of a video; ``header``: the class of std_msgs/Header; ``levels``:
+    see `image_from_message`.
+    """
+
+    def __init__(self, transport: str, header: Callable[..., Any], levels: Levels | None = None) -> None:
+        self._is_raw, self._header, self.levels = transport == "raw", header, levels
+        self._decoder: Any = None
+        if transport not in ("raw", "compressed"):
+            # Imported only for videos.
+            from efftam_ros.images.coded_video import VideoDecoder
+
+            self._decoder = VideoDecoder()
+
+    def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> Received:
+        """``arrived_ns``: arrival on a steady clock, or the recording time. A raw image and a video's are
+        checked, as the next ones of a video need it; decoding takes milliseconds, and is left to who uses the
+        image. Raises InputError."""
+        if self._is_raw:
+            image = image_from_message(message, most_pixels, self.levels)
+            return Received(message.header, image.rows.nbytes, (image.width, image.height), image)
+        if self._decoder is not None:
+            width, height, pixels = self._decoder.decode(message, arrived_ns, most_pixels)
+            # The decoded image is kept, of 1.5 bytes per pixel.
+            return Received(
+                header_of(message, self._header), width * height * 3 // 2, (width, height), pixels
+            )
+        size = compressed_size(message, most_pixels)
+        pixels = partial(image_from_compressed, message, most_pixels, self.levels)
+        return Received(message.header, len(message.data), size, pixels)
+
+
+def header_of(message: Any, make: Callable[..., Any]) -> Any:
+    """The header of an image message; ``make`` is the class of std_msgs/Header, for those that have none."""
+    if hasattr(message, "header"):
+        return message.header
+    return make(stamp=message.timestamp, frame_id=message.frame_id)
+
+
+def image_fields(pixels: NDArray[np.uint8], encoding: str, header: Any) -> dict[str, Any]:
+    """Return all fields of a sensor_msgs/Image except ``data``, for C-contiguous uint8 pixels [H, W] or [H,
+    W, C].
+
+    ``data`` is left to the caller because the fast way to set it differs: an ``array.array`` filled by
+    ``frombytes`` for rclpy, ``pixels.reshape(-1)`` for rosbags.
+    """
+    height, width = pixels.shape[:2]
+    return {
+        "header": header,
+        "height": height,
+        "width": width,
+        "encoding": encoding,
+        "is_bigendian": 0,
+        "step": pixels.strides[0],
+    }
+
+
+def fill_image(message: Any, pixels: NDArray[np.uint8], encoding: str, header: Any = None) -> Any:
+    """Store C-contiguous uint8 pixels [H, W] or [H, W, C] in an rclpy Image message and return it."""
+    for name, value in image_fields(pixels, encoding, message.header if header is None else header).items():
+        setattr(message, name, value)
+    # Fast with and without rclpy's field checks; other types are checked pixel by pixel.
+    data = array("B")
+    data.frombytes(pixels.data.cast("B"))
+    message.data = data
+    return message

@@ -1,0 +1,266 @@
+"""Reads and writes ROS bags without ROS, including the message types of this package."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from efftam_ros.core.errors import InputError, shown
+from efftam_ros.images.coded_video import DEFINITIONS
+from efftam_ros.images.file_kinds import command_for, is_bag, is_video
+from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.package_files import PACKAGE, package_file, places
+
+if TYPE_CHECKING:
+    from rosbags.interfaces import Connection
+    from rosbags.rosbag2 import Reader, Writer
+    from rosbags.typesys.store import Typestore
+
+IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage", *DEFINITIONS)
+SELECTION_TYPE = f"{PACKAGE}/msg/TargetSelection"
+CAMERA_INFO_TYPE = "sensor_msgs/msg/CameraInfo"
+STORAGES = ("mcap", "sqlite3")
+BAG_SUFFIXES = (".mcap", ".db3")
+
+
+def message_folder() -> Path:
+    """Return the folder of this package's msg/*.msg. Raises InputError when it is not found."""
+    found = package_file("msg/BoundingBox.msg")
+    if found is None:
+        raise InputError(
+            f"the message definitions of {PACKAGE} were not found in {', '.join(map(str, places()))}; "
+            "install the package again or source the workspace it was built in"
+        )
+    return found.parent
+
+
+def open_typestore() -> Typestore:
+    """Return a type store of ROS 2's common message types, those of this package, and of compressed video."""
+    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+
+    store = get_typestore(Stores.ROS2_JAZZY)
+    types = {}
+    for file in sorted(message_folder().glob("*.msg")):
+        types.update(get_types_from_msg(file.read_text(encoding="utf-8"), f"{PACKAGE}/msg/{file.stem}"))
+    for name, definition in DEFINITIONS.items():
+        types.update(get_types_from_msg(definition, name))
+    store.register(types)
+    return store
+
+
+@contextmanager
+def reading(path: Path, tell: Callable[[str], object] = str) -> Iterator[Reader]:
+    """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputError if it is not one.
+
+    Channels of other formats than ROS 2's are left out; ``tell`` takes a line that names them."""
+    from rosbags.rosbag2 import Reader, ReaderError
+
+    _admit_other_channels()
+
+    if not path.exists():
+        raise InputError(f"{path} does not exist; give a bag (a folder with metadata.yaml, .mcap or .db3)")
+    if other := command_for(path):
+        raise InputError(other)
+    if not is_bag(path) and path.suffix not in BAG_SUFFIXES:
+        if is_video(path):
+            what = "a folder of images" if path.is_dir() else "a video"
+            raise InputError(f"{path} is {what}, not a bag; to track in it, run: efftam track {path}")
+        if path.is_dir():
+            raise InputError(
+                f"{path} is not a bag: it has no metadata.yaml; give the bag's own folder, or run: ros2 bag"
+                f" reindex {path}"
+            )
+        raise InputError(f"{path} is not a bag; give a folder with metadata.yaml, .mcap or .db3")
+    try:
+        reader = Reader(path)
+        reader.open()
+    except OSError as error:
+        raise InputError(f"{path} is not a readable bag: {shown(error)}") from None
+    except ReaderError as error:
+        is_other = "Profile is not ros2" in str(error)
+        remedy = "convert it to ROS 2 by rosbags-convert" if is_other else _repair(path)
+        raise InputError(f"{path} is not a readable bag: {shown(error)}; {remedy}") from None
+    except Exception as error:
+        # The library does not handle every kind of damage; the exception types vary.
+        raise InputError(f"{path} is broken: {_tripped(error)}; {_repair(path)}") from None
+    others: dict[str, str] = {}
+    for channels in (one.connections for one in getattr(reader.storage, "storages", [reader.storage])):
+        others |= {c.topic: _format(c) for c in channels if _format(c) != "cdr"}
+        channels[:] = [c for c in channels if _format(c) == "cdr"]
+    if others:
+        reader.connections[:] = [c for c in reader.connections if _format(c) == "cdr"]
+        named = ", ".join(f"{topic} ({form})" for topic, form in sorted(others.items()))
+        tell(f"{path}: not read, as they are not of ROS 2: {named}")
+    try:
+        yield reader
+    finally:
+        with suppress(Exception):  # closing a damaged file may fail as well
+            reader.close()
+
+
+def _format(channel: Any) -> str:
+    return str(channel.ext.serialization_format)
+
+
+def _admit_other_channels() -> None:
+    """Have the library open MCAP files that hold other channels beside those of ROS 2, or that do not say
+    what they hold: it takes an unknown schema for damage."""
+    from rosbags.rosbag2 import storage_mcap
+
+    library: Any = storage_mcap
+    known = library.get_msgdef
+    if known.__module__ == __name__:
+        return
+
+    def definition(schema: Any) -> Any:
+        try:
+            return known(schema)
+        except KeyError:
+            return known(None)
+
+    def text(record: Any) -> str:
+        found = str(library.read_bytes(record).decode(errors="replace"))
+        # An empty text at a record's begin is the file's profile.
+        return "ros2" if not found and record.tell() == 4 else found
+
+    library.get_msgdef, library.read_string = definition, text
+
+
+def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tuple[Connection, int, bytes]]:
+    """Yield connection, recording time in ns and CDR bytes of every message of the connections' topics.
+
+    A topic may have several channels, and the files other QoS than metadata.yaml: what counts is topic and
+    type. Raises InputError where the bag is damaged.
+    """
+    wanted = {(connection.topic, connection.msgtype) for connection in connections}
+    storages = getattr(reader.storage, "storages", [reader.storage])
+    stored = [c for storage in storages for c in storage.connections if (c.topic, c.msgtype) in wanted]
+    # The library takes an empty list of connections for all of them.
+    source = reader.messages(stored) if stored else iter(())
+    while True:
+        try:
+            found = next(source)
+        except StopIteration:
+            return
+        except Exception as error:
+            remedy = f"{_repair(Path(str(reader.path)))}, or record it again"
+            raise InputError(f"{reader.path} is broken: {_tripped(error)}; {remedy}") from None
+        yield found
+
+
+def deserialized(store: Typestore, raw: bytes, connection: Connection) -> Any:
+    """Return the message in these CDR bytes. Raises InputError when they do not match the connection's
+    type."""
+    try:
+        return store.deserialize_cdr(raw, connection.msgtype)
+    except Exception as error:
+        raise InputError(
+            f"topic {shown(connection.topic)} has a message of {len(raw)} bytes that is not a"
+            f" {connection.msgtype} ({_tripped(error)}); record it again"
+        ) from None
+
+
+def messages_of_type(reader: Reader, store: Typestore, msgtype: str) -> Iterator[tuple[int, Any]]:
+    """Yield recording time in ns and message, for every message of one of this package's types.
+
+    Raises InputError as `check_same_definition`, `messages` and `deserialized` do.
+    """
+    connections = [c for c in reader.connections if c.msgtype == msgtype]
+    for connection in connections:
+        check_same_definition(connection, store)
+    for connection, recorded, raw in messages(reader, connections):
+        yield recorded, deserialized(store, raw, connection)
+
+
+def _repair(path: Path) -> str:
+    """What may bring a damaged bag back: a recording that was cut off, or metadata that do not fit."""
+    reindex = f"ros2 bag reindex {path}"
+    mcap = path if path.suffix == ".mcap" else next(iter(sorted(path.glob("*.mcap"))), None)
+    if mcap is None:
+        return f"try {reindex}"
+    recover = f"mcap recover {mcap} -o whole.mcap"
+    return f"try {recover}" if mcap == path else f"try {recover}, or {reindex}"
+
+
+def _tripped(error: Exception) -> str:
+    return f"{type(error).__name__}: {shown(error)}" if str(error) else type(error).__name__
+
+
+@contextmanager
+def writing(path: Path, storage: str) -> Iterator[Writer]:
+    """Create a bag folder with this storage.
+
+    The bag appears under ``path`` only if the block ends without an exception; otherwise nothing is left.
+    Raises InputError when ``path`` exists already or can't be written.
+    """
+    from rosbags.rosbag2 import StoragePlugin, Writer
+
+    if path.exists():
+        raise InputError(f"{path} exists already; give the new bag another name or remove the old one")
+    plugin = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}[storage]
+    # A bag's files carry its name, so it is written under that name in a temporary sibling folder.
+    place = path.absolute()
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
+    except OSError as error:
+        raise InputError(f"{path} can't be written ({error.strerror}); write it elsewhere") from None
+    try:
+        with Writer(folder / place.name, version=9, storage_plugin=plugin) as writer:
+            yield writer
+        (folder / place.name).rename(place)
+    except sqlite3.Error as error:
+        raise InputError(f"{path} can't be written ({error}); free space, or write elsewhere") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -> Connection:
+    """Return the connection of the image topic: the named one, else ``preferred`` if present, else the only
+    one.
+
+    Raises InputError listing the bag's topics with their types.
+    """
+    images = [c for c in reader.connections if c.msgtype in IMAGE_TYPES]
+    wanted = [c for c in images if c.topic == (topic or preferred)]
+    if wanted:
+        return wanted[0]
+    if topic is None and len({(c.topic, c.msgtype) for c in images}) == 1:
+        return images[0]
+    there = ", ".join(f"{c.topic} ({c.msgtype})" for c in sorted(reader.connections, key=lambda c: c.topic))
+    if topic is not None and any(c.topic == topic for c in reader.connections):
+        problem = f"topic {topic} does not hold images"
+    elif topic is not None:
+        problem = f"the bag has no topic {topic}"
+    else:
+        problem = "the bag has several image topics" if images else "the bag has no image topic"
+    remedy = "name one with --topic" if images else "record images, compressed images or video"
+    raise InputError(f"{problem}; {remedy}; it holds: {there or 'nothing of ROS 2'}")
+
+
+def count_of(reader: Reader, connection: Connection) -> int:
+    """Number of messages of a connection's topic and type."""
+    like = [c for c in reader.connections if (c.topic, c.msgtype) == (connection.topic, connection.msgtype)]
+    return sum(c.msgcount for c in like)
+
+
+def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
+    """Return the connection of the camera_info beside an image topic (`camera_info_beside`), or None."""
+    topic = camera_info_beside(image_topic)
+    found = (c for c in reader.connections if (c.topic, c.msgtype) == (topic, CAMERA_INFO_TYPE))
+    return next(found, None)
+
+
+def check_same_definition(connection: Connection, store: Typestore) -> None:
+    """Raise InputError when one of this package's messages was recorded with another definition than the
+    installed one."""
+    known = store.hash_rihs01(connection.msgtype)
+    if connection.digest and connection.digest != known:
+        raise InputError(
+            f"topic {connection.topic} was recorded with another version of {connection.msgtype} "
+            f"({connection.digest[-12:]}, installed is {known[-12:]}); use the version that recorded it"
+        )

@@ -1,0 +1,158 @@
+"""The fields of the messages that say where a target is, from a track.
+
+Nothing here imports ROS: what is to be published is returned as a dictionary of all fields, so that the same
+functions serve rclpy's classes and those of the rosbags library
+(``BoundingBox(**bbox_fields(track, About(header)))``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Motion, Track, TrackState
+from efftam_ros.images.stamps import stamp_like
+from efftam_ros.messages.bearing import Bearing
+
+# States in which control may use the motion: the target is confirmed and not given up.
+STEERABLE = (TrackState.TRACKING, TrackState.COASTING)
+# Reasons for the other states, where the tracker gives none.
+UNCLAIMED = {
+    TrackState.IDLE: "no target is selected",
+    TrackState.ACQUIRING: "what is seen is not confirmed yet",
+    TrackState.LOST: "the target is lost",
+}
+# Numbers of what is not known.
+_NAN = math.nan
+UNKNOWN_MOTION = Motion(0, Box(_NAN, _NAN, _NAN, _NAN), (_NAN, _NAN), np.full((4, 4), _NAN), (_NAN, _NAN))
+UNKNOWN_BEARING = Bearing(_NAN, _NAN, _NAN, _NAN, np.full((2, 2), _NAN), np.full((2, 2), _NAN))
+
+
+def not_valid(track: Track, withheld: str = "") -> str:
+    """Return why control must not use the track, i.e. why ``valid`` is false in the messages; empty when it
+    may.
+
+    ``withheld``: an additional reason from outside the track, such as images that stopped.
+    """
+    if withheld:
+        return withheld
+    box, motion = track.box, track.motion
+    if track.state not in STEERABLE or box is None or motion is None:
+        return track.reason or UNCLAIMED.get(track.state, "the motion is not known")
+    width, height = track.image_size
+    for place in (box, motion.box):
+        cx, cy = place.x + place.width / 2, place.y + place.height / 2
+        if not (0 <= cx <= width and 0 <= cy <= height):
+            return f"the box's centre ({cx:.0f}, {cy:.0f}) px is outside the image of {width} x {height} px"
+    return ""
+
+
+class About(NamedTuple):
+    """What an answer is about: the image's header, the number of the selection that it answers, the target,
+    and whether that is the one to steer by. ``withheld``: see `not_valid`."""
+
+    header: Any
+    selection: int = 0
+    target_id: int = 0
+    steered: bool = True
+    withheld: str = ""
+
+
+def bbox_fields(track: Track, about: About) -> dict[str, Any]:
+    """Return all fields of efftam_ros/BoundingBox."""
+    fields = _answer_fields(track, about)
+    width, height = track.image_size
+    scores = {"quality": float(track.quality), "likeness": float(track.likeness)}
+    more = {
+        "image_width": int(width),
+        "image_height": int(height),
+        "reason": fields["reason"] or track.reason,
+    }
+    return fields | _box_fields(track.box) | scores | more
+
+
+def velocity_fields(
+    track: Track,
+    about: About,
+    predicted: Motion | None = None,
+    bearing: Bearing | None = None,
+    predicted_bearing: Bearing | None = None,
+) -> dict[str, Any]:
+    """Return all fields of efftam_ros/TargetVelocity; unknown numbers are NaN. ``predicted``: motion at the
+    time of publishing, default: at the image's stamp."""
+    if track.motion is None:
+        predicted = bearing = predicted_bearing = None
+    motion, later = track.motion or UNKNOWN_MOTION, predicted or track.motion
+    seen, soon = bearing or UNKNOWN_BEARING, predicted_bearing or UNKNOWN_BEARING
+    stamp = about.header.stamp
+    return {
+        **_answer_fields(track, about),
+        "center_x": float(motion.box.cx),
+        "center_y": float(motion.box.cy),
+        "velocity_x": float(motion.velocity[0]),
+        "velocity_y": float(motion.velocity[1]),
+        "covariance": motion.covariance.flatten(),
+        "width": float(motion.box.width),
+        "height": float(motion.box.height),
+        "width_rate": float(motion.size_rate[0]),
+        "height_rate": float(motion.size_rate[1]),
+        "predicted_stamp": stamp if later is None else stamp_like(stamp, later.stamp_ns),
+        **{f"predicted_{name}": v for name, v in _box_fields(None if later is None else later.box).items()},
+        "has_bearing": bearing is not None,
+        "azimuth": seen.azimuth,
+        "elevation": seen.elevation,
+        "bearing_covariance": seen.covariance.flatten(),
+        "azimuth_rate": seen.azimuth_rate,
+        "elevation_rate": seen.elevation_rate,
+        "rate_covariance": seen.rate_covariance.flatten(),
+        "predicted_azimuth": soon.azimuth,
+        "predicted_elevation": soon.elevation,
+        "predicted_bearing_covariance": soon.covariance.flatten(),
+    }
+
+
+def _answer_fields(track: Track, about: About) -> dict[str, Any]:
+    """The fields that BoundingBox and TargetVelocity have in common, with the same values."""
+    reason = not_valid(track, about.withheld)
+    return {
+        "header": about.header,
+        "target_id": about.target_id,
+        "selection": about.selection,
+        "state": int(track.state),
+        "reason": reason,
+        "valid": not reason,
+        "measured": track.measured,
+        "presence": float(track.presence),
+        "age": float(track.age_s),
+        "steered": about.steered,
+    }
+
+
+def _box_fields(box: Box | None) -> dict[str, float]:
+    box = UNKNOWN_MOTION.box if box is None else box
+    return {"x": float(box.x), "y": float(box.y), "width": float(box.width), "height": float(box.height)}
+
+
+def detections_message(vision: Any, tracks: Mapping[int, Track], header: Any) -> Any:
+    """Build a vision_msgs/Detection2DArray with the boxes of the targets, by id.
+
+    ``vision`` is the module ``vision_msgs.msg`` (4.x: Jazzy, Humble).
+    """
+    message = vision.Detection2DArray(header=header)
+    for target_id, track in sorted(tracks.items()):
+        if track.box is None:
+            continue
+        result = vision.ObjectHypothesisWithPose()
+        result.hypothesis.class_id = "target"
+        result.hypothesis.score = float(track.presence)
+        detection = vision.Detection2D(header=header, id=str(target_id), results=[result])
+        detection.bbox.center.position.x = float(track.box.cx)
+        detection.bbox.center.position.y = float(track.box.cy)
+        detection.bbox.size_x = float(track.box.width)
+        detection.bbox.size_y = float(track.box.height)
+        message.detections.append(detection)
+    return message

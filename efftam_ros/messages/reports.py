@@ -1,0 +1,130 @@
+"""What is said about a target as values: boxes, motions and results of the tracker, selections for it.
+
+Messages are read by attribute, as in `images.message`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
+from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.messages.selection import Outcome
+
+NAN = math.nan
+Member = TypeVar("Member", bound=IntEnum)
+Report = TypeVar("Report", "BoxReport", "MotionReport", "ResultReport")
+
+
+@dataclass(frozen=True)
+class BoxReport:
+    """What BoundingBox says of one target in one image. ``box`` in image px, None when there is none to use;
+    ``presence``, ``quality`` 0..1, ``likeness`` to the selected target -1..1, NaN when unknown; ``age_s``
+    since the last measured box, NaN before the first; ``selection`` the count of accepted selections that
+    this box answers; ``steered``: it is the target that is steered by."""
+
+    stamp_ns: int
+    image_size: tuple[int, int]
+    state: TrackState
+    target_id: int = 0
+    selection: int = 0
+    reason: str = ""
+    measured: bool = False
+    box: Box | None = None
+    presence: float = NAN
+    quality: float = NAN
+    age_s: float = NAN
+    likeness: float = NAN
+    steered: bool = True
+
+
+@dataclass(frozen=True)
+class MotionReport:
+    """What TargetVelocity says of one target in one image. ``valid`` False: nothing may steer by it.
+
+    ``velocity`` (vx, vy) px/s; ``azimuth`` right, ``elevation`` down of the optical axis, rad, their rates
+    rad/s with the camera's own motion included; ``age_s`` since the target was last measured, counted to the
+    image's stamp.
+    """
+
+    stamp_ns: int
+    target_id: int = 0
+    state: TrackState = TrackState.IDLE
+    valid: bool = False
+    measured: bool = False
+    age_s: float = NAN
+    has_bearing: bool = False
+    azimuth: float = NAN
+    elevation: float = NAN
+    azimuth_rate: float = 0.0
+    elevation_rate: float = 0.0
+    selection: int = 0
+    reason: str = ""
+    velocity: tuple[float, float] = (NAN, NAN)
+
+
+@dataclass(frozen=True)
+class ResultReport:
+    """What SelectionResult says: the outcome of the command on the image of ``stamp_ns``, also when it was
+    decided later; ``message`` says why not."""
+
+    stamp_ns: int
+    outcome: Outcome
+    message: str = ""
+    target_id: int = 0
+    selection: int = 0
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a person marked on the image of ``stamp_ns``: a box, or points with labels (1 on the target, 0 off
+    it), in image px, or in 0..1 of the image where ``normalized``; neither clears the target."""
+
+    stamp_ns: int
+    target_id: int = 0
+    box: Box | None = None
+    points: tuple[tuple[float, float], ...] = ()
+    labels: tuple[int, ...] = ()
+    normalized: bool = False
+
+
+def box_report(message: Any) -> BoxReport:
+    """A BoundingBox. Raises InputError for a state that does not exist."""
+    box = Box(message.x, message.y, message.width, message.height)
+    return _read(
+        BoxReport,
+        message,
+        image_size=(message.image_width, message.image_height),
+        state=_member(TrackState, "state", message.state),
+        box=box if box.is_finite else None,
+        age_s=message.age,
+    )
+
+
+def motion_report(message: Any) -> MotionReport:
+    """A TargetVelocity. Raises InputError for a state that does not exist."""
+    state, velocity = _member(TrackState, "state", message.state), (message.velocity_x, message.velocity_y)
+    return _read(MotionReport, message, state=state, velocity=velocity, age_s=message.age)
+
+
+def result_of(message: Any) -> ResultReport:
+    """A SelectionResult. Raises InputError for an outcome that does not exist."""
+    return _read(ResultReport, message, outcome=_member(Outcome, "outcome", message.outcome))
+
+
+def _read(kind: type[Report], message: Any, **own: Any) -> Report:
+    """The report of a message: all other fields have the same names in it."""
+    own["stamp_ns"] = stamp_ns(message.header.stamp)
+    return kind(**own, **{f.name: getattr(message, f.name) for f in fields(kind) if f.name not in own})
+
+
+def _member(kind: type[Member], name: str, number: int) -> Member:
+    try:
+        return kind(number)
+    except ValueError:
+        raise InputError(f"{name} is {number}; known are 0 to {max(kind)}") from None

@@ -1,0 +1,210 @@
+"""The table of back ends, the commands that install them, and what a Jetson says of itself."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from efftam_ros.core.config import MOST_TARGETS, CheckedSettings, setting
+from efftam_ros.core.errors import InputError, shown
+
+if TYPE_CHECKING:
+    pass
+
+PRECISIONS = ("auto", "fp32", "fp16", "int8")
+VERIFY = ("quick", "full", "off")
+
+
+@dataclass(frozen=True)
+class Install:
+    """Commands that install a back end: with a driver of CUDA 12 or 13, on JetPack 6 or 7."""
+
+    cuda12: str
+    cuda13: str
+    jetpack6: str
+    jetpack7: str
+
+    def here(self, root: Path = Path("/")) -> str:
+        """The command for this machine; the one for CUDA 13 where no driver is loaded."""
+        release = jetson_release(root)
+        if release:
+            return self.jetpack6 if int(release.partition(".")[0]) <= 36 else self.jetpack7
+        driver = re.search(r" (\d+)\.\d", text_of(root / "proc/driver/nvidia/version"))
+        return self.cuda12 if driver and int(driver[1]) < FIRST_DRIVER_OF_CUDA_13 else self.cuda13
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A row of the table, all that the node, the commands, the doctor and gpu_check know of a back end.
+
+    ``name`` as users write it; ``opener``: "module:function", which without a GPU makes a `Pipeline` from
+    (bundle, threads, None, lanes), with one a `GraphOpener` from (bundle, precision, facts, stream, engine
+    folder); ``auto``: what precision "auto" is ("tf32": FP32 whose products may round their factors to 10
+    bits), ``precisions`` what can be asked for besides; ``install``: commands that install what it needs;
+    ``gpu``: it needs an NVIDIA GPU; ``engines``: it runs engines that `efftam build` makes, a set for each
+    precision; ``captured``: its frames are CUDA graphs, with no launch outside them.
+    """
+
+    name: str
+    opener: str
+    auto: str
+    precisions: tuple[str, ...]
+    install: Install
+    gpu: bool = True
+    engines: bool = False
+    captured: bool = False
+
+    def resolved(self, precision: str) -> str:
+        """What ``precision`` is here: "tf32", "fp32", "fp16" or "int8". Raises InputError where the back end
+        does not offer it."""
+        if precision == "auto":
+            return self.auto
+        if precision not in self.precisions:
+            raise InputError(
+                f"precision {shown(precision)} is not offered by {self.name}; it offers"
+                f" {', '.join(('auto', *self.precisions))}"
+            )
+        return precision
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The precisions that differ from each other, "auto" first."""
+        return ("auto", *(precision for precision in self.precisions if precision != self.auto))
+
+
+def jetson_release(root: Path = Path("/")) -> str:
+    """Version of a Jetson's L4T, such as "36.4.3", "" elsewhere. In a container, which may lack NVIDIA's
+    file, by the kernel: "36" or "38"; "0" for a release that is not known."""
+    text = text_of(root / "etc/nv_tegra_release")
+    if found := re.search(r"R(\d+)(?:.*?REVISION:\s*([\d.]+))?", text):
+        return ".".join(filter(None, found.groups()))
+    if not text and "nvidia,tegra" not in text_of(root / "proc/device-tree/compatible"):
+        return ""
+    kernel = text_of(root / "proc/sys/kernel/osrelease")
+    return next((l4t for start, l4t in KERNELS_OF_L4T.items() if kernel.startswith(start)), "0")
+
+
+def power_mode(root: Path = Path("/")) -> str:
+    """Power mode of a Jetson, such as "25W (1)"; "" elsewhere, and in a container that does not see it."""
+    found = re.search(r"pmode:0*(\d+)", text_of(root / "var/lib/nvpmodel/status"))
+    if found is None:
+        return ""
+    name = re.search(rf"POWER_MODEL\s+ID={found[1]}\s+NAME=(\S+)", text_of(root / "etc/nvpmodel.conf"))
+    return f"{name[1]} ({found[1]})" if name else found[1]
+
+
+KERNELS_OF_L4T = {"5.15.": "36", "6.8.": "38"}
+FIRST_DRIVER_OF_CUDA_13 = 580
+JETSON_6_INDEX = "--index-url https://pypi.jetson-ai-lab.io/jp6/cu126"
+BUILD_FOR = {"Orin": "87", "Thor": "110"}
+"""CMAKE_CUDA_ARCHITECTURES of an onnxruntime that is built on a board."""
+_BINDINGS = "pip install 'cuda-bindings>=12.9.1,<13'"
+_REPLACE = "pip uninstall -y onnxruntime onnxruntime-gpu && pip install"
+_JETSON_TENSORRT = (
+    "sudo apt install tensorrt python3-libnvinfer, and make the venv with --system-site-packages"
+)
+_ORT = Install(*["pip install onnxruntime"] * 4)
+_ORT_CUDA = Install(
+    cuda12=f"{_BINDINGS} && {_REPLACE} 'onnxruntime-gpu[cuda,cudnn]<1.27' nvidia-cublas-cu12",
+    cuda13=f"{_BINDINGS} && {_REPLACE} 'onnxruntime-gpu[cuda,cudnn]>=1.27' nvidia-cublas",
+    jetpack6=f"{_BINDINGS} && {_REPLACE} onnxruntime-gpu {JETSON_6_INDEX}",
+    jetpack7="build onnxruntime with CMAKE_CUDA_ARCHITECTURES="
+    f"{' or '.join(f'{number} ({board})' for board, number in BUILD_FOR.items())}: PyPI's wheel has no code"
+    f" for this GPU; and {_BINDINGS}",
+)
+_ORT_TENSORRT = Install(
+    cuda12=f"{_ORT_CUDA.cuda12} 'tensorrt-cu12>=10,<11'",
+    cuda13=f"{_ORT_CUDA.cuda13} 'tensorrt-cu13>=10,<11'",
+    jetpack6=f"{_ORT_CUDA.jetpack6}; {_JETSON_TENSORRT}",
+    jetpack7=f"{_ORT_CUDA.jetpack7}; {_JETSON_TENSORRT}",
+)
+_TENSORRT = Install(
+    cuda12=f"{_BINDINGS} 'tensorrt-cu12>=10.3' 'onnx>=1.17'",
+    cuda13=f"{_BINDINGS} 'tensorrt-cu13>=10.3' 'onnx>=1.17'",
+    jetpack6=f"{_BINDINGS} 'onnx>=1.17'; {_JETSON_TENSORRT}",
+    jetpack7=f"{_BINDINGS} 'onnx>=1.17'; {_JETSON_TENSORRT}",
+)
+_RUNTIME = "efftam_ros.runtime"
+TABLE = (
+    Backend("onnxruntime-cpu", f"{_RUNTIME}.onnxruntime.cpu:OrtPipeline", "fp32", ("fp32",), _ORT, gpu=False),
+    Backend(
+        "onnxruntime-cuda",
+        f"{_RUNTIME}.onnxruntime.gpu:open_cuda",
+        "tf32",
+        ("fp32",),
+        _ORT_CUDA,
+        captured=True,
+    ),
+    # Its TensorRT can't switch TF32 off.
+    Backend("onnxruntime-tensorrt", f"{_RUNTIME}.onnxruntime.gpu:open_tensorrt", "tf32", (), _ORT_TENSORRT),
+    Backend(
+        "tensorrt",
+        f"{_RUNTIME}.tensorrt.engine_set:open_engines",
+        "fp16",
+        ("fp16", "fp32", "int8"),
+        _TENSORRT,
+        engines=True,
+        captured=True,
+    ),
+)
+"""Every back end; a new one is a row here and the module that its opener names."""
+BACKENDS = tuple(row.name for row in TABLE)
+GPU_BACKENDS = tuple(row.name for row in TABLE if row.gpu)
+DEFAULT_BACKEND = BACKENDS[0]
+ENGINES = next(row for row in TABLE if row.engines)
+"""The back end whose engines `efftam build` makes."""
+
+
+def backend_of(name: str) -> Backend:
+    """The row of a back end. Raises InputError; one line, also for a precision in the name."""
+    for row in TABLE:
+        if row.name == name:
+            return row
+    base, _, precision = name.rpartition("-")
+    if base in BACKENDS and precision in PRECISIONS:
+        raise InputError(f"back end {shown(name)} is not known; give {base} and the precision {precision}")
+    raise InputError(f"back end {shown(name)} is not known; choose one of {', '.join(BACKENDS)}")
+
+
+def function_of(row: Backend) -> Any:
+    """Import and return what ``row.opener`` names."""
+    module, _, function = row.opener.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+@dataclass(frozen=True)
+class PipelineConfig(CheckedSettings):
+    """What computes the network: parameters of the node, options of the commands, arguments of the API."""
+
+    bundle: str = setting("", "folder of the network bundle; empty: the default network")
+    backend: str = setting(
+        DEFAULT_BACKEND, "back end that runs the network", choices=BACKENDS, check=backend_of
+    )
+    precision: str = setting(
+        "auto", "precision of the network, as far as the back end offers it", choices=PRECISIONS
+    )
+    max_targets: int = setting(
+        1, "most targets at once; each needs memory, on a GPU too", within=(1, MOST_TARGETS)
+    )
+    threads: int = setting(
+        0, "CPU threads of the network; 0: one per physical core, at most four", within=(0, 256)
+    )
+    verify: str = setting(
+        "quick",
+        "check of a GPU back end against the CPU at start-up: every graph (quick), a clip as well (full)",
+        choices=VERIFY,
+    )
+    zero_copy: bool = setting(
+        False, "the GPU reads images from the host's memory; for boards where gpu_check found it faster"
+    )
+
+
+def text_of(path: Path) -> str:
+    """Content of a file of the system, "" where it can't be read."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,1 +1,0 @@
-"""Image processing on the CPU: encodings, network input, prompts, masks, overlay."""

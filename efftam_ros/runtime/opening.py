@@ -1,0 +1,73 @@
+"""Opening a back end, and a tracker on it, or raising an error with the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, Backend, PipelineConfig, backend_of, function_of
+from efftam_ros.runtime.bundle import Bundle, default_bundle
+
+if TYPE_CHECKING:
+    from efftam_ros.core.contract import CameraMotionSource, Pipeline
+    from efftam_ros.core.targets import TargetSet
+    from efftam_ros.core.tracker import TargetTracker
+
+
+def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = None) -> Pipeline:
+    """Load a bundle into a back end, ready for the first frame, with as many lanes as there may be targets.
+
+    ``bundle``: an opened one in place of the configured folder.
+
+    Raises InputError (a precision or another setting that the back end does not offer, faulty bundle) and
+    BackendError (never a slower back end in place of the one asked for).
+    """
+    config = config or PipelineConfig()
+    row = backend_of(config.backend)
+    precision, lanes = row.resolved(config.precision), config.max_targets
+    if config.zero_copy and not row.gpu:
+        raise InputError(f"zero_copy is for the back ends on a GPU; {row.name} reads images where they are")
+    if bundle is None:
+        bundle = Bundle.load(Path(config.bundle).expanduser()) if config.bundle else default_bundle()
+    try:
+        if not row.gpu:
+            return function_of(row)(bundle, config.threads, None, lanes)
+        from efftam_ros.runtime.device.opening import open_device_pipeline
+
+        return open_device_pipeline(bundle, row, precision, config.verify, config.zero_copy, lanes)
+    except ModuleNotFoundError as error:
+        reason = f"the Python module {error.name} is not installed"
+        raise _unavailable(row, reason, row.install.here()) from error
+    except BackendError as error:
+        raise _unavailable(row, error.reason, error.remedy) from error
+
+
+def open_tracker(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetTracker:
+    """A tracker on a pipeline, with its sources beside the network: camera motion and points."""
+    from efftam_ros.core.tracker import TargetTracker
+    from efftam_ros.images.target_points import FlowPoints, is_blank
+
+    config = config or TrackerConfig()
+    return TargetTracker(pipeline, config, _camera_of(config), FlowPoints(), is_blank)
+
+
+def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetSet:
+    """As `open_tracker`, for as many targets as the pipeline has lanes."""
+    from efftam_ros.core.targets import TargetSet
+    from efftam_ros.images.target_points import FlowPoints, is_blank
+
+    config = config or TrackerConfig()
+    return TargetSet(pipeline, config, _camera_of(config), FlowPoints, is_blank)
+
+
+def _camera_of(config: TrackerConfig) -> CameraMotionSource | None:
+    from efftam_ros.images.camera_motion import ImageCameraMotion
+
+    return ImageCameraMotion() if config.camera_motion == "auto" else None
+
+
+def _unavailable(row: Backend, reason: str, remedy: str) -> BackendError:
+    other = f"; or choose {DEFAULT_BACKEND}" if row.gpu else ""
+    return BackendError(f"back end {row.name} can't run: {reason}", remedy + other)

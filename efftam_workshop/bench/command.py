@@ -1,0 +1,186 @@
+"""Measure the time of a frame by stage, as the node runs it: default policy, camera motion on.
+
+Stages: median and p99 of the counted frames, and the share of the whole frame. preprocess converts the image;
+image_encoder, memory_attention, mask_decoder and memory_encoder are the network (on a GPU its own times, the
+memory encoder's that of the frame before); likeness (on a GPU part of the decoder), camera motion and points
+are the host's. "image to box" ends when the box is known, the "whole frame" when it is remembered, which the
+node does after it published.
+--operators: onnxruntime's profile, calls and ms per frame. --soak: memory and the whole frame at the start
+and at the end of a long run. --node: "published" is from a camera's process publishing an image to its
+receiving the box, "callback" is the node's own time from image callback to box published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import Frame, Image
+from efftam_ros.package_files import package_file
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, backend_of
+from efftam_ros.runtime.opening import open_pipeline
+from efftam_ros.tools.common.options import (
+    add_network_arguments,
+    add_settings_argument,
+    open_bundle,
+    pipeline_config,
+    tracker_config,
+)
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
+from efftam_ros.tools.common.prompts import read_prompt
+from efftam_ros.tools.common.terminal import Cell, print_table
+from efftam_workshop.bench.frames import (
+    WARM_UP,
+    Frames,
+    drawn_frames,
+    measure_operators,
+    measure_soak,
+    measure_stages,
+)
+
+FRAMES, TOP, NODE_SECONDS = 200, 20, 10.0
+TOTALS = ("image to box", "whole frame")
+PROFILE = "config/fastdds_images.xml"
+TRACKER = "import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_tracker', sys.argv))"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--operators", action="store_true", help="operators of the network, on onnxruntime-cpu")
+    what.add_argument("--soak", type=float, metavar="SECONDS", help="growth of memory in a long run")
+    what.add_argument("--node", action="store_true", help="the live node over the middleware (ROS 2)")
+    add_network_arguments(parser)
+    on = parser.add_argument_group("images")
+    on.add_argument("--image", type=image_size, metavar="WxH", help="size of drawn ones (default 1280x720)")
+    on.add_argument("--video", type=Path, metavar="FILE", help="frames of a video in place of drawn ones")
+    on.add_argument("--box", metavar="X,Y,W,H", help="the target in the video's first frame, px")
+    text = f"counted frames after {WARM_UP} of warm-up (default {FRAMES})"
+    on.add_argument("--frames", type=int, default=FRAMES, metavar="N", help=text)
+    add_settings_argument(on)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures; - for stdout, no tables")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.frames < 1:
+        raise InputError(f"--frames is {args.frames}; it must be at least 1")
+    if args.soak is not None and not 0 < args.soak < float("inf"):
+        raise InputError(f"--soak is {args.soak:g}; give seconds above 0")
+    if (args.video is None) != (args.box is None) or (args.video and (args.image or args.soak or args.node)):
+        raise InputError("--video needs --box, and is for stages and --operators; --image is of drawn ones")
+    if args.operators and args.backend != DEFAULT_BACKEND:
+        raise InputError(
+            f"--operators is for {DEFAULT_BACKEND}, --backend is {args.backend}; on a GPU use"
+            " nsys profile efftam bench ..., or trtexec --dumpProfile"
+        )
+    check_outputs([Output("--json", args.json)], [args.video])
+    args.image = args.image or (1280, 720)
+    bundle = open_bundle(args.bundle)
+    precision = backend_of(args.backend).resolved(args.precision)
+    report: dict[str, Any] = {"bundle": bundle.spec.name, "backend": args.backend, "precision": precision}
+    config = tracker_config(args.settings)
+    if args.node:
+        report["node"] = measure_node(args)
+    elif args.operators:
+        found = measure_operators(bundle, args.threads, config, _frames(args), args.frames)
+        report["operators"] = found
+    else:
+        opened = open_pipeline(pipeline_config(args), bundle)
+        with closing(opened) as pipeline:
+            if args.soak:
+                report["soak"] = measure_soak(pipeline, config, _frames(args), args.soak)
+            else:
+                report["stages"] = measure_stages(pipeline, config, _frames(args), args.frames)
+    text = json.dumps(report, indent=1)
+    if str(args.json) == "-":
+        print(text)
+        return 0
+    headers, rows = table(report)
+    print_table(headers, rows, digits=2, title=f"{report['bundle']} on {report['backend']}")
+    if args.json is not None:
+        write_text(args.json, text + "\n")
+    return 0
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """Parse width and height in px from "WxH"."""
+    found = re.fullmatch(r"(\d+)x(\d+)", text)
+    if found is None or min(int(found[1]), int(found[2])) < 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not WxH of at least 64x64, such as 1280x720")
+    return int(found[1]), int(found[2])
+
+
+def _frames(args: argparse.Namespace) -> Frames:
+    if args.video is None:
+        yield from drawn_frames(args.image)
+        return
+    from efftam_ros.images.video import open_video
+
+    video = open_video(args.video)
+    prompt = read_prompt(args.box, [], None, video.width, video.height)
+    for frame in video.frames():
+        yield Frame(Image.from_array(frame.bgr), frame.stamp_ns), prompt
+        prompt = None
+
+
+def measure_node(args: argparse.Namespace) -> dict[str, Any]:
+    """Of the node that ships, with the network's options."""
+    missing = [name for name in ("rclpy", "efftam_ros.msg") if importlib.util.find_spec(name) is None]
+    if missing:
+        remedy = "source .venv/setup.bash or your workspace"
+        raise InputError(f"--node needs ROS 2 and the built messages ({missing[0]} is missing); {remedy}")
+    given = {"backend": args.backend, "threads": args.threads}
+    given |= {} if args.bundle is None else {"bundle": args.bundle.resolve()}
+    parameters = [word for name, value in given.items() for word in ("-p", f"{name}:={value}")]
+    node = [sys.executable, "-c", TRACKER, "--ros-args", *parameters, "--log-level", "error"]
+    return feed_node(node, args.image, NODE_SECONDS, "--profile", package_file(PROFILE) or "")
+
+
+def feed_node(
+    node: list[str], size: tuple[int, int], seconds: float, *options: object, environment: Any = None
+) -> dict[str, Any]:
+    """As `bench.latency.feed` with these options, in processes of their own. Raises InputError when the
+    node does not answer."""
+    command = ["-m", "efftam_workshop.bench.latency", "--seconds", seconds, "--size", *size, *options, "--"]
+    words = [sys.executable, *map(str, command), *node]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise InputError(f"the node could not be measured: {''.join(said) or 'it said nothing'}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def table(report: dict[str, Any]) -> tuple[list[str], list[list[Cell]]]:
+    """Headers and rows of what a report holds."""
+    if stages := report.get("stages"):
+        whole = stages["whole frame"]["median_ms"]
+        names = sorted(set(stages) - set(TOTALS), key=lambda name: -stages[name]["median_ms"])
+        return ["stage", "median, ms", "p99, ms", "share"], [
+            [name, *stages[name].values(), f"{stages[name]['median_ms'] / whole:.0%}"]
+            for name in (*names, *TOTALS)
+        ]
+    if operators := report.get("operators"):
+        whole = sum(one["ms"] for one in operators)
+        rest = sum(one["ms"] for one in operators[TOP:])
+        return ["module", "operator", "calls", "ms", "share"], [
+            *([*one.values(), f"{one['ms'] / whole:.1%}"] for one in operators[:TOP]),
+            ["", f"{len(operators[TOP:])} others", None, rest, f"{rest / whole:.1%}"],
+        ]
+    if soak := report.get("soak"):
+        return [f"{soak['frames']} frames", "start", "end"], [
+            ["resident memory, MB", *soak["resident_mb"]],
+            ["GPU memory in use, MB", *soak["device_mb"]],
+            ["whole frame, ms", *soak["whole_ms"]],
+        ]
+    node = report["node"]
+    return [f"{node['answered']} of {node['sent']} images answered", "median, ms", "p99, ms"], [
+        ["published to bbox", node["p50_ms"], node["p99_ms"]],
+        ["callback to bbox", node["callback_p50_ms"], node["callback_p99_ms"]],
+    ]

@@ -1,0 +1,160 @@
+"""Times frames of the tracker as the node opens it: by stage, over a long run, and by operator."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import Frame, Image, Prompt, Track
+from efftam_ros.images.camera_motion import ImageCameraMotion
+from efftam_ros.images.target_points import FlowPoints
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.opening import open_tracker
+from efftam_workshop.bench.moving_target import endless
+
+# Enough frames to fill maps and pointers and to settle clocks; in a long run allocators too.
+WARM_UP, SETTLED = 40, 100
+ON_THE_HOST = {"camera motion": ImageCameraMotion, "points": FlowPoints}
+
+Frames = Iterator[tuple[Frame, Prompt | None]]
+
+
+def drawn_frames(size: tuple[int, int]) -> Frames:
+    """Frames without end of a drawn target, ``size`` (width, height) px; the first has its box as prompt."""
+    for number, (picture, stamp_ns, box) in enumerate(endless(size)):
+        yield Frame(Image.from_array(picture), stamp_ns), Prompt(box=box) if number == 0 else None
+
+
+def timed(pipeline: Pipeline, config: TrackerConfig, frames: Frames) -> Iterator[tuple[float, float, Track]]:
+    """Yield for every frame the time to its box and the time with its memory, s, and the track."""
+    tracker = open_tracker(pipeline, config)
+    for frame, prompt in frames:
+        begin = time.perf_counter()
+        track = tracker.step(frame, prompt)
+        answered = time.perf_counter()
+        tracker.commit()
+        yield answered - begin, time.perf_counter() - begin, track
+
+
+def measure_stages(
+    pipeline: Pipeline, config: TrackerConfig, frames: Frames, count: int
+) -> dict[str, dict[str, float]]:
+    """``median_ms`` and ``p99_ms`` of each stage, "image to box" and the "whole frame" over ``count`` frames
+    after the warm-up, back to back. Raises InputError: no more frames than the warm-up takes."""
+    if hasattr(pipeline, "stage_interval"):  # of a GPU, where times cost time
+        pipeline.stage_interval = 1
+    host: dict[str, float] = defaultdict(float)
+    for name, kind in ON_THE_HOST.items():
+        for method in [m for m, value in vars(kind).items() if callable(value) and not m.startswith("_")]:
+            setattr(kind, method, _adding_to(host, name, getattr(kind, method)))
+    times: dict[str, list[float]] = defaultdict(list)
+    answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count))
+    for number, (box_s, whole_s, track) in enumerate(answers):
+        found = {**track.stage_seconds, **host, "image to box": box_s, "whole frame": whole_s}
+        for name, seconds in found.items() if number >= WARM_UP else ():
+            times[name].append(1e3 * seconds)
+        host.clear()
+    if not times:
+        raise InputError(f"the first {WARM_UP} frames are a warm-up and there are no more; give more")
+    return {
+        name: {"median_ms": float(np.median(ms)), "p99_ms": float(np.percentile(ms, 99))}
+        for name, ms in times.items()
+    }
+
+
+def _adding_to(host: dict[str, float], name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def adding(*given: Any, **named: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return method(*given, **named)
+        finally:
+            host[name] += time.perf_counter() - begin
+
+    return adding
+
+
+def measure_operators(
+    bundle: Bundle, threads: int, config: TrackerConfig, frames: Frames, count: int
+) -> list[dict[str, Any]]:
+    """``calls`` and ``ms`` per frame of each ``module`` and ``operator`` over ``count`` frames after the
+    warm-up, from onnxruntime's profiler on the CPU, slowest first."""
+    from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
+
+    runs: Counter[str] = Counter()
+    seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    with (
+        tempfile.TemporaryDirectory(prefix="efftam_bench_") as folder,
+        closing(OrtPipeline(bundle, threads, profile_folder=Path(folder))) as pipeline,
+    ):
+        answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count))
+        for _, _, track in itertools.islice(answers, WARM_UP, None):
+            runs.update(track.stage_seconds.keys())
+        for module, path in pipeline.end_profiling().items():
+            events = json.loads(path.read_text(encoding="utf-8"))
+            starts = sorted(event["ts"] for event in events if event["name"] == "model_run")
+            begin = starts[-runs[module]] if runs[module] else float("inf")
+            for event in events:
+                if event["cat"] == "Node" and event["name"].endswith("_kernel_time") and event["ts"] >= begin:
+                    seconds[module, event["args"]["op_name"]].append(1e-6 * event["dur"])
+    found = [
+        {"module": module, "operator": operator, "calls": len(s) / count, "ms": 1e3 * sum(s) / count}
+        for (module, operator), s in seconds.items()
+    ]
+    return sorted(found, key=lambda one: -one["ms"])
+
+
+def measure_soak(pipeline: Pipeline, config: TrackerConfig, frames: Frames, seconds: float) -> dict[str, Any]:
+    """Run for ``seconds`` after the first `SETTLED` frames. Returns ``frames``, ``resident_mb`` of this
+    process, ``device_mb`` in use on its GPU (None without one) and ``whole_ms``, the median time of a frame,
+    each at the start and at the end."""
+    answers = timed(pipeline, config, frames)
+    for _ in itertools.islice(answers, SETTLED):
+        pass
+    memory = [(resident_mb(), device_used_mb())]
+    end = time.monotonic() + seconds
+    times: list[float] = []
+    while not times or time.monotonic() < end:
+        times.append(1e3 * next(answers)[1])
+    memory.append((resident_mb(), device_used_mb()))
+    quarter = max(1, len(times) // 4)
+    return {
+        "frames": len(times),
+        "resident_mb": [resident for resident, _ in memory],
+        "device_mb": [device for _, device in memory],
+        "whole_ms": [float(np.median(part)) for part in (times[:quarter], times[-quarter:])],
+    }
+
+
+def resident_mb() -> float:
+    """Resident memory of this process, MB. Raises InputError on systems other than Linux."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        raise InputError("resident memory is read from /proc, which this system lacks; use Linux") from None
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def device_used_mb() -> float | None:
+    """Memory in use on this process's CUDA device by all processes, MB; None where it uses none."""
+    try:
+        from cuda.bindings import driver
+
+        code, free, total = driver.cuMemGetInfo()
+    except (ImportError, RuntimeError):  # cuda-bindings without a driver
+        return None
+    return None if int(code) else (total - free) / 1e6

@@ -1,0 +1,153 @@
+"""Build a bundle's TensorRT engines for this GPU and store those that agree with the CPU.
+
+Every engine is compared with the FP32 graph on the CPU, output by output, and all together over a chained
+clip. An engine that deviates is not stored: the report names the module and the first wrong block, and the
+next safer precision form is built. Engines fit one GPU, one TensorRT version and one bundle; build again
+after a change of any of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.runtime.backends import ENGINES
+from efftam_ros.runtime.verify.verify import CLIP_FRAMES
+from efftam_ros.tools.common.options import add_bundle_argument, add_quiet_argument, open_bundle
+from efftam_ros.tools.common.outputs import Output, check_outputs
+from efftam_ros.tools.common.terminal import print_table
+from efftam_workshop.eval.sequences import find_sequences
+
+if TYPE_CHECKING:
+    from efftam_workshop.export.int8 import CalibrationClip
+
+
+NEEDS = ("onnx", "tqdm")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bundle_argument(parser)
+    parser.add_argument(
+        "--precision",
+        choices=("auto", *ENGINES.precisions),
+        default="auto",
+        help="fp16 keeps sensitive operators in FP32; int8 is fp16 with large products in INT8 where that is"
+        f" faster here (auto, the default: {ENGINES.auto})",
+    )
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="SEQUENCE",
+        help="sequence with boxes that INT8 is calibrated on, 30 frames of it (default: a seeded clip)",
+    )
+    parser.add_argument(
+        "--sequences",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FOLDER",
+        help="sequences with boxes: refuse INT8 where it costs accuracy there, measured on the CPU first",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the engines (default: the node's)")
+    parser.add_argument("--force", action="store_true", help="build even where stored engines fit")
+    form = "build this attention form of a module alone, fused_fp32 or unfused_fp32 (implies --force)"
+    parser.add_argument("--attention", action="append", default=[], metavar="MODULE=FORM", help=form)
+    parser.add_argument("--json", action="store_true", help="print the reports as JSON")
+    add_quiet_argument(parser, "no progress")
+
+
+def run(args: argparse.Namespace) -> int:
+    from efftam_ros.runtime.device.opening import device_session, engine_folder
+    from efftam_ros.runtime.tensorrt.engine_set import Calibration, EngineSet
+    from efftam_ros.runtime.tensorrt.library import load_library
+    from efftam_ros.tools.common.terminal import BuildProgress
+    from efftam_workshop.eval.int8 import cost_of_int8
+    from efftam_workshop.export.tensorrt.engines import EngineBuilder
+
+    attention = dict(_module_and_form(text) for text in args.attention)
+    precision = ENGINES.resolved(args.precision)
+    if precision != "int8" and (args.calibration or args.sequences):
+        raise InputError(f"--calibration and --sequences are of INT8; the precision is {precision}")
+    check_outputs([Output("--out", args.out, "folder")])
+    bundle = open_bundle(args.bundle)
+    clip = _calibration_clip(args.calibration) if precision == "int8" else None
+    calibration = None if clip is None else Calibration(clip.name, len(clip.frames), clip.sha256)
+    folder = engine_folder() if args.out is None else args.out
+    library = load_library()
+    progress = BuildProgress(args.quiet or args.json)
+    with device_session() as (cuda, facts, stream), closing(progress):
+        if clip is not None and args.sequences:  # with a GPU at hand, because it takes long
+            cost = cost_of_int8(bundle, clip, args.sequences, args.quiet or args.json)
+            print(cost.text, file=sys.stderr)
+            cost.require_small()
+        engines = EngineSet(bundle, precision, library, facts, folder, calibration)
+        builder = EngineBuilder(engines, cuda, stream, progress.say, progress.step, attention, clip)
+        reports = builder.build(force=args.force or bool(attention))
+    if args.json:
+        print(json.dumps({"bundle": bundle.spec.name, "folder": str(folder), "engines": reports}, indent=1))
+    else:
+        print_reports(reports)
+    return 0
+
+
+def _module_and_form(text: str) -> tuple[str, str]:
+    module, equals, form = text.partition("=")
+    if not equals:
+        raise InputError(f"--attention {text!r} is not MODULE=FORM")
+    return module, form
+
+
+def _calibration_clip(folder: Path | None) -> CalibrationClip:
+    """`CLIP_FRAMES` frames of a sequence, or the seeded clip. Raises InputError for a folder that is no
+    sequence."""
+    from efftam_workshop.export.int8 import CalibrationClip, default_clip
+
+    if folder is None:
+        return default_clip()
+    sequences = find_sequences(folder)
+    if len(sequences) != 1:
+        names = ", ".join(sequence.name for sequence in sequences)
+        raise InputError(f"--calibration {folder} has {len(sequences)} sequences ({names}); name one of them")
+    frames = tuple(frame.bgr.copy() for frame in islice(sequences[0].frames(), CLIP_FRAMES))
+    return CalibrationClip(sequences[0].name, frames, Box(*sequences[0].boxes[0]))
+
+
+def print_reports(reports: dict[str, dict[str, Any]]) -> None:
+    rows = [
+        [
+            name,
+            report["form"],
+            report["layers"],
+            len(report["fused"]),
+            " ".join(report["precisions"]),
+            f"{max(report['deviations'].values()):.1e}",
+            f"{report['seconds']:.1f}",
+            _times(report),
+        ]
+        for name, report in reports.items()
+    ]
+    columns = ["module", "form", "layers", "fused attention", "tensors", "worst error", "build, s"]
+    print_table([*columns, "ms"], rows)
+    clip = next(iter(reports.values())).get("clip")
+    if clip:
+        overlap = f"{clip['mean']:.4f}, worst {clip['worst']:.4f}"
+        print(f"mask overlap with the CPU over the chained clip: {overlap}")
+    for name, report in reports.items():
+        for reason in report["rejected"]:
+            print(f"{name}: rejected {reason}", file=sys.stderr)
+
+
+def _times(report: dict[str, Any]) -> str:
+    """Time of the form that was kept, then how much longer the others take."""
+    times = dict(report["times_ms"])
+    kept = times.pop(report["form"], None)
+    if kept is None:
+        return "-"
+    return "; ".join([f"{kept:.3f}", *(f"{form} {ms / kept:.2f}x" for form, ms in times.items())])

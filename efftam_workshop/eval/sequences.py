@@ -1,0 +1,318 @@
+"""Reads sequences with ground truth: the package's format, DAVIS and OTB.
+
+Boxes are used as published: OTB counts pixels from 1, which shifts truth and prompt alike by one pixel.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError, shown
+from efftam_ros.images.levels import Levels
+from efftam_ros.images.limits import check_size
+from efftam_ros.images.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
+
+FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"
+DAVIS_FPS = 24.0
+OTB_FPS = 30.0
+# Of a sequence or a data set.
+MOST_FRAMES = 1_000_000
+MARKS = ("boxes.csv", "JPEGImages", "img")
+MOST_MASK_BYTES = 2**30
+"""Limit for the packed masks of a sequence: 4000 masks of 1920 x 1080 px."""
+# Sequences whose published ground truth covers only a part of the folder of images (1-based, inclusive; the
+# benchmark's own list).
+OTB_RANGES = {
+    "david": (300, 770),
+    "football1": (1, 74),
+    "freeman3": (1, 460),
+    "freeman4": (1, 283),
+    "diving": (1, 215),
+}
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One target in one video.
+
+    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent; ``mask(index)``: the true
+    mask, bool [H, W], or None if a sequence has no masks. ``frames()`` yields the N frames.
+    """
+
+    name: str
+    boxes: NDArray[np.float64]
+    source: Callable[[], Iterator[VideoFrame]] = field(repr=False)
+    mask: Callable[[int], NDArray[np.bool_]] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    @property
+    def video(self) -> str:
+        """The name without the target's number: that of its video."""
+        return self.name.partition("#")[0]
+
+    def frames(self) -> Iterator[VideoFrame]:
+        """Yield as many frames as there are boxes. Raises InputError when the video is shorter."""
+        count = 0
+        for frame in self.source():
+            if count == len(self.boxes):
+                return
+            yield frame
+            count += 1
+        if count < len(self.boxes):
+            raise InputError(f"{self.name} has {len(self.boxes)} boxes but only {count} frames")
+
+
+def find_sequences(folder: str | Path) -> list[Sequence]:
+    """Find the sequences of a folder: the folder itself, a data set's root, or a folder of sequences.
+
+    Raises InputError when there is none, or when one is invalid.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; give {FORMATS}, or a folder of these")
+    found = _read(folder)
+    if not found:
+        for child in sorted((p for p in folder.iterdir() if p.is_dir()), key=lambda p: natural_key(p.name)):
+            found += _read(child)
+    if not found:
+        raise InputError(f"{folder} holds no sequence; give {FORMATS}, or a folder of these")
+    return [_checked(sequence) for sequence in found]
+
+
+def folders_read(folder: Path) -> list[Path]:
+    """The folders whose files `find_sequences` reads: ``folder``, or the sequences in it."""
+
+    def is_read(one: Path) -> bool:
+        return any((one / mark).exists() for mark in MARKS) or bool(image_files(one))
+
+    return [folder] if is_read(folder) else [p for p in folder.iterdir() if p.is_dir() and is_read(p)]
+
+
+def _read(folder: Path) -> list[Sequence]:
+    if (folder / "boxes.csv").is_file():
+        others = sorted(folder.glob("boxes_*.csv"), key=lambda p: natural_key(p.name))
+        if not others:
+            return [read_own(folder)]
+        return [read_own(folder, path) for path in [folder / "boxes.csv", *others]]
+    if (folder / "JPEGImages").is_dir() and (folder / "Annotations").is_dir():
+        return read_davis(folder)
+    if (folder / "img").is_dir() and _otb_truths(folder):
+        return read_otb(folder)
+    parents = [parent.name for parent in folder.parents]
+    if "JPEGImages" in parents and image_files(folder):  # one sequence of a DAVIS tree
+        root = folder.parents[parents.index("JPEGImages") + 1]
+        return [s for s in read_davis(root) if s.video == folder.name]
+    return []
+
+
+def read_own(folder: Path, table: Path | None = None) -> Sequence:
+    """Read the package's format.
+
+    video.mp4, boxes.csv (``frame,x,y,w,h``, frames from 0 in order; nan, or no row: absent) and optionally
+    masks.npz (``shape`` [N, H, W] and ``bits``, a row of ``np.packbits`` per frame). ``table``: boxes.csv, or
+    boxes_2.csv and so on of further targets, without masks; the sequences are then called ``name#1``,
+    ``name#2``, ...
+    """
+    path = table or folder / "boxes.csv"
+    boxes = _boxes_by_frame(path)
+    video = folder / "video.mp4"
+    if not video.is_file():
+        raise InputError(f"{video} is missing beside boxes.csv")
+    number = path.stem.partition("_")[2]
+    return Sequence(
+        folder.name if table is None else f"{folder.name}#{number or 1}",
+        boxes,
+        lambda: open_video(video).frames(),
+        None if number else _packed_masks(folder / "masks.npz", len(boxes)),
+    )
+
+
+def _boxes_by_frame(path: Path) -> NDArray[np.float64]:
+    """Boxes [N, 4] by the column ``frame``; NaN for frames that have no row."""
+    found: dict[int, list[float]] = {}
+    with path.open(newline="") as file:
+        try:
+            for row in csv.DictReader(file):
+                frame = int(row["frame"])
+                if frame < 0 or frame <= max(found, default=-1):
+                    raise InputError(
+                        f"{path} has frame {frame} behind {max(found, default='nothing')}; frames count from"
+                        " 0 and each may come once"
+                    )
+                if frame > MOST_FRAMES:
+                    raise InputError(f"{path} has frame {frame}; at most {MOST_FRAMES} are read")
+                found[frame] = [float(row[k]) for k in "xywh"]
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"{path} is not a table with the columns frame,x,y,w,h") from None
+    boxes = np.full((max(found, default=-1) + 1, 4), np.nan)
+    for frame, box in found.items():
+        boxes[frame] = box
+    return boxes
+
+
+def read_davis(root: Path) -> list[Sequence]:
+    """Read DAVIS 2016 and 2017: JPEGImages/ and Annotations/, with or without a sub-folder for the
+    resolution.
+
+    A sequence with several objects becomes one per object, ``name#1``, ``name#2``, ...
+    """
+    sequences = []
+    for images in sorted(
+        (p for p in (root / "JPEGImages").glob("**/*") if p.is_dir()), key=lambda p: natural_key(p.name)
+    ):
+        annotations = root / "Annotations" / images.relative_to(root / "JPEGImages")
+        files = image_files(images)
+        if not files or not annotations.is_dir():
+            continue
+        labels = [annotations / f"{file.stem}.png" for file in files]
+        missing = [label for label in labels if not label.is_file()]
+        if missing:
+            raise InputError(
+                f"{missing[0]} is missing; DAVIS has an annotation for each of its {len(files)} images"
+            )
+        objects = sorted(int(i) for i in np.unique(_label_image(labels[0])) if i)
+        for number in objects:
+            masks = _label_masks(labels, number)
+            name = images.name if len(objects) == 1 else f"{images.name}#{number}"
+            boxes = np.array([mask_box(masks(i)) for i in range(len(files))])
+            sequences.append(Sequence(name, boxes, _image_source(files, DAVIS_FPS), masks))
+    return sequences
+
+
+def read_otb(folder: Path) -> list[Sequence]:
+    """Read OTB: img/ and groundtruth_rect.txt (several targets: groundtruth_rect.1.txt, ...).
+
+    Numbers are separated by comma, tab or space.
+    """
+    files = image_files(folder / "img")
+    sequences = []
+    truths = _otb_truths(folder)
+    for truth in truths:
+        boxes = read_boxes(truth)
+        first, last = OTB_RANGES.get(folder.name.lower(), (1, len(files)))
+        part = files[first - 1 : last] if len(files) > len(boxes) else files
+        if len(part) != len(boxes):
+            raise InputError(
+                f"{truth} has {len(boxes)} boxes for {len(files)} images; they must be equal in number"
+            )
+        number = re.search(r"\.(\d+)\.txt$", truth.name)
+        name = f"{folder.name}#{number[1]}" if number and len(truths) > 1 else folder.name
+        sequences.append(Sequence(name, boxes, _image_source(part, OTB_FPS)))
+    return sequences
+
+
+def read_boxes(path: Path) -> NDArray[np.float64]:
+    """Read boxes [N, 4] from a text file with four numbers per line.
+
+    Separators: comma, tab, semicolon or space. NaN or a box without area means absent.
+    """
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
+        words = [word for word in re.split(r"[,;\s]+", line.strip()) if word]
+        if not words:
+            continue
+        try:
+            row = [float(word) for word in words]
+        except ValueError:
+            row = []
+        if len(row) != 4:
+            raise InputError(
+                f"{path}, line {number}: {line.strip()[:60]!r} is not a box; it needs four numbers x,y,w,h"
+            )
+        rows.append(row)
+    boxes = np.array(rows, np.float64).reshape(-1, 4)
+    with np.errstate(invalid="ignore"):
+        boxes[~((boxes[:, 2] > 0) & (boxes[:, 3] > 0))] = np.nan
+    return boxes
+
+
+def mask_box(mask: NDArray[np.bool_]) -> tuple[float, float, float, float]:
+    """Bounding box x, y, w, h of a mask; NaN if it is empty."""
+    columns, rows = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
+    if not columns.size:
+        return (float("nan"),) * 4
+    x, y = float(columns[0]), float(rows[0])
+    return x, y, columns[-1] + 1.0 - x, rows[-1] + 1.0 - y
+
+
+def _checked(sequence: Sequence) -> Sequence:
+    if len(sequence) < 2:
+        raise InputError(f"{sequence.name} has {len(sequence)} frames; a sequence needs at least two")
+    if not np.isfinite(sequence.boxes[0]).all():
+        raise InputError(
+            f"{sequence.name} has no box in its first frame, so nothing can be selected; remove its start"
+        )
+    if not np.isfinite(sequence.boxes[1:]).all(axis=1).any():
+        raise InputError(f"{sequence.name} has no box after its first frame; there is nothing to score")
+    return sequence
+
+
+def _image_source(files: list[Path], fps: float) -> Callable[[], Iterator[VideoFrame]]:
+    def frames() -> Iterator[VideoFrame]:
+        levels = Levels()
+        for index, file in enumerate(files):
+            stamp_ns = round(index * NS / fps)
+            yield VideoFrame(index, stamp_ns, read_bgr(file, levels, stamp_ns))
+
+    return frames
+
+
+def _otb_truths(folder: Path) -> list[Path]:
+    return sorted(folder.glob("groundtruth_rect*.txt"), key=lambda p: natural_key(p.name))
+
+
+def _packed_masks(path: Path, count: int) -> Callable[[int], NDArray[np.bool_]] | None:
+    if not path.is_file():
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = max(entry.file_size for entry in archive.infolist())
+        if size > MOST_MASK_BYTES:
+            raise ValueError(f"an array of {size} bytes, {MOST_MASK_BYTES} are the most")
+        with np.load(path) as arrays:
+            n, height, width = (int(v) for v in arrays["shape"])
+            bits = arrays["bits"]
+        check_size(width, height, what=f"{path}: a mask")
+        if n != count:
+            raise InputError(f"{path} has {n} masks for {count} boxes; they must be equal in number")
+        if bits.shape != (n, (height * width + 7) // 8) or bits.dtype != np.uint8:
+            raise ValueError(
+                f"bits is {bits.dtype} {list(bits.shape)} for {n} masks of {width} x {height} px"
+            )
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} has no valid packed masks ({shown(error)}); write it again") from None
+
+    def mask(index: int) -> NDArray[np.bool_]:
+        return np.unpackbits(bits[index], count=height * width).reshape(height, width).astype(bool)
+
+    return mask
+
+
+def _label_masks(labels: list[Path], number: int) -> Callable[[int], NDArray[np.bool_]]:
+    return lambda index: _label_image(labels[index]) == number
+
+
+def _label_image(path: Path) -> NDArray[np.uint8]:
+    """Object numbers of an annotation, uint8 [H, W].
+
+    A palette image contains them directly; black and white images of DAVIS 2016 become 0 and 255.
+    """
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return np.asarray(image if image.mode in ("P", "L") else image.convert("L"), np.uint8)

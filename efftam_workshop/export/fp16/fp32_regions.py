@@ -1,0 +1,137 @@
+"""Selects the nodes that stay in FP32 when a graph becomes FP16, and finds what TF32 would round of them.
+
+TF32 keeps FP32's exponent and 10 bits of its mantissa. A value that was FP16 fits: it has 10 bits and a
+smaller exponent, so that a product of two such factors is the same with TF32, which is several times faster
+on tensor cores.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
+
+from efftam_workshop.export.fp16.attention import MOVES, GraphIndex
+
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LayerNormalization"})
+"""Operators worth running in FP16; FP32 regions end here."""
+
+EXACT = frozenset(
+    {
+        *("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Where"),
+        *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ArgMax"),
+        *("Sigmoid", "Cast"),
+        *("QuantizeLinear", "DequantizeLinear"),
+    }
+)
+"""Comparisons, counts and scores: cheap, and counts exceed FP16's range (areas reach 262144 px^2 at side
+512). Quantisation: its scales are FP32."""
+
+FLOAT_BORN = frozenset({"ConstantOfShape"})
+"""Operators whose result type is an attribute."""
+
+PERIODIC = frozenset({"Sin", "Cos"})
+"""Everything upstream of these stays FP32: their arguments are coordinates, and FP16 has three decimal
+digits."""
+
+
+def float32_nodes(model: onnx.ModelProto) -> set[str]:
+    """Names of the nodes to keep in FP32; ``model`` must have its types inferred.
+
+    These are the nodes in `EXACT` and what is computed from their results up to the next node in `PRODUCTS`,
+    everything upstream of `PERIODIC`, and `MOVES` whose consumers all stay in FP32.
+    """
+    graph = model.graph
+    is_float = {
+        info.name
+        for info in (*graph.input, *graph.value_info, *graph.output)
+        if info.type.tensor_type.elem_type == TensorProto.FLOAT
+    }
+    kept = {node.name for node in graph.node if node.op_type in FLOAT_BORN}
+    exact_tensors: set[str] = set()
+    for node in graph.node:
+        inherits = node.op_type not in PRODUCTS | {"Softmax"} and set(node.input) & exact_tensors
+        if node.op_type in EXACT | PERIODIC or inherits:
+            kept.add(node.name)
+            exact_tensors.update(set(node.output) & is_float)
+    leading: set[str] = set()
+    for node in reversed(graph.node):
+        if node.op_type in PERIODIC or set(node.output) & leading:
+            kept.add(node.name)
+            leading.update(set(node.input) & is_float)
+    readers: dict[str, list[str]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node.name)
+    for node in reversed(graph.node):
+        consumers = [reader for name in node.output for reader in readers.get(name, [])]
+        if node.op_type in MOVES and consumers and kept.issuperset(consumers):
+            kept.add(node.name)
+    return kept
+
+
+MATRIX_PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
+"""Operators that TensorRT may compute in TF32, with their factors in inputs 0 and 1."""
+
+_DROPPED_BITS = 13
+
+
+def round_to_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The nearest TF32 values, ties to even, as float32; infinities stay, NaN becomes a NaN."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    last_kept = (bits >> _DROPPED_BITS) & 1
+    rounded = (bits + (np.uint32((1 << (_DROPPED_BITS - 1)) - 1) + last_kept)) & ~np.uint32(
+        (1 << _DROPPED_BITS) - 1
+    )
+    kept = np.where(np.isfinite(values), rounded, bits)
+    return kept.astype(np.uint32).view(np.float32).reshape(values.shape)
+
+
+def inexact_products(model: onnx.ModelProto) -> list[str]:
+    """Names of the FP32 products that TF32 would change, in graph order.
+
+    These have a factor that is neither a Cast from FP16, moved or not, nor a constant that TF32 holds
+    exactly. ``model`` needs its weights loaded. An empty list allows TF32 for the whole graph.
+    """
+    walk = _Walk(onnx.shape_inference.infer_shapes(model))
+    return [
+        node.name
+        for node in model.graph.node
+        if node.op_type in MATRIX_PRODUCTS
+        and walk.is_float32(node.output[0])
+        and not all(walk.is_exact(factor) for factor in node.input[:2])
+    ]
+
+
+class _Walk:
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._index = GraphIndex(model)
+        self._weights = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def is_float32(self, name: str) -> bool:
+        """A tensor of unknown type counts as FP32."""
+        kind = self._index.types.get(name)
+        return kind is None or kind.elem_type == TensorProto.FLOAT
+
+    def is_exact(self, name: str) -> bool:
+        weight = self._weights.get(name)
+        if weight is not None:
+            value = numpy_helper.to_array(weight)
+            return weight.data_type != TensorProto.FLOAT or np.array_equal(value, round_to_tf32(value))
+        node = self._index.producer.get(name)
+        if node is None:
+            return not self.is_float32(name)
+        if node.op_type == "Cast":
+            return self._is_fp16(node.input[0])
+        if node.op_type in MOVES:
+            data = node.input if node.op_type == "Concat" else node.input[:1]
+            return all(self.is_exact(moved) for moved in data)
+        return False
+
+    def _is_fp16(self, name: str) -> bool:
+        weight = self._weights.get(name)
+        if weight is not None:
+            return weight.data_type == TensorProto.FLOAT16
+        kind = self._index.types.get(name)
+        return kind is not None and kind.elem_type == TensorProto.FLOAT16

@@ -1,0 +1,231 @@
+"""INT8 graphs: inputs recorded over a clip, and Q/DQ pairs around the products with constant weights.
+
+Symmetric, weights per output channel, activations per tensor by the extremes seen in calibration. The
+quantiser is onnxruntime's; the FP16 conversion comes afterwards (`fp16.convert`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.runtime.bundle import MANIFEST, Bundle, file_sha256
+from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
+from efftam_ros.runtime.verify.compare import run_clip
+from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, Runner
+from efftam_ros.runtime.verify.verify import seeded_clip, seeded_clip_box
+from efftam_workshop.export.fp16.convert import plain_graph
+from efftam_workshop.export.onnx.folding import evaluated
+
+LEAST_FRAMES = 2
+METHOD = "extremes, symmetric, weights per channel"
+"""How ranges follow from the inputs; part of the hash."""
+
+
+@dataclass(frozen=True)
+class CalibrationClip:
+    """Pictures uint8 [H,W,3] BGR of one size, and the target's box (px) on the first."""
+
+    name: str
+    frames: tuple[NDArray[np.uint8], ...]
+    box: Box
+
+    def __post_init__(self) -> None:
+        if len(self.frames) < LEAST_FRAMES:
+            raise InputError(
+                f"calibration clip {self.name} has {len(self.frames)} frames, and memory attention first"
+                f" runs in the second; give at least {LEAST_FRAMES}"
+            )
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of pixels, box and `METHOD`."""
+        digest = hashlib.sha256(json.dumps([METHOD, *self.box.xywh()]).encode())
+        for frame in self.frames:
+            digest.update(repr(frame.shape).encode())
+            digest.update(frame.tobytes())
+        return digest.hexdigest()
+
+
+def default_clip() -> CalibrationClip:
+    """The seeded clip that engines are compared on."""
+    return CalibrationClip("the seeded clip", tuple(seeded_clip()), seeded_clip_box())
+
+
+def recorded_inputs(
+    bundle: Bundle, runners: Mapping[str, Runner], clip: CalibrationClip, modules: Collection[str]
+) -> dict[str, list[Arrays]]:
+    """What these modules get in each frame of a chained run over the clip; memory attention has no inputs in
+    the first."""
+    found: dict[str, list[Arrays]] = {name: [] for name in modules}
+    for number, (chain,) in enumerate(run_clip(bundle, [runners], clip.frames, clip.box)):
+        for name in modules:
+            if number > 0 or name != ATTENTION:
+                found[name].append({key: np.array(value) for key, value in chain.inputs[name].items()})
+    return found
+
+
+def dynamic_inputs(samples: Sequence[Arrays]) -> list[Arrays]:
+    """Inputs of `ATTENTION` as inputs of the dynamic form of memory attention, which the CPU runs: without
+    the places that nothing was laid into."""
+    found = []
+    for sample in samples:
+        rows = np.flatnonzero(sample["maps"].any(axis=(1, 2)))
+        pointers = np.flatnonzero(sample["pointers"].any(axis=1))
+        found.append(
+            {
+                "features": sample["features"],
+                "maps": sample["maps"][rows],
+                "rows": rows.astype(np.int64),
+                "pointers": sample["pointers"][pointers],
+            }
+        )
+    return found
+
+
+INT8_MODULES = ("image_encoder", ATTENTION)
+"""Where INT8 pays: the others are small, and products of two activations stay out of it."""
+PRODUCTS = ("MatMul", "Gemm")
+
+Inputs = Mapping[str, NDArray[Any]]
+
+
+def quantizable(model: onnx.ModelProto) -> list[str]:
+    """Names of the products with constant weights, after the operators on weights are folded."""
+    return _constant_products(with_folded_weights(model))
+
+
+def quantize(model: onnx.ModelProto, samples: Sequence[Inputs]) -> onnx.ModelProto:
+    """The graph with Q/DQ pairs before the products that `quantizable` names, all tensors FP32.
+
+    ``samples``: inputs of the graph as in use; activations beyond their extremes saturate. ``model``: FP32,
+    with its weights loaded; not modified. Raises InputError without samples, or where there is nothing to
+    quantise.
+    """
+    folded = with_folded_weights(model)
+    nodes = _constant_products(folded)
+    if not nodes:
+        raise InputError("the graph has no product with constant weights; build it in FP16")
+    if not samples:
+        raise InputError("there are no calibration inputs; give a clip of at least two frames")
+    with tempfile.TemporaryDirectory(prefix="efftam-int8-") as folder, _quiet():
+        out = Path(folder) / "quantized.onnx"
+        quantize_static(
+            folded,
+            out,
+            _Samples(samples),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=list(PRODUCTS),
+            per_channel=True,
+            activation_type=QuantType.QInt8,
+            weight_type=QuantType.QInt8,
+            nodes_to_quantize=nodes,
+            extra_options={
+                "ActivationSymmetric": True,
+                "WeightSymmetric": True,
+                "AddQDQPairToWeight": True,
+                "OpTypesToExcludeOutputQuantization": list(PRODUCTS),
+                "QuantizeBias": False,
+            },
+        )
+        return onnx.load(out)
+
+
+def _constant_products(folded: onnx.ModelProto) -> list[str]:
+    constant = {tensor.name for tensor in folded.graph.initializer}
+    return [n.name for n in folded.graph.node if n.op_type in PRODUCTS and n.input[1] in constant]
+
+
+def with_folded_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which what is computed from weights alone is a weight: exported graphs transpose, slice and
+    join weights that several graphs share."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    graph = copy.graph
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    kept = []
+    for node in graph.node:
+        names = [name for name in node.input if name]
+        if len(node.output) != 1 or not names or not all(name in tensors for name in names):
+            kept.append(node)
+            continue
+        value = evaluated(copy, node, {name: numpy_helper.to_array(tensors[name]) for name in names})
+        tensors[node.output[0]] = numpy_helper.from_array(value, node.output[0])
+    read = {name for node in kept for name in node.input} | {info.name for info in graph.output}
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(kept)
+    graph.initializer.extend(tensor for name, tensor in tensors.items() if name in read)
+    return copy
+
+
+class _Samples(CalibrationDataReader):
+    def __init__(self, samples: Sequence[Inputs]) -> None:
+        self._left: Iterator[Inputs] = iter(samples)
+
+    def get_next(self) -> dict[str, NDArray[Any]] | None:
+        sample = next(self._left, None)
+        return None if sample is None else dict(sample)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the quantiser's advice to run a preprocessing that moves names."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+
+
+CPU_ATTENTION = "memory_attention"
+"""The form of memory attention that the CPU runs, in the place of `ATTENTION`."""
+
+
+def write_quantized_bundle(bundle: Bundle, clip: CalibrationClip, out: Path) -> list[str]:
+    """Write ``bundle`` with Q/DQ pairs around the products that INT8 engines quantise to the new folder
+    ``out``.
+
+    What stays in FP16 on a GPU is FP32 here. Returns the names of the quantised graphs.
+    """
+    shutil.copytree(bundle.folder, out)
+    runners = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}
+    samples = recorded_inputs(bundle, runners, clip, INT8_MODULES)
+    written = []
+    for module, inputs in samples.items():
+        name, given = (CPU_ATTENTION, dynamic_inputs(inputs)) if module == ATTENTION else (module, inputs)
+        model = plain_graph(onnx.load(bundle.graphs[name].path))
+        if quantizable(model):
+            (out / bundle.graphs[name].path.name).write_bytes(quantize(model, given).SerializeToString())
+            written.append(name)
+    _list_again(out, [bundle.graphs[name].path.name for name in written])
+    return written
+
+
+def _list_again(folder: Path, files: list[str]) -> None:
+    """Write the hashes of changed files into the manifest, whose calibration no longer holds."""
+    path = folder / MANIFEST
+    manifest = json.loads(path.read_text())
+    manifest.pop("calibration", None)  # of the network before
+    for name in files:
+        changed = folder / name
+        manifest["files"][name] = {"sha256": file_sha256(changed), "bytes": changed.stat().st_size}
+    path.write_text(json.dumps(manifest, indent=2) + "\n")

@@ -1,0 +1,241 @@
+"""Exports a network to a bundle: traces and checks graphs, compares them with PyTorch, writes the files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.bundle import FORMAT, MANIFEST, Bundle, file_sha256
+from efftam_ros.runtime.verify.compare import Deviation
+from efftam_ros.version import __version__
+from efftam_workshop.export.onnx.graphs import build_graphs
+from efftam_workshop.export.onnx.parity import compare_with_network, require_parity
+from efftam_workshop.export.onnx.trace import OPSET, Tracer
+from efftam_workshop.export.onnx.weights import WeightType, prepare, share_weights, store_as_float16
+from efftam_workshop.model.common.network import Network, NetworkSpec
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})
+_SHAPE_INPUTS = {
+    "Reshape": (1,),
+    "Expand": (1,),
+    "ConstantOfShape": (0,),
+    "Tile": (1,),
+    "Range": (0, 1, 2),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Pad": (1,),
+    "Resize": (2, 3),
+}
+
+
+def graph_faults(path: Path) -> list[str]:
+    """Faults of the graph in this file, one line each; empty for a correct graph."""
+    onnx.checker.check_model(str(path), full_check=True)
+    model = onnx.load(path, load_external_data=False)
+    return [
+        *(
+            f"control flow: {node.op_type} {node.name}"
+            for node in model.graph.node
+            if node.op_type in CONTROL_FLOW
+        ),
+        *(f"data-dependent shape: {line}" for line in _data_dependent_shapes(model.graph)),
+        *(f"decomposed layer norm: {line}" for line in decomposed_layer_norms(model.graph)),
+        *(
+            f"not a standard operator: {node.domain}.{node.op_type}"
+            for node in model.graph.node
+            if node.domain
+        ),
+    ]
+
+
+def decomposed_layer_norms(graph: onnx.GraphProto) -> list[str]:
+    """Names of nodes that subtract a mean: layer norms not exported as one LayerNormalization operator."""
+    means = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "ReduceMean"}
+    return [
+        node.name
+        for node in graph.node
+        if node.op_type == "Sub" and means.get(node.input[1], "") == node.input[0]
+    ]
+
+
+def _data_dependent_shapes(graph: onnx.GraphProto) -> Iterator[str]:
+    producers = {output: node for node in graph.node for output in node.output}
+    inputs = {info.name for info in graph.input}
+    on_data: dict[str, bool] = {}
+
+    def depends_on_data(name: str) -> bool:
+        if name not in on_data:
+            node = producers.get(name)
+            if node is None:
+                on_data[name] = name in inputs
+            else:
+                on_data[name] = node.op_type != "Shape" and any(
+                    map(depends_on_data, filter(None, node.input))
+                )
+        return on_data[name]
+
+    for node in graph.node:
+        if node.op_type in DATA_DEPENDENT:
+            yield f"{node.op_type} {node.name}"
+        for index in _SHAPE_INPUTS.get(node.op_type, ()):
+            if index < len(node.input) and node.input[index] and depends_on_data(node.input[index]):
+                yield f"{node.op_type} {node.name} takes {node.input[index]} from the data"
+
+
+SHARED_WEIGHTS = "memory_attention.weights"
+PROTOCOL = (
+    *("temporal_rows", "max_maps", "max_pointers", "pointer_tokens", "recent_maps", "memory_dtype"),
+    *("default_view", "window_factor", "key_layout"),
+)
+"""Entries of the manifest, in order."""
+SHARING_GRAPHS = ("memory_attention", "memory_attention_fixed")
+STEPS = 7
+"""Number of calls of ``progress``: one per graph and one for the comparison."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Origin of the weights. ``checkpoint_sha256``: of the file they were read from, empty for none."""
+
+    checkpoint_sha256: str = ""
+    licence: str = ""
+    note: str = ""
+
+
+def export_bundle(
+    network: Network,
+    out: Path,
+    *,
+    weights: WeightType = "float32",
+    source: Source | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> list[Deviation]:
+    """Write ``network`` as a bundle to the folder ``out``, which must be new, empty or a bundle, which is
+    replaced once the new one is complete.
+
+    ``weights``: type in which they are stored; ``source``: noted in the manifest; ``progress``: called with
+    the name of each step before it begins. Returns the differences from PyTorch. Raises InputError: ``out``
+    holds other files, a weight is out of range of the storage type, or an output deviates from PyTorch's by
+    more than 1e-3.
+    """
+    _require_replaceable(out)
+    prepared = prepare(network, weights)
+    with _replacing(out) as folder:
+        graphs = _write_graphs(prepared, folder, weights, progress)
+        write_manifest(folder, prepared.spec, graphs, source or Source())
+        bundle = Bundle.load(folder)
+        # Until the graphs are compared nothing there may load, also after the process was killed.
+        (folder / MANIFEST).unlink()
+        progress("comparison")
+        found = compare_with_network(bundle, prepared)
+        require_parity(found)
+        write_manifest(folder, prepared.spec, graphs, source or Source())
+    return found
+
+
+def _write_graphs(
+    network: Network, folder: Path, weights: WeightType, progress: Callable[[str], None]
+) -> Mapping[str, Path]:
+    parameters = {name for name, _ in network.named_parameters()}
+    tracer = Tracer(network)
+    models: dict[str, onnx.ModelProto] = {}
+    for graph in build_graphs(network):
+        progress(graph.name)
+        models[graph.name] = tracer.trace(graph)
+        if weights == "float16":
+            store_as_float16(models[graph.name], parameters)
+    share_weights([models[name] for name in SHARING_GRAPHS], folder / SHARED_WEIGHTS)
+    paths = {name: folder / f"{name}.onnx" for name in models}
+    for name, model in models.items():
+        onnx.save_model(model, paths[name])
+    faults = [f"{name}: {fault}" for name, path in paths.items() for fault in graph_faults(path)]
+    if faults:
+        raise RuntimeError("faulty exported graphs: " + "; ".join(faults))
+    return paths
+
+
+def _require_replaceable(out: Path) -> None:
+    if not out.exists() or (out / MANIFEST).is_file():
+        return
+    if not out.is_dir():
+        raise InputError(f"{out} is a file; name a folder for the bundle")
+    if any(out.iterdir()):
+        raise InputError(f"{out} holds other files and no bundle; name a new or empty folder")
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """A temporary folder beside ``out``; it replaces ``out`` when the block succeeds and is removed when
+    not."""
+    out = out.absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", suffix=".partial", dir=out.parent))
+    try:
+        yield folder
+        for path in folder.iterdir():
+            _sync(path)
+        folder.chmod(0o755)
+        if out.exists():
+            retired = Path(tempfile.mkdtemp(prefix=f".{out.name}-", suffix=".old", dir=out.parent))
+            out.rename(retired / out.name)
+            folder.rename(out)
+            shutil.rmtree(retired)
+        else:
+            folder.rename(out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], source: Source) -> None:
+    """Write ``folder/bundle.json`` for these graph files; every file already in ``folder`` is listed with
+    its sha256."""
+    files = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
+    manifest = {
+        "format": FORMAT,
+        "name": spec.name,
+        "family": spec.family,
+        "image": {"side": spec.side, "mean": list(spec.image_mean), "std": list(spec.image_std)},
+        "protocol": {name: getattr(spec, name) for name in PROTOCOL},
+        "graphs": {name: _graph_entry(path) for name, path in graphs.items()},
+        "files": {path.name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for path in files},
+        "source": asdict(source),
+        "exporter": {
+            "efftam_ros": __version__,
+            "torch": torch.__version__,
+            "onnx": onnx.__version__,
+            "opset": OPSET,
+        },
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def _graph_entry(path: Path) -> dict[str, Any]:
+    graph = onnx.load(path, load_external_data=False).graph
+    return {
+        "file": path.name,
+        "inputs": {info.name: _tensor_entry(info) for info in graph.input},
+        "outputs": {info.name: _tensor_entry(info) for info in graph.output},
+    }
+
+
+def _tensor_entry(info: onnx.ValueInfoProto) -> dict[str, Any]:
+    tensor = info.type.tensor_type
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    return {"dtype": dtype, "shape": [d.dim_param or d.dim_value for d in tensor.shape.dim]}

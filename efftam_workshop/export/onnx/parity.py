@@ -1,0 +1,193 @@
+"""How far a bundle's graphs are from PyTorch: on seeded inputs graph by graph, and over a chained clip.
+
+Both sides get the same inputs for a graph; in the chained clip each side's outputs feed its own next frames.
+Boxes and areas are compared with PyTorch's for the graph's own masks: a logit next to zero may fall to either
+side, which moves an area by a whole pixel and says nothing about the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.images.prompts import EncodedPrompt, no_prompt
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
+from efftam_ros.runtime.verify.compare import Chain, Deviation, deviations, prompt_inputs, step_together
+from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, Runner
+from efftam_workshop.export.onnx.graphs import ExportGraph, build_graphs
+from efftam_workshop.model.common.layers import boxes_and_areas
+from efftam_workshop.model.common.network import Network
+
+
+def network_runners(network: Network) -> dict[str, Runner]:
+    """A runner of PyTorch for every graph of the network's bundle; inputs that a graph lacks are ignored."""
+    return {graph.name: _runner(network, graph) for graph in build_graphs(network)}
+
+
+def _runner(network: Network, graph: ExportGraph) -> Runner:
+    @torch.inference_mode()
+    def run(inputs: Mapping[str, NDArray[Any]], /) -> Arrays:
+        outputs = graph.function(network, *(torch.from_numpy(inputs[name]) for name in graph.inputs))
+        return {name: value.numpy() for name, value in zip(graph.outputs, outputs, strict=True)}
+
+    return run
+
+
+LIMIT = 1e-3
+CHAINED_CLIP = "chained clip"
+CHAINED_OUTPUTS = {
+    "image_encoder": ("features",),
+    "memory_attention_fixed": ("conditioned",),
+    "mask_decoder": ("masks", "ious", "presence", "pointers"),
+    "memory_encoder": ("map",),
+}
+_SEED = 20240712
+_CLIP_FRAMES = 5
+
+
+class ParityError(InputError):
+    """A graph's output is further from PyTorch's than allowed; the text names graph, output and case."""
+
+
+def compare_with_network(bundle: Bundle, network: Network) -> list[Deviation]:
+    """Run every graph of ``bundle`` in onnxruntime on the CPU against ``network``; the worst case of every
+    output."""
+    reference = network_runners(network)
+    candidate: dict[str, Runner] = {name: CpuRunner(graph.path) for name, graph in bundle.graphs.items()}
+    worst: dict[tuple[str, str], Deviation] = {}
+    comparison = _Comparison(bundle, reference, candidate)
+    for found in (*comparison.graphs(), *comparison.clip()):
+        known = worst.get((found.graph, found.output))
+        if known is None or not found.max_abs <= known.max_abs:
+            worst[found.graph, found.output] = found
+    return list(worst.values())
+
+
+def require_parity(found: Sequence[Deviation], limit: float = LIMIT) -> None:
+    """Raises ParityError naming the worst output when one is beyond ``limit`` or not a number."""
+    failed = [one for one in found if not one.max_abs <= limit]
+    if failed:
+        worst = max(failed, key=lambda one: (np.isnan(one.max_abs), one.max_abs))
+        raise ParityError(
+            f"{worst.graph}: output {worst.output} is {worst.max_abs:.3g} off PyTorch ({worst.case}), "
+            f"{limit:g} is allowed; the bundle was not written"
+        )
+
+
+class _Comparison:
+    def __init__(
+        self, bundle: Bundle, reference: Mapping[str, Runner], candidate: Mapping[str, Runner]
+    ) -> None:
+        self._bundle, self._reference, self._candidate = bundle, reference, candidate
+        self._side = bundle.spec.image_side
+        self._random = np.random.default_rng(_SEED)
+
+    def graphs(self) -> Iterator[Deviation]:
+        noise = self._noise(1, 3, self._side, self._side)
+        yield from self._compare("image_encoder", "noise", {"image": noise})
+        image = next(self._images())
+        yield from self._compare("image_encoder", "scene", {"image": image})
+        encoded = self._reference["image_encoder"]({"image": image})
+        decoded: Arrays = {}
+        for case, prompt in self._prompts().items():
+            inputs = encoded | prompt_inputs(prompt)
+            yield from self._compare("prompt_encoder", case, inputs)
+            inputs = encoded | self._reference["prompt_encoder"](inputs)
+            yield from self._compare("mask_decoder", case, inputs)
+            decoded = self._reference["mask_decoder"](inputs)
+        yield from self._memory_encoder(encoded["features"], decoded)
+        yield from self._memory_attention(encoded["features"])
+
+    def clip(self) -> Iterator[Deviation]:
+        """A box prompt, then tracked frames; memory maps, pointers and masks of each side feed that side."""
+        chains = [Chain(self._bundle, graphs) for graphs in (self._reference, self._candidate)]
+        for number, image in enumerate(self._images()):
+            step_together(chains, image, self._prompts()["box"] if number == 0 else None)
+            for graph, outputs in CHAINED_OUTPUTS.items():
+                if graph in chains[0].results:
+                    wanted, got = ({name: chain.results[graph][name] for name in outputs} for chain in chains)
+                    yield from deviations(CHAINED_CLIP, wanted, got, f"frame {number}")
+
+    def _compare(
+        self, graph: str, case: str, inputs: Arrays, expected: Arrays | None = None
+    ) -> list[Deviation]:
+        got = self._candidate[graph]({name: inputs[name] for name in self._bundle.graphs[graph].inputs})
+        wanted = self._reference[graph](inputs) if expected is None else expected
+        if graph == "mask_decoder":
+            boxes, areas = boxes_and_areas(torch.from_numpy(got["masks"][0]))
+            wanted = wanted | {"boxes": boxes.numpy(), "areas": areas.numpy()}
+        return deviations(graph, wanted, got, case)
+
+    def _memory_encoder(self, features: NDArray[np.float32], decoded: Arrays) -> Iterator[Deviation]:
+        low = decoded["masks"].shape[-1]
+        for case, present, prompted in (("tracked", 1, 0), ("prompted", 1, 1), ("absent", 0, 0)):
+            inputs = {
+                "features": features,
+                "mask_logits": np.ascontiguousarray(decoded["masks"][:, :1]),
+                "present": np.array([present], np.float32),
+                "binarize": np.array([prompted], np.float32),
+                "pointer": decoded["pointers"][:1],
+                "prompt_raster": self._random.random((1, 1, low, low), np.float32),
+            }
+            yield from self._compare("memory_encoder", case, inputs)
+
+    def _memory_attention(self, features: NDArray[np.float32]) -> Iterator[Deviation]:
+        """The dynamic and the fixed form against the network's dynamic form."""
+        layout = MemoryLayout.of(self._bundle)
+        last = layout.rows - 1
+        for rows, count in (([last], 1), ([last, 1, 0], 3), ([last, *range(last)], layout.pointers)):
+            maps = self._noise(len(rows), layout.tokens, layout.channels)
+            pointers = self._noise(count, layout.pointer_channels)
+            case = f"{len(rows)} maps, {count} pointers"
+            inputs = {"features": features, "maps": maps, "rows": np.array(rows), "pointers": pointers}
+            expected = self._reference["memory_attention"](inputs)
+            yield from self._compare("memory_attention", case, inputs, expected)
+            fixed = {"features": features, **laid_out(layout, rows, maps, pointers)}
+            yield from self._compare("memory_attention_fixed", case, fixed, expected)
+
+    def _prompts(self) -> dict[str, EncodedPrompt]:
+        side = self._side
+        box = [[0.36 * side, 0.32 * side], [0.64 * side, 0.6 * side]]
+        points = [[0.5 * side, 0.45 * side], [0.1 * side, 0.8 * side], [0.45 * side, 0.5 * side]]
+        mask = np.zeros((1, 1, side, side), np.float32)
+        mask[..., side // 3 : side * 2 // 3, side * 3 // 8 : side * 5 // 8] = 1.0
+        nothing = np.zeros_like(mask)
+        return {
+            "tracking": no_prompt(side),
+            "click": _prompt(points[:1], [1], nothing),
+            "box": _prompt(box, [2, 3], nothing),
+            "box and clicks": _prompt(box + points, [2, 3, 1, 0, 1], nothing),
+            "mask": _prompt([[0.0, 0.0]], [-1], mask),
+        }
+
+    def _images(self) -> Iterator[NDArray[np.float32]]:
+        """A red disc drifting over a soft background, normalised as the network wants it."""
+        side = self._side
+        coarse = np.random.default_rng(_SEED).random((8, 8, 3)).astype(np.float32)
+        background = 0.6 * np.kron(coarse, np.ones((side // 8 + 1, side // 8 + 1, 1)))[:side, :side]
+        rows, columns = np.mgrid[:side, :side]
+        mean, std = np.array(self._bundle.mean), np.array(self._bundle.std)
+        for number in range(_CLIP_FRAMES):
+            distance = np.hypot(columns - (0.5 + 0.02 * number) * side, rows - 0.46 * side)
+            disc = 1 / (1 + np.exp(np.clip(distance - 0.14 * side, -50, 50)))[..., None]
+            frame = background + ((0.9, 0.15, 0.15) - background) * disc
+            yield np.ascontiguousarray(((frame - mean) / std).transpose(2, 0, 1)[None], np.float32)
+
+    def _noise(self, *shape: int) -> NDArray[np.float32]:
+        return self._random.standard_normal(shape, np.float32)
+
+
+def _prompt(points: list[list[float]], labels: list[int], mask: NDArray[Any]) -> EncodedPrompt:
+    return EncodedPrompt(
+        points=np.array([points], np.float32),
+        labels=np.array([labels], np.int64),
+        mask=mask,
+        has_mask=mask.max().reshape(1),
+        multimask=False,
+    )

@@ -1,0 +1,246 @@
+"""Builds the engines of a bundle and stores for each module the fastest that agrees with the CPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import onnx
+
+from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.tensorrt.engine_set import EngineSet
+from efftam_ros.runtime.verify.runners import Arrays
+from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT, Agreement, Reference
+from efftam_workshop.export.fp16.attention import attentions
+from efftam_workshop.export.fp16.checks import check_fp16
+from efftam_workshop.export.fp16.convert import in_groups, load_graphs, plain_graph, to_fp16
+from efftam_workshop.export.int8 import INT8_MODULES, CalibrationClip, quantizable, quantize, recorded_inputs
+from efftam_workshop.export.tensorrt.builder import Progress
+from efftam_workshop.export.tensorrt.trials import BuiltEngine, EngineTrials, RefusedError
+
+FP32, INT8 = "fp32", "int8"
+ALLOWED = ("fused_fp32", "unfused_fp32")
+"""Forms of attention in FP16 (`fp16.attention`) that are built, the one expected to be fastest first; without
+all_fp16, which accumulates scores in FP16."""
+LEAST_GAIN = 0.08
+"""Share of the time of the fastest FP16 form that INT8 must save to be kept: it costs accuracy."""
+
+
+def fp16_forms(model: onnx.ModelProto, wanted: str = "") -> tuple[str, ...]:
+    """All forms that make different graphs, the one expected to be fastest first; ``wanted`` alone where it
+    is given."""
+    if not attentions(model):
+        return ALLOWED[:1]
+    return (wanted,) if wanted else ALLOWED
+
+
+def fp16_graph(name: str, model: onnx.ModelProto, form: str) -> onnx.ModelProto:
+    """A module's FP32 graph, quantised or not, in FP16. Raises InputError when it can't be converted,
+    RuntimeError when the conversion is faulty."""
+    plain = in_groups(plain_graph(model), form)
+    fp16 = to_fp16(plain, name, form)
+    faults = check_fp16(fp16, plain, form)
+    if faults:
+        raise RuntimeError(f"the FP16 graph of {name} is faulty: {'; '.join(faults)}")
+    return fp16
+
+
+@dataclass
+class _Choice:
+    """Engines of a module that agree with the CPU, the preferred one first; ``times_ms`` by form, empty where
+    nothing was timed; ``rejected`` forms with the reason."""
+
+    engines: list[BuiltEngine] = field(default_factory=list)
+    times_ms: dict[str, float] = field(default_factory=dict)
+    rejected: list[str] = field(default_factory=list)
+
+    @property
+    def engine(self) -> BuiltEngine:
+        return self.engines[0]
+
+    def report(self, agreement: Agreement) -> dict[str, Any]:
+        """The report stored beside the engine, as JSON values."""
+        record = {key: value for key, value in asdict(self.engine).items() if key != "plan"}
+        record["times_ms"] = self.times_ms
+        record["rejected"] = self.rejected
+        deviations = {d.output: d.relative for d in agreement.deviations if d.graph == self.engine.module}
+        record["deviations"] = deviations
+        if agreement.clip is not None:
+            record["clip"] = {"mean": agreement.clip.mean, "worst": agreement.clip.worst}
+        return json.loads(json.dumps(record))
+
+
+class EngineBuilder:
+    """Builds the engines of an `EngineSet`; engines that disagree with the CPU are never stored."""
+
+    def __init__(
+        self,
+        engines: EngineSet,
+        cuda: Cuda,
+        stream: Stream,
+        say: Callable[[str], None],
+        progress: Progress = lambda phase, step, steps: True,
+        attention: Mapping[str, str] | None = None,
+        clip: CalibrationClip | None = None,
+    ) -> None:
+        """``say`` gets a line for each step and each rejected form; ``attention``: the only form in FP16 to
+        build for a module, out of `ALLOWED`, others are timed; ``clip``: what INT8 is calibrated with. Raises
+        InputError: unknown module or form, INT8 without a clip."""
+        for module, form in (attention or {}).items():
+            if module not in GRAPHS or form not in ALLOWED:
+                raise InputError(
+                    f"attention {module}={form} can't be built; modules are {', '.join(GRAPHS)},"
+                    f" forms {', '.join(ALLOWED)}"
+                )
+        if engines.precision == INT8 and clip is None:
+            raise InputError("INT8 engines need a calibration clip; give one")
+        self._wanted = dict(attention or {})
+        self._engines, self._cuda, self._stream = engines, cuda, stream
+        self._say, self._progress, self._clip = say, progress, clip
+        self._models: dict[str, onnx.ModelProto] = {}
+        self._samples: dict[str, list[Arrays]] = {}
+
+    def build(self, force: bool = False) -> dict[str, dict[str, Any]]:
+        """Build, compare and store all modules; with ``force`` also where stored engines fit.
+
+        Returns the reports by module. Raises BackendError when no form of a module agrees with the CPU,
+        naming the module and its first wrong block; nothing is stored then. Raises InputError when the folder
+        can't be written.
+        """
+        self._engines.load_or_build(self._build_all, self._say, force)
+        reports = {name: self._engines.report(name) for name in GRAPHS}
+        return {name: report for name, report in reports.items() if report is not None}
+
+    def _build_all(self) -> dict[str, tuple[bytes, dict[str, Any]]]:
+        bundle = self._engines.bundle
+        self._say(f"{bundle.spec.name}: computing the reference on the CPU")
+        self._models = load_graphs(bundle)
+        reference = Reference(bundle)
+        if self._engines.precision == INT8 and self._clip is not None:
+            modules = [name for name in INT8_MODULES if quantizable(self._models[name])]
+            self._say(f"calibrating {', '.join(modules)} on {self._clip.name}")
+            self._samples = recorded_inputs(bundle, reference.runners, self._clip, modules)
+        trials = EngineTrials(self._engines, self._cuda, self._stream, self._progress, reference)
+        choices = {name: self._choose(name, trials) for name in GRAPHS}
+        agreement = self._compare_together(choices, trials)
+        mode = {"power_mode": self._engines.power_mode}
+        return {
+            name: (choice.engine.plan, choice.report(agreement) | mode) for name, choice in choices.items()
+        }
+
+    def _choose(self, name: str, trials: EngineTrials) -> _Choice:
+        """Try the forms of a module; FP32 only where no other agrees with the CPU."""
+        choice = _Choice()
+        if self._engines.precision != FP32:
+            for form in fp16_forms(self._models[name], self._wanted.get(name, "")):
+                self._try(name, form, form, choice, trials)
+            self._rank(choice, trials)
+            if name in self._samples:
+                self._try_int8(name, choice, trials)
+        if not choice.engines:
+            self._fall_back(name, choice, trials)
+        return choice
+
+    def _try_int8(self, name: str, choice: _Choice, trials: EngineTrials) -> None:
+        """Put INT8 first where it agrees with the CPU and saves `LEAST_GAIN` against FP16."""
+        fp16 = list(choice.engines)
+        attention = fp16[0].form if fp16 else fp16_forms(self._models[name])[0]
+        if not self._try(name, INT8, attention, choice, trials) or not fp16:
+            return
+        self._rank(choice, trials)
+        fastest, times = fp16[0].form, choice.times_ms
+        if times and times[INT8] <= (1 - LEAST_GAIN) * times[fastest]:
+            return
+        choice.engines = fp16
+        reason = "not timed"
+        if times:
+            reason = f"{times[INT8]:.3f} ms against {times[fastest]:.3f} ms of {fastest}"
+        self._reject(name, choice, f"{INT8}: {reason}; it must save {LEAST_GAIN:.0%} of the time")
+
+    def _try(self, name: str, form: str, attention: str, choice: _Choice, trials: EngineTrials) -> bool:
+        """Build a form and compare it with the CPU; adds it to the choice, or the reason why not."""
+        plain = self._models[name]
+        try:
+            model = plain
+            if form == INT8:
+                model = quantize(plain, self._samples[name])
+            if form != FP32:
+                model = fp16_graph(name, model, attention)
+            self._say(f"building {name}, {form}")
+            engine = trials.build(name, form, attention, model)
+            trials.check(engine, plain, model, INT8_LIMITS if form == INT8 else STRICT)
+        except (RefusedError, InputError) as refusal:
+            self._reject(name, choice, f"{form}: {refusal}")
+            return False
+        choice.engines.append(engine)
+        return True
+
+    def _rank(self, choice: _Choice, trials: EngineTrials) -> None:
+        """Time the engines in turns where there are several, and put the fastest first. Those that can't be
+        timed stay in the order that is expected."""
+        if len(choice.engines) < 2:
+            return
+        name = choice.engine.module
+        try:
+            times = trials.times_ms(choice.engines)
+        except RefusedError as refusal:
+            choice.times_ms = {}
+            self._say(f"{name}: the forms can't be timed ({refusal}); {choice.engine.form} is kept")
+            return
+        choice.times_ms = {form: round(ms, 4) for form, ms in times.items()}
+        choice.engines.sort(key=lambda engine: choice.times_ms[engine.form])
+        fastest = choice.engine.form
+        others = [
+            f"{one.form} {times[one.form]:.3f} ms ({times[one.form] / times[fastest]:.2f} times)"
+            for one in choice.engines[1:]
+        ]
+        self._say(f"{name}: {fastest} takes {times[fastest]:.3f} ms, {', '.join(others)}")
+
+    def _fall_back(self, name: str, choice: _Choice, trials: EngineTrials) -> None:
+        """Add the engine in FP32. Raises BackendError when it disagrees too."""
+        if not self._try(name, FP32, "", choice, trials):
+            raise BackendError(
+                f"no engine of {name} agrees with the CPU ({choice.rejected[-1]})",
+                "nothing was stored; report this with the versions that efftam doctor prints",
+            )
+
+    def _reject(self, name: str, choice: _Choice, reason: str) -> None:
+        choice.rejected.append(reason)
+        self._say(f"rejected {name}, {reason}")
+
+    def _compare_together(self, choices: dict[str, _Choice], trials: EngineTrials) -> Agreement:
+        """Compare all modules over a chained clip. While they disagree, the module that is worst on its own
+        gets its next form."""
+        reference = trials.reference
+        while True:
+            is_int8 = any(choice.engine.form == INT8 for choice in choices.values())
+            limits = INT8_LIMITS if is_int8 else STRICT
+            with trials.running({name: choice.engine.plan for name, choice in choices.items()}) as runners:
+                agreement = reference.judge(runners, clip=True, limits=limits)
+                if not agreement.fault:
+                    return agreement
+                overlaps = {}
+                for name, choice in choices.items():
+                    if choice.engine.form != FP32:
+                        alone = reference.judge({name: runners[name]}, clip=True).clip
+                        assert alone is not None
+                        overlaps[name] = alone.mean
+            if not overlaps:
+                raise BackendError(
+                    f"the engines together disagree with the CPU ({agreement.fault})",
+                    "nothing was stored; report this with the versions that efftam doctor prints",
+                )
+            worst = min(overlaps, key=lambda name: overlaps[name])
+            choice = choices[worst]
+            form = choice.engine.form
+            self._reject(
+                worst, choice, f"{form}: {agreement.fault}, with this module alone {overlaps[worst]:.3f}"
+            )
+            del choice.engines[0]
+            if not choice.engines:
+                self._fall_back(worst, choice, trials)

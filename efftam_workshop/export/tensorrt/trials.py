@@ -1,0 +1,228 @@
+"""Builds engines that are not stored yet, compares them with the CPU and times them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import BackendError, one_line
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError
+from efftam_ros.runtime.cuda.stream import Event, Stream
+from efftam_ros.runtime.device.graph import DeviceGraph
+from efftam_ros.runtime.graphs import Tensor
+from efftam_ros.runtime.tensorrt.engine_set import EngineSet
+from efftam_ros.runtime.tensorrt.library import TensorRTError
+from efftam_ros.runtime.tensorrt.runner import TrtGraphs
+from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, DeviceRunner, Runner
+from efftam_ros.runtime.verify.verify import Reference, Tolerance
+from efftam_workshop.export.fp16.divergence import first_divergent_block
+from efftam_workshop.export.tensorrt.builder import (
+    BuildCancelledError,
+    Progress,
+    allowed_options,
+    build_graph,
+    timing_cache_path,
+)
+
+ROUNDS, RUNS = 7, 10
+"""Engines take turns of `RUNS` runs, so that a change of the GPU's clock meets all of them."""
+
+
+@dataclass(frozen=True)
+class BuiltEngine:
+    """A built engine that is not stored yet: ``form`` "fp32", "int8" or that of its ``attention`` in FP16 (""
+    for FP32), the serialized ``plan``, ``seconds`` of the build, whether ``tf32`` is allowed, number of
+    ``layers``, ``precisions`` (types of the layers' outputs), names of ``fused`` attention kernels."""
+
+    module: str
+    form: str
+    attention: str
+    plan: bytes
+    seconds: float
+    tf32: bool
+    layers: int
+    precisions: tuple[str, ...]
+    fused: tuple[str, ...]
+
+
+class RefusedError(Exception):
+    """A form that can't be used; the text is the reason in one line."""
+
+
+class EngineTrials:
+    """Engines of one `EngineSet`, tried on one GPU."""
+
+    def __init__(
+        self, engines: EngineSet, cuda: Cuda, stream: Stream, progress: Progress, reference: Reference
+    ) -> None:
+        self._engines, self._cuda, self._stream = engines, cuda, stream
+        self._progress, self.reference = progress, reference
+
+    def build(self, name: str, form: str, attention: str, model: onnx.ModelProto) -> BuiltEngine:
+        """The engine of a module's graph. Raises RefusedError when TensorRT can't build or load it."""
+        engines = self._engines
+        begin = time.monotonic()
+        try:
+            plan = build_graph(
+                engines.library,
+                model,
+                engines.options(name),
+                self._progress,
+                engines.facts,
+                timing_cache_path(engines.store.folder, engines.library, engines.facts, engines.power_mode),
+            )
+            seconds = time.monotonic() - begin
+            layers = self._layers(name, plan)
+        except (BackendError, TensorRTError, CudaError) as error:
+            raise _refused(error) from error
+        names = [str(layer.get("Name", "")) for layer in layers]
+        return BuiltEngine(
+            name,
+            form,
+            attention,
+            plan,
+            round(seconds, 2),
+            allowed_options(model, engines.options(name)).tf32,
+            len(layers),
+            tuple(sorted(set(_precisions(layers)))),
+            tuple(text for text in names if "mha" in text.lower()),
+        )
+
+    def check(
+        self, engine: BuiltEngine, plain: onnx.ModelProto, model: onnx.ModelProto, limits: Tolerance
+    ) -> None:
+        """Compare an engine's outputs with the CPU's on seeded inputs.
+
+        ``plain``: the module in FP32; ``model``: the graph that the engine was built from. Raises
+        RefusedError naming the first wrong block, or when the engine does not run.
+        """
+        try:
+            with self.running({engine.module: engine.plan}) as runners:
+                fault = self.reference.judge(runners, clip=False, limits=limits).fault
+        except (BackendError, TensorRTError, CudaError) as error:
+            raise _refused(error) from error
+        if fault:
+            block = self._first_wrong_block(engine.module, plain, model, limits)
+            raise RefusedError(f"{fault}; the first wrong block is {block}")
+
+    def times_ms(self, engines: Sequence[BuiltEngine]) -> dict[str, float]:
+        """GPU time of engines of one module by form, measured in turns on the inputs of a tracked frame.
+        Raises RefusedError when they can't run side by side."""
+        name = engines[0].module
+        opened = {engine.form: self._opener({name: engine.plan}) for engine in engines}
+        try:
+            graphs = {form: opener.open(name) for form, opener in opened.items()}
+            with ExitStack() as stack:
+                return self._measured(graphs, self.reference.chain.inputs[name], stack)
+        except (BackendError, TensorRTError, CudaError) as error:
+            raise _refused(error) from error
+        finally:
+            for opener in opened.values():
+                opener.close()
+
+    def _measured(
+        self, graphs: Mapping[str, DeviceGraph], inputs: Mapping[str, NDArray[Any]], stack: ExitStack
+    ) -> dict[str, float]:
+        """GPU time of a run of each graph on these inputs: median of `ROUNDS` turns, without the first."""
+        start, end = (stack.enter_context(closing(Event(self._cuda, timing=True))) for _ in range(2))
+        turns = {
+            name: DeviceRunner(self._cuda, self._stream, graph, fixed=True) for name, graph in graphs.items()
+        }
+        for runner in turns.values():
+            runner.load(inputs, stack)
+            runner.run()  # uncaptured
+        taken: dict[str, list[float]] = {name: [] for name in turns}
+        for _ in range(ROUNDS + 1):
+            for name, runner in turns.items():
+                self._stream.record(start)
+                for _ in range(RUNS):
+                    runner.run()
+                self._stream.record(end)
+                end.wait()
+                taken[name].append(end.milliseconds_since(start) / RUNS)
+        return {name: median(values[1:]) for name, values in taken.items()}
+
+    @contextmanager
+    def running(self, plans: Mapping[str, bytes]) -> Iterator[dict[str, Runner]]:
+        """Runners of these engines by module."""
+        opener = self._opener(plans)
+        try:
+            yield {name: DeviceRunner(self._cuda, self._stream, opener.open(name)) for name in plans}
+        finally:
+            self._stream.synchronize()
+            opener.close()
+
+    def _opener(self, plans: Mapping[str, bytes]) -> TrtGraphs:
+        return self._engines.opener(self._stream, plans.__getitem__)
+
+    def _layers(self, name: str, plan: bytes) -> list[dict[str, Any]]:
+        opener = self._opener({name: plan})
+        try:
+            return opener.open(name).layers()
+        finally:
+            opener.close()
+
+    def _first_wrong_block(
+        self, name: str, plain: onnx.ModelProto, model: onnx.ModelProto, limits: Tolerance
+    ) -> str:
+        """Bisects over engines that are truncated at a block. The search is a help for the report: when it
+        fails, the next form is tried all the same."""
+
+        def on_the_gpu(part: onnx.ModelProto) -> Runner:
+            return lambda inputs: self._run_part(name, part, inputs)
+
+        def on_the_cpu(part: onnx.ModelProto) -> Runner:
+            return CpuRunner(part.SerializeToString())
+
+        inputs = self.reference.chain.inputs[name]
+        try:
+            found = first_divergent_block(plain, model, inputs, on_the_gpu, limits.deviation, on_the_cpu)
+        except (DeviceLostError, BuildCancelledError):
+            raise
+        except Exception as error:
+            return f"not found: the search failed ({one_line(error)})"
+        return found or "not found: the truncated engines agree"
+
+    def _run_part(self, name: str, part: onnx.ModelProto, inputs: Mapping[str, NDArray[Any]]) -> Arrays:
+        """Build an engine of a truncated module and run it once."""
+        engines = self._engines
+        read, made = (_tensors(values) for values in (part.graph.input, part.graph.output))
+        options = engines.options(name)
+        options = replace(options, profiles=tuple(p for p in options.profiles if p.name in read))
+        plan = build_graph(engines.library, part, options, self._progress, engines.facts)
+        opener = TrtGraphs(engines.library, engines.facts, self._stream, {name: (read, made)}, lambda _: plan)
+        try:
+            return DeviceRunner(self._cuda, self._stream, opener.open(name))(inputs)
+        finally:
+            opener.close()
+
+
+def _refused(error: Exception) -> RefusedError:
+    """The reason of an error of one form; a lost device is raised as it is, since no other form can run."""
+    if isinstance(error, DeviceLostError):
+        raise error
+    return RefusedError(error.reason if isinstance(error, BackendError) else one_line(error))
+
+
+def _tensors(values: Iterable[onnx.ValueInfoProto]) -> dict[str, Tensor]:
+    return {
+        value.name: Tensor(
+            onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name,
+            tuple(axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim),
+        )
+        for value in values
+    }
+
+
+def _precisions(layers: list[dict[str, Any]]) -> Iterator[str]:
+    for layer in layers:
+        for tensor in layer.get("Outputs", ()):
+            text = str(tensor.get("Format/Datatype", "")) if isinstance(tensor, dict) else ""
+            yield text.split()[-1] if text else "unknown"

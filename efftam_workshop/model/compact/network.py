@@ -1,0 +1,620 @@
+"""CompactTAM: a small convolutional variant of EfficientTAM for a window that follows the target.
+
+The four modules and the memory protocol are EfficientTAM's (Xiong et al., "Efficient Track Anything", 2024).
+It differs in the encoder (a convolutional trunk, with skip features at strides 8 and 4), in the widths, and
+in the prompt: its box is also drawn, into the dense prompt and into the prompted frame's memory. The modules
+accept batches, for training; the methods of Network take one frame.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from efftam_workshop.model.common.network import Network, NetworkSpec
+from efftam_workshop.model.compact.trunk import LITE0, NARROW, SHORT, Activation, TrunkConfig, stages_of
+
+PROMPT_SLOTS = 3
+OUTPUT_TOKENS = 6
+"""The decoder's own tokens: presence, predicted IoU and four masks."""
+NOT_A_POINT = 4
+"""Row of the label embedding for an unused prompt slot (label -1)."""
+
+
+@dataclass(frozen=True)
+class CompactConfig:
+    """Sizes of one CompactTAM."""
+
+    spec: NetworkSpec
+    trunk: TrunkConfig = LITE0
+    heads: int = 4
+    attention_layers: int = 2
+    feedforward: int = 512
+    rope_base: float = 100.0
+
+
+_COMPACT_192 = NetworkSpec(
+    name="compact_192",
+    family="compact",
+    side=192,
+    channels=128,
+    memory_channels=64,
+    recent_maps=3,
+    memory_dtype="float32",
+    default_view="window",
+    window_factor=5.0,
+    skips=(("features_s8", 64, 8), ("features_s4", 32, 4)),
+    prompt_raster=True,
+    image_mean=(127 / 255, 127 / 255, 127 / 255),
+    image_std=(128 / 255, 128 / 255, 128 / 255),
+)
+COMPACT_CONFIGS: dict[str, CompactConfig] = {
+    config.spec.name: config
+    for config in (
+        CompactConfig(_COMPACT_192),
+        CompactConfig(replace(_COMPACT_192, name="compact_192_short"), trunk=SHORT),
+        CompactConfig(replace(_COMPACT_192, name="compact_192_narrow"), trunk=NARROW),
+    )
+}
+
+
+class CompactTAM(Network):
+    """The network of one CompactConfig; see the module docstring and docs/bundle.md for tensors."""
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.spec = config.spec
+        self.image_encoder = CompactImageEncoder(config)
+        self.memory_attention = CompactMemoryAttention(config)
+        self.prompt_encoder = CompactPromptEncoder(config)
+        self.mask_decoder = CompactMaskDecoder(config)
+        self.memory_encoder = CompactMemoryEncoder(config)
+        self.no_memory = nn.Parameter(torch.zeros(1, self.spec.channels, 1, 1))
+        self.no_pointer = nn.Parameter(torch.randn(1, self.spec.channels) * 0.02)
+
+    def encode_image(self, image: Tensor) -> dict[str, Tensor]:
+        features, features_s8, features_s4 = self.image_encoder(image)
+        return {"features": features, "features_s8": features_s8, "features_s4": features_s4}
+
+    def encode_prompt(
+        self, features: Tensor, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
+    ) -> dict[str, Tensor]:
+        sparse, dense, raster = self.prompt_encoder(points, labels, mask, has_mask)
+        return {
+            "conditioned": features + self.no_memory,
+            "sparse": self.mask_decoder.opened(sparse),
+            "dense": dense,
+            "prompt_raster": raster,
+        }
+
+    def attend(
+        self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None = None
+    ) -> Tensor:
+        memory = (maps.unsqueeze(0), rows, pointers.unsqueeze(0))
+        attended: Tensor = self.memory_attention(features, *memory, key_bias)
+        return attended
+
+    def decode(
+        self, conditioned: Tensor, sparse: Tensor, dense: Tensor, skips: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        position = self.prompt_encoder.grid_position
+        source = conditioned + dense
+        masks, ious, presence, pointers = self.mask_decoder(
+            source, sparse, position, skips["features_s8"], skips["features_s4"]
+        )
+        return {
+            "masks": masks,
+            "ious": torch.sigmoid(ious).reshape(4),
+            "presence": presence,
+            "pointers": pointers.reshape(4, self.spec.channels),
+        }
+
+    def encode_map(
+        self, features: Tensor, logits: Tensor, is_prompted: Tensor, prompt_raster: Tensor | None
+    ) -> Tensor:
+        if prompt_raster is None:
+            prompt_raster = torch.zeros_like(logits)
+        mask = torch.where(is_prompted, torch.sign(logits), torch.tanh(0.5 * logits))
+        drawn = torch.where(is_prompted, prompt_raster, 0.0)
+        memory: Tensor = self.memory_encoder(features, torch.cat([mask, drawn], 1))
+        return memory
+
+    @property
+    def absent_pointer(self) -> Tensor:
+        return self.no_pointer
+
+
+class ChannelNorm(nn.LayerNorm):
+    """Layer normalisation over the channels of an NCHW map."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class CompactImageEncoder(nn.Module):
+    """[B,3,S,S] -> features at strides 16, 8 and 4. Stride 32 is added to stride 16."""
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        trunk = config.trunk
+        self.taken = trunk.taken
+        self.stem = nn.Conv2d(3, trunk.stem, 3, 2, 1)
+        self.activation = Activation(trunk.ceiling)
+        self.stages = stages_of(trunk)
+        skip_channels = {stride: channels for _, channels, stride in config.spec.skips}
+        self.neck32 = nn.Conv2d(trunk.channels(32), config.spec.channels, 1)
+        self.neck16 = nn.Conv2d(trunk.channels(16), config.spec.channels, 1)
+        self.neck8 = nn.Conv2d(trunk.channels(8), skip_channels[8], 1)
+        self.neck4 = nn.Conv2d(trunk.channels(4), skip_channels[4], 1)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.necks(*self.trunk(image))
+
+    def necks(self, x4: Tensor, x8: Tensor, x16: Tensor, x32: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The trunk's features at strides 4 to 32 -> outputs at strides 16, 8 and 4."""
+        return with_context(self.neck16(x16), self.neck32(x32)), self.neck8(x8), self.neck4(x4)
+
+    def trunk(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The last features at strides 4, 8, 16 and 32."""
+        x = self.activation(self.stem(image))
+        taken = []
+        for index, stage in enumerate(self.stages):
+            x = stage(x)
+            if index in self.taken:
+                taken.append(x)
+        x4, x8, x16, x32 = taken
+        return x4, x8, x16, x32
+
+
+def with_context(at16: Tensor, at32: Tensor) -> Tensor:
+    """The necks' outputs at strides 16 and 32 -> the encoder's features at stride 16."""
+    return at16 + F.interpolate(at32, scale_factor=2.0, mode="nearest")
+
+
+def batch_of(x: Tensor) -> int:
+    """Batch size as an int, which tracing records as a constant."""
+    return int(x.shape[0])
+
+
+def joined(*layers: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Weight and bias of one layer that computes what these compute, one after another."""
+    return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+
+
+def scaled(factor: float, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer's result times ``factor``, as one Gemm."""
+    return torch.addmm(bias, x, weight.t(), beta=factor, alpha=factor)
+
+
+class CompactAttention(nn.Module):
+    """Multi-head attention including its projections.
+
+    Tokens are rows [B*n, width], so that every projection is one Gemm; heads are [B,heads,n,head_width].
+    """
+
+    def __init__(self, width: int, key_width: int, inner: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.head_width = inner // heads
+        self.query = nn.Linear(width, inner)
+        self.key, self.value = nn.Linear(key_width, inner), nn.Linear(key_width, inner)
+        self.out = nn.Linear(inner, width)
+
+    def forward(self, batch: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Rows of width, key_width and key_width -> [B*q,width]."""
+        # Scaled before the product, so that logits stay in the range of FP16.
+        scale = self.head_width**-0.5
+        q = scaled(scale, queries, self.query.weight, self.query.bias)
+        k = self.split(self.key(keys), batch).permute(0, 2, 3, 1)
+        v = self.split(self.value(values), batch).transpose(1, 2)
+        return self.combine(self.split(q, batch).transpose(1, 2), k, v)
+
+    def split(self, x: Tensor, batch: int) -> Tensor:
+        """Rows of whole heads -> [B,n,heads,head_width]."""
+        return x.reshape(batch, -1, int(x.shape[1]) // self.head_width, self.head_width)
+
+    def combine(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Scaled queries [B,h,q,d], keys [B,h,d,k] and values [B,h,k,d] -> [B*q,width]; ``bias`` broadcasts
+        over the logits [B,h,q,k]."""
+        logits = q @ k
+        if bias is not None:
+            logits = logits + bias
+        x = torch.softmax(logits, -1) @ v
+        out: Tensor = self.out(x.transpose(1, 2).reshape(-1, self.heads * self.head_width))
+        return out
+
+
+class Memory(NamedTuple):
+    """What one layer attends to: rotated keys [B,h,d,T*N+p], values [B,h,T*N+p,d] and their ``bias``,
+    [1,1,1,T*N+p] or None."""
+
+    keys: Tensor
+    values: Tensor
+    bias: Tensor | None
+
+
+class CompactRotaryAttention(CompactAttention):
+    """Attention whose queries, and keys of maps, are turned by their position."""
+
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(self, config: CompactConfig, key_width: int) -> None:
+        width = config.spec.channels
+        super().__init__(width, key_width, width, config.heads)
+        self.root_scale = self.head_width**-0.25
+        cosines, sines = rotary_tables(config.spec.grid, self.head_width, config.rope_base)
+        self.register_buffer("cosines", self.root_scale * cosines, persistent=False)
+        self.register_buffer("sines", self.root_scale * sines, persistent=False)
+
+    def to_itself(self, batch: int, x: Tensor) -> Tensor:
+        """Self-attention of a map's tokens [B*N,width]."""
+        qkv = F.linear(x, *joined(self.query, self.key, self.value))
+        heads = self.split(qkv, batch).transpose(1, 2)
+        pair, v = heads.split((2 * self.heads, self.heads), 1)
+        q, k = self.turned(pair).split(self.heads, 1)
+        return self.combine(q, k.transpose(2, 3), v)
+
+    def to_memory(self, batch: int, x: Tensor, memory: Memory) -> Tensor:
+        """Attention of a map's tokens [B*N,width] to the memory."""
+        q = self.turned(self.split(self.query(x), batch).transpose(1, 2))
+        return self.combine(q, *memory)
+
+    def turned(self, heads: Tensor) -> Tensor:
+        """Axial rotary position (Su et al., 2021; half-split pairs) of heads [B,h,T*N,d], times
+        ``root_scale``."""
+        batch, count, half = batch_of(heads), int(heads.shape[1]), self.head_width // 2
+        pairs = heads.reshape(batch, count, -1, len(self.cosines), 2, half)
+        turned = pairs * self.cosines + pairs.flip(-2) * self.sines
+        return turned.reshape(batch, count, -1, self.head_width)
+
+
+class MemoryAttentionLayer(nn.Module):
+    """Self-attention, attention to the memory, feed-forward; pre-norm."""
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        width = config.spec.channels
+        self.norm1, self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width), nn.LayerNorm(width)
+        self.self_attention = CompactRotaryAttention(config, width)
+        self.cross_attention = CompactRotaryAttention(config, config.spec.memory_channels)
+        self.linear1 = nn.Linear(width, config.feedforward)
+        self.linear2 = nn.Linear(config.feedforward, width)
+
+    def forward(self, batch: int, x: Tensor, memory: Memory) -> Tensor:
+        x = x + self.self_attention.to_itself(batch, self.norm1(x))
+        x = x + self.cross_attention.to_memory(batch, self.norm2(x), memory)
+        fed: Tensor = self.linear2(F.relu(self.linear1(self.norm3(x))))
+        return x + fed
+
+
+class CompactMemoryAttention(nn.Module):
+    """Conditions a frame's features on memory maps and object pointers."""
+
+    query_position: Tensor
+    map_position: Tensor
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        self.spec = spec = config.spec
+        self.layers = nn.ModuleList(MemoryAttentionLayer(config) for _ in range(config.attention_layers))
+        self.norm = nn.LayerNorm(spec.channels)
+        self.row_embedding = nn.Parameter(torch.randn(spec.temporal_rows, spec.memory_channels) * 0.02)
+        self.register_buffer("query_position", 0.1 * sine_table(spec.channels, spec.grid), persistent=False)
+        self.register_buffer("map_position", sine_table(spec.memory_channels, spec.grid), persistent=False)
+
+    def forward(
+        self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None
+    ) -> Tensor:
+        batch, spec = batch_of(features), self.spec
+        memories = self._memories(maps, rows, pointers, key_bias)
+        x = features.flatten(2).transpose(1, 2) + self.query_position
+        x = x.reshape(-1, spec.channels)
+        for layer, memory in zip(self.layers, memories, strict=True):
+            x = layer(batch, x, memory)
+        conditioned: Tensor = self.norm(x).reshape(batch, -1, spec.channels).transpose(1, 2)
+        return conditioned.reshape(batch, spec.channels, spec.grid, spec.grid)
+
+    def _memories(
+        self, maps: Tensor, rows: Tensor, pointers: Tensor, bias: Tensor | None
+    ) -> Iterator[Memory]:
+        """What each layer attends to, projected for all layers at once: maps [B,T,N,M] with their positions,
+        and pointers [B,P,C], which have none and are some tokens each."""
+        batch, channels = batch_of(maps), self.spec.memory_channels
+        crosses: list[Any] = [layer.cross_attention for layer in self.layers]
+        first = crosses[0]
+        key, value = joined(*(cross.key for cross in crosses)), joined(*(cross.value for cross in crosses))
+        positions = self.map_position + self.row_embedding.unsqueeze(1)
+        placed = (maps + positions[rows]).reshape(-1, channels)
+        tokens = pointers.reshape(batch, -1, channels)
+        of_maps = first.turned(first.split(F.linear(placed, *key), batch).transpose(1, 2))
+        of_pointers = scaled(first.root_scale, tokens.reshape(-1, channels), *key)
+        keys = torch.cat([of_maps, first.split(of_pointers, batch).transpose(1, 2)], 2)
+        remembered = torch.cat([maps.reshape(batch, -1, channels), tokens], 1).reshape(-1, channels)
+        values = first.split(F.linear(remembered, *value), batch).transpose(1, 2)
+        each = zip(keys.split(first.heads, 1), values.split(first.heads, 1), strict=True)
+        return (Memory(k.transpose(2, 3), v, bias) for k, v in each)
+
+
+class CompactPromptEncoder(nn.Module):
+    """Encodes points, box and mask to three prompt tokens, a dense prompt and the rasterised box.
+
+    There are three prompt slots: a box takes two, a click one. Further points are ignored.
+    """
+
+    gaussian: Tensor
+    cells: Tensor
+    box_labels: Tensor
+    grid_position: Tensor
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        spec = config.spec
+        self.side, self.grid, self.low_side = spec.side, spec.grid, spec.low_side
+        self.register_buffer("gaussian", torch.randn(2, spec.channels // 2))
+        self.label_embedding = nn.Parameter(torch.randn(NOT_A_POINT + 1, spec.channels) * 0.1)
+        self.dense = downsampler((3, 16, 32, spec.channels), kernel=2)
+        self.no_dense = nn.Parameter(torch.zeros(1, spec.channels, 1, 1))
+        self.register_buffer("cells", torch.arange(float(self.low_side)), persistent=False)
+        self.register_buffer("box_labels", torch.tensor([[[2], [3]]]), persistent=False)
+        self.register_buffer("grid_position", self._grid_position(), persistent=False)
+        self.register_load_state_dict_post_hook(CompactPromptEncoder._refresh)
+
+    def forward(
+        self, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        raster = self._box_raster(points, labels)
+        is_mask = has_mask.reshape(-1, 1, 1, 1)
+        drawn = torch.cat([F.avg_pool2d(mask, 4) * is_mask, raster, is_mask.expand_as(raster)], 1)
+        is_prompted = (has_mask > 0.5) | (labels.amax(1) >= 0)
+        dense = torch.where(is_prompted.reshape(-1, 1, 1, 1), self.dense(drawn), self.no_dense)
+        return self._tokens(points, labels), dense, raster
+
+    def _tokens(self, points: Tensor, labels: Tensor) -> Tensor:
+        unused = torch.zeros(batch_of(points), PROMPT_SLOTS, 2, dtype=points.dtype, device=points.device)
+        points = torch.cat([points, unused], 1)[:, :PROMPT_SLOTS]
+        labels = torch.cat([labels, torch.full_like(unused[..., 0], -1, dtype=labels.dtype)], 1)
+        labels = labels[:, :PROMPT_SLOTS].unsqueeze(-1)
+        # As in training, where 0.5 was added to the pixel indices of clicks (edge coordinates - 0.5) and to
+        # box edges.
+        from_centre = points + torch.where(labels >= 2, 0.5 - self.side / 2, -self.side / 2)
+        position = self._fourier(from_centre * (2 / self.side))
+        is_point = labels >= 0
+        index = torch.where(is_point, labels, NOT_A_POINT).squeeze(-1)
+        return torch.where(is_point, position, 0.0) + self.label_embedding[index]
+
+    def _box_raster(self, points: Tensor, labels: Tensor) -> Tensor:
+        """Share of each stride-4 cell that the box covers, [B,1,4G,4G]; zeros without a box."""
+        # Corners [B,2,2,1] in cells: low and high, x and y.
+        per_point = torch.where(labels.unsqueeze(1) == self.box_labels, self.low_side / self.side, 0.0)
+        corners = (per_point.unsqueeze(-1) * points.unsqueeze(1)).sum(2).unsqueeze(-1)
+        low, high = (corners - self.cells).clamp(0, 1).split(1, 1)
+        x, y = F.relu(high - low).split(1, 2)
+        return x * y.transpose(2, 3)
+
+    def _fourier(self, place: Tensor) -> Tensor:
+        """Random Fourier features of (x, y) in -1..1 (Tancik et al., 2020)."""
+        angle = (2 * math.pi * place) @ self.gaussian
+        return torch.cat([angle.sin(), angle.cos()], -1)
+
+    def _grid_position(self) -> Tensor:
+        centre = (2 * torch.arange(self.grid) + 1) / self.grid - 1
+        y, x = torch.meshgrid(centre, centre, indexing="ij")
+        grid = torch.stack([x, y], -1).reshape(1, -1, 2).to(self.gaussian)
+        return self._fourier(grid)
+
+    @staticmethod
+    def _refresh(module: nn.Module, _keys: object) -> None:
+        assert isinstance(module, CompactPromptEncoder)
+        module.grid_position = module._grid_position()
+
+
+class CompactTwoWayLayer(nn.Module):
+    """Tokens attend to themselves and to the image, then the image to the tokens; post-norm."""
+
+    def __init__(self, width: int, heads: int, is_first: bool) -> None:
+        super().__init__()
+        self.is_first = is_first
+        self.self_attention = CompactAttention(width, width, width, heads)
+        self.token_to_image = CompactAttention(width, width, width // 2, heads)
+        self.image_to_token = CompactAttention(width, width, width // 2, heads)
+        self.mlp = mlp(width, 256, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.norm3, self.norm4 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def among_tokens(self, batch: int, q: Tensor, placed: Tensor) -> Tensor:
+        """Self-attention of the tokens ``q``, with their positions ``placed``; in the first layer the initial
+        tokens are both, and no residual."""
+        attended = self.self_attention(batch, placed, placed, q)
+        normed: Tensor = self.norm1(attended if self.is_first else q + attended)
+        return normed
+
+    def forward(
+        self, batch: int, q: Tensor, k: Tensor, tokens: Tensor, position: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of the tokens ``q`` after `among_tokens`, and of the image ``k``; their positions are the
+        initial ``tokens`` and ``position``. Returns ``q``, ``q`` with positions, and ``k``."""
+        at = with_position(k, position)
+        q = self.norm2(q + self.token_to_image(batch, q + tokens, at, k))
+        q = self.norm3(q + self.mlp(q))
+        placed = q + tokens
+        return q, placed, self.norm4(k + self.image_to_token(batch, at, placed, q))
+
+
+def with_position(rows: Tensor, position: Tensor) -> Tensor:
+    """Rows [B*N,C] of maps plus the positions [1,N,C]."""
+    return (rows.reshape(-1, *position.shape[1:]) + position).reshape(rows.shape)
+
+
+class CompactMaskDecoder(nn.Module):
+    """Two-way transformer, up-sampling with skips, hypernetworks and heads.
+
+    Takes the tokens from `opened`. Returns masks [B,4,4G,4G], IoUs [B,4] and presence [B] as logits, and
+    pointers [B,4,C].
+    """
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        spec = config.spec
+        width = spec.channels
+        self.grid, self.width = spec.grid, width
+        skip_channels = {stride: channels for _, channels, stride in spec.skips}
+        c8, c4 = skip_channels[8], skip_channels[4]
+        self.tokens = nn.Parameter(torch.randn(1, OUTPUT_TOKENS, width) * 0.1)
+        self.layers = nn.ModuleList(
+            CompactTwoWayLayer(width, config.heads, is_first=i == 0) for i in range(2)
+        )
+        self.final_attention = CompactAttention(width, width, width // 2, config.heads)
+        self.final_norm = nn.LayerNorm(width)
+        self.upsample8, self.norm8 = nn.ConvTranspose2d(width, c8, 2, 2), ChannelNorm(c8)
+        self.refine8 = nn.Conv2d(c8, c8, 3, 1, 1)
+        self.upsample4 = nn.ConvTranspose2d(c8, c4, 2, 2)
+        self.refine4 = nn.Conv2d(c4, c4, 3, 1, 1)
+        self.hypernetworks = nn.ModuleList(mlp(width, width, c4) for _ in range(4))
+        self.iou_head = mlp(width, width, 4)
+        self.presence_head = mlp(width, width, 1)
+        self.pointer_head = mlp(width, width, width)
+
+    def forward(
+        self, source: Tensor, opened: Tensor, position: Tensor, features_s8: Tensor, features_s4: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        batch = batch_of(source)
+        queries, image = self._two_way(batch, opened, source, position)
+        image = image.reshape(batch, -1, self.width).transpose(1, 2)
+        image = image.reshape(batch, self.width, self.grid, self.grid)
+        pixels = self._upsample(image, features_s8, features_s4)
+        queries = queries.reshape(batch, -1, self.width)
+        of_presence, of_iou, of_masks, _ = queries.split((1, 1, 4, PROMPT_SLOTS), 1)
+        masks = (self._kernels(of_masks) @ pixels.flatten(2)).reshape(batch, 4, 4 * self.grid, 4 * self.grid)
+        presence = self.presence_head(of_presence.reshape(batch, -1)).reshape(batch)
+        pointers = self.pointer_head(of_masks.reshape(-1, self.width)).reshape(batch, 4, -1)
+        return masks, self.iou_head(of_iou.reshape(batch, -1)), presence, pointers
+
+    def _kernels(self, tokens: Tensor) -> Tensor:
+        """The four hypernetworks' results for their tokens [B,4,C] -> [B,4,c]."""
+        networks: list[Any] = list(self.hypernetworks)
+        x = tokens.unsqueeze(-1)
+        for index in (0, 2):
+            weight, bias = joined(*(network[index] for network in networks))
+            x = weight.reshape(4, -1, x.shape[2]) @ x + bias.reshape(4, -1, 1)
+            x = F.relu(x) if index == 0 else x
+        return x.squeeze(-1)
+
+    def opened(self, sparse: Tensor) -> Tensor:
+        """The decoder's tokens [B,9,C] with these of a prompt, and what they are after the first attention
+        among them, one after another: [B,18,C]. They depend on no image."""
+        batch = batch_of(sparse)
+        own = self.tokens if batch == 1 else self.tokens.expand(batch, -1, -1)
+        tokens = torch.cat([own, sparse], 1)
+        rows = tokens.reshape(-1, self.width)
+        layer: Any = self.layers[0]
+        first = layer.among_tokens(batch, rows, rows).reshape(batch, -1, self.width)
+        return torch.cat([tokens, first], 1)
+
+    def _two_way(self, batch: int, opened: Tensor, source: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        tokens, q = (x.reshape(-1, self.width) for x in opened.split(OUTPUT_TOKENS + PROMPT_SLOTS, 1))
+        k = source.flatten(2).transpose(1, 2).reshape(-1, self.width)
+        layers: list[Any] = list(self.layers)
+        first, second = layers
+        q, placed, k = first(batch, q, k, tokens, position)
+        q, placed, k = second(batch, second.among_tokens(batch, q, placed), k, tokens, position)
+        q = self.final_norm(q + self.final_attention(batch, placed, with_position(k, position), k))
+        return q, k
+
+    def _upsample(self, image: Tensor, features_s8: Tensor, features_s4: Tensor) -> Tensor:
+        x = F.gelu(self.norm8(self.upsample8(image) + features_s8))
+        x = F.gelu(x + self.refine8(x))
+        x = F.gelu(self.upsample4(x) + features_s4)
+        fine: Tensor = x + self.refine4(x)
+        return fine
+
+
+class CompactConvNeXtBlock(nn.Module):
+    """Depthwise 7x7, layer norm, two pointwise layers, layer scale (Liu et al., 2022)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(channels, channels, 7, 1, 3, groups=channels)
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+        self.linear1, self.linear2 = nn.Linear(channels, 2 * channels), nn.Linear(2 * channels, channels)
+        self.scale = nn.Parameter(torch.full((channels,), 0.1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        rows = self.linear2(F.gelu(self.linear1(h.flatten(0, 2)))) * self.scale
+        return x + rows.reshape(h.shape).permute(0, 3, 1, 2)
+
+
+class CompactMemoryEncoder(nn.Module):
+    """Features [B,C,G,G], and mask and rasterised prompt box [B,2,4G,4G] -> memory map [B,N,M]."""
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        width = config.spec.channels
+        self.mask_downsampler = downsampler((2, 16, 64, width), kernel=3)
+        self.feature_projection = nn.Conv2d(width, width, 1)
+        self.fuser = nn.Sequential(CompactConvNeXtBlock(width), CompactConvNeXtBlock(width))
+        self.out = nn.Conv2d(width, config.spec.memory_channels, 1)
+
+    def forward(self, features: Tensor, drawn: Tensor) -> Tensor:
+        fused = self.fuser(self.feature_projection(features) + self.mask_downsampler(drawn))
+        tokens: Tensor = self.out(fused).flatten(2).transpose(1, 2)
+        return tokens
+
+
+def downsampler(channels: tuple[int, int, int, int], kernel: int) -> nn.Sequential:
+    """Two convolutions of stride 2, each with norm and GELU, then a 1x1 projection: [B,c,4G,4G] ->
+    [B,C,G,G]."""
+    inputs, first, second, outputs = channels
+    return nn.Sequential(
+        nn.Conv2d(inputs, first, kernel, 2, (kernel - 1) // 2),
+        ChannelNorm(first),
+        nn.GELU(),
+        nn.Conv2d(first, second, kernel, 2, (kernel - 1) // 2),
+        ChannelNorm(second),
+        nn.GELU(),
+        nn.Conv2d(second, outputs, 1),
+    )
+
+
+def mlp(*widths: int) -> nn.Sequential:
+    """Linear layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def sine_table(channels: int, grid: int) -> Tensor:
+    """Two-dimensional sine position table (DETR's form, y part first), [grid*grid, channels]."""
+    half = channels // 2
+    position = (torch.arange(grid) + 1) / (grid + 1e-6) * 2 * math.pi
+    k = torch.arange(half)
+    angle = position[:, None] / 10000 ** (2 * torch.div(k, 2, rounding_mode="floor") / half)
+    line = torch.where(k % 2 == 0, angle.sin(), angle.cos())
+    y = line[:, None].expand(grid, grid, half)
+    x = line[None].expand(grid, grid, half)
+    return torch.cat([y, x], -1).reshape(grid * grid, channels)
+
+
+def rotary_tables(grid: int, head_width: int, base: float) -> tuple[Tensor, Tensor]:
+    """Factors of the axial rotation, each [grid*grid,2,head_width/2]: of pairs of values, and of the pairs
+    with their values exchanged. The first half of the angles are of x, the second of y."""
+    quarter = head_width // 4
+    frequency = base ** (-torch.arange(quarter) / quarter)
+    token = torch.arange(grid * grid)
+    x, y = token % grid, torch.div(token, grid, rounding_mode="floor")
+    angle = torch.cat([x[:, None] * frequency, y[:, None] * frequency], -1)
+    cosine, sine = angle.cos(), angle.sin()
+    return torch.stack([cosine, cosine], 1), torch.stack([-sine, sine], 1)

@@ -1,0 +1,70 @@
+"""The eight official EfficientTAM configurations (yformer/EfficientTAM, ``configs/efficienttam/*.yaml``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from efftam_ros.core.errors import InputError
+
+if TYPE_CHECKING:
+    from efftam_workshop.model.common.network import NetworkSpec
+
+
+class Pooling(Enum):
+    """How the cross-attention of the memory attention pools its keys when it attends to two maps or more.
+
+    POOLED_1 averages keys and values over 2x2 tokens and adds ln 4 to the logits of pooled keys; POOLED_2
+    adds that constant to every channel of the pooled keys instead.
+    """
+
+    PLAIN = "plain"
+    POOLED_1 = "pooled_1"
+    POOLED_2 = "pooled_2"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One official network: input ``side`` (network px), ViT ``width`` and ``heads``, pooling.
+
+    A checkpoint contains the width only; side and pooling follow from its name.
+    """
+
+    name: str
+    side: int
+    width: int
+    heads: int
+    pooling: Pooling = Pooling.PLAIN
+
+    @property
+    def spec(self) -> NetworkSpec:
+        """The constants that export and runtime need."""
+        from efftam_workshop.model.common.network import NetworkSpec
+
+        layout = "plain" if self.pooling is Pooling.PLAIN else "pooled"
+        return NetworkSpec(name=self.name, family="efficienttam", side=self.side, key_layout=layout)
+
+
+CONFIGURATIONS: dict[str, Configuration] = {
+    configuration.name: configuration
+    for configuration in (
+        Configuration("efficienttam_ti", 1024, 192, 3),
+        Configuration("efficienttam_ti_1", 1024, 192, 3, Pooling.POOLED_1),
+        Configuration("efficienttam_ti_2", 1024, 192, 3, Pooling.POOLED_2),
+        Configuration("efficienttam_ti_512x512", 512, 192, 3),
+        Configuration("efficienttam_s", 1024, 384, 6),
+        Configuration("efficienttam_s_1", 1024, 384, 6, Pooling.POOLED_1),
+        Configuration("efficienttam_s_2", 1024, 384, 6, Pooling.POOLED_2),
+        Configuration("efficienttam_s_512x512", 512, 384, 6),
+    )
+}
+
+
+def configuration(name: str) -> Configuration:
+    """The official configuration of this name. Raises InputError listing the names when there is none."""
+    try:
+        return CONFIGURATIONS[name]
+    except KeyError:
+        names = ", ".join(CONFIGURATIONS)
+        raise InputError(f"there is no EfficientTAM configuration {name!r}; choose one of {names}") from None

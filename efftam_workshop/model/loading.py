@@ -1,0 +1,96 @@
+"""Loads PyTorch networks: a compact one from a run's weights, any from the graphs of its bundle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import Tensor
+
+from efftam_ros.core.errors import InputError
+from efftam_workshop.model.common.network import Network
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
+from efftam_workshop.model.efficienttam.checkpoint import read_state_dict
+from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, configuration
+from efftam_workshop.model.efficienttam.network import EfficientTAM
+
+UNUSED = frozenset({"no_mem_pos_enc"})
+"""Parameters in checkpoints that the network does not use."""
+
+TABLE_INSTEAD = {"image_encoder.trunk.pos_embed": "image_encoder.trunk.position"}
+"""Parameters for which the graphs contain only a derived table."""
+
+
+def load_bundle_network(folder: str | Path) -> Network:
+    """Rebuild the network that the bundle in ``folder`` was exported from, in evaluation mode with FP32
+    weights.
+
+    Weights are the graphs' initialisers, which have their PyTorch names; batch norms are folded as they were
+    for export. Raises InputError when the network is unknown or the weights in the graphs do not fit it.
+    """
+    folder = Path(folder)
+    manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
+    network = _untrained(manifest["family"], manifest["name"]).eval()
+    stored = initialisers(folder / graph["file"] for graph in manifest["graphs"].values())
+    state = network.state_dict()
+    for name in state.keys() - UNUSED - TABLE_INSTEAD.keys():
+        state[name] = _fitting(stored, name, state[name], folder)
+    network.load_state_dict(state)
+    tables = dict(network.named_buffers())
+    for table in (table for name, table in TABLE_INSTEAD.items() if name in state):
+        tables[table].copy_(_fitting(stored, table, tables[table], folder))
+    return network
+
+
+def load_weights(path: Path, name: str) -> CompactTAM:
+    """The compact network of this configuration with the weights of a file ``{"model": state_dict}``, as
+    training writes it.
+
+    Raises InputError when the configuration is unknown, or the file is none of this network.
+    """
+    if name not in COMPACT_CONFIGS:
+        raise InputError(f"there is no configuration {name!r}; choose one of {', '.join(COMPACT_CONFIGS)}")
+    network = CompactTAM(COMPACT_CONFIGS[name]).eval()
+    try:
+        network.load_state_dict(read_state_dict(path))
+    except RuntimeError as error:
+        faults = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
+        raise InputError(f"{path} does not fit {name}: {faults[:300]}") from None
+    return network
+
+
+def _untrained(family: str, name: str) -> Network:
+    if family == "efficienttam":
+        return EfficientTAM(configuration(name))
+    if family == "compact" and name in COMPACT_CONFIGS:
+        return CompactTAM(COMPACT_CONFIGS[name])
+    known = ", ".join([*CONFIGURATIONS, *COMPACT_CONFIGS])
+    raise InputError(f"network {name!r} of family {family!r} can't be rebuilt in PyTorch; known are {known}")
+
+
+def initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
+    """All initialisers of these graphs by name; float16 is converted to float32."""
+    stored: dict[str, Tensor] = {}
+    for path in paths:
+        for tensor in onnx.load(path).graph.initializer:
+            value = numpy_helper.to_array(tensor)
+            wide = value.astype(np.float32) if value.dtype == np.float16 else value.copy()
+            stored[tensor.name] = torch.from_numpy(wide)
+    return stored
+
+
+def _fitting(stored: dict[str, Tensor], name: str, like: Tensor, folder: Path) -> Tensor:
+    value = stored.get(name)
+    if value is None:
+        raise InputError(f"bundle {folder} has no weight {name}; export it again")
+    if value.numel() != like.numel():
+        raise InputError(
+            f"bundle {folder}: weight {name} has the shape {list(value.shape)}, not {list(like.shape)};"
+            " export it again"
+        )
+    return value.reshape(like.shape)

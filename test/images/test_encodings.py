@@ -1,0 +1,241 @@
+"""Every accepted encoding, against conversions written out here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import Image
+from efftam_ros.images.encodings import ENCODINGS, Region, check_image, to_bgr, to_grey
+
+WIDTH, HEIGHT = 36, 28
+PADDING = 5
+
+
+def scene() -> np.ndarray:
+    """Smooth colours, uint8 [HEIGHT, WIDTH, 3] BGR: chroma and colour-filter cells see little change."""
+    y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
+    return np.stack([40 + 4 * x, 200 - 5 * y, 60 + 2 * x + 3 * y], axis=-1).astype(np.uint8)
+
+
+def yuv(bgr: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """BT.601 limited range, rounded."""
+    b, g, r = (bgr[..., i].astype(float) for i in range(3))
+    luma = 16 + (65.481 * r + 128.553 * g + 24.966 * b) / 255
+    blue = 128 + (-37.797 * r - 74.203 * g + 112.0 * b) / 255
+    red = 128 + (112.0 * r - 93.786 * g - 18.214 * b) / 255
+    return tuple(np.rint(v).astype(np.uint8) for v in (luma, blue, red))
+
+
+def bgr_of(luma: np.ndarray, blue: np.ndarray, red: np.ndarray) -> np.ndarray:
+    """The inverse of `yuv`, for planes of one size."""
+    y, u, v = luma.astype(float) - 16, blue.astype(float) - 128, red.astype(float) - 128
+    b = 255 / 219 * y + 255 / 224 * 1.772 * u
+    g = 255 / 219 * y - 255 / 224 * (0.344136 * u + 0.714136 * v)
+    r = 255 / 219 * y + 255 / 224 * 1.402 * v
+    return np.clip(np.rint(np.stack([b, g, r], axis=-1)), 0, 255).astype(np.uint8)
+
+
+def repeated(plane: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    return plane.repeat(rows, axis=0).repeat(columns, axis=1)
+
+
+def stored(encoding: str) -> tuple[np.ndarray, np.ndarray]:
+    """The scene's bytes [rows, bytes] in an encoding, and what they must become in BGR."""
+    bgr = scene()
+    opaque = np.full((HEIGHT, WIDTH, 1), 255, np.uint8)
+    grey = np.ascontiguousarray(bgr[..., 1])
+    if encoding in ("bgr8", "8UC3"):
+        return bgr.reshape(HEIGHT, -1), bgr
+    if encoding == "rgb8":
+        return bgr[..., ::-1].reshape(HEIGHT, -1), bgr
+    if encoding == "bgra8":
+        return np.concatenate([bgr, opaque], -1).reshape(HEIGHT, -1), bgr
+    if encoding == "rgba8":
+        return np.concatenate([bgr[..., ::-1], opaque], -1).reshape(HEIGHT, -1), bgr
+    if encoding in ("mono8", "8UC1"):
+        return grey, np.stack([grey] * 3, -1)
+    if encoding.startswith("bayer_"):
+        filters = ["bgr".index(c) for c in encoding[6:10]]
+        mosaic = np.empty((HEIGHT, WIDTH), np.uint8)
+        for i, channel in enumerate(filters):
+            mosaic[i // 2 :: 2, i % 2 :: 2] = bgr[i // 2 :: 2, i % 2 :: 2, channel]
+        return mosaic, bgr
+    luma, blue, red = yuv(bgr)
+    if encoding in ("nv12", "nv21"):
+        blue, red = blue[::2, ::2], red[::2, ::2]
+        pair = (blue, red) if encoding == "nv12" else (red, blue)
+        rows = np.concatenate([luma, np.stack(pair, -1).reshape(HEIGHT // 2, WIDTH)])
+        return rows, bgr_of(luma, repeated(blue, 2, 2), repeated(red, 2, 2))
+    blue, red = blue[:, ::2], red[:, ::2]
+    first_luma = encoding in ("yuyv", "yuv422_yuy2")
+    order = (
+        [luma[:, ::2], blue, luma[:, 1::2], red] if first_luma else [blue, luma[:, ::2], red, luma[:, 1::2]]
+    )
+    rows = np.stack(order, -1).reshape(HEIGHT, 2 * WIDTH)
+    return rows, bgr_of(luma, repeated(blue, 1, 2), repeated(red, 1, 2))
+
+
+def padded(rows: np.ndarray) -> np.ndarray:
+    """The same rows as a view into a buffer whose lines are longer."""
+    buffer = np.full((rows.shape[0], rows.shape[1] + PADDING), 99, np.uint8)
+    buffer[:, : rows.shape[1]] = rows
+    return buffer[:, : rows.shape[1]]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+class TestEveryEncoding:
+    def test_gives_the_colours_of_an_independent_conversion(self, encoding: str) -> None:
+        rows, expected = stored(encoding)
+        got = to_bgr(Image(np.ascontiguousarray(rows), WIDTH, HEIGHT, encoding))
+        assert got.shape == (HEIGHT, WIDTH, 3)
+        assert got.dtype == np.uint8
+        difference = np.abs(got.astype(int) - expected)
+        if encoding.startswith(
+            "bayer_"
+        ):  # the border has no neighbours to ask; slopes of up to 5 levels per pixel
+            assert difference[2:-2, 2:-2].max() <= 2
+            assert difference.max() <= 10
+        else:
+            assert difference.max() <= 2
+
+    def test_ignores_row_padding(self, encoding: str) -> None:
+        rows, _ = stored(encoding)
+        plain = to_bgr(Image(np.ascontiguousarray(rows), WIDTH, HEIGHT, encoding))
+        with_padding = to_bgr(Image(padded(rows), WIDTH, HEIGHT, encoding))
+        assert np.array_equal(plain, with_padding)
+
+    def test_reads_bytes_that_may_not_be_written(self, encoding: str) -> None:
+        rows, _ = stored(encoding)
+        frozen = np.frombuffer(rows.tobytes(), np.uint8).reshape(rows.shape)
+        assert np.array_equal(
+            to_bgr(Image(frozen, WIDTH, HEIGHT, encoding)),
+            to_bgr(Image(np.ascontiguousarray(rows), WIDTH, HEIGHT, encoding)),
+        )
+
+    @settings(max_examples=30, deadline=None)
+    @given(data=st.data())
+    def test_a_region_is_a_part_of_the_whole(self, encoding: str, data: st.DataObject) -> None:
+        x0 = data.draw(st.integers(0, WIDTH - 1))
+        y0 = data.draw(st.integers(0, HEIGHT - 1))
+        x1 = data.draw(st.integers(x0 + 1, WIDTH))
+        y1 = data.draw(st.integers(y0 + 1, HEIGHT))
+        rows, _ = stored(encoding)
+        image = Image(padded(rows), WIDTH, HEIGHT, encoding)
+        assert np.array_equal(to_bgr(image, Region(x0, y0, x1, y1)), to_bgr(image)[y0:y1, x0:x1])
+
+    @settings(max_examples=30, deadline=None)
+    @given(data=st.data())
+    def test_grey_is_the_lightness_of_the_colours_at_every_step(
+        self, encoding: str, data: st.DataObject
+    ) -> None:
+        x0 = data.draw(st.integers(0, WIDTH - 1))
+        y0 = data.draw(st.integers(0, HEIGHT - 1))
+        x1 = data.draw(st.integers(x0 + 1, WIDTH))
+        y1 = data.draw(st.integers(y0 + 1, HEIGHT))
+        row_step = data.draw(st.integers(1, HEIGHT))
+        column_step = data.draw(st.sampled_from([n for n in range(1, 17) if (x1 - x0) % n == 0]))
+        rows, _ = stored(encoding)
+        image, region = Image(padded(rows), WIDTH, HEIGHT, encoding), Region(x0, y0, x1, y1)
+        blue, green, red = to_bgr(image, region)[::row_step, ::column_step].astype(float).transpose(2, 0, 1)
+        grey = to_grey(image, region, row_step, column_step)
+        assert grey.dtype == np.uint8
+        # Luma and chroma are rounded apart, so the lightness of colours made from both differs by two levels.
+        assert np.abs(grey - (0.114 * blue + 0.587 * green + 0.299 * red)).max() <= 2
+
+    def test_grey_refuses_what_colours_refuse(self, encoding: str) -> None:
+        rows, _ = stored(encoding)
+        with pytest.raises(InputError, match="truncated"):
+            to_grey(Image(rows[:-1], WIDTH, HEIGHT, encoding))
+
+    def test_too_few_bytes_per_row_are_refused_with_both_numbers(self, encoding: str) -> None:
+        rows, _ = stored(encoding)
+        with pytest.raises(InputError, match=rf"{rows.shape[1] - 1} bytes; .* need {rows.shape[1]}"):
+            check_image(Image(rows[:, :-1], WIDTH, HEIGHT, encoding))
+
+    def test_too_few_rows_are_refused_with_both_numbers(self, encoding: str) -> None:
+        rows, _ = stored(encoding)
+        with pytest.raises(
+            InputError, match=rf"after {rows.shape[0] - 1} rows; .* need {rows.shape[0]}: .*truncated"
+        ):
+            check_image(Image(rows[:-1], WIDTH, HEIGHT, encoding))
+
+    def test_zero_size_is_refused(self, encoding: str) -> None:
+        rows, _ = stored(encoding)
+        with pytest.raises(InputError, match="0 x 28 px; both sides must be at least 1"):
+            check_image(Image(rows, 0, HEIGHT, encoding))
+
+
+@pytest.mark.parametrize("encoding", ["bgr8", "rgb8", "bgra8", "rgba8", "mono8", "8UC1", "8UC3"])
+def test_plain_encodings_are_read_without_a_copy(encoding: str) -> None:
+    rows, _ = stored(encoding)
+    image = Image(np.ascontiguousarray(rows), WIDTH, HEIGHT, encoding)
+    pixels = check_image(image).read(image, Region(3, 2, 30, 20))
+    assert np.shares_memory(pixels, image.rows)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "width", "height", "sides"),
+    [
+        ("nv12", 35, 28, "width and height"),
+        ("nv21", 36, 27, "width and height"),
+        ("yuv422", 35, 28, "width"),
+        ("yuyv", 35, 28, "width"),
+        ("bayer_rggb8", 35, 28, "width and height"),
+    ],
+)
+def test_odd_sizes_are_refused_where_pixels_share_colour(
+    encoding: str, width: int, height: int, sides: str
+) -> None:
+    rows = np.zeros((100, 200), np.uint8)
+    with pytest.raises(
+        InputError, match=f"{width} x {height} px; encoding {encoding} needs an even {sides}:"
+    ):
+        check_image(Image(rows, width, height, encoding))
+
+
+def test_an_odd_height_is_fine_where_rows_stand_alone() -> None:
+    check_image(Image(np.zeros((27, 72), np.uint8), 36, 27, "yuv422"))
+
+
+def test_an_unknown_encoding_is_refused_with_the_names_that_are_known() -> None:
+    with pytest.raises(InputError) as refusal:
+        check_image(Image(np.zeros((4, 4), np.uint8), 4, 4, "32FC1"))
+    assert "'32FC1'" in str(refusal.value)
+    assert all(name in str(refusal.value) for name in ENCODINGS)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [np.zeros((4, 4), np.float32), np.zeros((4, 4, 3), np.uint8), np.zeros((4, 8), np.uint8)[:, ::2]],
+    ids=["float", "three axes", "bytes apart"],
+)
+def test_rows_of_another_form_are_refused(rows: np.ndarray) -> None:
+    with pytest.raises(InputError, match="give uint8"):
+        check_image(Image(rows, 4, 4, "mono8"))
+
+
+def test_the_smallest_images_are_read() -> None:
+    for encoding in ENCODINGS:
+        rows = np.full((3, 8), 128, np.uint8)
+        assert to_bgr(Image(rows, 2, 2, encoding)).shape == (2, 2, 3)
+
+
+@pytest.mark.parametrize("encoding", ["bgr8", "mono8", "nv12", "bayer_rggb8"])
+def test_a_region_is_grey_alike_before_and_after_the_whole_image_was(encoding: str) -> None:
+    rows = np.random.default_rng(3).integers(0, 256, (54, 48 * 3), np.uint8)
+    region, fresh, known = Region(5, 3, 31, 27), Image(rows, 48, 36, encoding), Image(rows, 48, 36, encoding)
+    to_grey(known)
+    assert np.array_equal(to_grey(known, region, 2), to_grey(fresh, region, 2))
+
+
+def test_an_image_is_checked_and_made_grey_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = Image.from_array(np.zeros((36, 48, 3), np.uint8))
+    check_image(image)
+    whole = to_grey(image)
+    monkeypatch.setitem(ENCODINGS, "bgr8", None)
+    assert check_image(image).bytes_per_pixel == 3
+    assert np.shares_memory(to_grey(image, Region(5, 3, 31, 27)), whole)

@@ -1,0 +1,353 @@
+"""The camera's motion from images: what it finds, and that it stays silent where the images do not tell."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import moved_point
+from efftam_ros.core.types import CameraMotion, Image
+from efftam_ros.images.camera_motion import ImageCameraMotion
+from efftam_ros.images.encodings import GREY
+
+WIDTH, HEIGHT = 1280, 720
+
+
+@pytest.fixture(scope="module")
+def ground():
+    """A textured plane larger than the image, uint8 [H, W, 3]."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 255, (130, 210, 3), np.uint8)
+    return cv2.resize(coarse, (2100, 1300), interpolation=cv2.INTER_CUBIC)
+
+
+def look(ground, x: float = 400, y: float = 250, zoom: float = 1.0) -> np.ndarray:
+    matrix = np.array([[zoom, 0, -zoom * x], [0, zoom, -zoom * y]])
+    return cv2.warpAffine(ground, matrix, (WIDTH, HEIGHT), flags=cv2.INTER_LINEAR)
+
+
+def moving_target(ground, box: Box, shift: int) -> list[np.ndarray]:
+    """Two looks at the resting ground; a textured target at ``box`` is ``shift`` px further in the second."""
+    x0, y0, x1, y1 = map(int, box.edges())
+    pictures = [look(ground), look(ground)]
+    for picture, dx in zip(pictures, (0, shift), strict=True):
+        picture[y0:y1, x0 + dx : x1 + dx] = look(ground, 0, 0)[y0:y1, x0:x1]
+    return pictures
+
+
+def told(*pictures, target=None, encoding="bgr8"):
+    source = ImageCameraMotion()
+    for index, picture in enumerate(pictures):
+        image = Image.from_array(np.ascontiguousarray(picture), encoding)
+        motion = source.estimate(image, index, [target] if target else [])
+    return motion
+
+
+@pytest.mark.parametrize(("dx", "dy", "zoom"), [(0, 0, 1.0), (35, 0, 1.0), (-20, 30, 1.0), (10, 5, 1.1)])
+def test_pans_and_zooms_are_found_to_a_pixel(ground, dx, dy, zoom):
+    motion = told(look(ground), look(ground, 400 + dx, 250 + dy, zoom))
+    for x, y in ((100, 100), (640, 360), (1200, 650)):
+        expected = ((x + 400 - 400 - dx) * zoom, (y + 250 - 250 - dy) * zoom)
+        assert moved_point(motion.matrix, x, y) == pytest.approx(expected, abs=1.0)
+
+
+def test_the_target_does_not_count_as_ground(ground):
+    """A textured target of a third of the image moves by itself; the ground rests."""
+    target = Box(300, 100, 600, 500)
+    motion = told(*moving_target(ground, target, 30), target=target)
+    assert moved_point(motion.matrix, 640, 20) == pytest.approx((640, 20), abs=1.0)
+
+
+def test_grey_and_small_images_do_as_well(ground):
+    grey = [cv2.cvtColor(cv2.resize(look(ground, x), (320, 180)), cv2.COLOR_BGR2GRAY) for x in (400, 420)]
+    assert moved_point(told(*grey, encoding="mono8").matrix, 160, 90) == pytest.approx((155, 90), abs=0.7)
+
+
+@pytest.mark.parametrize(("width", "encoding"), [(WIDTH, "bgr8"), (320, "mono8")])
+def test_a_buffer_that_the_next_image_reuses_is_no_camera_at_rest(ground, width, encoding):
+    """A capture loop writes image after image to the same bytes; of the small grey one none are converted."""
+    pictures = [cv2.resize(look(ground, x), (width, width * 9 // 16)) for x in (400, 480)]
+    if encoding == "mono8":
+        pictures = [cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY) for picture in pictures]
+    buffer = np.empty_like(pictures[0])
+    source = ImageCameraMotion()
+    for index, picture in enumerate(pictures):
+        buffer[:] = picture
+        motion = source.estimate(Image.from_array(buffer, encoding), index, ())
+    centre, shift = width / 2, 80 * width / WIDTH
+    assert moved_point(motion.matrix, centre, 90)[0] == pytest.approx(centre - shift, abs=1.0)
+
+
+@pytest.mark.parametrize("encoding", ["nv12", "yuv422_yuy2"])
+def test_luma_of_a_camera_does_as_well_as_its_colours(ground, encoding):
+    source = ImageCameraMotion()
+    for index, x in enumerate((400, 435)):
+        i420 = cv2.cvtColor(look(ground, x), cv2.COLOR_BGR2YUV_I420)
+        luma = i420[:HEIGHT]
+        if encoding == "nv12":
+            rows = np.concatenate([luma, np.full((HEIGHT // 2, WIDTH), 128, np.uint8)])
+        else:
+            rows = np.stack([luma, np.full_like(luma, 128)], axis=-1).reshape(HEIGHT, 2 * WIDTH)
+        motion = source.estimate(Image(rows, WIDTH, HEIGHT, encoding), index, ())
+    for x, y in ((100, 100), (640, 360), (1200, 650)):
+        assert moved_point(motion.matrix, x, y) == pytest.approx((x - 35, y), abs=1.0)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1930, 1086), (2560, 1440), (1366, 768)])
+def test_any_width_does_as_well(ground, width, height):
+    """Also one of which no whole number of columns can be left out."""
+    pictures = [cv2.resize(look(ground, x), (width, height)) for x in (400, 420)]
+    expected = (width / 2 - 20 * width / WIDTH, height / 2)
+    assert moved_point(told(*pictures).matrix, width / 2, height / 2) == pytest.approx(expected, abs=1.5)
+
+
+def noise(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 255, (HEIGHT, WIDTH, 3), np.uint8)
+
+
+SILENT = {
+    "no previous image": lambda ground: [look(ground)],
+    "without texture": lambda ground: [np.full((HEIGHT, WIDTH, 3), 90, np.uint8)] * 2,
+    "black": lambda ground: [look(ground), np.zeros((HEIGHT, WIDTH, 3), np.uint8)],
+    "black before": lambda ground: [np.zeros((HEIGHT, WIDTH, 3), np.uint8), look(ground)],
+    "blurred to nothing": lambda ground: [cv2.blur(look(ground), (401, 401))] * 2,
+    "another scene": lambda ground: [noise(1), noise(2)],
+    "another size": lambda ground: [look(ground), look(ground)[:360, :640]],
+    "a strip of texture": lambda ground: [_strip(ground, 0), _strip(ground, 8)],
+    "mirrored": lambda ground: [look(ground), look(ground)[:, ::-1]],
+}
+
+
+def _strip(ground, shift: int) -> np.ndarray:
+    picture = np.full((HEIGHT, WIDTH, 3), 90, np.uint8)
+    picture[300:340] = look(ground, 400 + shift)[300:340]
+    return picture
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_what_does_not_tell_is_no_motion_with_a_reason(ground, case):
+    motion = told(*SILENT[case](ground))
+    assert motion.matrix is None
+    assert motion.reason
+
+
+def test_a_frozen_image_is_a_camera_at_rest(ground):
+    picture = look(ground)
+    assert told(picture, picture).matrix == pytest.approx(np.eye(3), abs=0.02)
+
+
+def test_a_bad_image_is_no_motion_and_leaves_the_one_before(ground):
+    source = ImageCameraMotion()
+    source.estimate(Image.from_array(look(ground)), 0, ())
+    bad = source.estimate(Image(np.zeros((2, 2), np.uint8), WIDTH, HEIGHT, "bgr8"), 1, None)
+    assert bad.matrix is None
+    good = source.estimate(Image.from_array(look(ground, 410)), 2, ())
+    assert moved_point(good.matrix, 640, 360) == pytest.approx((630, 360), abs=1.0)
+
+
+def test_something_that_fills_the_image_moves_the_belief_but_by_no_more_than_a_camera_could(ground):
+    """Its motion can't be told from the camera's: what is claimed stays within a camera's motion."""
+    motion = told(look(ground), look(ground, 520, 250))
+    assert motion.matrix is None or abs(moved_point(motion.matrix, 640, 360)[0] - 640) <= 0.6 * WIDTH
+
+
+def test_after_a_reset_there_is_no_image_before(ground):
+    source = ImageCameraMotion()
+    source.estimate(Image.from_array(look(ground)), 0, ())
+    source.reset()
+    assert source.estimate(Image.from_array(look(ground)), 1, ()).matrix is None
+
+
+# ---- corners that are followed on --------------------------------------------------------------------------
+
+
+def searches(monkeypatch) -> list[int]:
+    """Counts the searches for corners: one entry each."""
+    calls: list[int] = []
+    search = cv2.goodFeaturesToTrack
+
+    def counted(*arguments, **named):
+        calls.append(len(calls))
+        return search(*arguments, **named)
+
+    monkeypatch.setattr(cv2, "goodFeaturesToTrack", counted)
+    return calls
+
+
+def test_a_long_pan_is_found_in_every_image_with_corners_looked_for_in_one_of_five(ground, monkeypatch):
+    calls, source = searches(monkeypatch), ImageCameraMotion()
+    steps = 24
+    for index in range(steps + 1):
+        motion = source.estimate(Image.from_array(look(ground, 20 + 30 * index, 250 + 5 * index)), index, ())
+        if index:
+            assert moved_point(motion.matrix, 640, 360) == pytest.approx((610, 355), abs=1.0), index
+    assert steps / 6 <= len(calls) <= steps / 4
+
+
+def test_corners_that_the_target_has_reached_are_dropped(ground):
+    """They were on the ground in the images before; now a target of most of the image moves over them."""
+    target = Box(100, 60, 1000, 600)
+    x0, y0, x1, y1 = (int(v) for v in target.edges())
+    source = ImageCameraMotion()
+    for index in range(3):
+        source.estimate(Image.from_array(look(ground)), index, ())
+    moved = look(ground)
+    moved[y0:y1, x0 + 30 : x1 + 30] = look(ground)[y0:y1, x0:x1]
+    motion = source.estimate(Image.from_array(moved), 3, [Box.from_centre(target.cx, target.cy, 700, 420)])
+    assert motion.matrix is None or moved_point(motion.matrix, 640, 20) == pytest.approx((640, 20), abs=1.0)
+
+
+def test_after_an_image_that_says_nothing_corners_are_looked_for_again(ground, monkeypatch):
+    calls, source = searches(monkeypatch), ImageCameraMotion()
+    pictures = [
+        look(ground),
+        look(ground, 410),
+        np.zeros((HEIGHT, WIDTH, 3), np.uint8),
+        look(ground),
+        look(ground, 410),
+    ]
+    for index, picture in enumerate(pictures):
+        before = len(calls)
+        motion = source.estimate(Image.from_array(picture), index, ())
+    assert moved_point(motion.matrix, 640, 360) == pytest.approx((630, 360), abs=1.0)
+    assert len(calls) == before + 1
+
+
+def test_where_too_few_corners_are_left_new_ones_are_looked_for(ground):
+    """The upper half, where all corners were, is covered; the lower half has only just become visible."""
+    source = ImageCameraMotion()
+    upper, both = look(ground), look(ground)
+    upper[360:] = 90
+    for index, picture in enumerate((upper, upper, both)):
+        source.estimate(Image.from_array(picture), index, ())
+    lower = look(ground, 420)
+    lower[:360] = 90
+    motion = source.estimate(Image.from_array(lower), 3, ())
+    assert moved_point(motion.matrix, 640, 600) == pytest.approx((620, 600), abs=1.5)
+
+
+# ---- images that are announced -----------------------------------------------------------------------------
+
+
+def film(ground) -> list[Image]:
+    """A pan of 14 images whose sixth shows nothing, whose ninth is cut off, and whose last are smaller."""
+    pictures = [look(ground, 20 + 25 * index) for index in range(14)]
+    pictures[5] = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    pictures += [cv2.resize(look(ground, 400 + 20 * index), (600, 338)) for index in range(8)]
+    images = [Image.from_array(picture) for picture in pictures]
+    images[8] = replace(images[8], rows=images[8].rows[:100])
+    return images
+
+
+def crossing(index: int) -> Box:
+    """A target that moves over the corners of the images before."""
+    return Box(100.0 + 40 * index, 200, 150, 130)
+
+
+def answers(images, announce) -> list[tuple[bytes, str]]:
+    """Bytes and reason of each motion. ``announce``: is called before and after each image's turn."""
+    source, told = ImageCameraMotion(), []
+    for index, image in enumerate(images):
+        announce(source, index, "before")
+        motion = source.estimate(image, index, [crossing(index)])
+        told.append((b"" if motion.matrix is None else motion.matrix.tobytes(), motion.reason))
+        announce(source, index, "after")
+    return told
+
+
+@pytest.mark.parametrize("when", ["after", "before", "another"])
+def test_an_announced_image_gives_the_same_motion_to_the_last_bit(ground, when):
+    """Announced while the image before it is in work, before that was compared, or never asked for."""
+
+    def announce(source, index, now):
+        if when == "another":
+            source.prefetch(film(ground)[0])
+        elif when == now and index + 1 < len(images):
+            source.prefetch(images[index + 1])
+
+    images = film(ground)
+    expected = answers(images, lambda *_: None)
+    assert len({found for found, _ in expected if found}) >= 15
+    assert answers(images, announce) == expected
+
+
+def test_an_announced_image_is_compared_in_a_thread_of_its_own_unless_new_corners_are_needed(
+    ground, monkeypatch
+):
+    threads, flow, source = [], cv2.calcOpticalFlowPyrLK, ImageCameraMotion()
+    images = [Image.from_array(look(ground, 20 + 25 * index)) for index in range(13)]
+
+    def told(*arguments, **named):
+        threads.append(threading.current_thread())
+        return flow(*arguments, **named)
+
+    monkeypatch.setattr(cv2, "calcOpticalFlowPyrLK", told)
+    for index, image in enumerate(images):
+        source.estimate(image, index, ())
+        for following in images[index + 1 : index + 2]:
+            source.prefetch(following)
+    here = [thread is threading.current_thread() for thread in threads]
+    assert here == [True, *5 * [False]] * 2
+
+
+def test_an_image_that_never_has_its_turn_keeps_no_grey_version(ground):
+    """The node counts the bytes of the images that it keeps."""
+    image, source = Image.from_array(cv2.resize(look(ground), (320, 180))), ImageCameraMotion()
+    source.prefetch(image)
+    source.estimate(replace(image), 0, ())  # after it, in the same thread's queue
+    assert GREY not in image.derived
+
+
+# ---- the kept image ----------------------------------------------------------------------------------------
+
+
+def after(*pictures, kept: int = 0, target: Box | None = None) -> CameraMotion:
+    """The motion from the picture that was kept to the last one."""
+    source = ImageCameraMotion()
+    for index, picture in enumerate(pictures):
+        source.estimate(Image.from_array(np.ascontiguousarray(picture)), index, ())
+        if index == kept:
+            place = source.keep([target] if target else [])
+    return source.since(place)
+
+
+def test_a_camera_that_turned_away_and_back_finds_the_kept_place_to_two_pixels(ground):
+    """What it saw between shares nothing with the kept image, so that steps could not be added up."""
+    motion = after(look(ground), noise(7), look(ground, 520, 170, 1.1))
+    for x, y in ((300, 200), (640, 360), (900, 500)):
+        expected = ((x + 400 - 520) * 1.1, (y + 250 - 170) * 1.1)
+        assert moved_point(motion.matrix, x, y) == pytest.approx(expected, abs=2.0)
+
+
+def test_another_scene_is_not_the_kept_place(ground):
+    motion = after(look(ground), noise(7))
+    assert motion.matrix is None
+    assert motion.reason
+
+
+def test_a_target_that_moves_on_does_not_move_the_kept_place(ground):
+    """A textured target of a sixth of the image goes its own way; where it was kept is left out."""
+    target = Box(300, 200, 500, 300)
+    motion = after(*moving_target(ground, target, 200), target=target)
+    assert moved_point(motion.matrix, 640, 100) == pytest.approx((640, 100), abs=1.5)
+
+
+@pytest.mark.parametrize("case", ["never kept", "another size", "no features"])
+def test_without_a_kept_image_to_compare_there_is_a_reason(ground, case):
+    source = ImageCameraMotion()
+    first, last = look(ground), look(ground)
+    if case == "no features":
+        last = np.full_like(last, 90)
+    if case == "another size":
+        last = cv2.resize(last, (640, 360))
+    source.estimate(Image.from_array(first), 0, ())
+    place = None if case == "never kept" else source.keep([])
+    source.estimate(Image.from_array(last), 1, ())
+    motion = source.since(place)
+    assert motion.matrix is None
+    assert motion.reason

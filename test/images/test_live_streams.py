@@ -1,0 +1,242 @@
+"""Live streams, read from real senders on loopback: loss, pause, restart, another size, other codecs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from itertools import islice, pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from free_ports import free_port
+from support.streams import lossy_relay, rtsp_server, sender
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.images.camera import Camera, CameraOptions, is_live
+from efftam_ros.images.video import NS
+
+FIRST_WAIT_S = 30.0
+MS = 1_000_000
+
+
+def udp(port: int) -> str:
+    return f"udp://127.0.0.1:{port}"
+
+
+def patient(source: str, **options) -> Camera:
+    """A camera that outlasts senders that come and go, but not for ever."""
+    camera = Camera(source, None, CameraOptions(**options))
+    camera._opened.set()  # with patience alone, the first refusal would end it
+    camera._patience_s = FIRST_WAIT_S
+    return camera
+
+
+def wait_for(condition, what: str) -> None:
+    end = time.monotonic() + FIRST_WAIT_S
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+def test_mpeg_ts_over_udp_gives_images_with_the_senders_times(codec):
+    port = free_port()
+    with sender(port, codec), closing(patient(udp(port))) as camera:
+        assert (camera.width, camera.height) == (320, 240)
+        frames = list(islice(camera.frames(), 30))
+    first, last = frames[0], frames[-1]
+    grey = (float(last.bgr.mean()) - float(first.bgr.mean())) % 200
+    assert grey == pytest.approx((last.index - first.index) % 200, abs=4)
+    steps = [b.stamp_ns - a.stamp_ns for a, b in pairwise(frames) if b.index == a.index + 1]
+    assert min(steps) > 5 * MS
+    # The sender's period; arrivals are farther apart, by the time that it takes to encode.
+    assert np.median(steps) == pytest.approx(NS / 30, abs=0.1 * MS)
+    assert abs(frames[-1].stamp_ns - time.time_ns()) < 60 * NS
+    assert all(f.bgr.flags.c_contiguous and f.bgr.dtype == np.uint8 for f in frames)
+
+
+def test_until_the_first_image_the_camera_says_what_it_waits_for():
+    port = free_port()
+    with sender(port), closing(patient(udp(port))) as camera:
+        said = set()
+        wait_for(lambda: said.add(camera.waiting_for) or camera._newest is not None, "an image")
+    assert f"to open udp://127.0.0.1:{port}" in said
+    frame = camera._newest[2]
+    assert not frame.is_corrupt
+
+
+def test_lost_packets_are_counted_and_the_stream_goes_on():
+    port, relayed = free_port(), free_port()
+    relay, source = lossy_relay(port, relayed, every=20), sender(port, size="640x480")
+    with relay, source, closing(patient(udp(relayed))) as camera:
+        frames = list(islice(camera.frames(), 40))
+        wait_for(lambda: camera.damaged > 0, "a damaged packet")
+    assert all(frame.size == (640, 480) for frame in frames)
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+def test_packets_that_can_not_be_decoded_are_counted_and_the_stream_goes_on(codec):
+    port = free_port()
+    with sender(port, codec, damaged=20), closing(patient(udp(port))) as camera:
+        images = camera.frames()
+        next(images)
+        before = camera.damaged
+        wait_for(lambda: camera.damaged > before, "a packet that can't be decoded")
+        index = camera._newest[0]
+        assert next(f.index for f in images if f.index > index + 10) > index
+
+
+def test_after_a_pause_and_a_restart_with_another_size_the_images_come_again():
+    port = free_port()
+    with closing(patient(udp(port), timeout=0.5)) as camera:
+        images = camera.frames()
+        with sender(port) as process:
+            first = next(images)
+            process.send_signal(signal.SIGSTOP)
+            wait_for(lambda: "nothing arrives; the next attempt in" in camera.waiting_for, "the silence")
+            process.send_signal(signal.SIGCONT)
+            later = next(f for f in images if f.stamp_ns > first.stamp_ns + 500 * MS)
+        assert later.size == (320, 240)
+        with sender(port, size="640x360"):
+            other = next(f for f in images if f.size != (320, 240))
+        assert other.size == (640, 360)
+        assert other.stamp_ns > later.stamp_ns > first.stamp_ns
+
+
+def test_an_rtsp_server_is_read_restarted_with_another_size_and_asks_for_a_password():
+    port = free_port(socket.SOCK_STREAM)
+    url = f"rtsp://pilot:secret@127.0.0.1:{port}/live"
+    with closing(patient(url)) as camera:
+        wait_for(lambda: "Connection refused; the next attempt in" in camera.waiting_for, "the refusal")
+        assert "secret" not in camera.waiting_for + camera.name
+        images = camera.frames()
+        with rtsp_server(port, "320x240", "pilot", "wrong"):
+            wait_for(lambda: "401" in camera.waiting_for, "the server to ask for a password")
+        with rtsp_server(port, "320x240", "pilot", "secret"):
+            frames = list(islice(images, 10))
+            assert {f.size for f in frames} == {(320, 240)}
+        with rtsp_server(port, "640x360"):
+            assert next(f for f in images if f.size != (320, 240)).size == (640, 360)
+
+
+def test_a_file_plays_once_in_real_time(tmp_path):
+    import av
+
+    file = tmp_path / "clip.mp4"
+    with av.open(str(file), "w") as out:
+        stream = out.add_stream("libx264", rate=20)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
+        for i in range(20):
+            out.mux(
+                stream.encode(av.VideoFrame.from_ndarray(np.full((64, 64, 3), i * 12, np.uint8), "bgr24"))
+            )
+        out.mux(stream.encode(None))
+    began = time.monotonic()
+    frames = list(Camera(str(file)).frames())
+    assert time.monotonic() - began >= 0.95
+    assert frames[-1].index == 19
+    assert frames[-1].stamp_ns - frames[0].stamp_ns >= (19 - frames[0].index) * 50 * MS - MS
+
+
+def test_without_a_sender_the_caller_is_told_what_was_waited_for():
+    port = free_port()
+    with pytest.raises(InputError, match=rf"udp://@:{port} can't be opened: no MPEG-TS arrives; check"):
+        Camera(f"udp://@:{port}")
+    with pytest.raises(InputError, match="can't be opened: Connection refused; check"):
+        Camera(f"rtsp://127.0.0.1:{free_port(socket.SOCK_STREAM)}/none")
+
+
+def test_the_pauses_between_attempts_grow():
+    url = f"rtsp://127.0.0.1:{free_port(socket.SOCK_STREAM)}/none"
+    said: list[str] = []
+    with closing(patient(url)) as camera:
+        wait_for(lambda: said.append(camera.waiting_for) or said[-1].endswith(" 2 s"), "a pause of 2 s")
+    pauses = [text.rpartition("in ")[2] for text in dict.fromkeys(said) if "attempt" in text]
+    assert pauses == ["0.5 s", "1 s", "2 s"]
+    assert "Connection refused" in said[-1]
+
+
+def test_a_hardware_decoder_that_is_not_there_is_refused_by_its_name():
+    with pytest.raises(InputError, match=r"hardware_decoder is 'abacus', this PyAV has .*off"):
+        Camera("udp://127.0.0.1:9", None, CameraOptions(hardware_decoder="abacus"))
+
+
+def test_a_device_is_asked_for_the_size_rate_and_format_that_are_given(monkeypatch):
+    import av
+
+    asked = []
+
+    def refuse(source, **given):
+        asked.append((source, given["format"], given["options"]))
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(av, "open", refuse)
+    options = CameraOptions(device_size="1280x720", device_fps=60.0, device_format="mjpeg")
+    for device in (2, "/dev/video2"):
+        with pytest.raises(InputError, match="busy"):
+            Camera(device, options=options)
+    ((source, form, wanted), second) = asked
+    assert second == (source, form, wanted)
+    assert (source, form) == ("/dev/video2", "v4l2")
+    assert wanted["video_size"] == "1280x720"
+    assert (wanted["framerate"], wanted["input_format"]) == ("60", "mjpeg")
+
+
+def test_stamps_follow_the_systems_clock_only_when_it_is_set(monkeypatch):
+    clock = SimpleNamespace(time_ns=lambda: 1000 * NS, monotonic_ns=lambda: 0)
+    monkeypatch.setattr("efftam_ros.images.camera.time", clock)
+    camera = SimpleNamespace(_offset_ns=1000 * NS)
+    clock.time_ns = lambda: 1000 * NS + 50 * MS
+    assert Camera._system_ns(camera, NS) == 1001 * NS
+    clock.time_ns = lambda: 5000 * NS
+    assert Camera._system_ns(camera, NS) == 5001 * NS
+
+
+@pytest.mark.parametrize(
+    ("source", "live"),
+    [
+        (0, True),
+        ("/dev/video2", True),
+        ("rtsp://x/y", True),
+        ("udp://@:5600", True),
+        ("a/b.mp4", False),
+        ("0", False),
+    ],
+)
+def test_urls_and_devices_are_live_files_and_folders_not(source, live):
+    assert is_live(source) is live
+
+
+def test_efftam_track_follows_a_stream(tmp_path):
+    port = free_port()
+    report = tmp_path / "track.json"
+    command = [
+        sys.executable,
+        "-m",
+        "efftam_ros",
+        "track",
+        udp(port),
+        "--box",
+        "40,40,60,60",
+        "--frames",
+        "5",
+    ]
+    with sender(port):
+        done = subprocess.run(
+            [*command, "--frames", "5", "--json", str(report), "--out", str(tmp_path / "out.mp4"), "--quiet"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    written = json.loads(report.read_text())
+    assert written["video"] == udp(port)
+    assert (written["width"], written["height"], len(written["frames"])) == (320, 240, 5)
+    stamps = [frame["stamp"] for frame in written["frames"]]
+    assert stamps == sorted(set(stamps))

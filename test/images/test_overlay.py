@@ -1,0 +1,140 @@
+"""The overlay: what is drawn where, in every state and size."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Motion, Track, TrackState
+from efftam_ros.images.overlay import STATE_COLOURS, draw_overlay
+from efftam_ros.images.palette import STATE_STYLES, TARGET_RGB
+
+BOX = Box(300, 200, 60, 40)
+
+
+def track(state, box=BOX, measured=True, velocity=(0.0, 0.0), reason=""):
+    motion = None if box is None else Motion(0, box, velocity, np.eye(4))
+    return Track(0, state, box, measured, 0.9, 0.8, 0.0, motion, reason=reason)
+
+
+def drawn(state=TrackState.TRACKING, width=640, height=480, mask=None, **kwargs):
+    picture = np.zeros((height, width, 3), np.uint8)
+    draw_overlay(picture, track(state, **kwargs), mask)
+    return picture
+
+
+def has_colour(part, state):
+    return (part == STATE_COLOURS[state]).all(axis=-1).any()
+
+
+@pytest.mark.parametrize("state", [TrackState.ACQUIRING, TrackState.TRACKING, TrackState.COASTING])
+def test_the_box_is_drawn_in_the_colour_of_the_state(state):
+    picture = drawn(state)
+    assert STATE_COLOURS[state] == STATE_STYLES[state].rgb[::-1]
+    for part in (picture[195:206, 295:315], picture[235:246, 345:365], picture[195:215, 296:305]):
+        assert has_colour(part, state)
+    assert not picture[210:230, 310:350].any()
+
+
+@pytest.mark.parametrize(("width", "height", "coloured"), [(640, 480, 1), (1280, 480, 3), (640, 1280, 3)])
+def test_lines_grow_with_the_longer_side_of_the_picture(width, height, coloured):
+    line = drawn(width=width, height=height)[180:220, 330]
+    assert (line == STATE_COLOURS[TrackState.TRACKING]).all(axis=-1).sum() == coloured
+
+
+def top_side(state) -> str:
+    """The 60 px of the box's top side: x where it is drawn, . where it is not."""
+    drawn_there = (drawn(state)[200, 300:361] == STATE_COLOURS[state]).all(axis=-1)
+    return "".join("x" if d else "." for d in drawn_there)
+
+
+def test_each_state_has_a_line_of_its_own():
+    sides = {state: top_side(state) for state in TrackState}
+    assert "x" not in sides[TrackState.IDLE]
+    assert "." not in sides[TrackState.TRACKING]
+    assert re.fullmatch(r"x{14,18}\.{26,33}x{14,18}", sides[TrackState.ACQUIRING])
+    assert re.fullmatch(r"(x{8,11}\.{5,9}){2,4}x{8,11}", sides[TrackState.COASTING])
+    assert re.fullmatch(r"(x{1,3}\.{3,7}){6,12}x{1,3}", sides[TrackState.LOST])
+
+
+def test_the_arrow_ends_where_the_target_will_be_in_half_a_second():
+    picture = drawn(velocity=(240.0, 0.0))
+    assert picture[220, 380:440].any(axis=-1).all()  # from the centre at 330 to 330 + 120
+    assert not picture[215:225, 470:].any()
+
+
+def test_the_mask_tints_the_target_and_nothing_else():
+    mask = np.zeros((480, 640), np.uint8)
+    mask[205:235, 310:350] = 255
+    picture = drawn(mask=mask)
+    assert picture[220, 330].any()
+    assert not picture[260:, :].any()
+
+
+def test_a_lost_target_frames_the_picture():
+    picture = drawn(TrackState.LOST, box=None, measured=False, reason="absent for 1.2 s")
+    for edge in (picture[-1, :], picture[:, 0], picture[:, -1]):
+        assert has_colour(edge, TrackState.LOST)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (32, 24), (640, 360), (1920, 1080), (480, 1920)])
+def test_any_size_and_any_reason_can_be_drawn(width, height):
+    mask = np.full((height, width), 255, np.uint8)
+    long = "the network does not see the target, and this is longer than the picture is wide — Größe 3 µm"
+    for state in TrackState:
+        box = Box(-50, height - 3, 2e9, 5)
+        assert drawn(state, width, height, mask, box=box, velocity=(1e9, np.nan), reason=long).any()
+
+
+def test_the_likeness_is_written_beside_the_presence_where_it_is_known():
+    def written(likeness):
+        picture = np.zeros((480, 640, 3), np.uint8)
+        draw_overlay(picture, replace(track(TrackState.TRACKING, None), likeness=likeness))
+        return picture
+
+    unknown, low, high = written(math.nan), written(0.21), written(0.87)
+    assert (drawn(box=None) == unknown).all()
+    assert np.flatnonzero(low.any(axis=(0, 2)))[-1] > np.flatnonzero(unknown.any(axis=(0, 2)))[-1] + 40
+    assert (low != high).any()
+
+
+def test_text_grows_with_the_picture():
+    def text_height(width, height):
+        rows = drawn(TrackState.IDLE, width, height, box=None).any(axis=(1, 2))
+        return int(np.flatnonzero(rows)[-1])
+
+    assert text_height(1920, 1080) > 2 * text_height(640, 360)
+
+
+def test_pictures_that_can_not_be_drawn_into_are_refused():
+    good = np.zeros((48, 64, 3), np.uint8)
+    locked = good.copy()
+    locked.flags.writeable = False
+    for picture in (good[:, :, ::-1], good[..., 0], good.astype(np.float32), locked):
+        with pytest.raises(ValueError, match="overlay needs"):
+            draw_overlay(picture, track(TrackState.IDLE, None))
+    with pytest.raises(ValueError, match="mask is"):
+        draw_overlay(good, track(TrackState.TRACKING), np.zeros((10, 10), np.uint8))
+
+
+def test_of_several_targets_each_has_a_colour_of_its_own_and_bears_its_id():
+    pictures = []
+    for target_id in range(len(TARGET_RGB)):
+        picture = np.zeros((480, 640, 3), np.uint8)
+        draw_overlay(picture, track(TrackState.TRACKING), None, target_id, is_steered=False)
+        assert (picture == TARGET_RGB[target_id][::-1]).all(axis=-1).any()
+        assert picture[185:197, 300:312].any()
+        assert not picture[:150].any()
+        pictures.append(picture[185:197, 300:312].max(axis=2) > 20)
+    assert len({picture.tobytes() for picture in pictures}) == len(set(TARGET_RGB)) == 8
+
+
+def test_the_words_are_those_of_the_target_that_is_steered_by():
+    picture = np.zeros((480, 640, 3), np.uint8)
+    draw_overlay(picture, track(TrackState.TRACKING), None, 3)
+    assert (picture[:40] == TARGET_RGB[3][::-1]).all(axis=-1).any()

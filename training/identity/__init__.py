@@ -1,0 +1,1 @@
+"""The identity network: tells individuals apart by the crops of their boxes."""

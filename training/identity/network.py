@@ -1,0 +1,59 @@
+"""The identity network: a crop of a target's box becomes a vector; vectors of one individual are alike."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SIDE = 96  # px: the box is squeezed to a square, as vehicles are wide and people tall
+SIZE = 128  # numbers of a vector
+MEAN, DEVIATION = 127.5, 64.0  # of the pixels, 0..255
+
+
+class _Unit(nn.Sequential):
+    def __init__(self, inputs: int, outputs: int, stride: int = 1, kernel: int = 3) -> None:
+        super().__init__(
+            nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+        )
+
+
+class _Residual(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            _Unit(channels, channels),
+            nn.Conv2d(channels, channels, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x + self.body(x))
+
+
+class IdentityNetwork(nn.Module):
+    """Plain 3 x 3 convolutions: on a CPU they take a twelfth of the time of depthwise ones."""
+
+    def __init__(self, width: int = 16) -> None:
+        """``width``: channels of the first convolution; 16 are shipped."""
+        super().__init__()
+        a, b, c, d = (width * factor for factor in (1, 2, 4, 8))
+        self.body = nn.Sequential(
+            _Unit(3, a, 2, 5),
+            _Unit(a, b, 2),
+            _Residual(b),
+            _Unit(b, c, 2),
+            _Residual(c),
+            _Unit(c, d, 2),
+            _Residual(d),
+            _Residual(d),
+        )
+        self.head = nn.Linear(2 * d, SIZE)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """``pixels``: [n,3,SIDE,SIDE] BGR, 0..255. Returns float32 [n,SIZE] of length 1."""
+        y = self.body((pixels - MEAN) / DEVIATION)
+        pooled = torch.cat([y.mean((2, 3)), y.amax((2, 3))], 1)
+        return F.normalize(self.head(pooled).float(), dim=1)
