@@ -80,9 +80,12 @@ def _two_tensorrts() -> Iterator[Finding]:
     yield Finding(PYTHON, "TensorRT", "wrong", text, f"{remedy} (the other one in another environment)")
 
 
-def tool_findings() -> Iterator[Finding]:
-    """What single commands and nodes need; nothing is imported, which could take seconds."""
+def tool_findings(extra: str | None = None) -> Iterator[Finding]:
+    """What single commands and nodes need, of one extra or of all; nothing is imported, which could take
+    seconds."""
     for package in OPTIONAL:
+        if extra not in (None, package.extra):
+            continue
         if importlib.util.find_spec(package.module) is not None:
             yield Finding("tools", package.pip, "ok", version(package.pip) or "unknown version")
         else:
