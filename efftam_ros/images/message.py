@@ -48,8 +48,6 @@ def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels 
     name = NARROWED.get(msg.encoding, msg.encoding)
     encoding = ENCODINGS.get(name)
     data = np.frombuffer(msg.data, np.uint8)
-    if width < 1 or height < 1:
-        check_image(Image(data[:0].reshape(0, 0), width, height, "bgr8"))
     check_size(width, height, most_pixels)
     if encoding is None:
         return _converted(msg)
