@@ -41,7 +41,9 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]
             continue  # stdout, a device or a pipe
         place = path.resolve()
         for other, what in taken.items():
-            if place == other or (other in place.parents and output.kind != "new folder"):
+            if output.kind == "new folder" and what == "the input":
+                continue  # it replaces nothing
+            if place == other or other in place.parents:
                 raise InputError(f"{output} is {what} or lies in it; give another name")
         taken[place] = str(output)
         _check_kind(output, path)
