@@ -47,7 +47,8 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]
                 raise InputError(f"{output} is {what} or lies in it; give another name")
         taken[place] = str(output)
         _check_kind(output, path)
-        there = next(p for p in (path.parent, *path.absolute().parents) if p.is_dir())
+        above = path.absolute().parents
+        there = next(p for p in ((path, *above) if output.kind == "folder" else above) if p.exists())
         try:
             # By writing, as permissions do not tell of a read-only disk, a name too long, a full quota.
             with tempfile.TemporaryDirectory(prefix=f".{path.absolute().name}.", suffix=".part", dir=there):
