@@ -196,7 +196,7 @@ class Tracker:
         try:
             image, stamp_ns = next(frames)
         except StopIteration:
-            raise InputError(f"source {_named(source)} holds no image; give one that does") from None
+            raise InputError(f"the source ({_named(source)}) holds no image; give one or more") from None
         prompt = _prompt(image, box, point, points, labels, mask)
         first = self._begin(image, stamp_ns, prompt)
         return self._results(first, frames, self._starts)

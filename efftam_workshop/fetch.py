@@ -28,7 +28,7 @@ from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
 
 LIBRARY = "efftam_ros"
 REPOSITORY = "yunyangx/efficient-track-anything"
-NEEDS = ("huggingface_hub",)
+HUB, EXPORT = ("huggingface_hub",), ("torch", "onnx", "onnxscript")
 NAMES = tuple(CONFIGURATIONS)
 # Second hand: published values, not yet confirmed by a download from the hub. So a difference only warns.
 PUBLISHED_SHA256 = {
@@ -65,11 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.name not in NAMES:
         raise InputError(f"{args.name!r} is not an official checkpoint; choose one of {', '.join(NAMES)}")
-    needed = () if args.no_export else ("torch", "onnx", "onnxscript")
+    needed = HUB if args.no_export else HUB + EXPORT
     if missing := [module for module in needed if importlib.util.find_spec(module) is None]:
+        only = "" if args.no_export else "; to download only: --no-export"
         raise InputError(
-            f"exporting needs {', '.join(missing)}, not installed here; pip install {' '.join(missing)}, "
-            "or download only with --no-export"
+            f"it needs {', '.join(missing)}, not installed here; run: pip install {' '.join(missing)}{only}"
         )
     out = args.out or Path(args.name)
     check_outputs([Output("--out", args.out if args.no_export else out, "folder")])

@@ -33,6 +33,7 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
     try:
         if not row.gpu:
             return function_of(row)(bundle, config.threads, None, lanes)
+        # Here, so that a CPU flight imports nothing of CUDA.
         from efftam_ros.runtime.device.opening import open_device_pipeline
 
         return open_device_pipeline(bundle, row, precision, config.verify, config.zero_copy, lanes)

@@ -146,7 +146,7 @@ class TrackingLoop:
         try:
             if self._lost:
                 raise InputError(self._lost)
-            image = frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
+            image = frame.image()
             box = self._targets.propose(Frame(image, frame.stamp_ns), prompt)
             image.derived.pop(GREY, None)
             reason = "" if box is not None else "the network finds nothing there; draw a box instead"
@@ -167,7 +167,7 @@ class TrackingLoop:
         if task.skipped:
             self._statistics.dropped(task.skipped)
         try:
-            image = frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
+            image = frame.image()
         except InputError as refusal:
             self._refuse(task.command, str(refusal))
             self._statistics.fault("image", str(refusal))
@@ -190,7 +190,7 @@ class TrackingLoop:
     def _begin(self, task: Task, frame: BufferedFrame, image: Image) -> InWork:
         ids, steered = self._targets.ids, self._targets.steered
         prompted = set() if task.command is None else {task.command.target_id}
-        is_shown = task.only is None or steered is None or steered in task.only | prompted
+        is_shown = task.ids is None or steered is None or steered in task.ids | prompted
         return InWork(frame, image, {*ids, *prompted} or {0}, self._catching_up(frame), is_shown)
 
     def _step(self, task: Task, work: InWork) -> None:
@@ -211,7 +211,7 @@ class TrackingLoop:
             self._answer(work, step)
 
         frame = Frame(work.image, work.frame.stamp_ns)
-        self._targets.step(frame, prompts, self._limit, task.only, answered)
+        self._targets.step(frame, prompts, self._limit, task.ids, answered)
         self._targets.commit()
 
     def _choose_limit(self, count: int) -> None:
@@ -248,8 +248,7 @@ class TrackingLoop:
             return
         frame, is_steered = work.frame, self._is_steered(target_id)
         try:
-            selection = 0 if track.state is TrackState.IDLE else self._table.selection(target_id)
-            about = About(frame.header, selection, target_id, is_steered, work.outdated)
+            about = About(frame.header, 0, target_id, is_steered, work.outdated)
             box_waits = is_steered and target_id != min(work.ids)
             answer, no_bearing = self._outputs.publish(frame, step, about, self._stale(frame), box_waits)
             if not work.answered:

@@ -44,6 +44,7 @@ def open_device_pipeline(
     """
     if ATTENTION not in bundle.graphs:
         raise BackendError(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export it again")
+    # The driver first: TensorRT ends the process where none works.
     cuda, facts = _opened()
     with _failures_of(facts):
         stream = Stream(cuda)
@@ -53,6 +54,7 @@ def open_device_pipeline(
             stream.close()
             cuda.close()
             raise
+        # From here on the pipeline owns driver, stream and graphs, and closes them.
         pipeline = DevicePipeline(bundle, cuda, facts, stream, opener, zero_copy, max_targets)
         try:
             if verify != "off":
