@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,18 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.config import MOST_TARGETS, TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, shown
-from efftam_ros.core.geometry import Box as CoreBox
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
 from efftam_ros.images.camera import is_live, open_source
 from efftam_ros.images.encodings import check_image
+from efftam_ros.images.levels import AUTO
 from efftam_ros.images.limits import check_size
-from efftam_ros.images.prompts import check_prompt
+from efftam_ros.images.streams.decoding import DEFAULT_TRACK
 from efftam_ros.images.video import NS
-from efftam_ros.runtime.backends import DEFAULT_BACKEND
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
@@ -36,7 +38,7 @@ ImageLike = NDArray[np.uint8] | Image
 Source = str | os.PathLike[str] | int | Iterable[ImageLike | tuple[ImageLike, float | None]]
 
 
-class Box(NamedTuple):
+class ImageBox(NamedTuple):
     """Left and top edge, width and height in px of the image, from its top-left corner, half-open."""
 
     x: float
@@ -68,7 +70,7 @@ class Result:
         box: Measured in this image or predicted; None while the target is LOST.
         measured: Whether ``box`` was measured.
         velocity: Of the box's centre, px/s; None while the target is LOST.
-        presence: Probability that the target is in view, 0..1.
+        presence: Probability that something like the selected object is in view, 0..1.
         quality: The network's estimate of the mask's IoU with the target, 0..1.
         likeness: To the selected target, -1..1; NaN where it is not known.
         age: Time since the last measured box, s.
@@ -81,7 +83,7 @@ class Result:
         self.target_id: int = step.target_id
         self.time: float = track.stamp_ns / NS
         self.state: State = track.state
-        self.box: Box | None = None if track.box is None else _finite(Box(*track.box.xywh()))
+        self.box: ImageBox | None = None if track.box is None else _finite(ImageBox(*track.box.xywh()))
         self.measured: bool = track.measured
         self.velocity: Velocity | None = None if motion is None else _finite(Velocity(*motion.velocity))
         self.presence: float = track.presence
@@ -152,8 +154,8 @@ class Tracker:
         for name in settings.keys() - set(names):
             raise InputError(f"setting {shown(name)} is not known; choose among {', '.join(names)}")
         config = TrackerConfig(policy=policy, **settings)
-        folder = None if bundle is None else Path(bundle)
-        self._pipeline = open_pipeline(folder, backend, threads, precision=precision, max_targets=max_targets)
+        folder = "" if bundle is None else str(bundle)
+        self._pipeline = open_pipeline(PipelineConfig(folder, backend, precision, max_targets, threads))
         self._targets = open_targets(self._pipeline, config)
         self._time_ns: int | None = None  # of the last image
         self._starts = 0
@@ -170,6 +172,7 @@ class Tracker:
         labels: Sequence[int] | None = None,
         mask: NDArray[Any] | None = None,
         fps: float | None = None,
+        video_track: int | None = None,
     ) -> Iterator[Result]:
         """Select a target in the first image of a source and follow it to the end: a Result for every image.
 
@@ -179,17 +182,21 @@ class Tracker:
                 iterable of images or (image, time in s).
             box: The target, as for `start`; or ``point``, ``points`` with ``labels``, ``mask``.
             fps: Rate of a folder's images, or of images without a time; default: the tracker's.
+            video_track: Number of the video track, of several; default: the default one.
+
+        Warns:
+            UserWarning: Images are turned, damaged and left out, or have no true times.
 
         Raises:
             InputError: The source can't be read, or the target is not in its first image.
         """
         self._require_open()
         _require_one_prompt(box=box, point=point, points=points, mask=mask)
-        frames = self._frames(source, fps)
+        frames = self._frames(source, fps, video_track)
         try:
             image, stamp_ns = next(frames)
         except StopIteration:
-            raise InputError(f"source {_named(source)} holds no image; give one that does") from None
+            raise InputError(f"the source ({_named(source)}) holds no image; give one or more") from None
         prompt = _prompt(image, box, point, points, labels, mask)
         first = self._begin(image, stamp_ns, prompt)
         return self._results(first, frames, self._starts)
@@ -279,6 +286,10 @@ class Tracker:
         _require_one_prompt(box=box, point=point, points=points, mask=mask)
         image = self._image(image)
         stamp_ns = self._time_ns if time is None and self._time_ns is not None else self._stamp_ns(time)
+        most = self._targets.max_targets
+        if len(self.ids) >= most and target_id not in self.ids:
+            more = f"open the tracker with et.Tracker(max_targets={most + 1}), or " * (most < MOST_TARGETS)
+            raise InputError(f"max_targets is {most}, and {most} are followed; {more}remove one: {self.ids}")
         chosen = self._targets.id_for(NEXT_FREE) if target_id is None else target_id
         prompt = _prompt(image, box, point, points, labels, mask)
         return self._step(image, stamp_ns, {chosen: (prompt, False)}, [chosen])[0]
@@ -386,13 +397,18 @@ class Tracker:
             raise InputError(f"time is {shown(time)}; give seconds as a finite number")
         return round(seconds * NS)
 
-    def _frames(self, source: Source, fps: float | None) -> Iterator[tuple[Image, int]]:
+    def _frames(
+        self, source: Source, fps: float | None, video_track: int | None
+    ) -> Iterator[tuple[Image, int]]:
         """The images of a source with their stamps. Raises InputError here where it can't be opened."""
         if isinstance(source, os.PathLike):
             source = os.fspath(source)
         if isinstance(source, int | str):
             is_folder = fps is None and not is_live(source) and Path(str(source)).is_dir()
-            video = open_source(source, self._fps if is_folder else fps)
+            track = DEFAULT_TRACK if video_track is None else video_track
+            video = open_source(source, self._fps if is_folder else fps, AUTO, track, _warn)
+            if video.note:
+                _warn(f"{video.name}: {video.note}")
             return ((Image.from_array(f.bgr), f.stamp_ns) for f in video.frames())
         if not isinstance(source, Iterable) or (isinstance(source, np.ndarray) and source.ndim < 4):
             raise InputError(
@@ -441,6 +457,10 @@ class Tracker:
         return Image.from_array(np.array(image, order="C"), "mono8" if image.ndim == 2 else self._encoding)
 
 
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=2)
+
+
 def _require_one_prompt(**given: Any) -> None:
     names = [name for name, value in given.items() if value is not None]
     if len(names) != 1:
@@ -459,7 +479,7 @@ def _prompt(
     if labels is not None and points is None:
         raise InputError("labels are given without points; give points=[(x, y), ...] too")
     if box is not None:
-        prompt = Prompt(box=CoreBox(*_numbers("box", box, 4, "(x, y, width, height)")))
+        prompt = Prompt(box=Box(*_numbers("box", box, 4, "(x, y, width, height)")))
     elif mask is not None:
         mask = np.asarray(mask)
         if mask.dtype not in (np.bool_, np.uint8):
@@ -470,8 +490,7 @@ def _prompt(
         marked = [_numbers(f"point {number}" if points else "point", p, 2) for number, p in enumerate(pairs)]
         on = [1] * len(marked) if labels is None else [int(label) for label in labels]
         prompt = Prompt(points=tuple((x, y) for x, y in marked), labels=tuple(on))
-    check_prompt(prompt, image.width, image.height)
-    return prompt
+    return prompt.checked(image.width, image.height, is_typed=True)
 
 
 def _numbers(what: str, given: Any, count: int, shape: str = "(x, y)") -> list[float]:

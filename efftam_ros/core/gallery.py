@@ -1,9 +1,9 @@
 """Whether what is seen is the individual that was selected.
 
 A network that tells individuals apart describes crops as vectors of length 1 (`Describe`); the cosine of two
-is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it usually is
-to them, and judges what is followed and what comes back. It learns only while it is sure: what has taken the
-target's place must not become what the target looks like.
+is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it usually
+is to them, and judges what is followed and what comes back. It learns only while it is sure: what has taken
+the target's place must not become what the target looks like.
 """
 
 from __future__ import annotations

@@ -12,15 +12,17 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.reports import BoxReport, MotionReport, Result
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.feed import (
     Lifecycle,
     Limits,
     Picture,
+    Progress,
     Proposal,
     Report,
     SteeringState,
+    Trackers,
     Unreadable,
 )
 from efftam_ros.operator.pace import LEVELS
@@ -48,7 +50,7 @@ class Hub:
         self.viewers: list[Viewer] = []
         self._settings = settings
         self._tracks, self._pictures = Tracks(), WaitingPictures()
-        self._chain = Chain(settings.silent_s)
+        self._chain = LastHeard(settings.silent_s)
         self._encoder = ThreadPoolExecutor(1, "jpeg")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newest: Picture | None = None
@@ -133,9 +135,10 @@ class Hub:
         return {"op": "status", **self.status()}
 
     async def show_last(self) -> None:
-        """Wait until every page has the newest picture; not longer than the pages take pictures."""
+        """Wait until every page has all that was said and the newest picture."""
         while any(
-            not v.is_hidden and (v.pace.is_under_way or v.pace.newest_seq < self._seq) for v in self.viewers
+            v.is_telling or (not v.is_hidden and (v.pace.is_under_way or v.pace.newest_seq < self._seq))
+            for v in self.viewers
         ):
             await asyncio.sleep(0.02)
 
@@ -198,12 +201,17 @@ class Hub:
             self._tell_finished()
         elif isinstance(report, Unreadable):
             self._chain.refusal = report.reason
+        elif isinstance(report, Trackers):
+            self._chain.trackers = report.names
+            self.tell_all(self.status_message())
+        elif isinstance(report, Progress):
+            self.tell_all(wire.told("progress", report))
         elif isinstance(report, Lifecycle):
             # While nobody watches, being active is enough to be called alive.
             self._chain.inactive = report is Lifecycle.INACTIVE
             if report is Lifecycle.ACTIVE and not self._is_watched:
                 self._chain.heard_s = now_s
-        elif isinstance(report, Result):
+        elif isinstance(report, ResultReport):
             self.tell_all(wire.told("result", report))
         elif isinstance(report, Proposal):
             self.tell_all(wire.told("proposal", report))
@@ -239,9 +247,10 @@ class Hub:
         self._wanted.set()
 
 
-class Chain:
+class LastHeard:
     """When camera and tracker were heard last. ``now_s``: a monotonic clock. ``refusal``: why pictures can't
-    be read; ``latency_ms``: from the newest answered image's stamp to the answer."""
+    be read; ``trackers``: names of those that answer; ``latency_ms``: from the newest answered image's stamp
+    to the answer."""
 
     def __init__(self, silent_s: float) -> None:
         self._silent_s = self._patience_s = silent_s
@@ -250,6 +259,7 @@ class Chain:
         self.heard_s = float("-inf")
         self.inactive = False
         self.refusal = ""
+        self.trackers: tuple[str, ...] = ()
         self.latency_ms = float("nan")
 
     def watched(self, now_s: float) -> bool:
@@ -287,4 +297,5 @@ class Chain:
             "image_silent_s": round(image_s, 1),
             "latency_ms": round(self.latency_ms, 1),
             "picture": self.refusal,
+            "trackers": list(self.trackers),
         }

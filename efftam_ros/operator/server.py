@@ -17,10 +17,10 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
+from efftam_ros.images.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 from efftam_ros.operator import wire
 from efftam_ros.operator.commands import Commands
-from efftam_ros.operator.feed import Answer, Feed, Sink, Steering
+from efftam_ros.operator.feed import CommandAnswer, Feed, Sink, Steerer
 from efftam_ros.operator.hub import Hub
 from efftam_ros.operator.settings import SECURITY_HEADERS, Access, Settings
 from efftam_ros.operator.viewer import Viewer
@@ -58,7 +58,7 @@ class OperatorServer:
     ``steering``: what turns a gimbal by the target, None where nothing does.
     """
 
-    def __init__(self, settings: Settings, feed: Feed, steering: Steering | None = None) -> None:
+    def __init__(self, settings: Settings, feed: Feed, steering: Steerer | None = None) -> None:
         self.settings = settings
         self.access = Access(settings.address, settings.token, settings.hosts)
         self._feed, self._steering = feed, steering
@@ -80,7 +80,12 @@ class OperatorServer:
     @property
     def url(self) -> str:
         """Where a browser finds the page, once the server runs; holds the token where there is one."""
-        return self.access.url(self.port, "https" if self.settings.https else "http")
+        return self.urls[0]
+
+    @property
+    def urls(self) -> list[str]:
+        """All of these, where the server listens on every address."""
+        return self.access.urls(self.port, "https" if self.settings.https else "http")
 
     def health(self) -> dict[str, Any]:
         """The state of the chain: what `/health` tells, for diagnostics too."""
@@ -127,11 +132,12 @@ class OperatorServer:
         """``over``: what the pages say from now on, once they have shown the last picture; "": that there is
         no link."""
         if over:
+            self._hub.tell_all({"op": "over", "message": over})
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._hub.show_last(), CLOSE_S)
         if self._listener is not None:
             self._listener.close()
-        code, text = (CLOSED_OVER, over) if over else (1001, "server ends")
+        code, text = (CLOSED_OVER, "over") if over else (1001, "server ends")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -291,7 +297,7 @@ class OperatorServer:
                     self._handle(viewer, parsed)
                 except wire.MessageError as refused:
                     refusal = str(refused)
-                    self._commands.answer(viewer, refused.id, Answer(False, refusal))
+                    self._commands.answer(viewer, refused.id, CommandAnswer(False, refusal))
             if refusal:
                 viewer.refused += 1
                 if viewer.refused >= MOST_REFUSED:

@@ -1,11 +1,12 @@
 """The command `efftam`: runs a sub-command and reports errors in one line.
 
 Every command is a module: the first line of its docstring is the help text, ``add_arguments(parser)``
-declares its options and ``run(args) -> int`` executes it and returns the exit code. Only the module of the
+declares its options and ``run(args) -> int`` executes it and returns the exit code; ``NEEDS`` may name
+modules of the extra [workshop] without which it does not start. Only the module of the
 command is imported, so that ``efftam --help`` is fast.
 
 Exit codes: 0 success; 1 a check failed; 2 bad input or environment, with one line on stderr; 130 interrupted
-(Ctrl-C, SIGTERM); 141 broken pipe. A traceback is a bug.
+(Ctrl-C, SIGTERM, SIGHUP); 141 broken pipe. A traceback is a bug.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import argparse
 import ast
 import errno
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from efftam_ros.core.errors import BackendError, InputError, one_line
@@ -70,12 +72,21 @@ class Program:
         try:
             with Interruptions() as interruptions:
                 code = self._guarded(list(sys.argv[1:] if argv is None else argv), interruptions)
-            sys.stdout.flush()
-            return code
         except BrokenPipeError:
-            # Otherwise the interpreter would flush the buffer at exit and report the broken pipe again.
+            code = EXIT_BROKEN_PIPE
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            is_closed = isinstance(error, BrokenPipeError)
+            code = EXIT_BROKEN_PIPE if is_closed else self._say(f"standard output: {explain(error) or error}")
+            # Otherwise the interpreter would flush the buffer at exit and report the error again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return EXIT_BROKEN_PIPE
+        return code
+
+    def _say(self, line: str, code: int = EXIT_BAD_INPUT) -> int:
+        with suppress(OSError):  # the terminal may be gone
+            print(f"{self.name} {line}", file=sys.stderr)
+        return code
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -86,13 +97,15 @@ class Program:
         if command in self.modules:
             return self.modules[command]
         for point in entry_points(group=GROUP, name=command):
-            return point.module
+            # An image of a vehicle may leave the package's folder out and keep what pip noted of it.
+            if find_spec(point.module.partition(".")[0]):
+                return point.module
         raise InputError(f"the package efftam_workshop is not installed; run: {INSTALL_WORKSHOP}")
 
     def help_line(self, command: str) -> str:
         """The first docstring line of a command's module, read without importing it."""
         try:
-            spec = importlib.util.find_spec(self.module_of(command))
+            spec = find_spec(self.module_of(command))
         except InputError as error:
             return f"({error})"
         source = (
@@ -119,14 +132,12 @@ class Program:
                     return self._interrupted(command, interruptions)
                 raise
             if command in self.optional and isinstance(error, ModuleNotFoundError):
-                line += f"; for all that {command} may need: {INSTALL_WORKSHOP}"
-            print(f"{self.name} {command}: {line}", file=sys.stderr)
-            return EXIT_BAD_INPUT
+                line += f"; for all that the workshop may need: {INSTALL_WORKSHOP}"
+            return self._say(f"{command}: {line}")
 
     def _interrupted(self, command: str, interruptions: Interruptions) -> int:
         interruptions.pending = False
-        print(f"{self.name} {command}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return self._say(f"{command}: interrupted", EXIT_INTERRUPTED)
 
     def _run(self, command: str, arguments: list[str]) -> int:
         if not command:
@@ -134,8 +145,13 @@ class Program:
             top.parse_args(arguments or ["--help"])
             top.error(f"{arguments[0]!r} is not a command; choose one of {', '.join(self.commands)}")
         module = importlib.import_module(self.module_of(command))
-        parser = described(f"{self.name} {command}", module)
-        return int(module.run(parser.parse_args(arguments[1:])))
+        args = described(f"{self.name} {command}", module).parse_args(arguments[1:])
+        if missing := [name for name in getattr(module, "NEEDS", ()) if not find_spec(name)]:
+            raise InputError(
+                f"it needs {', '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for this"
+                f" command alone: pip install {' '.join(missing)}"
+            )
+        return int(module.run(args))
 
     def _top_parser(self) -> Parser:
         width = 2 + max(map(len, self.commands))
@@ -168,6 +184,8 @@ def explain(error: BaseException) -> str | None:
         return one_line(error)
     if isinstance(error, ModuleNotFoundError) and (package := missing_package(error)):
         return f"the Python package {package.pip} is not installed; run: {package.install}"
+    if isinstance(error, MemoryError) or "Insufficient memory" in str(error):
+        return "the memory is not enough; free some, raise its limit, or take smaller images"
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             where = f" while writing {error.filename}" if error.filename else ""

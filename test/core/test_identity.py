@@ -12,7 +12,7 @@ from support.scripted_pipeline import ScriptedPipeline
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.identity import Templates
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
 from simulation.null_pipeline import certain_candidate
 
@@ -71,7 +71,7 @@ def run(
         templates=templates,
     )
     pipeline = ScriptedPipeline(seen, spec)
-    tracker = Tracker(pipeline, TrackerConfig(policy=policy))
+    tracker = TargetTracker(pipeline, TrackerConfig(policy=policy))
     wide, narrow = (Image.from_array(np.zeros((240, width, 3), np.uint8)) for width in (640, 480))
     selections = {0: DRAWN} | (later or {})
     tracks = []

@@ -10,7 +10,6 @@ from flight.rig import EPOCH_NS, Desk, Peer, Time, status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.bridge import Bridge
@@ -18,8 +17,9 @@ from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import NS
+from efftam_ros.messages.bearing import Intrinsics
 from efftam_ros.messages.camera_info import CameraModel
-from efftam_ros.messages.reports import MotionReport, Result
+from efftam_ros.messages.reports import MotionReport, ResultReport
 from efftam_ros.messages.selection import Outcome
 from simulation.autopilots.memory_link import memory_link
 
@@ -184,7 +184,7 @@ def test_a_stop_is_accepted_also_when_nothing_is_tracked():
     scene = Scene()
     scene.ask(STOP)
     assert (scene.desk.requests[0].box, scene.desk.requests[0].points) == (None, ())
-    scene.bridge.selection_result(Result(scene.desk.requests[0].stamp_ns, Outcome.CLEARED))
+    scene.bridge.selection_result(ResultReport(scene.desk.requests[0].stamp_ns, Outcome.CLEARED))
     scene.run()
     assert scene.station.acks(STOP)[-1] == (ACCEPTED, 100)
 
@@ -258,8 +258,8 @@ def test_what_the_tracker_refuses_is_denied_with_its_words():
     scene = Scene()
     scene.ask(RECT, *BOX)
     stamp = scene.desk.requests[0].stamp_ns
-    scene.bridge.selection_result(Result(stamp + 1, Outcome.ACCEPTED))
-    scene.bridge.selection_result(Result(stamp, Outcome.REFUSED, "the image is 9 s old"))
+    scene.bridge.selection_result(ResultReport(stamp + 1, Outcome.ACCEPTED))
+    scene.bridge.selection_result(ResultReport(stamp, Outcome.REFUSED, "the image is 9 s old"))
     scene.run()
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
     assert any("9 s old" in text.text for text in scene.station.of("STATUSTEXT"))
@@ -271,7 +271,7 @@ def test_a_box_on_an_image_that_arrives_late_waits_for_it():
     scene.bridge.track(status(TrackState.IDLE, EPOCH_NS + round((scene.time.t - 0.3) * NS)))
     scene.ask(RECT, *BOX)
     (request,) = scene.desk.requests
-    scene.bridge.selection_result(Result(request.stamp_ns, Outcome.REFUSED, "ahead of the images"))
+    scene.bridge.selection_result(ResultReport(request.stamp_ns, Outcome.REFUSED, "ahead of the images"))
     scene.run()
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100)]
     scene.bridge.track(status(TrackState.IDLE, request.stamp_ns + 1))
@@ -286,7 +286,7 @@ def test_a_box_on_an_image_that_never_arrives_is_denied_with_the_whole_reason():
     scene.bridge.track(status(TrackState.IDLE, EPOCH_NS - NS))
     scene.ask(RECT, *BOX)
     why = "the stamp 1700000000.100000000 is 0.900 s ahead of the newest image; compare the clocks of both"
-    scene.bridge.selection_result(Result(scene.desk.requests[0].stamp_ns, Outcome.REFUSED, why))
+    scene.bridge.selection_result(ResultReport(scene.desk.requests[0].stamp_ns, Outcome.REFUSED, why))
     scene.run(1.6)
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
     pieces = [m for m in scene.station.of("STATUSTEXT") if m.id]
@@ -323,6 +323,32 @@ def test_a_repeat_is_answered_and_does_not_select_again():
     assert len(scene.desk.requests) == 2
 
 
+def test_a_command_over_two_links_is_one_wish_and_is_answered_on_both():
+    time, desk = Time(), Desk()
+    ends = [memory_link(name, time) for name in ("radio", "modem")]
+    links = [here for here, _ in ends]
+    bridge = Bridge(BridgeConfig(), links, desk, None, time.instant, lambda *line: None)  # type: ignore[arg-type]
+    stations = [Peer(there, time) for _, there in ends]
+
+    def run(seconds: float = 0.1) -> None:
+        for _ in range(round(seconds / 0.01)):
+            time.t += 0.01
+            bridge.step()
+        for station in stations:
+            station.read()
+
+    stations[0].command(RECT, *BOX)
+    run(0.2)
+    stations[1].command(RECT, *BOX)
+    run()
+    assert len(desk.requests) == 1
+    desk.accept(bridge)
+    run()
+    assert [[result for result, _ in station.acks(RECT)] for station in stations] == [
+        [IN_PROGRESS, ACCEPTED]
+    ] * 2
+
+
 def test_two_stations_are_two_wishes_and_each_gets_its_answer():
     scene = Scene()
     other = Peer(scene.station.link, scene.time, (254, 190))
@@ -332,8 +358,8 @@ def test_two_stations_are_two_wishes_and_each_gets_its_answer():
     assert len(scene.desk.requests) == 2
     first, second = (r.stamp_ns for r in scene.desk.requests)
     assert first != second
-    scene.bridge.selection_result(Result(first, Outcome.REFUSED, "no"))
-    scene.bridge.selection_result(Result(second, Outcome.ACCEPTED))
+    scene.bridge.selection_result(ResultReport(first, Outcome.REFUSED, "no"))
+    scene.bridge.selection_result(ResultReport(second, Outcome.ACCEPTED))
     scene.run()
     answers = [(m.result, m.target_system) for m in scene.station.of("COMMAND_ACK")]
     assert answers[-2:] == [(DENIED, 255), (ACCEPTED, 254)]
@@ -492,17 +518,88 @@ def test_a_landing_target_has_the_angles_of_the_image_axes():
     assert (message.distance, message.position_valid) == (0.0, 0)
 
 
+GOOD = MotionReport(EPOCH_NS, 0, TrackState.TRACKING, True, True, 0.0, True, 0.0, 0.0)
+DOWN, FORWARD = 25, 0
+
+
+def landing(scene: Scene, stamp_ns: int = EPOCH_NS) -> object:
+    scene.bridge.estimate(replace(GOOD, stamp_ns=stamp_ns))
+    scene.run()
+    return scene.station.of("LANDING_TARGET")[-1]
+
+
+def distance_sensor(cm: int, facing: int = DOWN, quality: int = 0) -> object:
+    """One that measures from 0.1 to 50 m."""
+    return mav.MAVLink_distance_sensor_message(0, 10, 5000, cm, 0, 0, facing, 0, signal_quality=quality)
+
+
 def test_a_landing_target_takes_the_distance_from_a_rangefinder_that_looks_down():
     scene = Scene()
-    sensor = mav.MAVLink_distance_sensor_message(0, 10, 5000, 1200, 0, 0, 25, 0)
-    scene.station.send(sensor)
+    Peer(scene.station.link, scene.time, (1, 1)).send(distance_sensor(1200))
     scene.run()
-    good = MotionReport(EPOCH_NS, 0, TrackState.TRACKING, True, True, 0.0, True, 0.0, 0.0)
-    scene.bridge.estimate(good)
+    assert landing(scene).distance == 12.0
     scene.run(2)
-    scene.bridge.estimate(good)
+    assert landing(scene).distance == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ids", "message", "distance"),
+    [
+        ((7, 1), distance_sensor(3100), 5.2),  # another vehicle's
+        ((1, 1), distance_sensor(3100, FORWARD), 5.2),
+        ((1, 158), distance_sensor(600, quality=100), 6.0),  # a peripheral of ours
+        ((1, 1), distance_sensor(5), 0.0),  # below its range: it does not see the ground
+        ((1, 1), distance_sensor(5001), 0.0),
+        ((1, 1), distance_sensor(600, quality=1), 0.0),  # marked invalid
+    ],
+)
+def test_only_valid_distances_of_this_vehicle_count(ids, message, distance):
+    scene = Scene()
+    Peer(scene.station.link, scene.time, (1, 1)).send(distance_sensor(520))
     scene.run()
-    assert [m.distance for m in scene.station.of("LANDING_TARGET")] == [12.0, 0.0]
+    Peer(scene.station.link, scene.time, ids).send(message)
+    scene.run()
+    assert landing(scene).distance == pytest.approx(distance)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize(("clock_ns", "name"), [(EPOCH_NS, ""), (EPOCH_NS + 37 * NS, "TAI"), (0, "boot")])
+def test_an_image_on_another_clock_has_its_age_all_the_same_and_it_is_told_once(clock_ns, name, is_known):
+    scene = Scene()
+    scene.run(20)
+    if is_known:  # the autopilot was started 100 s before the bridge
+        scene.bridge.gimbal.autopilot_clock.to_ours(scene.time.t + 100.0, scene.time.t)
+    stamp_ns = clock_ns + round((scene.time.t - 0.15) * NS)
+    expected_us = scene.time.t - 0.15 + (100.0 if is_known else EPOCH_NS / NS)
+    assert landing(scene, stamp_ns).time_usec == pytest.approx(expected_us * 1e6, abs=2)
+    scene.run(1)
+    landing(scene, clock_ns + round((scene.time.t - 0.15) * NS))
+    assert [line for line in scene.lines if "image stamps" in line] == (
+        [line for line in scene.lines if name in line and "converted for LANDING_TARGET" in line][:1]
+        if name
+        else []
+    )
+
+
+def test_an_image_on_an_unknown_clock_has_no_landing_target_and_it_is_told_once():
+    scene = Scene()
+    for _ in range(3):
+        scene.bridge.estimate(replace(GOOD, stamp_ns=EPOCH_NS + 500 * NS + round(scene.time.t * NS)))
+        scene.run(6)
+    assert scene.station.of("LANDING_TARGET") == []
+    (line,) = [line for line in scene.lines if "no LANDING_TARGET" in line]
+    assert "+500" in line
+    assert "camera's stamps" in line
+
+
+@pytest.mark.parametrize("offset_ns", [0, 37 * NS])
+def test_a_selection_names_an_image_by_the_images_clock(offset_ns):
+    scene = Scene(video_latency=0.2)
+    scene.bridge.track(status(TrackState.IDLE, EPOCH_NS + offset_ns + round(scene.time.t * NS)))
+    scene.run()
+    asked_ns = EPOCH_NS + offset_ns + round(scene.time.t * NS)
+    scene.ask(RECT, *BOX)
+    assert scene.desk.requests[0].stamp_ns == pytest.approx(asked_ns - 0.2 * NS, abs=0.05 * NS)
 
 
 # Settings
@@ -528,5 +625,5 @@ def test_a_selection_in_the_first_moments_of_simulated_time_is_decided():
     assert scene.ask(RECT, *BOX) == [IN_PROGRESS]
     stamp = scene.desk.requests[0].stamp_ns
     assert stamp == 0
-    scene.bridge.selection_result(Result(stamp, Outcome.ACCEPTED))
+    scene.bridge.selection_result(ResultReport(stamp, Outcome.ACCEPTED))
     assert scene.run().station.acks(RECT)[-1][0] == ACCEPTED

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from barcode_feed import BarcodeFeed, RecordedSteering
-from browser import one_selection, until
 
+from benchmarks.browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.reports import Result
+from efftam_ros.images.palette import STATE_STYLES
+from efftam_ros.messages.reports import ResultReport
 from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import Controller
 
@@ -46,7 +46,7 @@ def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(serve, feed, op
     count = len(feed.stamps)
     until(lambda: len(feed.stamps) > count + 15)
     assert hands.page.get_attribute("#view", "data-stamp") == drawn_on
-    hands.wait_text("#banners", "FROZEN")
+    hands.wait_text("#left", "left")
     mouse.move(*hands.at(260, 150))
     mouse.up()
     assert one_selection(feed).stamp_ns == int(drawn_on)
@@ -80,7 +80,7 @@ def test_drawing_goes_on_with_a_newer_picture_where_the_tracker_did_not_get_the_
 
     def refuse() -> None:
         why = f"no image near the stamp {feed.held[-1] / 1e9:.9f} was received; copy the stamp from the image"
-        feed.sink(Result(feed.held[-1], Outcome.REFUSED, message=why))
+        feed.sink(ResultReport(feed.held[-1], Outcome.REFUSED, message=why))
 
     press()
     first = feed.held[-1]
@@ -131,6 +131,8 @@ def test_r_places_the_last_size_and_arrows_move_it(serve, feed, open_page):
     hands.keys("r")
     hands.wait_mode("placed")
     hands.keys("ArrowRight", "ArrowRight", "ArrowDown", "Enter")
+    hands.wait_text("#choice-text", "Follow this instead?")
+    hands.keys("Enter")
     until(lambda: len(feed.selections) == 2)
     second = feed.selections[1].box
     assert (second.width, second.height) == pytest.approx((first.width, first.height))
@@ -338,7 +340,7 @@ def test_a_refusal_is_shown_in_the_tracker_s_own_words(serve, feed, open_page):
     hands.drag(200, 100, 260, 150)
     hands.wait_text("#notices .refusal", feed.refuse)
     hands.wait_mode("live")
-    feed.sink(Result(1, Outcome.REFUSED, message="decided later: nothing there"))
+    feed.sink(ResultReport(1, Outcome.REFUSED, message="decided later: nothing there"))
     hands.wait_text("#notices .refusal", "decided later: nothing there")
     assert feed.refuse in hands.page.locator("#spoken").inner_text()
 
@@ -470,7 +472,7 @@ def test_two_pages_one_seat_and_a_take_over(serve, feed, open_page):
     assert feed.selections == []
     second.page.click("#banners button")
     first.wait_text("#banners", "VIEW ONLY")
-    first.wait_text("#notices", "has the seat now")
+    first.wait_text("#notices", "is in control now")
     second.drag(200, 100, 260, 150)
     one_selection(feed)
     until(lambda: second.page.locator("#banners p").count() == 0)

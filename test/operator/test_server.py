@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import socket
 import string
 import time
 import urllib.error
@@ -16,16 +17,17 @@ import cv2
 import numpy as np
 import pytest
 from barcode_feed import BITS, BLOCK, BarcodeFeed, RecordedSteering
-from page_client import page
 from thin_link import thin_link
 
+from benchmarks.page_client import page
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.reports import BoxReport, Result
+from efftam_ros.images.palette import STATE_STYLES
+from efftam_ros.messages.reports import BoxReport, ResultReport
 from efftam_ros.messages.selection import Outcome
-from efftam_ros.operator.feed import Answer, Lifecycle, Picture
+from efftam_ros.operator.announce import announcement, own_addresses
+from efftam_ros.operator.feed import CommandAnswer, Lifecycle, Picture
 from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer
 from efftam_ros.operator.settings import Settings
 
@@ -134,6 +136,25 @@ def test_an_address_beyond_this_machine_gets_a_token_of_128_bits():
     assert all(len(bytes.fromhex(token)) == 16 for token in tokens)
     assert f"#token={servers[0].access.token}" in servers[0].url
     assert OperatorServer(Settings(), feed=feed).access.token is None
+
+
+def test_every_address_is_a_line_and_the_first_a_qr_code(monkeypatch):
+    monkeypatch.setattr("efftam_ros.operator.settings.own_addresses", lambda: ["192.0.2.7", "198.51.100.1"])
+    urls = OperatorServer(Settings(address="0.0.0.0", token=TOKEN), feed=BarcodeFeed()).urls
+    assert urls == [f"http://{host}:8080/#token={TOKEN}" for host in ("192.0.2.7", "198.51.100.1")]
+    first, second, *code = announcement(urls).splitlines()
+    assert [first, second] == [f"open {url}" for url in urls]
+    # As a camera sees it: two modules a character, light on dark.
+    rows = [[" ▄▀█".index(c) >> shift & 1 for c in line] for line in code for shift in (1, 0)]
+    picture = np.kron(np.array(rows, np.uint8) * 255, np.ones((8, 8), np.uint8))
+    assert cv2.QRCodeDetector().detectAndDecode(picture)[0] == urls[0]
+    assert announcement(["http://127.0.0.1:8080/"]) == "open http://127.0.0.1:8080/"
+
+
+def test_this_computer_s_addresses_can_be_reached_by_others():
+    for address in own_addresses():
+        assert not address.startswith("127.")
+        assert socket.getaddrinfo(address, None)
 
 
 def test_a_guessable_token_is_refused():
@@ -504,7 +525,7 @@ def test_a_refusal_is_in_the_tracker_s_own_words(serve, feed):
             await client.send(**select(1))
             answer = await client.answer("c1")
             assert (answer["ok"], answer["message"]) == (False, feed.refuse)
-            feed.sink(Result(1, Outcome.REFUSED, message="the box is empty"))
+            feed.sink(ResultReport(1, Outcome.REFUSED, message="the box is empty"))
             result = (await client.until(lambda: client.messages("result")))[0]
             assert (result["outcome"], result["message"]) == ("REFUSED", "the box is empty")
 
@@ -530,8 +551,8 @@ def test_a_second_answer_to_one_command_is_dropped(serve, feed):
         async with page(serve(feed).url) as client:
             await client.send(**select(1))
             await client.until(lambda: client.messages("status") and replies)
-            replies[0](Answer(True, "first"))
-            replies[0](Answer(False, "second"))
+            replies[0](CommandAnswer(True, "first"))
+            replies[0](CommandAnswer(False, "second"))
             count = len(client.messages("status"))
             await client.until(lambda: len(client.messages("status")) > count)
             assert [m["message"] for m in client.messages("answer")] == ["first"]
@@ -696,7 +717,7 @@ def test_clear_stops_the_gimbal_first_and_tells_where_that_fails(serve, feed):
     class Order(RecordedSteering):
         def stop(self, reply) -> None:
             order.append(("stop", list(feed.cleared)))
-            reply(Answer(False, "it is not offered"))
+            reply(CommandAnswer(False, "it is not offered"))
 
     async def look() -> None:
         async with page(serve(feed, steering=Order()).url) as client:

@@ -25,7 +25,7 @@ def mount_of(number: int) -> int:
 SILENT_S = 0.5
 
 
-class _Stream:
+class _AttitudeStream:
     """One source's attitudes."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class AttitudeSources:
         self._manager = manager_component
         mount = mount_of(gimbal_device_id)
         self._gimbals = GIMBALS[mount - 1 : mount] if mount else GIMBALS
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, _AttitudeStream] = {}
         self.yaw_frame: YawFrame | None = None  # of the last attitude that was believed
 
     @property
@@ -83,7 +83,7 @@ class AttitudeSources:
         component = message.get_srcComponent()
         if component != self._manager and component not in self._gimbals:
             return None
-        stream = self._streams.setdefault(component, _Stream())
+        stream = self._streams.setdefault(component, _AttitudeStream())
         if not stream.take(message, now.steady_s):
             return None
         made_s = now.steady_s

@@ -18,7 +18,7 @@ from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import LandingTarget
 from efftam_ros.flight.values import Rates
 from efftam_ros.messages.camera_info import CameraModel
-from efftam_ros.messages.reports import BoxReport, MotionReport, Result
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
 TICK_S = 0.02
 MOST_DECODERS = 16
@@ -79,7 +79,7 @@ class Bridge:
         self._said: dict[str, float] = {}
         self.camera = CameraComponent(config, self, tracker, self._report)
         self.gimbal = GimbalClient(config, self, gimbal, self._report)
-        self._landing = LandingTarget()
+        self._landing = LandingTarget(config.system_id, self._report)
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
         self._texts = 0  # long ones told
@@ -98,7 +98,7 @@ class Bridge:
             if message is not None:
                 self.send(message)
 
-    def selection_result(self, result: Result) -> None:
+    def selection_result(self, result: ResultReport) -> None:
         self.camera.selection_result(result)
 
     def set_camera(self, camera: CameraModel) -> None:

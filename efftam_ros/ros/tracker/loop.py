@@ -38,7 +38,7 @@ class Exchange(NamedTuple):
 
     def show_state(self, track: Track, target_id: int) -> None:
         """Have diagnostics show a target's state, and log that it changed."""
-        change = self.statistics.targets.keep(track, target_id)
+        change = self.outputs.table.change(target_id, track)
         if change:
             self.log.inform("state", change)
 
@@ -49,8 +49,8 @@ class InWork:
 
     ``ids``: of all targets, also those that it is not processed for; ``outdated``: why its answers are;
     ``is_shown``: views are made of it, as the target that is steered by is among those it is processed for;
-    ``answered``: targets with a published answer; ``is_accepted``: its selection is; ``is_refused``: a target
-    could not use it.
+    ``answered``: the published answers, by target; ``is_accepted``: its selection is; ``is_refused``: a
+    target could not use it.
     """
 
     frame: BufferedFrame
@@ -58,7 +58,7 @@ class InWork:
     ids: set[int]
     outdated: str
     is_shown: bool
-    answered: set[int] = field(default_factory=set)
+    answered: dict[int, Track] = field(default_factory=dict)
     is_accepted: bool = False
     is_refused: bool = False
 
@@ -72,7 +72,7 @@ class TrackingLoop:
     def __init__(self, targets: TargetSet, exchange: Exchange) -> None:
         self._targets, self._exchange = targets, exchange
         self._buffer, self._outputs, self._statistics, self._log = exchange
-        self._selections: dict[int, int] = {}  # numbers of the selections being tracked, by target
+        self._table = self._outputs.table
         self._furthest_s = 0.0  # arrival of the newest image that was answered
         self._target_s = 0.0  # moving average of the time for one target in a frame; 0 before the first
         self._limit: int | None = None  # most targets that are processed in an image
@@ -113,8 +113,7 @@ class TrackingLoop:
         except InputError as refusal:
             self._refuse(command, str(refusal))
             return
-        self._outputs.steer(command.target_id)
-        self._statistics.targets.steer(command.target_id)
+        self._table.steer(command.target_id)
         if before != command.target_id:
             self._log.inform("steer", f"steered by target {command.target_id} (before: {before})")
 
@@ -126,7 +125,7 @@ class TrackingLoop:
         self._outputs.publish_result(command, Outcome.CLEARED)
         for target_id in cleared:
             self._announce_end(target_id, "the target was cleared")
-        self._statistics.targets.steer(self._targets.steered)
+        self._table.steered = self._targets.steered
 
     def _announce_end(self, target_id: int, reason: str) -> None:
         track = self._outputs.clear(target_id, reason)
@@ -134,7 +133,7 @@ class TrackingLoop:
             self._exchange.show_state(track, target_id)
 
     def _forget(self, target_id: int) -> None:
-        self._selections.pop(target_id, None)
+        self._table.select(target_id, 0)
         if target_id in self._targets.ids:
             self._targets.remove(target_id)
 
@@ -147,7 +146,7 @@ class TrackingLoop:
         try:
             if self._lost:
                 raise InputError(self._lost)
-            image = frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
+            image = frame.image()
             box = self._targets.propose(Frame(image, frame.stamp_ns), prompt)
             image.derived.pop(GREY, None)
             reason = "" if box is not None else "the network finds nothing there; draw a box instead"
@@ -168,7 +167,7 @@ class TrackingLoop:
         if task.skipped:
             self._statistics.dropped(task.skipped)
         try:
-            image = frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
+            image = frame.image()
         except InputError as refusal:
             self._refuse(task.command, str(refusal))
             self._statistics.fault("image", str(refusal))
@@ -191,7 +190,7 @@ class TrackingLoop:
     def _begin(self, task: Task, frame: BufferedFrame, image: Image) -> InWork:
         ids, steered = self._targets.ids, self._targets.steered
         prompted = set() if task.command is None else {task.command.target_id}
-        is_shown = task.only is None or steered is None or steered in task.only | prompted
+        is_shown = task.ids is None or steered is None or steered in task.ids | prompted
         return InWork(frame, image, {*ids, *prompted} or {0}, self._catching_up(frame), is_shown)
 
     def _step(self, task: Task, work: InWork) -> None:
@@ -206,13 +205,13 @@ class TrackingLoop:
         def answered(step: Step) -> None:
             if command is not None and step.target_id in prompts:
                 work.is_accepted = True
-                self._accept(command, work.image)
+                self._accept(command, work.image, step.track.reason)
             if self._lost:
                 step = step._replace(track=replace(step.track, reason=self._lost))
             self._answer(work, step)
 
         frame = Frame(work.image, work.frame.stamp_ns)
-        self._targets.step(frame, prompts, self._limit, task.only, answered)
+        self._targets.step(frame, prompts, self._limit, task.ids, answered)
         self._targets.commit()
 
     def _choose_limit(self, count: int) -> None:
@@ -222,24 +221,26 @@ class TrackingLoop:
             interval_s = self._statistics.image_interval_s(time.monotonic())
             if interval_s is not None and target_s * count > interval_s:
                 self._limit = most = max(LEAST_TURNS, int(interval_s / target_s))
-                self._statistics.targets.take_turns(
+                self._table.turns = (
                     f"{most} of {count} targets are processed in an image, in turn: one takes"
                     f" {1e3 * target_s:.0f} ms, and an image comes every {1e3 * interval_s:.0f} ms"
                 )
         if before is not None and self._limit is None:
-            self._statistics.targets.take_turns("")
+            self._table.turns = ""
 
-    def _accept(self, command: Command, image: Image) -> None:
+    def _accept(self, command: Command, image: Image, doubt: str) -> None:
+        """``doubt``: why the selection is weak; empty: it is not."""
         few = few_levels(image)
         if few:
             self._statistics.fault("levels", few)
-        self._selections[command.target_id] = command.number
-        self._statistics.targets.steer(self._targets.steered)
-        self._outputs.publish_result(command, Outcome.ACCEPTED, command.note)
+        self._table.select(command.target_id, command.number)
+        self._table.steered = self._targets.steered
+        said = "; ".join(filter(None, (command.note, doubt)))
+        self._outputs.publish_result(command, Outcome.ACCEPTED, said)
 
     def _answer(self, work: InWork, step: Step) -> None:
         """Publish an answer. An exception here is raised again only if the pipeline is lost."""
-        target_id, track, _, seconds = step
+        target_id, track = step.target_id, step.track
         if not track.processed:
             if not work.is_refused:
                 self._statistics.fault("image", track.reason)
@@ -247,8 +248,7 @@ class TrackingLoop:
             return
         frame, is_steered = work.frame, self._is_steered(target_id)
         try:
-            selection = 0 if track.state is TrackState.IDLE else self._selections.get(target_id, 0)
-            about = About(frame.header, selection, target_id, is_steered, work.outdated)
+            about = About(frame.header, 0, target_id, is_steered, work.outdated)
             box_waits = is_steered and target_id != min(work.ids)
             answer, no_bearing = self._outputs.publish(frame, step, about, self._stale(frame), box_waits)
             if not work.answered:
@@ -257,9 +257,8 @@ class TrackingLoop:
                     answer.published_s - frame.arrived_s,
                     again=frame.arrived_s <= self._furthest_s,
                 )
-            work.answered.add(target_id)
+            work.answered[target_id] = track
             self._exchange.show_state(track, target_id)
-            self._statistics.targets.took(target_id, seconds)
             if no_bearing:
                 self._statistics.fault("bearing", no_bearing)
             # Last: when it fails, the answer has been published and counted.
@@ -280,7 +279,7 @@ class TrackingLoop:
         try:
             self._outputs.finish(frame.header, self._targets.steered, work.is_shown)
             if work.is_shown:
-                self._outputs.views.finish(frame.header)
+                self._outputs.views.finish(frame.header, work.answered)
         except Exception as error:
             self._report(error)
 

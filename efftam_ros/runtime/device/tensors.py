@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.images.prompts import MOST_POINTS, EncodedPrompt
+from efftam_ros.core.types import MOST_POINTS
+from efftam_ros.images.prompts import EncodedPrompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, PREPROCESS_PARAMS, VIEW_BYTES
 from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import MemoryLayout
-from efftam_ros.runtime.frame_state import Answers
+from efftam_ros.runtime.frame_state import Decoded
 from efftam_ros.runtime.likeness import SAMPLES
 
 PREPROCESS, PLAN, DECISION, SEARCH = "preprocess", "plan", "decision", "search_views"
@@ -94,6 +95,7 @@ class DeviceTensors:
             TEMPLATE: 16 * lanes * bundle.spec.templates,
         }
         self.shapes = self._network_shapes(bundle) | {name: (size // 4,) for name, size in blocks.items()}
+        # One allocation for all: what lies side by side can be copied or cleared at once.
         self._arena = Arena(cuda, self.shapes)
         closing.callback(self._arena.free)
         self.parameters = Parameters(cuda, self._arena, blocks)
@@ -101,10 +103,12 @@ class DeviceTensors:
         self.plans, self.decisions = (
             self.parameters.view(name).view(np.int32).reshape(lanes, -1) for name in (PLAN, DECISION)
         )
+        # What the host decides by is one copy of a few hundred bytes, also of several views.
         self._answers_bytes = self._arena.span("boxes", "cosines")
         self._answers = HostBuffer(cuda, SEARCH_VIEWS * aligned(self._answers_bytes))
         closing.callback(self._answers.free)
         self.answer_views = [self._answers_at(index) for index in range(SEARCH_VIEWS)]
+        # A prompt comes once per selection: its pinned memory is apart from every frame's.
         self._staged: dict[str, int] = {}
         staging = 0
         for name in ("prompt_mask", "points", "labels", "has_mask", "masks"):
@@ -159,9 +163,9 @@ class DeviceTensors:
         nbytes = self._answers_bytes
         stream.copy_out(self._answers, self.at("boxes"), nbytes, index * aligned(nbytes))
 
-    def answers_of(self, index: int) -> Answers:
+    def answers_of(self, index: int) -> Decoded:
         boxes, areas, ious, presence, cosines = self.answer_views[index]
-        return Answers(boxes, areas, ious, float(presence[0]), cosines)
+        return Decoded(boxes, areas, ious, float(presence[0]), cosines)
 
     def _answers_at(self, index: int) -> list[NDArray[np.float32]]:
         """Boxes, areas, IoUs, presence and cosines at their ``index``-th place on the host."""

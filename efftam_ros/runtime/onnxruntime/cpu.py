@@ -18,7 +18,7 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.frame_state import Answers, FramePipeline, LanesState, round_bfloat16
+from efftam_ros.runtime.frame_state import Decoded, FramePipeline, LanesState, round_bfloat16
 from efftam_ros.runtime.graphs import NEEDED
 from efftam_ros.runtime.likeness import SAMPLES, cosines, sampled
 from efftam_ros.runtime.masks import image_mask
@@ -246,7 +246,7 @@ class OrtPipeline(FramePipeline):
     def _attend(self, plan: MemoryPlan) -> None:
         self._stage_seconds["memory_attention"] = self._memory.attend(plan)
 
-    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
         tensors = self._tracking if prompt is None else self._prompted
         if tensors is not self._decoded_with:
             self._graphs["mask_decoder"].bind(**tensors.named())
@@ -260,7 +260,7 @@ class OrtPipeline(FramePipeline):
         likeness = cosines(sampled(features, boxes), self._network.templates)
         self._stage_seconds["likeness"] = time.perf_counter() - start
         presence = float(answers["presence"].array[0])
-        return Answers(boxes, answers["areas"].array, answers["ious"].array, presence, likeness)
+        return Decoded(boxes, answers["areas"].array, answers["ious"].array, presence, likeness)
 
     def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
         self._network.templates[index] = sampled(self._features["features"].array[0], edges[None])[0]

@@ -13,7 +13,14 @@ from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.levels import AUTO
 from efftam_ros.images.streams.decoding import DEFAULT_TRACK
-from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND, PRECISIONS, TABLE, backend_of
+from efftam_ros.runtime.backends import (
+    BACKENDS,
+    DEFAULT_BACKEND,
+    PRECISIONS,
+    TABLE,
+    PipelineConfig,
+    backend_of,
+)
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.tools.common.terminal import print_table
 
@@ -51,8 +58,22 @@ def add_backend_arguments(group: argparse._ActionsContainer) -> None:
 
 
 def add_threads_argument(group: argparse._ActionsContainer) -> None:
-    text = "CPU threads (default: one per core, up to 4)"
-    group.add_argument("--threads", type=int, default=0, metavar="N", help=text)
+    help_text = described_setting("threads")
+    group.add_argument("--threads", type=int, default=0, metavar="N", help=help_text)
+
+
+def described_setting(name: str) -> str:
+    """The text of a field of PipelineConfig."""
+    (text,) = (f.metadata["text"] for f in fields(PipelineConfig) if f.name == name)
+    return str(text)
+
+
+def pipeline_config(args: argparse.Namespace, max_targets: int = 1, **more: Any) -> PipelineConfig:
+    """What the options of `add_network_arguments`, or some of them, ask for. Raises InputError: out of
+    range."""
+    names = ("bundle", "backend", "precision", "threads")
+    given = {name: value for name in names if (value := getattr(args, name, None)) is not None} | more
+    return PipelineConfig(max_targets=max_targets, **(given | {"bundle": str(given.get("bundle") or "")}))
 
 
 def add_backend_argument(group: argparse._ActionsContainer, names: Sequence[str], default: str) -> None:
@@ -75,7 +96,11 @@ def add_precision_argument(group: argparse._ActionsContainer) -> None:
     """Add --precision, of `PRECISIONS`; which of them a back end offers is checked when it is opened."""
     offered = "; ".join(f"{row.name}: {', '.join(row.precisions)}" for row in TABLE if row.precisions)
     group.add_argument(
-        "--precision", choices=PRECISIONS, default="auto", help=f"default: auto; else {offered}"
+        "--precision",
+        choices=PRECISIONS,
+        default="auto",
+        help="auto (default): the fastest that agrees with the CPU; fp32: to compare, or where results look"
+        f" wrong; fp16, int8: to force one ({offered})",
     )
 
 
@@ -124,8 +149,17 @@ def list_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
 def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --view, --policy, and --set NAME=VALUE for every other field of TrackerConfig."""
     group = parser.add_argument_group("tracker")
-    group.add_argument("--view", choices=VIEWS, help="view of the network (default: the bundle's)")
-    group.add_argument("--policy", choices=POLICIES, help="policy of selection and memory (default: default)")
+    group.add_argument(
+        "--view",
+        choices=VIEWS,
+        help="what the network sees (default: the bundle's); window: for targets that are small in the"
+        " picture; full: for those that fill much of it; auto: by size",
+    )
+    group.add_argument(
+        "--policy",
+        choices=POLICIES,
+        help="default: for use; samurai and efficienttam: the published rules, to compare with",
+    )
     add_settings_argument(group)
 
 
