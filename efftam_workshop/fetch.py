@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.runtime.bundle import file_sha256
 from efftam_ros.tools.common.options import add_quiet_argument
@@ -170,7 +171,7 @@ def _check_private(url: str) -> None:
 
 def cache_folder() -> Path:
     """The user's cache folder for downloads."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / LIBRARY
+    return Path(os.environ.get("XDG_CACHE_HOME") or expanded("~/.cache")) / LIBRARY
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from efftam_ros.core.config import CheckedSettings, setting
+from efftam_ros.core.config import CheckedSettings, expanded, setting
 from efftam_ros.core.errors import InputError
 from efftam_ros.operator.announce import ANY, own_addresses
 
@@ -73,7 +73,7 @@ class Settings(CheckedSettings):
     def https(self) -> tuple[Path, ...]:
         """Certificate and key; empty for http."""
         files = (self.certificate, self.key) if self.certificate else ()
-        return tuple(Path(file).expanduser() for file in files)
+        return tuple(expanded(file) for file in files)
 
 
 class Access:

@@ -201,6 +201,7 @@ class _Run:
             masks[step.target_id] = step.tracker.mask() if masked else None
             for stage, seconds in step.track.stage_seconds.items():
                 self._spent[stage] += seconds
+            # Masks are for the video that is written, and no part of a frame's time.
             apart_s += time.perf_counter() - reached
 
         self._targets.step(Frame(image, frame.stamp_ns), prompts, answered=answered)

@@ -154,13 +154,15 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
         title = f"\nmean over {len(sequences)} sequences, {args.repeats} run{'s'[: args.repeats > 1]} each"
         rows = [[r.name, *score_cells(r.mean, r.repeats), f"{r.ms_per_frame:.1f}"] for r in results]
         print_table(["tracker", *headers, "ms/frame"], rows, title=title)
-    if args.json is not None:
-        text = json.dumps(
-            {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
-        )
-        write_text(args.json, text + "\n")
-    if args.plot is not None:
-        _plot(args.plot, results, len(sequences))
+    try:
+        if args.json is not None:
+            text = json.dumps(
+                {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
+            )
+            write_text(args.json, text + "\n")
+    finally:  # it may lie on another disk
+        if args.plot is not None:
+            _plot(args.plot, results, len(sequences))
     return 0
 
 

@@ -20,6 +20,7 @@ import pytest
 import setuptools
 from tools_helpers import CAPTURED, ROOT, driver_module
 
+from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.packages import OPTIONAL
 from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND
 from efftam_ros.tools.doctor import checks, command
@@ -336,6 +337,8 @@ def test_libraries_that_write_to_stdout_do_not_spoil_the_answer(machine):
         ({"FASTRTPS_DEFAULT_PROFILES_FILE": "/nowhere.xml"}, "wrong", "does not exist"),
         ({"FASTRTPS_DEFAULT_PROFILES_FILE": __file__}, "ok", __file__),
         ({"RMW_IMPLEMENTATION": "rmw_cyclonedds_cpp"}, "ok", "not used"),
+        ({"RMW_IMPLEMENTATION": "rmw_zenoh_cpp", PROFILE_VARIABLES[1]: "/nowhere.xml"}, "ok", "not used"),
+        ({"RMW_IMPLEMENTATION": "rmw_fastrtps_dynamic_cpp"}, "absent", "not set"),
     ],
 )
 def test_the_fast_dds_profile(monkeypatch: pytest.MonkeyPatch, environ, state: str, words: str):
@@ -346,3 +349,7 @@ def test_the_fast_dds_profile(monkeypatch: pytest.MonkeyPatch, environ, state: s
     finding = checks.fastdds_profile()
     assert finding.state == state
     assert words in finding.found
+    # Its shared memory is judged where it is used.
+    monkeypatch.setattr(checks, "loads", lambda module: "")
+    judged = any(found.name == checks.SHM for found in checks.ros_findings())
+    assert judged == (Path(checks.SHM).is_dir() and words != "not used")

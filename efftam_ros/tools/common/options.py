@@ -152,8 +152,8 @@ def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--view",
         choices=VIEWS,
-        help="what the network sees (default: the bundle's); window: for targets small in the picture;"
-        " full: for those that fill much of it; auto: by size",
+        help="what the network sees (default: the bundle's); window: for targets that are small in the"
+        " picture; full: for those that fill much of it; auto: by size",
     )
     group.add_argument(
         "--policy",

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import efftam_ros
 from efftam_ros.core.errors import InputError, one_line
-from efftam_ros.package_files import PROFILE_VARIABLES, package_file
+from efftam_ros.package_files import FAST_DDS, PROFILE_VARIABLES, middleware, package_file
 from efftam_ros.packages import OPTIONAL
 from efftam_ros.runtime.backends import ENGINES, TABLE, jetson_release, power_mode, text_of
 from efftam_ros.runtime.bundle import MANIFEST, default_bundle, file_sha256
@@ -128,7 +128,8 @@ def ros_findings() -> Iterator[Finding]:
         ending = ("absent", problem, remedy) if problem else ("ok", found)
         yield Finding(ROS, module, *ending)
     yield fastdds_profile()
-    yield from _shared_memory()
+    if middleware().startswith(FAST_DDS):
+        yield from _shared_memory()
 
 
 def fastdds_profile() -> Finding:
@@ -137,9 +138,8 @@ def fastdds_profile() -> Finding:
     values = [(variable, os.environ[variable]) for variable in PROFILE_VARIABLES if os.environ.get(variable)]
     profile = package_file("config/fastdds_images.xml") or "<package>/config/fastdds_images.xml"
     remedy = f"export {PROFILE_VARIABLES[0]}={profile} (for the camera driver too)"
-    other = os.environ.get("RMW_IMPLEMENTATION", "")
-    if other and "fastrtps" not in other:
-        return Finding(ROS, name, "ok", f"not used: RMW_IMPLEMENTATION is {other}")
+    if not middleware().startswith(FAST_DDS):
+        return Finding(ROS, name, "ok", f"not used: the middleware is {middleware()}")
     if not values:
         found = "not set: images above 0.5 MB get lost on Fast DDS (the launch file sets it)"
         return Finding(ROS, name, "absent", found, remedy)

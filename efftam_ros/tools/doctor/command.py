@@ -95,8 +95,10 @@ def _tell(findings: list[Finding]) -> None:
 
 
 def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
-    """One finding per row of the table, of those for a GPU, of the others or of all: it is opened in a
-    process of its own and runs a frame."""
+    """One finding per row of the table, of those for a GPU, of the others or of all.
+
+    Each is opened in a process of its own and runs a frame.
+    """
     for row in TABLE:
         if gpu not in (None, row.gpu):
             continue
