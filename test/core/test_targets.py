@@ -50,7 +50,9 @@ class Scene:
     def step(self, prompts=None, **how):
         """The answers to the next image."""
         self.index += 1
-        return list(self.targets.step(frame(self.index), prompts or {}, **how))
+        steps = self.targets.step(frame(self.index), prompts or {}, **how)
+        self.targets.commit()
+        return steps
 
     def add(self, asked: int = 255) -> int:
         """Select what lies in the next lane."""
@@ -155,13 +157,14 @@ def test_the_target_that_is_steered_by_is_answered_first():
 
 
 def test_a_targets_mask_is_there_until_the_next_ones_answer_is_computed():
-    scene = scene_of(2)
-    scene.index += 1
-    for target_id, track, tracker, _ in scene.targets.step(frame(scene.index)):
-        mask = tracker.mask()
-        x, y = int(track.box.x), int(track.box.y)
-        assert mask[y, x] == 255, target_id
-        assert np.count_nonzero(mask) == track.box.area
+    seen = []
+
+    def answered(step):
+        mask, box = step.tracker.mask(), step.track.box
+        seen.append((step.target_id, mask[int(box.y), int(box.x)], np.count_nonzero(mask) / box.area))
+
+    scene_of(2).step(answered=answered)
+    assert seen == [(0, 255, 1.0), (1, 255, 1.0)]
 
 
 def test_an_answer_is_there_before_its_image_is_remembered_and_that_before_the_next_answer():
@@ -170,28 +173,56 @@ def test_an_answer_is_there_before_its_image_is_remembered_and_that_before_the_n
     scene.step()
     order = [call.name for call in scene.pipeline.calls]
     assert order == ["encode", "attend", "decode", "remember"] * 2
-    for step in scene.targets.step(frame(scene.index + 1)):
-        done = [call.name for call in scene.pipeline.calls[len(order) :]]
-        assert done.count("remember") == step.target_id
-
-
-def test_a_loop_that_is_left_early_leaves_a_usable_set():
-    scene = scene_of(3)
+    remembered = []
     scene.pipeline.calls.clear()
-    for _ in scene.targets.step(frame(scene.index + 1)):
-        break
-    assert [call.name for call in scene.pipeline.calls][-1] == "remember"
-    scene.index += 1
+    scene.step(answered=lambda step: remembered.append(len(scene.pipeline.calls_of("remember"))))
+    assert remembered == [0, 1]
+
+
+def test_what_the_last_answer_leaves_is_computed_by_commit_or_with_the_next_image():
+    scene = scene_of(2)
+    scene.pipeline.calls.clear()
+    scene.targets.step(frame(scene.index + 1))
+    assert len(scene.pipeline.calls_of("remember")) == 1
+    scene.targets.commit()
+    assert len(scene.pipeline.calls_of("remember")) == 2
+    scene.targets.step(frame(scene.index + 2))
+    scene.targets.step(frame(scene.index + 3))
+    assert len(scene.pipeline.calls_of("remember")) == 5
+
+
+class StopError(Exception):
+    """Raised by who is told an answer."""
+
+
+def told_until(scene, last: int, **how) -> list[int]:
+    """The ids told in the next image until the answer for ``last``, which raises."""
+    told = []
+
+    def answered(step):
+        told.append(step.target_id)
+        if step.target_id == last:
+            raise StopError
+
+    with pytest.raises(StopError):
+        scene.step(answered=answered, **how)
+    return told
+
+
+def test_an_error_of_who_is_told_an_answer_leaves_a_usable_set():
+    scene = scene_of(3)
+    assert told_until(scene, 0) == [0]
+    assert scene.targets.in_work == 0
     assert [step.target_id for step in scene.step() if step.track.measured] == [0, 1, 2]
 
 
 def test_a_refused_prompt_is_raised_when_the_others_have_been_answered():
-    scene = scene_of(2)
-    answers = scene.targets.step(frame(9), {2: (Prompt(box=Box(900, 9, 5, 5)), False)})
-    assert [next(answers).target_id for _ in range(2)] == scene.targets.ids == [0, 1]
+    scene, told = scene_of(2), []
     with pytest.raises(InputError, match="outside the image"):
-        next(answers)
-    assert scene.targets.ids == [0, 1]
+        scene.step(
+            {2: (Prompt(box=Box(900, 9, 5, 5)), False)}, answered=lambda step: told.append(step.target_id)
+        )
+    assert told == scene.targets.ids == [0, 1]
 
 
 def test_of_more_targets_than_the_limit_the_steered_one_and_the_others_in_turn_are_processed():
@@ -202,8 +233,7 @@ def test_of_more_targets_than_the_limit_the_steered_one_and_the_others_in_turn_a
 
 def test_a_target_can_catch_up_alone():
     scene = scene_of(3)
-    late = frame(0)
-    answers = list(scene.targets.step(late, {3: (Prompt(box=place(3)), False)}, only=[3]))
+    answers = scene.targets.step(frame(0), {3: (Prompt(box=place(3)), False)}, ids=[3])
     assert [step.target_id for step in answers] == [3]
     assert all(not step.track.reason for step in scene.step() if step.target_id != 3)
 
@@ -235,9 +265,12 @@ def test_an_answer_tells_the_time_of_its_turn_alone(monkeypatch):
         return shown(index, view)
 
     scene.pipeline._script = slow
-    for step in scene.targets.step(frame(scene.index + 1)):
+
+    def answered(step):
         told.append(step.seconds)
         now_s[0] += 100.0  # to publish it
+
+    scene.step(answered=answered)
     assert told == [1.0, 2.0, 3.0]
 
 
@@ -270,10 +303,10 @@ def test_an_object_that_is_a_target_already_is_refused_on_an_earlier_image_too()
         scene.step()
     scene.places[2] = place(1).moved(40.0, 20.0)  # of target 1 in the tenth of these images
     with pytest.raises(InputError, match=r"target 1 already \(overlap 1.00, at most 0.5\)"):
-        list(scene.targets.step(frame(begin + 10), {2: (Prompt(box=scene.places[2]), False)}, only=[2]))
+        scene.targets.step(frame(begin + 10), {2: (Prompt(box=scene.places[2]), False)}, ids=[2])
     assert scene.targets.ids == [0, 1]
     scene.places[2] = scene.places[1]  # where nothing was then
-    (step,) = scene.targets.step(frame(begin + 10), {2: (Prompt(box=scene.places[2]), False)}, only=[2])
+    (step,) = scene.targets.step(frame(begin + 10), {2: (Prompt(box=scene.places[2]), False)}, ids=[2])
     assert step.track.measured
 
 
@@ -451,11 +484,11 @@ def test_a_target_that_catches_up_has_the_motion_of_its_own_images_and_the_other
     scene = scene_of(2, camera=camera)
     for _ in range(8):
         scene.step()
-    list(scene.targets.step(frame(3), {2: (Prompt(box=place(2)), False)}, only=[2]))
+    scene.targets.step(frame(3), {2: (Prompt(box=place(2)), False)}, ids=[2])
     kept, own = [], []
     for late, live in ((5, 11), (8, 12), (10, 13)):
         for index, only in ((late, [2]), (live, [0, 1])):
-            for step in scene.targets.step(frame(index), only=only):
+            for step in scene.targets.step(frame(index), ids=only):
                 own.append((step.target_id, step.track.camera.matrix[0, 2]))
                 kept.append((step.target_id, step.tracker._search.last_seen.image))
     assert own == [(2, 3.0), (0, 3.0), (1, 3.0)] * 3
@@ -542,28 +575,22 @@ def test_one_whose_launch_or_answer_fails_costs_those_that_were_launched_nothing
         return call(*arguments)
 
     monkeypatch.setattr(on_gpu.pipeline, wrong, fails)
-    answers = on_gpu.targets.step(frame(on_gpu.index + 1))
-    assert [next(answers).target_id, next(answers).target_id] == [0, 1]
+    told = []
     with pytest.raises(ZeroDivisionError):
-        next(answers)
+        on_gpu.step(answered=lambda step: told.append(step.target_id))
+    assert told == [0, 1]
     assert on_gpu.targets.in_work == 2
     on_gpu.targets.remove(2)
-    on_gpu.index += 1
     for _ in range(2):
         assert [step.target_id for step in on_gpu.step() if step.track.measured] == [0, 1, 3]
 
 
-@pytest.mark.parametrize("answers", [1, 2])
-def test_a_loop_that_is_left_early_ends_what_was_launched(on_gpu, answers):
-    on_gpu.index += 1
+@pytest.mark.parametrize("last", [0, 1])
+def test_an_error_of_who_is_told_ends_what_was_launched(on_gpu, last):
     on_gpu.pipeline.calls.clear()
-    steps = on_gpu.targets.step(frame(on_gpu.index))
-    for _ in range(answers):
-        next(steps)
-    steps.close()
-    assert (
-        len(on_gpu.pipeline.calls_of("decode")) == len(on_gpu.pipeline.calls_of("encode")) == 3 * answers - 2
-    )
+    assert told_until(on_gpu, last)[-1] == last
+    launched = 1 if last == 0 else 4
+    assert len(on_gpu.pipeline.calls_of("decode")) == len(on_gpu.pipeline.calls_of("encode")) == launched
     for _ in range(2):
         assert [step.target_id for step in on_gpu.step() if step.track.measured] == [0, 1, 2, 3]
 
@@ -599,17 +626,17 @@ class SideBySide:
         self.targets = TargetSet(pipeline, camera=Camera())
         self.index = 0
         for target_id in range(4):
-            prompt = Prompt(box=place(target_id))
-            list(self.targets.step(frame(0), {target_id: (prompt, False)}, only=[target_id]))
+            self.targets.step(frame(0), {target_id: (Prompt(box=place(target_id)), False)}, ids=[target_id])
 
-    def next_frame(self) -> Frame:
+    def step(self, **how):
         self.index += 1
-        return frame(self.index)
+        steps = self.targets.step(frame(self.index), **how)
+        self.targets.commit()
+        return steps
 
     def seen(self) -> list[int]:
-        now = self.next_frame()
-        seen = [step for step in self.targets.step(now) if step.track.measured]
-        assert {step.track.stamp_ns for step in seen} <= {now.stamp_ns}
+        seen = [step for step in self.step() if step.track.measured]
+        assert {step.track.stamp_ns for step in seen} <= {frame(self.index).stamp_ns}
         return [step.target_id for step in seen]
 
 
@@ -637,20 +664,19 @@ def test_each_is_told_of_the_others_what_it_would_be_told_one_after_the_other():
     told = []
     for side_by_side in (1, 2):
         scene = SideBySide(side_by_side)
-        steps = (step for _ in range(4) for step in scene.targets.step(scene.next_frame()))
+        steps = (step for _ in range(4) for step in scene.step())
         told.append([step.tracker.others.boxes for step in steps])
     assert told[0] == told[1]
 
 
 def test_the_target_that_is_steered_by_is_answered_before_the_others_begin():
-    scene, begun = SideBySide(), []
+    scene, begun, order = SideBySide(), [], []
     scene.before = begun.append
     scene.targets.steer(2)
-    answers = scene.targets.step(scene.next_frame())
-    assert next(answers).target_id == 2
-    assert begun == [2]
-    assert [step.target_id for step in answers] == [0, 1, 3]
-    assert sorted(begun) == [0, 1, 2, 3]
+    scene.step(answered=lambda step: order.append((step.target_id, sorted(begun))))
+    assert order[0] == (2, [2])
+    assert [target_id for target_id, _ in order] == [2, 0, 1, 3]
+    assert order[-1][1] == [0, 1, 2, 3]
 
 
 def test_an_error_of_one_is_raised_in_its_turn_and_costs_the_others_nothing():
@@ -661,10 +687,10 @@ def test_an_error_of_one_is_raised_in_its_turn_and_costs_the_others_nothing():
             raise ZeroDivisionError
 
     scene.before = fail
-    answers = scene.targets.step(scene.next_frame())
-    assert [next(answers).target_id, next(answers).target_id] == [0, 1]
+    told = []
     with pytest.raises(ZeroDivisionError):
-        next(answers)
+        scene.step(answered=lambda step: told.append(step.target_id))
+    assert told == [0, 1]
     assert scene.targets.in_work == 2
     scene.targets.remove(2)
     scene.before = lambda lane: None
@@ -688,7 +714,7 @@ def test_an_error_of_one_whose_turn_did_not_come_is_raised_in_the_next_image():
     assert scene.seen() == [0, 2]
 
 
-def test_a_loop_that_is_left_early_leaves_those_that_have_begun_usable():
+def test_an_error_of_who_is_told_leaves_those_that_have_begun_usable():
     scene, begun, may_go_on = SideBySide(), [], threading.Event()
 
     def slow(lane: int) -> None:
@@ -696,10 +722,8 @@ def test_a_loop_that_is_left_early_leaves_those_that_have_begun_usable():
         begun.append(lane)
 
     scene.before = slow
-    answers = scene.targets.step(scene.next_frame())
-    assert [next(answers).target_id, next(answers).target_id] == [0, 1]
     threading.Timer(0.3, may_go_on.set).start()
-    answers.close()
+    assert told_until(scene, 1) == [0, 1]
     assert sorted(begun) == [0, 1, 2, 3]
     assert scene.seen() == scene.seen() == [0, 1, 2, 3]
     scene.targets.clear()
