@@ -1,9 +1,9 @@
 """Whether what is seen is the individual that was selected.
 
-A network that tells individuals apart describes crops as vectors of length 1 (`Describe`); the cosine of two is
-high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it usually is
-to them, and judges what is followed and what comes back. It learns only while it is sure: what has taken the
-target's place must not become what the target looks like.
+A network that tells individuals apart describes crops as vectors of length 1 (`Describe`); the cosine of two
+is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it usually
+is to them, and judges what is followed and what comes back. It learns only while it is sure: what has taken
+the target's place must not become what the target looks like.
 """
 
 from __future__ import annotations
@@ -39,6 +39,40 @@ USUAL = 30
 """Looks that tell what is usual."""
 
 
+class Looks:
+    """What boxes of one image show, each described once, beside what a target looks like."""
+
+    def __init__(
+        self, gallery: Gallery, image: Image | None = None, describe: Describe | None = None
+    ) -> None:
+        """Without ``image`` or ``describe`` nothing is known."""
+        self._gallery, self._image, self._describe = gallery, image, describe
+        self._vectors: dict[Box, Vector] = {}
+
+    def vector(self, box: Box) -> Vector | None:
+        """Of what a box shows; None where it is not known."""
+        if self._describe is None or self._image is None:
+            return None
+        found = self._vectors.get(box)
+        if found is None:
+            found = self._vectors[box] = self._describe(self._image, [box])[0]
+        return found
+
+    def likeness(self, box: Box) -> float:
+        """To the target, -1..1; NaN where it is not known."""
+        vector = self.vector(box)
+        return math.nan if vector is None else self._gallery.likeness(vector)
+
+    def deficit(self, box: Box) -> float:
+        """By how much it is less like the target than usual, at least 0; 0 where that is not known."""
+        missing = self._gallery.usual - self.likeness(box)
+        return max(0.0, missing) if math.isfinite(missing) else 0.0
+
+    def accepts(self, box: Box) -> bool:
+        """Whether it may be the target; True where that is not known."""
+        return self._gallery.accepts(self.likeness(box))
+
+
 class Gallery:
     """What is known of a target's looks."""
 
@@ -47,13 +81,16 @@ class Gallery:
         self._usual: deque[float] = deque(maxlen=USUAL)
         self._recent: deque[float] = deque(maxlen=JUDGED)
         self._asked_ns: int | None = None
+        self._unsettled = 0  # looks that are kept unjudged
 
-    def add_prompt(self, vector: Vector) -> None:
-        """Add the crop that was selected, or that a refinement showed."""
+    def add_prompt(self, vector: Vector, is_weak: bool = False) -> None:
+        """Add the crop that was selected, or that a refinement showed. ``is_weak``: it may show a part of the
+        target, or something else, so that the first looks after it count as much."""
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
             del self._kept[MOST:]
             self._recent.clear()
+            self._unsettled = JUDGED if is_weak else 0
 
     def likeness(self, vector: Vector) -> float:
         """The best cosine with the kept vectors, -1..1; NaN where there is none."""
@@ -96,6 +133,10 @@ class Gallery:
         self._asked_ns = stamp_ns
         value = self.likeness(vector)
         if math.isnan(value):
+            return
+        if self._unsettled and learns:
+            self._unsettled -= 1
+            self._keep(vector)
             return
         self._recent.append(value)
         if value < self.least:

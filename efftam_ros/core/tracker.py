@@ -15,12 +15,13 @@ from efftam_ros.core.camera import Camera, SharedCamera
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.gallery import Describe, Gallery, Looks
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.identity import ALONE, Others, Templates
 from efftam_ros.core.memory import FrameMemory, MemoryBank
 from efftam_ros.core.motion import MotionFilter, TargetMotion
+from efftam_ros.core.others import ALONE, Others
 from efftam_ros.core.policies import make_policy
-from efftam_ros.core.policies.base import Choice, FrameContext
+from efftam_ros.core.policies.base import NOT_KNOWN, Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
 from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from efftam_ros.core.contract import CameraMotionSource, Pipeline, PointSource
     from efftam_ros.core.types import Image
 
-FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
+FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion", "identity")
 
 POINTS_VALID_NS = 250_000_000
 """Longest interval between two images over which points are followed; beyond it they are lost anyway."""
@@ -55,7 +56,8 @@ class TrackedFrame:
     ``state``: before this frame; ``interruption``: why the motion estimate does not hold, "" where it does;
     ``motion``: the filter, predicted to this frame, and ``expected`` its estimate over the ground, None where
     there is none; ``view``: what the network sees, once it is chosen; ``is_attended``: whether the network
-    has started; ``candidates``: its answer, once it is there; ``refusal``: why the frame can't be used.
+    has started; ``candidates``: its answer, once it is there; ``refusal``: why the frame can't be used;
+    ``looks``: what its boxes look like.
     """
 
     frame: Frame
@@ -71,6 +73,7 @@ class TrackedFrame:
     candidates: Candidates | None = None
     windows: tuple[View, ...] = ()
     refusal: str = ""
+    looks: Looks = NOT_KNOWN
 
     @property
     def is_missed(self) -> bool:
@@ -94,6 +97,7 @@ class Tracker:
         camera: CameraMotionSource | None = None,
         points: PointSource | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
+        describe: Describe | None = None,
     ) -> None:
         """Create a tracker in state IDLE.
 
@@ -104,6 +108,7 @@ class Tracker:
                 assumed not to move.
             points: Follows points on the target for policies that search; None: not used.
             is_blank: Whether a box of an image, px, and what surrounds it show nothing; None: not used.
+            describe: Tells individuals apart, for policies that search; None: not asked.
         """
         config = config or TrackerConfig()
         self._pipeline = pipeline
@@ -112,6 +117,7 @@ class Tracker:
         """Whether the policy searches, for which it needs the camera's motion."""
         self._camera = SharedCamera(camera) if camera is not None and self.searches else None
         self._points, self._is_blank = points if self.searches else None, is_blank
+        self._describe = describe if self.searches else None
         self._target = TargetState(config)
         self.clear()
 
@@ -143,8 +149,9 @@ class Tracker:
         """Plans what the next frame attends to."""
         self._motion = TargetMotion()
         self._search = Reacquisition()
-        self.templates = Templates()
-        """Of the target's appearance."""
+        self.gallery = Gallery()
+        """Of the target's looks."""
+        self._sure_frame = 0  # `memory.count` at the last look at what is like the target
         self._window = self._make_window()
         self._extent: TargetExtent = DrawnExtent(None)
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
@@ -220,6 +227,8 @@ class Tracker:
             return self._miss_unread(work)
         context = self._context(work)
         choice = self._policy.choose(candidates, context)
+        if choice.box is not None and self.gallery.is_other:
+            choice = self._give_up(choice)
         confirmed = self._decide(choice, context.stamp_ns)
         self._remember(candidates, choice, context, confirmed)
         self._update(work, candidates, choice, confirmed)
@@ -317,7 +326,6 @@ class Tracker:
             self._search,
             drawn=box,
             is_prompted=True,
-            later=self._pending,
         )
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
@@ -328,18 +336,17 @@ class Tracker:
             self._extent = make_extent(box, choice.box, size)
         self._target.select(stamp)
         self._last = stamp, size
-        self._take_first_template(stamp, start if doubt else box or start)
+        shown = start if doubt else box or start
+        self._pending.append(partial(self._add_prompt, frame.image, shown, bool(doubt)))
         self._remember(candidates, choice, context, confirmed=True)
         self._forget_points()
         if choice.box is not None:
             self._confirm(frame, camera, choice.box, (0.0, 0.0))
         return self._track(frame, answer.view, candidates, choice, choice.reason or doubt)
 
-    def _take_first_template(self, stamp_ns: int, box: Box) -> None:
-        count = self._pipeline.spec.templates if self.searches else 0
-        self.templates = Templates(count, stamp_ns)
-        if count:
-            self._pending.append(partial(self._pipeline.take_template, 0, box))
+    def _add_prompt(self, image: Image, box: Box, is_weak: bool) -> None:
+        if self._describe is not None:
+            self.gallery.add_prompt(self._describe(image, [box])[0], is_weak or _is_cut(box, image))
 
     # Predict
 
@@ -347,7 +354,8 @@ class Tracker:
         """Where the target is expected in this image, and whether the estimate of its motion holds."""
         previous, previous_size = self._last
         dt_s, size = (frame.stamp_ns - previous) * 1e-9, _size(frame)
-        work = TrackedFrame(frame, dt_s, camera, self._target.state)
+        looks = Looks(self.gallery, frame.image, self._describe)
+        work = TrackedFrame(frame, dt_s, camera, self._target.state, looks=looks)
         if dt_s == 0:
             work.refusal = f"stamp {frame.stamp_ns} ns was already processed"
             return work
@@ -404,9 +412,8 @@ class Tracker:
             except InputError as refusal:
                 work.refusal = str(refusal)
                 return
-            likeness = partial(self.templates.likeness, stamp_ns=stamp)
-            own = [self.others.withheld(one, self.templates, None, stamp)[0] for one in found]
-            seen = [self._policy.detections(candidates, likeness) for candidates in own]
+            own = [self.others.withheld(one, work.looks, None)[0] for one in found]
+            seen = [self._policy.detections(candidates, work.looks) for candidates in own]
             search.observe(stamp, list(zip(windows, seen, strict=True)))
             work.view, work.windows = search.view(extent, side), tuple(windows)
         elif extent is not None and (work.interruption or work.state is TrackState.LOST):
@@ -470,7 +477,7 @@ class Tracker:
             return candidates, None
         is_expected = work.expected is not None and work.state is not TrackState.LOST
         predicted = work.expected.box if work.expected is not None and is_expected else None
-        return self.others.withheld(candidates, self.templates, predicted, work.frame.stamp_ns)
+        return self.others.withheld(candidates, work.looks, predicted)
 
     def _context(self, work: TrackedFrame) -> FrameContext:
         assert work.view is not None
@@ -481,19 +488,28 @@ class Tracker:
             work.state,
             _size(work.frame),
             self._search,
-            partial(self.templates.likeness, stamp_ns=stamp),
+            work.looks,
             self._motion.filter,
             work.expected,
             points=work.points,
             is_confirmed=self._target.confirmed,
             confirmed_ns=self._target.confirmed_ns,
-            later=self._pending,
         )
+
+    def _give_up(self, choice: Choice) -> Choice:
+        """What is followed is another individual: it is not claimed, and what was remembered of it goes."""
+        now, usual = self.gallery.likeness_now, self.gallery.usual
+        self.memory.forget_from(self._sure_frame)
+        self._target.lose()
+        self._search.begin(self._last[1], self._motion.filter)
+        reason = f"no longer like what was selected ({now:.2f} of {usual:.2f})"
+        return replace(choice, box=None, present=False, reason=reason)
 
     def _decide(self, choice: Choice, stamp_ns: int) -> bool:
         """Update the state; whether it claims the target."""
         if choice.box is None:
             self._target.miss(stamp_ns)
+            self.gallery.stop_doubting()
             return False
         return self._target.hit(stamp_ns)
 
@@ -559,11 +575,17 @@ class Tracker:
             self._search.stop()
         if self._points is not None:
             self._pending.append(partial(self._points.keep, frame.image, box))
-        if self.others.rivals and self.others.is_shared(box):
-            return
-        template = self.templates.renew(frame.stamp_ns)
-        if template is not None:
-            self._pending.append(partial(self._pipeline.take_template, template, box))
+        if self._describe is not None and self.gallery.is_due(frame.stamp_ns):
+            self._pending.append(
+                partial(self._look, frame, box, self.memory.count, not self.others.is_shared(box))
+            )
+
+    def _look(self, frame: Frame, box: Box, count: int, learns: bool) -> None:
+        """Look at what is followed. ``count``: of `memory` after this frame; ``learns``: it is alone."""
+        assert self._describe is not None
+        self.gallery.look(self._describe(frame.image, [box])[0], frame.stamp_ns, learns)
+        if not self.gallery.is_doubted:
+            self._sure_frame = count
 
     def _forget_points(self) -> None:
         if self._points is not None:
@@ -585,7 +607,7 @@ class Tracker:
         box, presence, quality, likeness = None, 0.0, 0.0, math.nan
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
-            likeness = self.templates.likeness(candidates, choice.index, frame.stamp_ns)
+            likeness = self.gallery.likeness_now
             if choice.box is not None and motion is not None:
                 self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
         measured = box is not None
@@ -623,6 +645,12 @@ class Tracker:
         if motion is None or self.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
             return None
         return self._extent.grown_motion(motion.at(stamp_ns))
+
+
+def _is_cut(box: Box, image: Image) -> bool:
+    """Whether a box touches the image's edge."""
+    left, top, right, bottom = box.edges()
+    return left < 1 or top < 1 or right > image.width - 1 or bottom > image.height - 1
 
 
 def _size(frame: Frame) -> tuple[int, int]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from efftam_ros.core.identity import Templates
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.identity import Templates
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
 from simulation.null_pipeline import certain_candidate
