@@ -1,39 +1,53 @@
-"""Play a bag to the tracker: `ros2 launch efftam_ros replay.launch.py bag:=flight.mcap box:=100,80,40,30`.
+"""Play a bag to the tracker, in simulated time: `ros2 launch efftam_ros replay.launch.py bag:=flight.mcap`.
 
-The player, efftam_bag_player, needs no rosbag2, publishes /clock, and with rate:=0 waits for the tracker's
-result of each image. The launch ends with the bag.
+`ros2 bag play` plays the image topic, its calibration and recorded selections. Select with `efftam select` or
+on the page (operator:=true). The launch ends with the bag. For results of every image: `efftam replay`.
 """
 
-from launch.actions import Shutdown
+import math
+from pathlib import Path
 
-from efftam_ros.ros.common.image_input import TRANSPORTS
-from efftam_ros.ros.common.launching import TRACKER, YES_NO, Argument, described, node, tracker_launch
+from ament_index_python.packages import PackageNotFoundError, get_package_prefix
+from launch.actions import ExecuteProcess, Shutdown
 
-OF_TRACKER = "bundle backend precision params operator operator_port operator_address namespace log_level"
-FOR_TRACKER = (
-    Argument("image_transport", "raw", "type of the image topic in the bag", tuple(TRANSPORTS)),
-    *(TRACKER[name] for name in OF_TRACKER.split()),
-)
+from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.ros.common.launching import TRACKER, Argument, described, tracker_launch
+
+LEFT_OUT = ("stream", "calibration", "use_sim_time")
+FOR_TRACKER = tuple(argument for name, argument in TRACKER.items() if name not in LEFT_OUT)
 ARGUMENTS = (
     Argument("bag", None, "bag to play: folder, .mcap or .db3"),
-    Argument("topic", "", "image topic in the bag; empty: /image, or the only one"),
-    Argument("rate", "1.0", "speed; 0: wait for the tracker's result of each image"),
-    Argument("box", "", "X,Y,W,H in px to select on the first image; empty: the selections in the bag"),
-    Argument("out", "", "new bag for the results; empty: none"),
-    Argument("with_masks", "false", "record the masks too", YES_NO),
+    Argument("rate", "1.0", "speed of the clock, above 0"),
     *FOR_TRACKER,
 )
 
 
 def start_player(context, value):
-    options = [f"--{name}={value[name]}" for name in ("topic", "rate", "box", "out") if value[name]]
-    if value["with_masks"] == "true":
-        options.append("--with-masks")
+    bag, image = Path(value["bag"]).expanduser(), value["image"]
+    try:
+        get_package_prefix("ros2bag")
+    except PackageNotFoundError:
+        raise RuntimeError(
+            "ros2 bag is not installed (apt install ros-$ROS_DISTRO-rosbag2); without it:"
+            f" efftam replay {bag} --topic {image} --box X,Y,W,H --out RESULTS"
+        ) from None
+    try:
+        rate = float(value["rate"])
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate < math.inf:
+        raise RuntimeError(f"rate:={value['rate']} is no speed; give a number above 0")
+    topics = [
+        image,
+        value["camera_info"] or camera_info_beside(image),
+        "/".join(["", *filter(None, value["namespace"].split("/")), "select"]),
+    ]
+    play = ["ros2", "bag", "play", str(bag), "--clock", "--rate", f"{rate:g}", "--topics", *topics]
     ended = Shutdown(reason="the bag has ended")
-    return [node("efftam_bag_player", value, arguments=[value["bag"], *options], on_exit=ended)]
+    return [ExecuteProcess(cmd=play, output="screen", on_exit=ended)]
 
 
 def generate_launch_description():
-    tracker = tracker_launch(FOR_TRACKER, image="image", camera_info="camera_info", use_sim_time="true")
+    tracker = tracker_launch(FOR_TRACKER, use_sim_time="true")
     # The tracker comes before the player, which inherits the Fast DDS profile that it sets.
     return described(ARGUMENTS, start_player, tracker)

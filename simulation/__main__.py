@@ -5,6 +5,7 @@ import sys
 from efftam_ros.tools.cli import Program
 
 MODULES = {
+    "bag": "simulation.bag",
     "flight": "simulation.flight",
     "vehicle": "simulation.vehicle",
     "autopilot": "simulation.autopilots.command",

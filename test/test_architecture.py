@@ -196,7 +196,6 @@ def test_a_trackers_node_loads_nothing_that_is_off_by_default():
         "core.policies.reference",
         "flight",
         "ros.common.large_images",
-        "messages.annotations",
         "images.overlay",
     )
     loaded = f"[m for m in {off} if 'efftam_ros.' + m in sys.modules]"

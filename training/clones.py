@@ -23,10 +23,16 @@ class Commit:
         """Raises InputError when the clone does not have the commit."""
         self._name = f"{repository} at {commit[:10]}"
         run_git("cat-file", "-e", f"{commit}^{{commit}}", git_dir=git_dir, what=self._name)
-        self._commit = commit
+        self._git_dir, self._commit = git_dir, commit
         command = ["git", *_options(git_dir), "cat-file", "--batch"]
         pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, env=_environment())
+
+    def paths(self) -> list[str]:
+        """The paths of all its files."""
+        command = ["git", *_options(self._git_dir), "ls-tree", "-r", "-z", "--name-only", self._commit]
+        done = subprocess.run(command, capture_output=True, check=True, env=_environment())
+        return [path.decode(errors="surrogateescape") for path in done.stdout.split(b"\0") if path]
 
     def read(self, path: str) -> bytes:
         """The content of a file. Raises InputError when the commit or the clone lacks it."""

@@ -27,8 +27,8 @@ class Camera(NamedTuple):
 
 
 class SharedCamera:
-    """Estimates the camera's motion once for each image, and tells each target the motion since its own last
-    image: not every target has its turn in every image.
+    """Estimates the camera's motion once for each image, and gives each target the motion since its own
+    last image, because not every target has its turn in every image.
 
     A target that was selected on an earlier image than the others' last one catches up through images of its
     own, with a source of its own, until it is level with them.

@@ -32,7 +32,7 @@ def setting(
     check: Callable[[Any], object] = bool,
 ) -> Any:
     """A dataclass field with a description and an inclusive range or a set of choices. ``check``: raises
-    InputError for a value that it can say more about than what the choices are."""
+    InputError for a value that needs a better remedy than the list of choices."""
     meta = {"text": text, "within": within, "choices": choices, "check": check}
     return field(default=default, metadata=meta)
 

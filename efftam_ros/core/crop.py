@@ -93,7 +93,7 @@ class FollowingCrop(WholeImage):
             self.settle(box)
             extents = [self._extent(image_size)]
         else:
-            # Nothing tells how large what a point marks is.
+            # The size of what a point marks is unknown.
             extents = [*(share * min(image_size) for share in self.POINT_SHARES), float(max(image_size))]
         least = min(self.MARKED * max(marked.width, marked.height), self.WIDEST * max(image_size))
         return [

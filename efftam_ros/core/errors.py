@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class InputError(ValueError):
     """Invalid input. The text states what is wrong, the value and the remedy."""
@@ -21,8 +23,9 @@ class BackendError(RuntimeError):
 
 
 def one_line(error: object) -> str:
-    """The text of an error, or any text, without line breaks; the type's name if the text is empty."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """The text of an error, or any text, without line breaks and secrets; the type's name if the text is
+    empty."""
+    return " ".join(without_secrets(str(error)).split()) or type(error).__name__
 
 
 MOST_SHOWN = 80
@@ -32,6 +35,45 @@ MOST_SHOWN = 80
 def shown(text: object) -> str:
     """Format an external value for errors, logs and diagnostics: text is quoted; one line, at most 80
     characters."""
-    full = text[: MOST_SHOWN + 1] if isinstance(text, str) else str(text)
+    full = without_secrets(text if isinstance(text, str) else str(text))
     cut = full[:MOST_SHOWN] + "..." if len(full) > MOST_SHOWN else full
     return repr(cut) if isinstance(text, str) else " ".join(cut.split())
+
+
+# Names of files that say which video it is; a path's other parts, and a playlist's name, may be keys.
+_VIDEO = re.compile(r"[\w .-]+\.(mp4|m4v|mov|mkv|webm|avi|ts|mjpe?g)", re.I)
+_HOST = re.compile(r"[\w.-]*|\[[\da-f:.%]+\]", re.I)
+
+
+def safe_address(address: str) -> str:
+    """An address as it may be shown: scheme, host, port, and the name of a video file.
+
+    Cameras take passwords before the host, in the query and in the path, and users write them with ``@`` and
+    ``/`` in them: what is not surely harmless is replaced by ``***``. Other texts stay.
+    """
+    scheme, separator, rest = address.partition("://")
+    if not separator or scheme == "file" or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme, re.I):
+        return address
+    end = re.search(r"[/?#\\]", rest)
+    authority, more = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
+    login, at, place = authority.rpartition("@")
+    host, port = re.fullmatch(r"(.*?)((?::\d*|:PORT)?)", place, re.S).groups()  # type: ignore[union-attr]
+    # An @ behind the host: the host may be a piece of the password.
+    if "@" in more or not _HOST.fullmatch(host) or (not at and ":" in host.strip("[]") and "[" not in host):
+        return f"{scheme}://***"
+    shown_login = f"***{at}" if login else at
+    if more in ("", "/"):
+        return f"{scheme}://{shown_login}{host}{port}{more}"
+    name = re.split(r"[?#]", more)[0].rpartition("/")[2]
+    return f"{scheme}://{shown_login}{host}{port}/{name if _VIDEO.fullmatch(name) else '***'}"
+
+
+def without_secrets(text: str) -> str:
+    """A text with the addresses in it shown as by `safe_address`; plain links to web pages stay."""
+
+    def safe(found: re.Match[str]) -> str:
+        address = found[0].rstrip(".,:;)")
+        is_link = address.startswith("http") and not re.search(r"[@?=&]", address)
+        return found[0] if is_link else safe_address(address) + found[0][len(address) :]
+
+    return re.sub(r"[a-zA-Z][\w+.-]*://[^\s'\"<>]*", safe, text) if "://" in text else text

@@ -94,7 +94,7 @@ class Box:
 
 def iou(a: Box, b: Box) -> float:
     """Intersection over union of two boxes, 0 when either is empty."""
-    # One sum tells that all numbers are finite, without the calls of `Box.is_empty`.
+    # One finite sum means that all numbers are, which is faster than `Box.is_empty`.
     total = a.x + a.y + a.width + a.height + b.x + b.y + b.width + b.height
     if not (a.width > 0 and a.height > 0 and b.width > 0 and b.height > 0 and -_INF < total < _INF):
         return 0.0

@@ -1,4 +1,4 @@
-"""Colour and line style of each state, shared by the overlay, the operator page and image annotations.
+"""Colour and line style of each state, shared by the overlay and the operator page.
 
 Colours are those of Okabe and Ito ("Color Universal Design", 2008), distinguishable with protanopia and
 deuteranopia. No state relies on colour alone: each has its own line style, and lines have a dark edge for
@@ -51,5 +51,5 @@ TARGET_RGB: tuple[Rgb, ...] = (
     (0xD5, 0x5E, 0x00),
     (187, 187, 187),
 )
-"""Of several targets, by id: their state is told by the line then."""
+"""Of several targets, by id; the line shows their state then."""
 EDGE_RGB: Rgb = (20, 20, 20)

@@ -342,9 +342,9 @@ class Reacquisition:
     """The search for a missed target, from the first frame that misses it (`begin`) to the frame that finds
     it (`stop`).
 
-    It counts since when an object has been in sight (`CandidateTrack.weigh`) only while the camera's motion
-    is known in each image since the target was seen: after a jerk of the camera that was not measured the
-    target itself may seem to have been elsewhere all the time.
+    How long an object has been in sight counts against it (`CandidateTrack.weigh`), but only while the
+    camera's motion was known in every image since the target was seen: after a jerk that was not measured
+    the target itself appears at another place, as if it had been there all the time.
     """
 
     def __init__(self) -> None:

@@ -189,10 +189,10 @@ class TargetSet:
         ids: Collection[int] | None = None,
         answered: Callable[[Step], object] = lambda step: None,
     ) -> list[Step]:
-        """Process one image; without a target the answer is one of id 0 that is IDLE.
+        """Process one image and return all answers; without a target the one answer has id 0 and is IDLE.
 
-        What an answer leaves to be computed for later frames (`Tracker.commit`) is computed before the next
-        target's answer; that of the last one by `commit`, or with the next image.
+        What later frames need of a target (`Tracker.commit`) is computed before the next target's answer, for
+        the last one by `commit` or with the next image.
 
         Args:
             frame: The image and its stamp.
@@ -201,15 +201,11 @@ class TargetSet:
             limit: Most targets that are processed in this image, besides those with a prompt: the steered
                 one, and the others in turn; None: all.
             ids: The targets to process besides those with a prompt, such as one that catches up; None: all.
-            answered: Gets each answer as soon as it is there: the steered target's first, then in order of
-                id. The target's mask can be read in it; the next one's answer is computed afterwards.
-
-        Returns:
-            All answers, in the same order.
+            answered: Gets each answer as soon as it is there, the steered target's first, then in order of
+                id. It can read the target's mask; the next answer is computed afterwards.
 
         Raises:
-            InputError: A prompt can't be used. It is raised at the end, when the others have been processed;
-                its target is as before.
+            InputError: A prompt can't be used; its target is as before, the others have been processed.
         """
         self.commit()
         self._images += 1
@@ -218,8 +214,7 @@ class TargetSet:
             return [idle]
         turn = self._turn(prompts, limit, ids)
         image = _ImageInWork(frame, self._shares(turn), self._predictions(frame.stamp_ns))
-        steps: list[Step] = []
-        refusal: InputError | None = None
+        steps, refusal = list[Step](), None
         try:
             for target_id in turn:
                 self.in_work, begin_s = target_id, time.perf_counter()

@@ -288,9 +288,8 @@ class Tracker:
         Args:
             frame: The image and its stamp.
             prompt: Marks the target.
-            refine: Keep the memory: a further prompt on the same target. The policy default then attends to
-                the newest prompt, and to the first where the pipeline takes more than one
-                (`PipelineSpec.max_prompts`); the others attend to all of them.
+            refine: A further prompt on the same target: keep the memory. See `RankedFrames` and
+                `RecentFrames` for the prompts that later frames attend to.
             others: The other targets in this image.
             camera: The camera at this image; None: it is assumed not to move.
 
@@ -302,16 +301,15 @@ class Tracker:
         box, marked = prompt.region(*size)
         if refine:
             self.memory.require_room_for_prompt()
-        window = self._make_window()
-        self._shown = None
-        answer = answer_prompt(
-            self._pipeline, frame.image, prompt, window.starts(size, box, marked), asks_twice=self.searches
-        )
+        self._shown, window = None, self._make_window()
+        views = window.starts(size, box, marked)
+        answer = answer_prompt(self._pipeline, frame.image, prompt, views, asks_twice=self.searches)
         candidates, doubt = answer.candidates, answer.doubt
-        visible = [visible_box for _, visible_box in candidates.visible]
+        visible = [seen for _, seen in candidates.visible]
         if box is None and not visible:
-            point = marked.cx, marked.cy
-            raise InputError(f"the network finds nothing at the selected point {point}; draw a box instead")
+            raise InputError(
+                f"the network finds nothing at the selected point {marked.cx, marked.cy}; draw a box instead"
+            )
         others.require_free(box, candidates)
         if not refine:
             self.clear()
@@ -329,13 +327,7 @@ class Tracker:
         )
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
-        window.settle(start)
-        self._window, self._search.blind = window, None
-        self._motion.start(stamp, start)
-        if self.searches:
-            self._extent = make_extent(box, choice.box, size)
-        self._target.select(stamp)
-        self._last = stamp, size
+        self._start(context, window, start, choice)
         shown = start if doubt else box or start
         self._pending.append(partial(self._add_prompt, frame.image, shown, bool(doubt)))
         self._remember(candidates, choice, context, confirmed=True)
@@ -343,6 +335,16 @@ class Tracker:
         if choice.box is not None:
             self._confirm(frame, camera, choice.box, (0.0, 0.0))
         return self._track(frame, answer.view, candidates, choice, choice.reason or doubt)
+
+    def _start(self, context: FrameContext, window: WholeImage, start: Box, choice: Choice) -> None:
+        """The target is at this box of the prompted frame."""
+        window.settle(start)
+        self._window, self._search.blind = window, None
+        self._motion.start(context.stamp_ns, start)
+        if self.searches:
+            self._extent = make_extent(context.drawn, choice.box, context.image_size)
+        self._target.select(context.stamp_ns)
+        self._last = context.stamp_ns, context.image_size
 
     def _add_prompt(self, image: Image, box: Box, is_weak: bool) -> None:
         if self._describe is not None:

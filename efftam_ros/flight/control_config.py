@@ -22,7 +22,7 @@ class Phase(Enum):
     FOLLOWING = "following"  # the target is measured
     PREDICTING = "predicting"  # by the prediction, for a short time
     FADING = "fading"  # the prediction is old: the rates go down to zero
-    HOLDING = "holding"  # zero rates, for a reason
+    HOLDING = "holding"  # zero rates, or small ones that a gimbal which stands may answer, for a reason
     CONTROL_LOST = "control lost"  # another component moves the gimbal: nothing is sent
 
 
@@ -38,11 +38,11 @@ class Law(Enum):
 class ControlConfig(CheckedSettings):
     """Gains, limits and times of the controller."""
 
-    # The loop's delay is the command's (30 ms) and the gimbal's lag, whatever the latency: 7.5 leaves a phase
-    # margin of 56 degrees at a lag of 50 ms. Where the attitudes' time is not known to within 20 ms, 2.5 with
+    # The loop's delay is the command's (30 ms) and the gimbal's lag, whatever the latency: 7 leaves a phase
+    # margin of 58 degrees at a lag of 50 ms. Where the attitudes' time is not known to within 20 ms, 2.5 with
     # a feed-forward of 0.5 stays calm.
     kp: float = setting(
-        7.5,
+        7.0,
         "gain on the angle between target and axis, 1/s; a gimbal with 150 ms lag takes 2.5 to 4",
         within=(0.0, 30.0),
     )
@@ -64,6 +64,11 @@ class ControlConfig(CheckedSettings):
         10.0,
         "fastest growth of a rate, rad/s^2; slowing down is not limited",
         within=(0.01, 1000.0),
+    )
+    first_rate: float = setting(
+        0.05,
+        "largest rate until the gimbal's attitude answers it, rad/s; 0: no answer is waited for",
+        within=(0.0, 20.0),
     )
     yaw_lock: bool = setting(
         True,
@@ -96,7 +101,7 @@ class ControlConfig(CheckedSettings):
     )
     acceleration_density: float = setting(
         math.radians(60.0),
-        "how freely the target is expected to turn, rad/s^2 per square root of Hz",
+        "how freely a fast target is expected to turn, rad/s^2 per square root of Hz",
         within=(0.001, 1000.0),
     )
     bearing_noise: float = setting(

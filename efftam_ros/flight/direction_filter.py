@@ -11,6 +11,9 @@ from efftam_ros.flight.values import NS
 
 # Spread of the first rate, rad/s: a car at 20 m/s seen from 40 m.
 FIRST_RATE_SPREAD = 0.5
+# From this rate on a target turns as freely as configured, rad/s; a slower one less, down to this share of
+# the density: else the noise of its bearings is most of its rate, and the gimbal shivers.
+FREE_RATE, LEAST_SHARE = math.radians(6.0), 0.03
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class _Axis:
         self._aa, self._ar, self._rr = variance, 0.0, FIRST_RATE_SPREAD**2
 
     def step(self, dt: float, density: float, measured: float, variance: float) -> None:
-        """``density``: of the acceleration, (rad/s^2)^2/Hz."""
+        """``density``: of the acceleration of a fast target, (rad/s^2)^2/Hz."""
+        density *= min(max((self.rate / FREE_RATE) ** 2, LEAST_SHARE), 1.0)
         angle = self.angle + self.rate * dt
         aa = self._aa + dt * (2 * self._ar + dt * self._rr) + density * dt**3 / 3
         ar = self._ar + dt * self._rr + density * dt**2 / 2

@@ -131,6 +131,18 @@ class Steering:
         self._last, self._law = Rates(wished["pitch"], wished["yaw"]), law
         return rates, law, note, at_stop
 
+    def axis(self, now: Instant) -> tuple[float, float] | None:
+        """Yaw, in the frame of the rates, and pitch of the gimbal, rad; None where they are not known."""
+        sample = self._gimbal.newest
+        if sample is None or self._attitude_missing(now):
+            return None
+        yaw, pitch = axis_direction(sample.q)
+        from_north = sample.yaw_frame is YawFrame.EARTH
+        if from_north is self._config.yaw_lock:
+            return yaw, pitch
+        heading = self._vehicle.at(sample.stamp_ns)
+        return None if heading is None else (yaw - heading if from_north else yaw + heading, pitch)
+
     def _by_image(
         self, estimate: MotionReport, now: Instant, dt_s: float, measured: bool, stops: dict[str, _Stop]
     ) -> Rates:

@@ -5,51 +5,92 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from efftam_ros.core.config import CheckedSettings, setting
-from efftam_ros.core.errors import InputError
-from efftam_ros.images.levels import AUTO
+from efftam_ros.core.errors import InputError, safe_address, without_secrets
+from efftam_ros.images.levels import AUTO, Levels
 from efftam_ros.images.limits import check_size
-from efftam_ros.images.video import NS, VideoFrame, VideoSource, open_video
+from efftam_ros.images.streams.arrival import NS, ArrivalClock
+from efftam_ros.images.streams.decoding import (
+    DEFAULT_TRACK,
+    ImageDecoder,
+    bgr_of,
+    choose_track,
+    orientation,
+    oriented,
+)
+from efftam_ros.images.video import Tell, VideoFile, VideoFrame, VideoSource, open_video, tell_nobody
 
 if TYPE_CHECKING:
     import av
 
 # Pause before another attempt, s; doubled each time.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
-# Over which time the shortest delay is taken for the stream's own, and the step that starts it anew, ns.
-DELAY_WINDOW_NS, DELAY_STEP_NS = 10 * NS, NS
 # How far the system's clock may move against the steady one before stamps follow it, ns.
 CLOCK_STEP_NS = 100_000_000
 # What is read to find out what a stream is: the default of 5 s is a delay at each start.
 PROBE = {"probesize": "500000", "analyzeduration": "500000"}
 # UDP: the receiver's buffers, bytes and packets of 188 bytes; a burst that does not fit is lost, not fatal.
 UDP = {"buffer_size": "2000000", "fifo_size": "50000", "overrun_nonfatal": "1"}
+# A description of RTP streams is a file; FFmpeg asks which protocols it may name.
+SDP = {"protocol_whitelist": "file,udp,rtp,tcp,crypto"}
+# Playlists bring a segment at a time, which is played at its own times, from the newest one on.
+SEGMENTED, SEGMENTS = ("hls", "dash"), {"live_start_index": "-1"}
+# FFmpeg's formats whose times only count the images.
+TIMELESS = ("mpjpeg", "h264", "hevc", "mjpeg", "m4v", "obu", "ivf_pipe", "jpeg_pipe")
+# Played images that come so late, or are so far ahead, are the new beginning, ns.
+PLAYED_STEP_NS = NS
 RTSP_TRANSPORTS = ("auto", "tcp", "udp")
 
 
 def is_live(source: object) -> bool:
-    """Whether this names a camera or stream: a number, a device, a URL; not a file or folder."""
-    return isinstance(source, int) or re.match(r"\w+://|/dev/", str(source)) is not None
+    """Whether this names a camera or stream: a number, a device, an address, a description of an RTP stream
+    (.sdp); not a file or folder. Behind an address may be a finished video: `open_source` tells."""
+    if isinstance(source, int):
+        return True
+    text = str(source)
+    is_address = re.match(r"\w[\w+.-]*://|/dev/", text) is not None and not text.startswith("file:")
+    return is_address or text.lower().endswith(".sdp")
 
 
-def open_source(source: str | int | Path, fps: float | None = None, levels: str = AUTO) -> VideoSource:
-    """Open a camera, a stream, a video or a folder of images; see `open_video` for ``fps`` and
-    ``levels``. Raises InputError."""
+def local_path(source: str | Path) -> Path:
+    """The path of a file, also where it is given as file://..."""
+    text = str(source)
+    return Path(url2pathname(urlsplit(text).path)) if text.startswith("file:") else Path(source)
+
+
+def open_source(
+    source: str | int | Path,
+    fps: float | None = None,
+    levels: str = AUTO,
+    track: int = DEFAULT_TRACK,
+    tell: Tell = tell_nobody,
+) -> VideoSource:
+    """Open a camera, a stream, a video or a folder of images; see `open_video` for the arguments.
+
+    What an address leads to is read to its end, by its own times, where it has one; else its newest image is
+    taken each time. Raises InputError.
+    """
     if not isinstance(source, int) and not is_live(source):
-        return open_video(source, fps, levels)
+        return open_video(local_path(source), fps, levels, track, tell)
+    shown_name = source if isinstance(source, int) else safe_address(str(source))
     if fps is not None:
-        raise InputError(f"camera {source} has its own times; leave out the frame rate")
-    return Camera(source if isinstance(source, int) else str(source))
+        raise InputError(f"camera {shown_name} has its own times; leave out the frame rate")
+    options = CameraOptions(track=track)
+    camera = Camera(source if isinstance(source, int) else str(source), options=options, tell=tell)
+    if not camera.has_end:
+        return camera
+    camera.close()
+    return VideoFile(str(source), levels, None, track, tell)
 
 
 @dataclass(frozen=True)
@@ -65,6 +106,9 @@ class CameraOptions(CheckedSettings):
     hardware_decoder: str = setting(
         "off", "off, auto (the first that works here), or one of PyAV's devices such as cuda, vaapi, drm"
     )
+    track: int = setting(
+        DEFAULT_TRACK, "number of the video track, of several; -1: the default one", within=(-1, 99)
+    )
     device_size: str = setting("", "V4L2: image size such as 1280x720; empty: the device's setting")
     device_fps: float = setting(0.0, "V4L2: images per second; 0: the device's setting", within=(0.0, 1000.0))
     device_format: str = setting("", "V4L2: pixel format such as mjpeg, yuyv422; empty: the device's setting")
@@ -73,48 +117,67 @@ class CameraOptions(CheckedSettings):
 class Camera:
     """A camera or stream; a `VideoSource`.
 
-    ``frames`` yields the newest image each time and drops those in between; ``index`` counts them all. The
-    stream is opened again, after growing pauses, when it ends or is silent.
+    ``frames`` yields the newest image each time and drops those in between, and those that lost packets have
+    damaged; ``index`` counts them all. The stream is opened again, after growing pauses, when it ends or is
+    silent. One that has an end, and a playlist's segments, are played at their own times.
 
-    Stamps are ns since 1970: the stream's own times, which have no jitter, plus the shortest delay with which
-    images arrived lately. They follow the system's clock only when it is set by more than 0.1 s.
+    Stamps are ns since 1970, see `ArrivalClock`. They follow the system's clock only when it is set by more
+    than 0.1 s.
     """
 
     note = ""
     count: int | None = None
     fps = 30.0  # of a video made of it; the images have their stamps
+    _ratio = Fraction(1)
+    is_whole = False  # the newest images are taken
 
     def __init__(
-        self, source: str | int, patience_s: float | None = 10.0, options: CameraOptions | None = None
+        self,
+        source: str | int,
+        patience_s: float | None = 10.0,
+        options: CameraOptions | None = None,
+        tell: Tell = tell_nobody,
     ) -> None:
         """Start to read.
 
         ``source``: number or path of a V4L2 device, URL, or a video file, which is played in real time, once.
         ``patience_s``: longest time without an image until the stream counts as ended; None: for ever.
+        ``tell`` takes a line on what is noticed, once each, from a thread of its own.
 
         Raises InputError where it can't be opened, unless ``patience_s`` is None, and for a hardware decoder
         that is not there.
         """
         self._source = f"/dev/video{source}" if isinstance(source, int) else source
-        self.name = re.sub(r"(?<=://)[^/@]+@", "***@", str(source))  # without a password
+        if self._source.startswith("file:"):
+            self._source = str(local_path(self._source))
+        self.name = str(source) if isinstance(source, int) else safe_address(source)
         self.path = Path(self.name)
-        self._options, self._patience_s = options or CameraOptions(), patience_s
+        self._options, self._patience_s, self._tell = options or CameraOptions(), patience_s, tell
+        self._told: set[str] = set()
         self._hardware = _hardware(self._options.hardware_decoder)
         self._changed = threading.Condition()
         self._newest: tuple[int, int, av.VideoFrame] | None = None  # index, stamp, image
+        self._ready_ns = 0  # when it may be taken, steady clock
+        self._levels = Levels()
         self._stop = threading.Event()
         self.decoder = ""
         """Codec and decoder, once known."""
-        self.damaged = 0
-        """Packets that were damaged on the way or could not be decoded."""
+        self.damaged = self.left_out = 0
+        """Packets that were lost or damaged on the way, or could not be decoded; images that needed them."""
+        self.times = "the stream's own"
+        """Where the stamps come from."""
+        self.has_end = False
+        """Whether the stream is a finished video, once it is opened."""
         self.waiting_for = f"to open {self.name}"
         """What is waited for; empty while images come."""
-        self._opened = threading.Event()
+        self._opened, self._refusal = threading.Event(), ""
         self._reader = threading.Thread(target=self._read, name="camera", daemon=True)
         self._reader.start()
         if patience_s is not None:
             self._opened.wait()
-            if self._stop.is_set():
+            if self._refusal:
+                raise InputError(self._refusal)
+            if self._stop.is_set() and not self.has_end:
                 raise InputError(
                     f"camera {self.name} can't be opened: {self.waiting_for.rpartition(f'{self.name}: ')[2]};"
                     " check its name, that it is connected and sends, and that no other program uses it"
@@ -122,12 +185,22 @@ class Camera:
 
     @property
     def width(self) -> int:
-        """Of the newest image, px; waits for the first."""
-        return self._after(-1, required=True)[2].width
+        """Of the newest image as it is shown, px; waits for the first."""
+        return self._size()[0]
 
     @property
     def height(self) -> int:
-        return self._after(-1, required=True)[2].height
+        return self._size()[1]
+
+    @property
+    def pixel_ratio(self) -> Fraction:
+        """Width of a pixel by its height."""
+        return self._ratio
+
+    def _size(self) -> tuple[int, int]:
+        frame = self._after(-1, required=True)[2]
+        is_turned = orientation(frame, self.name)[0]
+        return (frame.height, frame.width) if is_turned else (frame.width, frame.height)
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
         """Yield images until the stream ends. Raises InputError if it never gave one, or too large ones."""
@@ -137,7 +210,8 @@ class Camera:
             while newest is not None:
                 index, stamp_ns, frame = newest
                 check_size(frame.width, frame.height)
-                yield VideoFrame(index, stamp_ns, np.ascontiguousarray(frame.to_ndarray(format="bgr24")))
+                pixels = bgr_of(frame, self._levels, stamp_ns)
+                yield VideoFrame(index, stamp_ns, oriented(frame, pixels, self.name))
                 newest = self._after(index)
         finally:
             self.close()
@@ -151,16 +225,22 @@ class Camera:
 
     def _after(self, index: int, required: bool = False) -> Any:
         """Wait for an image later than that of ``index``; None at the end, or InputError if ``required``."""
+        give_up_ns = None if self._patience_s is None else time.monotonic_ns() + round(self._patience_s * NS)
         with self._changed:
-            while self._newest is None or self._newest[0] <= index:
-                if self._stop.is_set() or not self._changed.wait(self._patience_s):
+            while True:
+                now_ns = time.monotonic_ns()
+                is_there = self._newest is not None and self._newest[0] > index
+                if is_there and (now_ns >= self._ready_ns or self._stop.is_set()):
+                    return self._newest
+                if self._stop.is_set() or (give_up_ns is not None and now_ns >= give_up_ns):
                     if required:
                         raise InputError(
                             f"camera {self.name} gives no images: waiting {self.waiting_for}; try it with"
                             " another program"
                         )
                     return None
-            return self._newest
+                until_ns = self._ready_ns if is_there else give_up_ns
+                self._changed.wait(None if until_ns is None else max(0.0, (until_ns - now_ns) / NS))
 
     def _read(self) -> None:
         try:
@@ -177,29 +257,45 @@ class Camera:
         indices, pause_s = count(), FIRST_PAUSE_S
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         while not self._stop.is_set():
-            before, is_open, is_over = self._newest, False, False
+            before, is_open = self._newest, False
             try:
                 with closing(self._open()) as container:
+                    stream, note = choose_track(container, self._options.track, self.name)
                     is_open = True
+                    self.has_end = self._is_file or _has_end(container, self._source)
                     self._opened.set()
+                    self._say(note)
                     self.waiting_for = f"for a key frame of {self.name}"
-                    self._receive(container, indices)
-                    # A live stream states no length; one that does has ended.
-                    is_over = bool(container.duration) and not self._stop.is_set()
+                    self._receive(container, stream, indices)
                 reason = "the stream ended"
             except av.error.ExitError:  # PyAV's time-out
                 # Other packets, such as RTP, may well arrive there.
                 is_foreign = self._source.startswith("udp:") and not is_open
                 reason = "no MPEG-TS arrives" if is_foreign else "nothing arrives"
+            except InputError as refusal:
+                self._refusal = reason = str(refusal)
+                self._stop.set()
             except (av.error.FFmpegError, OSError, ValueError) as error:
-                reason = getattr(error, "strerror", None) or str(error)
+                # An error's own text has the address with its password.
+                reason = getattr(error, "strerror", None) or without_secrets(str(error))
             pause_s = FIRST_PAUSE_S if self._newest is not before else min(2 * pause_s, LONGEST_PAUSE_S)
             self.waiting_for = f"for {self.name}: {reason}; the next attempt in {pause_s:g} s"
             # Without patience a name that is wrong would be tried for ever.
-            if is_over or self._is_file or not (self._opened.is_set() or self._patience_s is None):
+            if (
+                self._refusal
+                or self.has_end
+                or self._is_file
+                or not (self._opened.is_set() or self._patience_s is None)
+            ):
                 self.waiting_for = f"no more: {self.name}: {reason}"
                 self._stop.set()
             self._stop.wait(pause_s)
+
+    def _say(self, line: str) -> None:
+        """Tell a line, once."""
+        if line and line not in self._told:
+            self._told.add(line)
+            self._tell(f"{self.name}: {line}")
 
     @property
     def _is_file(self) -> bool:
@@ -225,58 +321,70 @@ class Camera:
                 "input_format": given.device_format,
             }
             options |= {name: value for name, value in wanted.items() if value}
+        elif self._source.lower().endswith(".sdp"):
+            options |= SDP
         elif self._is_file:
             options = {}
+        else:
+            options |= SEGMENTS
         more: dict[str, Any] = {} if self._hardware is None else {"hwaccel": self._hardware}
         timeout = (max(5.0, given.timeout), given.timeout)
-        container = av.open(self._source, format=form, options=options, timeout=timeout, **more)
-        if not container.streams.video:
-            container.close()
-            raise ValueError("it holds no video")
-        return container
+        return av.open(self._source, format=form, options=options, timeout=timeout, **more)
 
-    def _receive(self, container: Any, indices: Iterator[int]) -> None:
+    def _receive(self, container: Any, stream: Any, indices: Iterator[int]) -> None:
         """Decode until the stream ends or `close`."""
         import av
 
-        stream = container.streams.video[0]
-        context = stream.codec_context
+        context, form = stream.codec_context, container.format.name
         # Threads by frame would hold back as many images as there are threads.
         stream.thread_type = "SLICE"
         context.flags |= av.codec.context.Flags.low_delay
         self.decoder = f"{context.name}, {'hardware' if context.is_hwaccel else 'software'}"
-        clock = _ArrivalClock()
-        began_ns: int | None = None
-        backlog = None if container.duration else _Backlog()
-        has_begun = False
+        self._ratio = stream.sample_aspect_ratio or Fraction(1)
+        is_timed = form not in TIMELESS
+        # A server of RTSP sends a finished video at its own times.
+        is_played = form in SEGMENTED or (self.has_end and not form.startswith("rtsp"))
+        clock, player, decoder = ArrivalClock(is_timed), _Player(), ImageDecoder(stream)
+        known = self.damaged, self.left_out
+        period_ns = round(NS / float(stream.guessed_rate or 25))
+        number = 0
         for packet in container.demux(stream):
             arrived_ns = time.monotonic_ns()
-            self.damaged += packet.is_corrupt
-            try:
-                decoded = packet.decode()
-            except av.error.InvalidDataError:
-                self.damaged += 1
-                continue
-            # Of H.265 each packet gives an image; what can't be decoded, or needs what was lost, gives none.
-            self.damaged += has_begun and not decoded and context.name == "hevc" and packet.size > 0
-            has_begun = has_begun or bool(decoded)
-            for frame in decoded:
+            for frame, is_whole in decoder.decode(packet):
+                number += 1
+                index = next(indices)
                 base = frame.time_base or stream.time_base
-                own_ns = None if frame.pts is None or base is None else round(frame.pts * base * NS)
-                if self._is_file and own_ns is not None:
-                    began_ns = arrived_ns - own_ns if began_ns is None else began_ns
-                    self._stop.wait((began_ns + own_ns - time.monotonic_ns()) / NS)
-                    arrived_ns = time.monotonic_ns()
-                if backlog is not None and not backlog.is_over(own_ns, arrived_ns):
-                    continue
-                self._put((next(indices), self._system_ns(clock.stamp_ns(own_ns, arrived_ns)), frame))
+                if frame.pts is None or base is None:
+                    is_timed, own_ns = False, number * period_ns
+                else:
+                    own_ns = round(frame.pts * base * NS)
+                if is_played:
+                    stamp_ns = player.due_ns(own_ns, arrived_ns)
+                    self._stop.wait((stamp_ns - time.monotonic_ns()) / NS)
+                    ready_ns = 0
+                else:
+                    stamp_ns = clock.stamp_ns(own_ns, arrived_ns)
+                    ready_ns = clock.ready_ns
+                    self._tell_times(clock, is_timed)
+                if is_whole:
+                    self._put((index, self._system_ns(stamp_ns), frame), ready_ns)
+            self.damaged, self.left_out = known[0] + decoder.damaged, known[1] + decoder.left_out
             if self._stop.is_set():
                 return
 
-    def _put(self, newest: tuple[int, int, av.VideoFrame]) -> None:
+    def _tell_times(self, clock: ArrivalClock, is_timed: bool) -> None:
+        if clock.own_rate is None and is_timed:
+            self.times = "the stream's own"
+            return
+        self.times = "arrival: the stream has none"
+        if is_timed and clock.own_rate is not None:
+            self.times = f"arrival: the stream's run at {clock.own_rate:.2f} of real time"
+            self._say("its times do not go with their arrival, which is taken instead: set the camera's rate")
+
+    def _put(self, newest: tuple[int, int, av.VideoFrame], ready_ns: int) -> None:
         self.waiting_for = ""
         with self._changed:
-            self._newest = newest
+            self._newest, self._ready_ns = newest, ready_ns
             self._changed.notify_all()
 
     def _system_ns(self, steady_ns: int) -> int:
@@ -286,51 +394,26 @@ class Camera:
         return steady_ns + self._offset_ns
 
 
-class _Backlog:
-    """What was read to find out what a stream is comes at once, so no delay is learnt from it.
-
-    It is over once this many images in a row took at least half of their own time to arrive after the one
-    before; a single one may have waited for a busy processor.
-    """
-
-    IN_A_ROW = 3
+class _Player:
+    """When images that are read ahead are due by their own times, on the steady clock; these times grow."""
 
     def __init__(self) -> None:
-        self._before: tuple[int | None, int] | None = None
-        self._count = 0
-
-    def is_over(self, own_ns: int | None, arrived_ns: int) -> bool:
-        if self._before is not None and self._count < self.IN_A_ROW:
-            own_before_ns, arrived_before_ns = self._before
-            own_step_ns = 0 if own_ns is None or own_before_ns is None else own_ns - own_before_ns
-            self._count = self._count + 1 if arrived_ns - arrived_before_ns >= own_step_ns / 2 else 0
-        self._before = own_ns, arrived_ns
-        return self._count >= self.IN_A_ROW
-
-
-class _ArrivalClock:
-    """Puts a stream's own times on the clock of arrival: the shortest delay of the last 10 s is taken for
-    all, so that what the network delays by chance does not move stamps."""
-
-    def __init__(self) -> None:
-        self._delays: deque[tuple[int, int]] = deque()  # arrival and delay; both grow
+        self._began_ns: int | None = None
         self._last_ns = 0
 
-    def stamp_ns(self, own_ns: int | None, arrived_ns: int) -> int:
-        """The stamp of an image of the stream's time ``own_ns``; stamps grow and are never after the
-        arrival."""
-        if own_ns is None:
-            return arrived_ns
-        delays, delay_ns = self._delays, arrived_ns - own_ns
-        if delays and delay_ns - delays[0][1] > DELAY_STEP_NS:
-            delays.clear()  # the stream's clock was set
-        while delays and delays[-1][1] >= delay_ns:
-            delays.pop()
-        delays.append((arrived_ns, delay_ns))
-        while delays[0][0] < arrived_ns - DELAY_WINDOW_NS:
-            delays.popleft()
-        self._last_ns = max(own_ns + delays[0][1], self._last_ns + 1)
-        return min(self._last_ns, arrived_ns)
+    def due_ns(self, own_ns: int, now_ns: int) -> int:
+        began_ns = self._began_ns
+        # The network was too slow, or another part begins.
+        if began_ns is None or not -PLAYED_STEP_NS < began_ns + own_ns - max(now_ns, self._last_ns) < 10 * NS:
+            began_ns = self._began_ns = now_ns - own_ns
+        self._last_ns = max(began_ns + own_ns, self._last_ns + 1)
+        return self._last_ns
+
+
+def _has_end(container: Any, source: str) -> bool:
+    """Whether this is a finished video: it states its length, or its server the file's."""
+    is_playlist = container.format.name in SEGMENTED
+    return bool(container.duration) or (source.startswith("http") and not is_playlist and container.size > 0)
 
 
 def _hardware(name: str) -> Any:

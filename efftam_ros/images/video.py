@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, safe_address
 from efftam_ros.images.file_kinds import command_for, is_bag
 from efftam_ros.images.levels import AUTO, Levels, fixed_range
 from efftam_ros.images.limits import check_size, coded_size
+from efftam_ros.images.streams.decoding import (
+    DEFAULT_TRACK,
+    ImageDecoder,
+    bgr_of,
+    choose_track,
+    orientation,
+    orientation_note,
+    oriented,
+)
 
 if TYPE_CHECKING:
     import av
@@ -25,6 +34,7 @@ FOLDER_FPS = 30.0
 # FFmpeg's names of streams without a container, and so without time stamps.
 RAW_FORMATS = ("h264", "hevc", "mjpeg", "m4v")
 NS = 1_000_000_000
+ADDRESS_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -44,12 +54,19 @@ class VideoFrame:
 class VideoSource(Protocol):
     """A sequence of frames of one size.
 
-    ``count``: None if the container does not state it; ``note``: how frames are transformed (a rotation), ""
-    if they are not.
+    ``name``: path or address without secrets. ``count``: None if the container does not state it; ``note``:
+    how frames are transformed (a rotation), which track is read, "" for nothing; ``pixel_ratio``: width of a
+    pixel by its height; ``is_whole``: whether the last reading came to the end and nothing was left out.
     """
 
     @property
     def path(self) -> Path: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_whole(self) -> bool: ...
+    @property
+    def pixel_ratio(self) -> Fraction: ...
     @property
     def fps(self) -> float: ...
     @property
@@ -66,15 +83,31 @@ class VideoSource(Protocol):
         ...
 
 
-def open_video(path: str | Path, fps: float | None = None, levels: str = AUTO) -> VideoSource:
+Tell = Callable[[str], object]
+
+
+def tell_nobody(line: str) -> None:
+    """For callers who do not want to know what is noticed while a source is read."""
+
+
+def open_video(
+    path: str | Path,
+    fps: float | None = None,
+    levels: str = AUTO,
+    track: int = DEFAULT_TRACK,
+    tell: Tell = tell_nobody,
+) -> VideoSource:
     """Open a video file or a folder of images.
 
     ``fps`` applies to folders (default 30) and to raw streams (.h264, .mjpeg: default as coded, or 25); other
-    videos have their own stamps. ``levels``: the range of 16-bit images, see `fixed_range`. Raises
-    InputError: path missing, no images, unreadable file, ``fps`` given for a video.
+    videos have their own stamps. ``levels``: the range of 16-bit images, see `fixed_range`. ``track``: number
+    among the file's video tracks. ``tell`` takes a line on damage, when the reading ends. Raises InputError:
+    path missing, no images, unreadable file, ``fps`` given for a video, no such track.
     """
     path = Path(path)
     fixed_range(levels)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(f"{path} is a pipe or device; give a video file, a folder of images or an address")
     if is_bag(path):
         raise InputError(
             f"{path} is a bag, not a video; to track in it, run: efftam replay {path} --out RESULTS"
@@ -85,60 +118,85 @@ def open_video(path: str | Path, fps: float | None = None, levels: str = AUTO) -
         return ImageFolder(path, FOLDER_FPS if fps is None else fps, levels)
     if not path.exists():
         raise InputError(f"{path} does not exist; give a video file or a folder of images")
-    return VideoFile(path, levels, fps)
+    return VideoFile(path, levels, fps, track, tell)
 
 
 class VideoFile:
-    """A video read with PyAV. Stamps are the container's presentation times, also for a variable frame
-    rate; those of a raw stream, which has none, are ``fps`` apart."""
+    """A video read with PyAV, from a file or an address. Stamps are the container's presentation times, also
+    for a variable frame rate; those of a raw stream, which has none, are ``fps`` apart."""
 
-    def __init__(self, path: Path, levels: str = AUTO, fps: float | None = None) -> None:
-        self.path, self._levels, self._given = path, levels, None if fps is None else _checked_rate(fps)
+    def __init__(
+        self,
+        source: str | Path,
+        levels: str = AUTO,
+        fps: float | None = None,
+        track: int = DEFAULT_TRACK,
+        tell: Tell = tell_nobody,
+    ) -> None:
+        self._source, self.name = str(source), safe_address(str(source))
+        self.path, self._levels, self._track, self._tell = Path(self.name), levels, track, tell
+        self._given = None if fps is None else _checked_rate(fps)
+        self.is_whole = False
+        """Whether the last reading came to the track's end, and nothing was left out."""
         with self._open() as container:
-            stream = container.streams.video[0]
+            stream, self._choice = choose_track(container, track, self.name)
             self._is_raw = container.format.name in RAW_FORMATS
             if fps is not None and not self._is_raw:
-                raise InputError(f"{path} is a video and has its own time stamps; leave out the frame rate")
+                raise InputError(
+                    f"{self.name} is a video and has its own time stamps; leave out the frame rate"
+                )
             # Of a raw stream the average is FFmpeg's default, the other one what the stream says.
             rate = stream.guessed_rate if self._is_raw else stream.average_rate or stream.guessed_rate
             self.fps = self._given or (float(rate) if rate else FOLDER_FPS)
             self.count = stream.frames or None
-            first = self._decoded(container, stream, 0)
+            self.pixel_ratio = stream.sample_aspect_ratio or Fraction(1)
             try:
-                frame = next(first)
+                frame, _ = next(self._decoded(container, stream, ImageDecoder(stream)))
             except StopIteration:
-                raise InputError(f"{path} holds no frame; check that the recording is complete") from None
-            self.rotation = _quarter_turns(path, frame.rotation)
-            turned = self.rotation % 2 == 1
-            self.width, self.height = (frame.height, frame.width) if turned else (frame.width, frame.height)
+                raise InputError(
+                    f"{self.name} holds no frame; check that the recording is complete"
+                ) from None
+            self._turn = orientation(frame, self.name)
+            self.width, self.height = frame.width, frame.height
+            if self._turn[0]:
+                self.width, self.height = self.height, self.width
+                self.pixel_ratio = 1 / self.pixel_ratio
 
     @property
     def note(self) -> str:
+        notes = [self._choice, orientation_note(*self._turn)]
         if self._is_raw and self._given is None:
-            return f"has no time stamps: taken as {self.fps:g} images per second; give --fps if it has others"
-        if not self.rotation:
-            return ""
-        return f"rotated by {90 * self.rotation} degrees counter-clockwise, as its metadata requires"
+            notes.append(
+                f"has no time stamps: taken as {self.fps:g} images per second; give --fps if it has others"
+            )
+        return "; ".join(filter(None, notes))
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
+        self.is_whole = False
         with self._open() as container:
-            stream = container.streams.video[0]
+            stream, _ = choose_track(container, self._track, self.name)
             stream.thread_type = "AUTO"
-            index, stamp_ns, levels = -1, 0, Levels(self._levels)
-            for index, frame in enumerate(self._decoded(container, stream, None)):
-                stamp_ns = self._stamp_ns(index, frame, stream)
-                if index < start:
-                    continue
-                # The decoder pads rows for some widths.
-                pixels = _pixels(frame, levels, stamp_ns)
-                bgr = np.ascontiguousarray(np.rot90(pixels, self.rotation))
-                if bgr.shape != (self.height, self.width, 3):
-                    raise InputError(
-                        f"{self.path}: frame {index} is {bgr.shape[1]}x{bgr.shape[0]} after "
-                        f"{self.width}x{self.height}; cut the video where its size changes"
-                    )
-                yield VideoFrame(index, stamp_ns, bgr)
-            self._check_complete(index + 1, stamp_ns, stream)
+            index, stamp_ns, levels, decoder = -1, 0, Levels(self._levels), ImageDecoder(stream)
+            try:
+                for index, (frame, is_whole) in enumerate(self._decoded(container, stream, decoder)):
+                    stamp_ns = self._stamp_ns(index, frame, stream)
+                    if index < start or not is_whole:
+                        continue
+                    bgr = oriented(frame, bgr_of(frame, levels, stamp_ns), self.name)
+                    if bgr.shape != (self.height, self.width, 3):
+                        raise InputError(
+                            f"{self.name}: frame {index} is {bgr.shape[1]}x{bgr.shape[0]} after "
+                            f"{self.width}x{self.height}; cut the video where its size changes"
+                        )
+                    yield VideoFrame(index, stamp_ns, bgr)
+                self._check_complete(index + 1 + decoder.failed, stamp_ns, stream)
+                self.is_whole = not decoder.damaged
+            except InputError:
+                decoder.damaged = 0  # one line is enough
+                raise
+            finally:
+                if decoder.damaged:
+                    self._tell(damage_text(self.name, decoder.damaged, decoder.left_out))
 
     def _check_complete(self, done: int, last_ns: int, stream: Any) -> None:
         """Raise InputError for a truncated file, which the demuxer reads without an error.
@@ -151,7 +209,7 @@ class VideoFile:
         promised_s = float((stream.start_time or 0) * stream.time_base + stream.duration * stream.time_base)
         if last_ns / NS + 2.5 / self.fps < promised_s:
             raise InputError(
-                f"{self.path} ends after {done} of {self.count} frames ({last_ns / NS:.1f} of "
+                f"{self.name} ends after {done} of {self.count} frames ({last_ns / NS:.1f} of "
                 f"{promised_s:.1f} s); "
                 "the file is truncated, copy it again"
             )
@@ -165,41 +223,54 @@ class VideoFile:
     def _open(self) -> av.container.InputContainer:
         import av
 
+        is_address = self.name != self._source or "://" in self._source
         try:
-            container = av.open(str(self.path))
-        except av.error.FFmpegError as error:
+            return av.open(self._source, timeout=ADDRESS_TIMEOUT_S if is_address else None)
+        except (av.error.FFmpegError, OSError) as error:
             raise InputError(
-                f"{self.path} is not a readable video ({error.strerror}); convert it with ffmpeg"
+                f"{self.name} is not a readable video ({_reason(error)}); convert it with ffmpeg"
             ) from None
-        if not container.streams.video:
-            container.close()
-            raise InputError(f"{self.path} holds no video stream; give a video file or a folder of images")
-        return container
 
-    def _decoded(self, container: Any, stream: Any, only: int | None) -> Iterator[av.VideoFrame]:
+    def _decoded(
+        self, container: Any, stream: Any, decoder: ImageDecoder
+    ) -> Iterator[tuple[av.VideoFrame, bool]]:
         import av
 
         done = 0
         try:
-            for frame in container.decode(stream):
-                yield frame
-                done += 1
-                if only is not None and done > only:
-                    return
-        except av.error.FFmpegError as error:
+            for packet in container.demux(stream):
+                for found in decoder.decode(packet):
+                    yield found
+                    done += 1
+        except (av.error.FFmpegError, OSError) as error:
             raise InputError(
-                f"{self.path}: frame {done} can't be decoded ({error.strerror}); repair the file or cut "
-                f"it there"
+                f"{self.name} can't be read behind frame {done} ({_reason(error)}); repair the file or cut"
+                " it there"
             ) from None
+
+
+def damage_text(name: str, damaged: int, left_out: int) -> str:
+    return (
+        f"{name}: damaged or lost packets: {damaged}; {left_out} images that need them are left out: copy or"
+        " record it again"
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Without the file's name, which may hold a password."""
+    return str(getattr(error, "strerror", None) or type(error).__name__)
 
 
 class ImageFolder:
     """The images of a folder in natural order (2 before 10), ``fps`` apart, all of one size."""
 
     note = ""
+    pixel_ratio = Fraction(1)
+    is_whole = True  # an image that can't be read is an error
 
     def __init__(self, path: Path, fps: float, levels: str = AUTO) -> None:
-        self.path, self.fps, self._levels = path, _checked_rate(fps), levels
+        self.path, self.name = path, str(path)
+        self.fps, self._levels = _checked_rate(fps), levels
         self.files = image_files(path)
         if not self.files:
             raise InputError(f"{path} holds no images ({', '.join(s[1:] for s in IMAGE_SUFFIXES)})")
@@ -256,28 +327,3 @@ def read_bgr(path: Path, levels: Levels | None = None, stamp_ns: int = 0) -> NDA
             f"{path} is not a readable image of 8 or 16 bits ({data.size} bytes); remove or replace it"
         )
     return (levels or Levels()).reduced(image, stamp_ns)
-
-
-def _pixels(frame: av.VideoFrame, levels: Levels, stamp_ns: int) -> NDArray[np.uint8]:
-    """A decoded frame as uint8 [H, W, 3] BGR; grey and RGB of more than 8 bits have the range ``levels``.
-
-    YUV of 10 and 12 bits uses its whole range, and loses only the lowest bits.
-    """
-    import cv2
-
-    if max(part.bits for part in frame.format.components) > 8:
-        if frame.format.name.startswith("gray"):
-            grey = levels.reduced(frame.to_ndarray(format="gray16le"), stamp_ns)
-            return np.asarray(cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR), np.uint8)
-        if frame.format.is_rgb:
-            rgb = levels.reduced(frame.to_ndarray(format="rgb48le"), stamp_ns)
-            return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
-    return np.asarray(frame.to_ndarray(format="bgr24"), np.uint8)
-
-
-def _quarter_turns(path: Path, degrees: float) -> int:
-    """Number of counter-clockwise quarter turns, 0..3, of a rotation in degrees."""
-    turns = degrees / 90
-    if abs(turns - round(turns)) > 0.01:
-        raise InputError(f"{path} has a rotation of {degrees:g} degrees; only multiples of 90 are supported")
-    return round(turns) % 4

@@ -19,7 +19,7 @@ from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
 
 # The first image is sent again at this interval: pages opened later get it, and none reports it as old.
-REPEAT_S = 0.5
+REPEAT_S = 0.2
 
 
 class DrawnPrompt:

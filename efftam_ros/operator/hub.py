@@ -23,6 +23,7 @@ from efftam_ros.operator.feed import (
     SteeringState,
     Unreadable,
 )
+from efftam_ros.operator.pace import LEVELS
 from efftam_ros.operator.pairing import MOTION_WAIT_S, Tracks, WaitingPictures
 from efftam_ros.operator.settings import Settings
 from efftam_ros.operator.viewer import Viewer
@@ -32,8 +33,8 @@ RATE_WINDOW_S = 2.0
 SEARCH_PATIENCE = 3.0
 # A picture older than this is not shown to a page that opens.
 OLD_S = 2.0
-# Of the JPEGs for the slowest links.
-SLOW_QUALITY = 50
+# Level of a picture that is drawn on: its whole size, and of a quality that a slow link brings soon.
+DRAWN_ON = 1
 
 
 class Hub:
@@ -116,7 +117,12 @@ class Hub:
         return self._steering is not None and self._steering.enabled
 
     def acknowledged(self, viewer: Viewer, seq: int) -> None:
-        viewer.credit.acknowledged(seq, time.monotonic())
+        viewer.acknowledged(seq)
+        self._wanted.set()
+
+    def want(self, viewer: Viewer, stamp_ns: int) -> None:
+        """The page asks for a picture that it was shown in its whole size."""
+        viewer.want(stamp_ns)
         self._wanted.set()
 
     def status(self) -> dict[str, Any]:
@@ -129,41 +135,51 @@ class Hub:
     async def show_last(self) -> None:
         """Wait until every page has the newest picture; not longer than the pages take pictures."""
         while any(
-            not v.is_hidden and (v.credit.is_under_way or v.credit.newest_seq < self._seq)
-            for v in self.viewers
+            not v.is_hidden and (v.pace.is_under_way or v.pace.newest_seq < self._seq) for v in self.viewers
         ):
             await asyncio.sleep(0.02)
 
     async def send_frames(self) -> None:
         """Runs as long as the server does: encodes the newest picture for whoever can take it."""
-        loop = asyncio.get_running_loop()
         while True:
             await self._wanted.wait()
             self._wanted.clear()
+            for viewer in list(self.viewers):
+                if viewer.wanted is not None:
+                    whole = await self._made(viewer.wanted, DRAWN_ON, wire.WHOLE_SEQ)
+                    viewer.show_whole(whole[0] if whole else None)
             if self._newest is None:
                 continue
             seq, picture = self._seq, self._newest
-            for shrink in range(len(jpeg.REDUCED)):
-                takers = [v for v in self.viewers if v.credit.shrink == shrink and v.can_take(seq)]
-                if not takers:
+            for level in sorted({viewer.pace.level for viewer in self.viewers}):
+                if not any(viewer.can_take(seq, level) for viewer in self.viewers):
                     continue
-                quality = self._settings.jpeg_quality
-                if shrink > 1:
-                    quality = min(quality, SLOW_QUALITY)
-                make = partial(jpeg.encode, picture, shrink=shrink, quality=quality)
-                try:
-                    data = await loop.run_in_executor(self._encoder, make)
-                    self._chain.refusal = ""
-                except InputError as refused:
-                    self._chain.refusal = str(refused)
-                    self._newest = None
+                made = await self._made(picture, level, seq)
+                if made is None:
                     break
-                frame = wire.frame(
-                    data, stamp_ns=picture.stamp_ns, sent_ns=time.time_ns(), seq=seq, shrink=shrink
-                )
-                for viewer in takers:
-                    if viewer in self.viewers and viewer.can_take(seq):
-                        viewer.show(frame, seq, self._tracks.told.get(picture.stamp_ns))
+                frame, whole_px = made
+                # Who came or acknowledged meanwhile is asked anew.
+                for viewer in self.viewers:
+                    if viewer.can_take(seq, level):
+                        track = self._tracks.told.get(picture.stamp_ns)
+                        viewer.show(frame, seq, track, picture, whole_px)
+
+    async def _made(self, picture: Picture, level: int, seq: int) -> tuple[bytes, int] | None:
+        """The message that shows a picture, and the width of the camera's image, px; None where it can't be
+        read."""
+        quality, width = LEVELS[level]
+        quality = min(quality, self._settings.jpeg_quality)
+        make = partial(jpeg.encode, picture, quality, width if level else None)
+        try:
+            data, size = await asyncio.get_running_loop().run_in_executor(self._encoder, make)
+        except InputError as refused:
+            self._chain.refusal = str(refused)
+            if picture is self._newest:
+                self._newest = None
+            return None
+        self._chain.refusal = ""
+        sent_ns = time.time_ns()
+        return wire.frame(data, size, stamp_ns=picture.stamp_ns, sent_ns=sent_ns, seq=seq), size[0]
 
     def _take(self, report: Report, arrived_ns: int) -> None:
         now_s = time.monotonic()
@@ -220,8 +236,6 @@ class Hub:
             return
         self._seq += 1
         self._newest = picture
-        for viewer in self.viewers:
-            viewer.credit.offered(now_s)
         self._wanted.set()
 
 

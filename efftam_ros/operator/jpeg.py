@@ -11,13 +11,6 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.operator.feed import Picture
 
-QUALITY = 70
-REDUCED = (
-    cv2.IMREAD_COLOR,
-    cv2.IMREAD_REDUCED_COLOR_2,
-    cv2.IMREAD_REDUCED_COLOR_4,
-    cv2.IMREAD_REDUCED_COLOR_8,
-)
 # As many as the tracker's own check of a JPEG's header follows.
 MOST_SEGMENTS = 500
 # Like libjpeg's: fill bytes and anything else between segments are skipped.
@@ -26,16 +19,21 @@ WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
 START_OF_SCAN, END, APP1, APP15 = 0xDA, 0xD9, 0xE1, 0xEF
 
 
-def encode(picture: Picture, *, shrink: int = 0, quality: int = QUALITY) -> bytes:
-    """``quality`` 1..100; both sides are halved ``shrink`` times (0..3), rounded up. Raises InputError for a
-    picture that can't be read."""
-    if picture.jpeg is not None and not shrink:
-        return without_exif(picture.jpeg)
-    bgr = _pixels(picture, shrink)
+def encode(picture: Picture, quality: int = 70, width: int | None = None) -> tuple[bytes, tuple[int, int]]:
+    """``quality`` 1..100; ``width``: of the JPEG at most, px; None passes on a camera's own JPEG. Gives the
+    JPEG, and width and height of the camera's image ((0, 0): as the JPEG's). Raises InputError for a picture
+    that can't be read."""
+    if picture.jpeg is not None and width is None:
+        return without_exif(picture.jpeg), (0, 0)
+    bgr = _pixels(picture)
+    height, whole = bgr.shape[:2]
+    if width is not None and width < whole:
+        small = width, max(1, round(height * width / whole))
+        bgr = np.asarray(cv2.resize(bgr, small, interpolation=cv2.INTER_AREA), np.uint8)
     done, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not done:
-        raise InputError(f"a picture of {bgr.shape[1]}x{bgr.shape[0]} px can't be made a JPEG")
-    return data.tobytes()
+        raise InputError(f"a picture of {whole}x{height} px can't be made a JPEG")
+    return data.tobytes(), (whole, height)
 
 
 def without_exif(jpeg: bytes) -> bytes:
@@ -63,22 +61,16 @@ def without_exif(jpeg: bytes) -> bytes:
     return jpeg if changed is None else bytes(changed)
 
 
-def _pixels(picture: Picture, shrink: int) -> NDArray[np.uint8]:
-    if picture.jpeg is not None:
-        # The decoder skips what a smaller picture doesn't need. Not turned, as in `without_exif`.
-        flags = REDUCED[shrink]
-        try:
-            decoded = cv2.imdecode(
-                np.frombuffer(picture.jpeg, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION
-            )
-        except cv2.error:
-            decoded = None
-        if decoded is None:
-            raise InputError(f"the camera's JPEG ({len(picture.jpeg)} bytes) can't be read; is it cut off?")
-        return np.asarray(decoded, np.uint8)
-    assert picture.bgr is not None
-    bgr = picture.bgr()
-    if shrink:
-        height, width = ((side + 2**shrink - 1) // 2**shrink for side in bgr.shape[:2])
-        bgr = np.asarray(cv2.resize(bgr, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-    return bgr
+def _pixels(picture: Picture) -> NDArray[np.uint8]:
+    if picture.jpeg is None:
+        assert picture.bgr is not None
+        return picture.bgr()
+    # Not turned, as in `without_exif`.
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        decoded = cv2.imdecode(np.frombuffer(picture.jpeg, np.uint8), flags)
+    except cv2.error:
+        decoded = None
+    if decoded is None:
+        raise InputError(f"the camera's JPEG ({len(picture.jpeg)} bytes) can't be read; is it cut off?")
+    return np.asarray(decoded, np.uint8)

@@ -177,7 +177,9 @@ class OperatorServer:
         if body is None:
             return web.Response(status=404, text="no such file\n", headers=SECURITY_HEADERS)
         kind = CONTENT_TYPES[Path(name).suffix]
-        return web.Response(body=body, content_type=kind, charset="utf-8", headers=SECURITY_HEADERS)
+        response = web.Response(body=body, content_type=kind, charset="utf-8", headers=SECURITY_HEADERS)
+        response.enable_compression()
+        return response
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
         body = wire.dumps(self.health())
@@ -302,7 +304,10 @@ class OperatorServer:
             self._hub.acknowledged(viewer, message.seq)
         elif isinstance(message, wire.Ping):
             viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
+        elif isinstance(message, wire.Whole):
+            self._hub.want(viewer, message.stamp_ns)
         elif isinstance(message, wire.Watch):
+            viewer.greeted()
             viewer.is_hidden = not message.seen
             self._watch()
         elif isinstance(message, wire.Hello):

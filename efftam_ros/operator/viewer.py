@@ -1,4 +1,4 @@
-"""One open page: what waits to be sent, and its share of the link."""
+"""One open page: what waits to be sent, and what is accepted from it."""
 
 from __future__ import annotations
 
@@ -11,100 +11,18 @@ from typing import Any
 from aiohttp import web
 
 from efftam_ros.operator import wire
+from efftam_ros.operator.feed import Picture
+from efftam_ros.operator.pace import Pace
 from efftam_ros.operator.settings import Settings
 
 # A page that is this far behind with tracks gets only the newest, and those of the frames it gets.
 MOST_TRACKS_WAITING = 30
 MOST_ANSWERS_WAITING = 200
 
-
-MOST_UNACKNOWLEDGED = 2
-# Below this rate frames are sent at half size.
-WANTED_HZ = 10.0
-WINDOW_S = 1.0
-# A frame that takes longer from the server to the acknowledgement makes the next ones smaller.
-SLOW_S, MOST_SHRINK = 0.5, 3
-FIRST_RETRY_S = 4.0
-LONGEST_RETRY_S = 60.0
+# Pictures that a page may be showing or drawing on; they are kept within this memory.
+MOST_RECENT, MOST_RECENT_BYTES = 8, 64 * 2**20
 # More than the clocks of two computers drift apart, s per s.
 DRIFT = 1e-3
-
-
-class FrameCredit:
-    """A viewer's share of the link, from its acknowledgements alone. ``now_s``: a monotonic clock.
-
-    Bounding what is under way bounds the delay: whatever the socket and the network would buffer, the newest
-    picture waits for two others at most. A viewer that keeps up with fewer than ``WANTED_HZ`` frames per
-    second gets half size. One whose frames take longer than ``SLOW_S`` gets smaller ones, one at a time.
-    Larger ones are tried again later, and later still each time that fails. ``shrink``: how often both
-    sides of the next frame are halved.
-    """
-
-    def __init__(self) -> None:
-        self._under_way: deque[tuple[int, float]] = deque()
-        self._offered: deque[float] = deque()
-        self._acknowledged: deque[float] = deque()
-        self.shrink = self.newest_seq = 0
-        self._way_s = 0.0
-        self._changed_s: float | None = None
-        self._retry_s = FIRST_RETRY_S
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether one frame at a time is all that the link can take."""
-        return self.shrink > 1 or self._way_s > SLOW_S
-
-    @property
-    def is_ready(self) -> bool:
-        return len(self._under_way) < (1 if self.is_slow else MOST_UNACKNOWLEDGED)
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether a frame was sent and not acknowledged yet."""
-        return bool(self._under_way)
-
-    def offered(self, now_s: float) -> None:
-        """Count a new image, whether or not it will be sent."""
-        self._offered.append(now_s)
-        self._decide(now_s)
-
-    def sent(self, seq: int, now_s: float) -> None:
-        self._under_way.append((seq, now_s))
-        self.newest_seq = seq
-
-    def acknowledged(self, seq: int, now_s: float) -> None:
-        """The viewer has handled frame ``seq`` and all before it. Numbers never sent change nothing."""
-        if all(seq != sent for sent, _ in self._under_way):
-            return
-        sent, sent_s = self._under_way.popleft()
-        while sent != seq:
-            sent, sent_s = self._under_way.popleft()
-        self._acknowledged.append(now_s)
-        self._way_s = now_s - sent_s
-        if self._way_s > SLOW_S and self.shrink < MOST_SHRINK:
-            # A step makes a frame a third as long.
-            self._change(min(MOST_SHRINK, self.shrink + math.ceil(math.log(self._way_s / SLOW_S, 3))), now_s)
-
-    def rate_hz(self, now_s: float) -> float:
-        """Frames acknowledged per second, over the last second."""
-        return _recent(self._acknowledged, now_s) / WINDOW_S
-
-    def _decide(self, now_s: float) -> None:
-        offered_hz, rate_hz = _recent(self._offered, now_s) / WINDOW_S, self.rate_hz(now_s)
-        if self._changed_s is None:
-            self._changed_s = now_s
-        lasted_s = now_s - self._changed_s
-        behind = rate_hz < WANTED_HZ and rate_hz < 0.75 * offered_hz
-        if self.shrink == 0 and lasted_s >= 1.5 * WINDOW_S and behind:
-            self._change(1, now_s)
-        elif self.shrink and lasted_s >= self._retry_s and self._way_s < SLOW_S / 3 and not behind:
-            self.shrink, self._changed_s = self.shrink - 1, now_s
-
-    def _change(self, shrink: int, now_s: float) -> None:
-        lasted_s = now_s - (self._changed_s if self._changed_s is not None else now_s)
-        # A larger size failed soon after it was tried again: wait longer before the next attempt.
-        self._retry_s = min(2 * self._retry_s, LONGEST_RETRY_S) if lasted_s < 4.0 else FIRST_RETRY_S
-        self.shrink, self._changed_s = shrink, now_s
 
 
 class RateLimit:
@@ -144,25 +62,23 @@ class Lateness:
         return way_s - self._least_s
 
 
-def _recent(times: deque[float], now_s: float) -> int:
-    while times and now_s - times[0] > WINDOW_S:
-        times.popleft()
-    return len(times)
-
-
 class Viewer:
     """Owned by the event loop. Sending never waits here: `send_waiting` does, one task per viewer."""
 
     def __init__(self, socket: web.WebSocketResponse, name: str, settings: Settings) -> None:
         self.name = name
         self.socket = socket
-        self.credit = FrameCredit()
+        self.pace = Pace()
         self.selections = RateLimit(settings.selections_per_s)
         self.messages = RateLimit(settings.messages_per_s)
         self.lateness = Lateness()
         self.refused = 0
         self.armed_s = float("-inf")
         self.is_hidden = False
+        self.wanted: Picture | None = None  # to be sent in its whole size
+        self._joined_s: float | None = time.monotonic()
+        self._is_fetching = False
+        self._recent: deque[Picture] = deque(maxlen=MOST_RECENT)
         self._answers: deque[str] = deque()
         self._tracks: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
         self._tracks_sent: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
@@ -182,18 +98,50 @@ class Viewer:
         """Send the track of an image, unless newer ones push it out; on a slow link with the next frame."""
         if self.is_hidden:
             return
-        if self.credit.is_slow:
+        if self.pace.is_thin:
             self._tracks.clear()
         self._tracks.append(text)
-        if not self.credit.is_slow:
+        if not self.pace.is_thin:
             self._waiting.set()
 
-    def can_take(self, seq: int) -> bool:
-        return not self.is_hidden and self.credit.is_ready and self.credit.newest_seq < seq
+    def greeted(self) -> None:
+        """The page answered the hello: how long that took is the link's own delay."""
+        if self._joined_s is not None:
+            self.pace.greeted(time.monotonic() - self._joined_s)
+        self._joined_s = None
 
-    def show(self, frame: bytes, seq: int, track: str | None) -> None:
+    def can_take(self, seq: int, level: int) -> bool:
+        """Whether this picture, made of this level of `pace.LEVELS`, is to be sent."""
+        is_free = self.wanted is None and not self._is_fetching and not self.is_hidden
+        pace = self.pace
+        return is_free and pace.is_ready and pace.newest_seq < seq and pace.level == level
+
+    def show(self, frame: bytes, seq: int, track: str | None, picture: Picture, whole_px: int) -> None:
         """Send a frame, after its image's track where there is one already; `can_take` was asked before."""
-        self.credit.sent(seq, time.monotonic())
+        self.pace.sent(seq, len(frame), whole_px, time.monotonic())
+        self._recent.append(picture)
+        while sum(p.nbytes for p in self._recent) > MOST_RECENT_BYTES:
+            self._recent.popleft()
+        self._send(frame, track)
+
+    def want(self, stamp_ns: int) -> None:
+        """The page draws on the picture of this stamp and asks for it in its whole size."""
+        if not self._is_fetching:
+            self.wanted = next((p for p in self._recent if p.stamp_ns == stamp_ns), None)
+
+    def show_whole(self, frame: bytes | None) -> None:
+        """Send the picture that is `wanted`, or None; others wait until the page has it."""
+        self.wanted, self._is_fetching = None, frame is not None
+        if frame is not None:
+            self._send(frame, None)
+
+    def acknowledged(self, seq: int) -> None:
+        if seq == wire.WHOLE_SEQ:
+            self._is_fetching = False
+        else:
+            self.pace.acknowledged(seq, time.monotonic())
+
+    def _send(self, frame: bytes, track: str | None) -> None:
         self._frames.append((track, frame))
         self._waiting.set()
 

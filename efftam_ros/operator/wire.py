@@ -17,10 +17,11 @@ from efftam_ros.operator.feed import Answer, Controller, Limits, Proposal, Steer
 
 VERSION = 1
 CODEC_JPEG = 1
-# Flags: how often both sides are halved.
-SHRINK = 3
-# "EFTM", version, codec, flags, stamp ns, sent ns, sequence number; little-endian without padding.
-HEADER = struct.Struct("<4sBBHQQI")
+# "EFTM", version, codec, width and height of the camera's image (0: as the payload's), stamp ns, sent ns,
+# sequence number; little-endian without padding.
+HEADER = struct.Struct("<4sBBHHQQI")
+# Of a picture that a page has asked for.
+WHOLE_SEQ = 0
 MAGIC = b"EFTM"
 
 LARGEST_COORDINATE_PX = 65536.0
@@ -95,6 +96,12 @@ class Hold(NamedTuple):
     stamp_ns: int
 
 
+class Whole(NamedTuple):
+    """The image of ``stamp_ns``, which was shown smaller, is wanted in its whole size."""
+
+    stamp_ns: int
+
+
 class Watch(NamedTuple):
     """Whether somebody sees the page."""
 
@@ -114,12 +121,12 @@ class Steer(NamedTuple):
 
 
 Timed = Select | Clear | SteerBy | SeatRequest | Ping | Steer
-Message = Hello | Ack | Watch | Hold | Select | Propose | Clear | SteerBy | SeatRequest | Ping | Steer
+Message = Hello | Ack | Watch | Hold | Whole | Select | Propose | Clear | SteerBy | SeatRequest | Ping | Steer
 
 
-def frame(payload: bytes, *, stamp_ns: int, sent_ns: int, seq: int, shrink: int) -> bytes:
-    """A binary message: the header, then the JPEG."""
-    header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, shrink, stamp_ns, sent_ns, seq & LARGEST_SEQ)
+def frame(payload: bytes, size: tuple[int, int], *, stamp_ns: int, sent_ns: int, seq: int) -> bytes:
+    """A binary message: the header, then the JPEG. ``size``: width and height of the camera's image."""
+    header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, *size, stamp_ns, sent_ns, seq & LARGEST_SEQ)
     return header + payload
 
 
@@ -216,6 +223,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
     "steer_by": lambda data: SteerBy(_id(data), _target(data), _sent_ms(data), data.get("turns") is True),
     "seat": lambda data: SeatRequest(_word(data, "take", "release") == "take", _sent_ms(data)),
     "hold": lambda data: Hold(_stamp(data)),
+    "whole": lambda data: Whole(_stamp(data)),
     "watch": lambda data: Watch(_word(data, "show", "hide") == "show"),
     "ping": _ping,
     "steer": lambda data: Steer(_id(data), _word(data, "arm", "enable", "stop"), _sent_ms(data)),

@@ -74,7 +74,8 @@ class GimbalTopics:
         self._heading = node.create_publisher(VehicleHeading, "vehicle_heading", sampled())
         self._manager = node.create_publisher(GimbalManager, "gimbal_manager", latched())
         self._known = GimbalManager(
-            control=GimbalManager.UNKNOWN,
+            control=GimbalManager.SILENT,
+            reason="no autopilot has been heard",
             alive=True,
             yaw_lock=yaw_lock,
             pitch_min=-math.inf,

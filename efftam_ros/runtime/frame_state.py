@@ -59,9 +59,9 @@ def rows_as_candidates(view: View, answers: Answers, rows: Sequence[int]) -> Can
     )
 
 
-def known(found: Candidates, taken: NDArray[np.bool_], lane: int) -> Candidates:
-    """The candidates with a lane's likeness and that to all, NaN where a template was not ``taken``, by lane
-    and template."""
+def for_lane(found: Candidates, taken: NDArray[np.bool_], lane: int) -> Candidates:
+    """The candidates with the likeness to one lane's templates, and to every lane's where there are several.
+    ``taken`` [L, T]: which templates exist; the likeness to others is NaN."""
     if found.likeness is None:
         return found
     found.likeness[:, ~taken.ravel()] = np.nan
@@ -88,7 +88,7 @@ def placed(plan: MemoryPlan, first: int) -> MemoryPlan:
 
 @dataclass(frozen=True)
 class _Encoded:
-    """Whose features there are: of this image in this view, for these lanes so far, computed by ``owner``."""
+    """The features of an image in a view: lane ``owner`` computed them, ``lanes`` use them."""
 
     image: weakref.ref[Image]
     view: View
@@ -96,7 +96,7 @@ class _Encoded:
     owner: FramePipeline
 
     def serves(self, image: Image, view: View, lane: int) -> bool:
-        """Whether this lane can use them. The lane that they were made for wants its image anew."""
+        """Whether a lane can use them. One that has used them starts a new frame, which is encoded again."""
         return lane not in self.lanes and self.image() is image and self.view == view
 
 
@@ -295,12 +295,14 @@ class FramePipeline(ABC):
         if encoded is not None and encoded.logits is not None:
             boxes, areas = boxes_and_areas(encoded.logits[None])
             answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return known(rows_as_candidates(view, answers, self._frame.rows), self._all.has_template, self._lane)
+        return for_lane(
+            rows_as_candidates(view, answers, self._frame.rows), self._all.has_template, self._lane
+        )
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         """The candidates of each view, in image px."""
         return [
-            known(rows_as_candidates(view, answers, ALTERNATIVES), self._all.has_template, self._lane)
+            for_lane(rows_as_candidates(view, answers, ALTERNATIVES), self._all.has_template, self._lane)
             for view, answers in zip(views, self._search(image, views, plan), strict=True)
         ]
 

@@ -86,8 +86,7 @@ class Program:
         if command in self.modules:
             return self.modules[command]
         for point in entry_points(group=GROUP, name=command):
-            if importlib.util.find_spec(point.module.partition(".")[0]) is not None:
-                return point.module
+            return point.module
         raise InputError(f"the package efftam_workshop is not installed; run: {INSTALL_WORKSHOP}")
 
     def help_line(self, command: str) -> str:

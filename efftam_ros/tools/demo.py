@@ -7,16 +7,13 @@ Leaves overlay.mp4 and track.json, as `efftam track` writes them.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.tools import track
 from efftam_ros.tools.cli import described
@@ -37,18 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--twin", action="store_true", help="follow both cars, from where the second one is in sight"
     )
     add_quiet_argument(parser)
-    parser.add_argument(
-        "--flight",
-        nargs=argparse.REMAINDER,
-        help="fly a simulated vehicle instead (needs the checkout); its options follow, --help lists them",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.flight is not None:
-        if args.quiet or args.out != OUT or args.frames or args.bundle or args.twin:
-            raise InputError("give the options of the flight after --flight; --flight --help lists them")
-        return _fly(args.flight)
     open_bundle(args.bundle)
     check_outputs([Output("--out", args.out, "folder")])
     args.out.mkdir(parents=True, exist_ok=True)
@@ -76,13 +64,3 @@ def _compared(frames: list[dict[str, Any]], boxes: NDArray[np.float64]) -> str:
     claimed = sum(box is None and one["state"] == "TRACKING" for one, box in known)
     mean = f"{np.mean(overlaps):.2f}" if overlaps else "unknown"
     return f"mean overlap with the truth {mean}, {claimed} frames claimed while the target was hidden"
-
-
-def _fly(options: list[str]) -> int:
-    """Fly with the checkout's package ``simulation``, which is not installed."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / "simulation" / "flight.py").is_file():
-        raise InputError("--flight needs the checkout (git clone), not the installed package; run it there")
-    sys.path.insert(0, str(root))
-    flight = importlib.import_module("simulation.flight")
-    return int(flight.run(described("efftam demo --flight", flight).parse_args(options)))

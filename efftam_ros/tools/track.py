@@ -26,7 +26,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.images.camera import Camera, is_live, open_source
+from efftam_ros.images.camera import is_live, open_source
 from efftam_ros.images.levels import few_levels
 from efftam_ros.images.overlay import draw_overlay
 from efftam_ros.images.video import NS, VideoFrame, VideoSource
@@ -76,9 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = open_source(args.video, args.fps, args.range)
+    source = open_source(args.video, args.fps, args.range, args.track, options.tell)
     if source.note:
-        print(f"{source.path}: {source.note}", file=sys.stderr)
+        options.tell(f"{source.name}: {source.note}")
     if args.start < 0 or (args.frames is not None and args.frames < 1):
         raise InputError(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
     prompts = read_prompts(args.box, args.point, args.mask, source.width, source.height)
@@ -128,7 +128,7 @@ class _Run:
     ) -> None:
         self._source, self._pipeline, self._targets, self._prompts = source, pipeline, targets, prompts
         self.tracks: list[tuple[int, dict[int, Track]]] = []
-        self.is_complete = False  # all frames that were asked for
+        self.is_complete = False  # all frames that were asked for, and none was left out
         self._spent: dict[str, float] = defaultdict(float)
 
     def follow(self, args: argparse.Namespace, page: DrawnPrompt | None = None) -> None:
@@ -143,7 +143,7 @@ class _Run:
             for frame in islice(source.frames(start), most):
                 if frame.size != size:
                     raise InputError(
-                        f"{source.path}: image {frame.index} is {frame.size[0]}x{frame.size[1]} after "
+                        f"{source.name}: image {frame.index} is {frame.size[0]}x{frame.size[1]} after "
                         f"{size[0]}x{size[1]}; start again with the new size"
                     )
                 if not self._prompts:
@@ -157,7 +157,9 @@ class _Run:
                     recording.write(frame.bgr, {one: (track, masks[one]) for one, track in tracks.items()})
                 if args.out is not None:
                     overlay = overlay or stack.enter_context(
-                        VideoWriter(args.out, source.width, source.height, source.fps)
+                        VideoWriter(
+                            args.out, source.width, source.height, source.fps, pixel_ratio=source.pixel_ratio
+                        )
                     )
                     # The page may still be encoding this image.
                     shown = frame.bgr if frame.bgr.flags.writeable and page is None else frame.bgr.copy()
@@ -166,10 +168,11 @@ class _Run:
                         draw_overlay(shown, track, masks[target_id], shown_id, target_id == first)
                     overlay.write(shown, frame.stamp_ns)
                 bar.update()
-        self.is_complete = True
+        self.is_complete = source.is_whole or len(self.tracks) == most
         if not self.tracks:
             raise InputError(
-                f"--start is {start}, but {source.path} has only {source.count or 'fewer'} frames"
+                f"--start is {start}, but {source.name} has only {source.count or 'fewer'} frames that can be"
+                " used"
             )
 
     def _step(
@@ -194,7 +197,7 @@ class _Run:
         self._targets.step(Frame(image, frame.stamp_ns), prompts, answered=answered)
         self._targets.commit()
         if prompts and (few := few_levels(image)):
-            print(f"{self._source.path}: {few}", file=sys.stderr)
+            options.tell(f"{self._source.name}: {few}")
         self._spent["frame"] += time.perf_counter() - began - apart_s
         self.tracks.append((frame.index, tracks))
         return tracks, masks
@@ -203,8 +206,8 @@ class _Run:
         """The report that --json writes to ``file``, with the video's path from there, so that both can be
         moved together."""
         source = self._source
-        video = source.name if isinstance(source, Camera) else str(source.path)
-        if not isinstance(source, Camera) and str(file) != "-":
+        video = source.name
+        if source.path.exists() and str(file) != "-":
             video = os.path.relpath(video, file.parent.resolve())
         return {
             "video": video,

@@ -225,6 +225,10 @@ def one_pass(
     wants_mask = tracker.has_masks and any(sequence.mask for sequence in group)
     firsts: list[Box] | None = [jittered(Box(*one.boxes[0]), one.name, repeat) for one in group]
     for frame in group[0].frames():
+        if frame.index >= len(group[0]):
+            break  # the boxes end before the video
+        if firsts is not None and frame.index:
+            raise InputError(f"{group[0].name}: its first image, in which the target is marked, is damaged")
         began = time.perf_counter()
         answers = tracker.answers(frame.bgr, frame.stamp_ns, firsts, wants_mask)
         spent += time.perf_counter() - began

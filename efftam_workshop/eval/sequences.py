@@ -25,6 +25,7 @@ FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"
 DAVIS_FPS = 24.0
 OTB_FPS = 30.0
 # Of a sequence or a data set.
+MOST_FRAMES = 1_000_000
 MARKS = ("boxes.csv", "JPEGImages", "img")
 MOST_MASK_BYTES = 2**30
 """Limit for the packed masks of a sequence: 4000 masks of 1920 x 1080 px."""
@@ -118,26 +119,48 @@ def _read(folder: Path) -> list[Sequence]:
 def read_own(folder: Path, table: Path | None = None) -> Sequence:
     """Read the package's format.
 
-    video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and optionally masks.npz (``shape`` [N, H, W] and
-    ``bits``, a row of ``np.packbits`` per frame). ``table``: boxes.csv, or boxes_2.csv and so on of further
-    targets, without masks; the sequences are then called ``name#1``, ``name#2``, ...
+    video.mp4, boxes.csv (``frame,x,y,w,h``, frames from 0 in order; nan, or no row: absent) and optionally
+    masks.npz (``shape`` [N, H, W] and ``bits``, a row of ``np.packbits`` per frame). ``table``: boxes.csv, or
+    boxes_2.csv and so on of further targets, without masks; the sequences are then called ``name#1``,
+    ``name#2``, ...
     """
     path = table or folder / "boxes.csv"
-    with path.open(newline="") as file:
-        try:
-            boxes = np.array([[float(row[k]) for k in "xywh"] for row in csv.DictReader(file)], np.float64)
-        except (KeyError, TypeError, ValueError):
-            raise InputError(f"{path} is not a table with the columns frame,x,y,w,h") from None
+    boxes = _boxes_by_frame(path)
     video = folder / "video.mp4"
     if not video.is_file():
         raise InputError(f"{video} is missing beside boxes.csv")
     number = path.stem.partition("_")[2]
     return Sequence(
         folder.name if table is None else f"{folder.name}#{number or 1}",
-        boxes.reshape(-1, 4),
+        boxes,
         lambda: open_video(video).frames(),
         None if number else _packed_masks(folder / "masks.npz", len(boxes)),
     )
+
+
+def _boxes_by_frame(path: Path) -> NDArray[np.float64]:
+    """Boxes [N, 4] by the column ``frame``; NaN for frames that have no row."""
+    found: dict[int, list[float]] = {}
+    with path.open(newline="") as file:
+        try:
+            for row in csv.DictReader(file):
+                frame = int(row["frame"])
+                if frame < 0 or frame <= max(found, default=-1):
+                    raise InputError(
+                        f"{path} has frame {frame} behind {max(found, default='nothing')}; frames count from"
+                        " 0 and each may come once"
+                    )
+                if frame > MOST_FRAMES:
+                    raise InputError(f"{path} has frame {frame}; at most {MOST_FRAMES} are read")
+                found[frame] = [float(row[k]) for k in "xywh"]
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"{path} is not a table with the columns frame,x,y,w,h") from None
+    boxes = np.full((max(found, default=-1) + 1, 4), np.nan)
+    for frame, box in found.items():
+        boxes[frame] = box
+    return boxes
 
 
 def read_davis(root: Path) -> list[Sequence]:

@@ -26,6 +26,8 @@ WISH_S = 0.02  # message 284 goes out at 50 Hz
 # After a full fiftieth of a second: a client that ticks on whole ones finds about the delay measured, 13 ms.
 WISH_PHASE_S = 0.011
 SHORTEST_US = 4000.0
+# After its first heartbeat it drives its mount; the rates of before are kept.
+AWAKE_S = 9.0
 # The channel of the gimbal's yaw, and how fast the stick turns it, rad/s.
 STICK, STICK_RATE = 7, 0.5
 # Jump of the mount's yaw after a message in which one rate is missing.
@@ -36,11 +38,13 @@ class ArduPilot(Autopilot):
     """The stand-in's parameters: MNT1_TYPE 1 (servo) or 6 (MAVLink device), CAM1_TYPE 0."""
 
     kind = mav.MAV_AUTOPILOT_ARDUPILOTMEGA
+    timesync_s = 10.0
 
     def restart(self) -> None:
         super().restart()
         self._wish: tuple[float, float, int] | None = None
         self._next_wish_s = math.ceil(self._clock() / WISH_S) * WISH_S + WISH_PHASE_S
+        self._next_timesync_s = self._clock() + self.timesync_s
 
     def default_intervals(self) -> Mapping[int, float]:
         return {}
@@ -50,6 +54,9 @@ class ArduPilot(Autopilot):
 
     def answers_for(self, target: Sender) -> bool:
         return target[0] == SYSTEM
+
+    def gimbal_number(self) -> int:
+        return 1
 
     def servo_attitude(self, now_s: float) -> tuple[tuple[float, ...], int]:
         # The yaw counts from the vehicle also while it is locked to north.
@@ -81,7 +88,7 @@ class ArduPilot(Autopilot):
         if now_s < self._next_wish_s:
             return
         self._next_wish_s += WISH_S
-        if self._wish is None:
+        if self._wish is None or now_s - self.booted_s < AWAKE_S:
             return
         pitch_rate, yaw_rate, lock = self._wish
         # To a device 28 for yaw lock, else no flag at all.
@@ -99,6 +106,9 @@ class ArduPilot(Autopilot):
             self._configure(message)
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW:
+            if message.param7 not in (0, 1):
+                self.acknowledge(port, message, FAILED)
+                return
             self._wish = (math.radians(message.param3), math.radians(message.param4), 0)
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_REQUEST_MESSAGE:

@@ -24,6 +24,9 @@ SET_PITCHYAW = "GIMBAL_MANAGER_SET_PITCHYAW"
 TRACKING_COMMANDS = (2004, 2005, 2010)
 YAW_LOCK = mav.GIMBAL_MANAGER_FLAGS_YAW_LOCK
 
+# How long it has been up when it is made, s.
+UP_S = 40.0
+
 Sender = tuple[int, int]
 
 
@@ -60,6 +63,7 @@ class Autopilot(ABC):
     gimbal device. Call `step` as often as the time goes on."""
 
     kind: int
+    timesync_s: float  # between its questions for the time
 
     def __init__(
         self,
@@ -74,12 +78,13 @@ class Autopilot(ABC):
         self.channels = [1500] * 8  # of the remote control, us
         self._clock, self._gimbal_port = clock, gimbal_port
         self.restart()
+        self.booted_s -= UP_S
 
     def restart(self) -> None:
         """Boot: discard all state."""
-        self.booted_s = self._clock() - 5.0
+        self.booted_s = self._clock()
         self._last_step_s = self._clock()
-        self._next_heartbeat_s = -math.inf
+        self._next_heartbeat_s = self._next_timesync_s = -math.inf
         self.gimbal_heard_s = -math.inf
         self.primary: Sender = (0, 0)
         if self._gimbal_port is None:  # a device of its own goes on
@@ -117,6 +122,10 @@ class Autopilot(ABC):
     def answers_for(self, target: Sender) -> bool:
         """Whether a command for a component that was never heard is answered here."""
 
+    @abstractmethod
+    def gimbal_number(self) -> int:
+        """The gimbal_device_id in message 281; 0: none yet."""
+
     def status_time(self, now_s: float) -> float:
         """The time that message 281 carries, on the simulation's clock."""
         return now_s
@@ -137,6 +146,9 @@ class Autopilot(ABC):
             self._next_heartbeat_s = now_s + 1.0
             for port in self.ports.values():
                 self.send(port, mav.MAVLink_heartbeat_message(mav.MAV_TYPE_QUADROTOR, self.kind, 0, 0, 4, 3))
+        if now_s >= self._next_timesync_s:
+            self._next_timesync_s = now_s + self.timesync_s
+            for port in self.ports.values():
                 self.send(port, mav.MAVLink_timesync_message(0, self.boot_ms(now_s) * 1_000_000))
         self._stream(now_s, now_s - self._last_step_s)
         self._last_step_s = now_s
@@ -219,7 +231,9 @@ class Autopilot(ABC):
             )
         if message_id == MANAGER_STATUS:
             boot_ms = self.boot_ms(self.status_time(now_s))
-            return mav.MAVLink_gimbal_manager_status_message(boot_ms, 12, 1, *self.primary, 0, 0)
+            return mav.MAVLink_gimbal_manager_status_message(
+                boot_ms, 12, self.gimbal_number(), *self.primary, 0, 0
+            )
         if message_id == mav.MAVLINK_MSG_ID_RC_CHANNELS:
             return mav.MAVLink_rc_channels_message(boot_ms, 8, *self.channels, *[65535] * 10, 255)
         if message_id == VEHICLE_ATTITUDE:

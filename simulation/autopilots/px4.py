@@ -11,6 +11,7 @@ from simulation.autopilots.autopilot import (
     ACCEPTED,
     COMPONENT,
     DENIED,
+    GIMBAL,
     SET_PITCHYAW,
     SYSTEM,
     UNSUPPORTED,
@@ -25,12 +26,15 @@ SERVO_S = 0.02
 SHORTEST_US = 20000.0
 SILENCE_S = 2.0
 HEARD_S = 0.5
+# For so long after a boot message 281 names no gimbal: two of them at 5 Hz.
+NONE_YET_S = 0.35
 
 
 class PX4(Autopilot):
     """The stand-in's parameters: MNT_MODE_IN 4, MNT_MODE_OUT 0 (servo) or 2 (MAVLink device)."""
 
     kind = mav.MAV_AUTOPILOT_PX4
+    timesync_s = 1.0
 
     def restart(self) -> None:
         super().restart()
@@ -53,6 +57,11 @@ class PX4(Autopilot):
         if self.mount.lock:
             return self.servo_quaternion(self.mount.heading(now_s)), 28
         return self.servo_quaternion(self.mount.yaw), 12
+
+    def gimbal_number(self) -> int:
+        if self._clock() - self.booted_s < NONE_YET_S:
+            return 0
+        return 1 if self._gimbal_port is None else GIMBAL
 
     def status_time(self, now_s: float) -> float:
         # While its gimbal is silent the last status is repeated as it is.
@@ -86,6 +95,13 @@ class PX4(Autopilot):
             self.acknowledge(port, message, self.set_interval(port, message, SHORTEST_US))
         elif number == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE:
             self._configure(message)
+            self.acknowledge(port, message, ACCEPTED)
+        elif number == mav.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW:
+            if (message.get_srcSystem(), message.get_srcComponent()) != self.primary:
+                self.acknowledge(port, message, DENIED)
+                return
+            self._wish = (math.radians(message.param3), math.radians(message.param4), 12)
+            self._wish_s = self._clock()
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_REQUEST_MESSAGE:
             self._request(port, message)

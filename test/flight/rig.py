@@ -80,7 +80,7 @@ class GimbalLog:
     def control(self, control: Control, reason: str) -> None:
         self.controls.append(control)
         if self._control is not None:
-            self._control.on_control(control)
+            self._control.on_control(control, reason)
 
     def gimbal_alive(self, alive: bool) -> None:
         self.alive.append(alive)

@@ -147,7 +147,7 @@ def test_an_autopilot_that_restarts_ends_the_steering_until_it_is_enabled_again(
     chase(rig)
     rig.run(8)
     rig.autopilot.restart()
-    rig.run(4)
+    rig.run(14)
     assert rig.control.tick(rig.time.instant()).phase is Phase.CONTROL_LOST
     sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
     rig.run(2)
@@ -175,7 +175,7 @@ def test_a_link_that_comes_back_with_control_still_held_goes_on():
 @both
 @pytest.mark.parametrize("meanwhile", ["another took it", "restarted"])
 def test_control_that_was_lost_while_the_link_was_cut_is_not_taken_back(flavour, meanwhile):
-    rig = Rig(flavour).steer(yaw=0.2).run(3)
+    rig = Rig(flavour).steer(yaw=0.05).run(3)
     rig.bridge_end.cut = rig.bridge_port.cut = True
     rig.run(1)
     if meanwhile == "restarted":
@@ -189,11 +189,13 @@ def test_control_that_was_lost_while_the_link_was_cut_is_not_taken_back(flavour,
     assert holder == ((0, 0) if meanwhile == "restarted" else (255, 190))
     sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
     rig.bridge_end.cut = rig.bridge_port.cut = False
-    rig.run(4)
+    rig.run(14)
     assert rig.autopilot.primary == holder
     assert rig.log.controls[-1] is (Control.NOBODY if meanwhile == "restarted" else Control.OTHER)
     after = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[sent:]
-    assert {(wish.angular_velocity_y, wish.angular_velocity_z) for wish in after} == {(0.0, 0.0)}
+    # To PX4 a zero of one who is not in control is nothing: it stopped by itself.
+    assert after or flavour == "px4"
+    assert {(wish.angular_velocity_y, wish.angular_velocity_z) for wish in after} <= {(0.0, 0.0)}
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
     assert rig.said("steering ends") == 1
     rig.bridge.take_control(True)

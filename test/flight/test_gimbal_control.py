@@ -35,7 +35,8 @@ SETTLED = 20  # ticks until the limits at the start are over
 
 @dataclass
 class Bench:
-    """A controller with clocks and inputs that go on by themselves, 20 ms at a time."""
+    """A controller with clocks and inputs that go on by themselves, 20 ms at a time. Its gimbal does not
+    answer the rates."""
 
     control: GimbalControl
     t: float = 0.0
@@ -75,7 +76,7 @@ class Bench:
 
 
 def bench(enabled: bool = True, **config: object) -> Bench:
-    made = Bench(GimbalControl(ControlConfig(**config)))  # type: ignore[arg-type]
+    made = Bench(GimbalControl(ControlConfig(**{"first_rate": 0.0, **config})))  # type: ignore[arg-type]
     made.control.set_enabled(enabled)
     return made
 

@@ -18,7 +18,7 @@ from free_ports import free_port
 from support.streams import lossy_relay, rtsp_server, sender
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.camera import Camera, CameraOptions, _ArrivalClock, _Backlog, is_live
+from efftam_ros.images.camera import Camera, CameraOptions, is_live
 from efftam_ros.images.video import NS
 
 FIRST_WAIT_S = 30.0
@@ -188,22 +188,6 @@ def test_a_device_is_asked_for_the_size_rate_and_format_that_are_given(monkeypat
     assert (wanted["framerate"], wanted["input_format"]) == ("60", "mjpeg")
 
 
-def test_what_comes_at_once_at_the_start_is_left_out_also_on_a_busy_machine():
-    arrivals = [i * MS for i in range(10)] + [(40 + i) * MS for i in range(5)]
-    arrivals += [arrivals[-1] + (i + 1) * 33 * MS for i in range(10)]
-    backlog = _Backlog()
-    used = [backlog.is_over(i * 33 * MS, arrived) for i, arrived in enumerate(arrivals)]
-    assert used == 17 * [False] + 8 * [True]
-
-
-def test_jitter_of_the_network_does_not_move_stamps():
-    clock, rng = _ArrivalClock(), np.random.default_rng(1)
-    delays = rng.exponential(20 * MS, 300).astype(int)
-    delays[0] = 0
-    stamps = [clock.stamp_ns(i * 33 * MS, i * 33 * MS + 7 * NS + int(d)) for i, d in enumerate(delays)]
-    assert {b - a for a, b in pairwise(stamps[:250])} == {33 * MS}
-
-
 def test_stamps_follow_the_systems_clock_only_when_it_is_set(monkeypatch):
     clock = SimpleNamespace(time_ns=lambda: 1000 * NS, monotonic_ns=lambda: 0)
     monkeypatch.setattr("efftam_ros.images.camera.time", clock)
@@ -212,17 +196,6 @@ def test_stamps_follow_the_systems_clock_only_when_it_is_set(monkeypatch):
     assert Camera._system_ns(camera, NS) == 1001 * NS
     clock.time_ns = lambda: 5000 * NS
     assert Camera._system_ns(camera, NS) == 5001 * NS
-
-
-def test_stamps_follow_a_stream_whose_clock_is_set_or_drifts():
-    clock = _ArrivalClock()
-    assert clock.stamp_ns(0, 100 * NS) == 100 * NS
-    assert clock.stamp_ns(500 * NS, 101 * NS) == 101 * NS
-    assert clock.stamp_ns(3 * NS, 102 * NS) == 102 * NS
-    drifting = _ArrivalClock()
-    last = [drifting.stamp_ns(round(i * 33 * MS * 0.999), i * 33 * MS) for i in range(2000)][-1]
-    assert 1999 * 33 * MS - last <= 12 * MS  # 0.1 % over the window of 10 s, and a period
-    assert drifting.stamp_ns(None, 70 * NS) == 70 * NS
 
 
 @pytest.mark.parametrize(

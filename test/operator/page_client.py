@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import aiohttp
+import cv2
+import numpy as np
 
 from efftam_ros.operator import wire
 
@@ -17,8 +19,17 @@ class SeenFrame(NamedTuple):
     stamp_ns: int
     sent_ns: int
     seq: int
-    shrink: int
+    size: tuple[int, int]  # of the camera's image
     payload: bytes
+
+    @property
+    def width(self) -> int:
+        """Of what was sent, px."""
+        return int(cv2.imdecode(np.frombuffer(self.payload, np.uint8), cv2.IMREAD_COLOR).shape[1])
+
+    @property
+    def is_small(self) -> bool:
+        return self.size[0] > self.width
 
 
 class PageClient:
@@ -55,11 +66,9 @@ class PageClient:
     async def listen(self) -> None:
         async for message in self.socket:
             if message.type is aiohttp.WSMsgType.BINARY:
-                magic, version, codec, flags, stamp, sent, seq = wire.HEADER.unpack_from(message.data)
+                magic, version, codec, *size, stamp, sent, seq = wire.HEADER.unpack_from(message.data)
                 assert (magic, version, codec) == (b"EFTM", 1, 1)
-                self.order.append(
-                    SeenFrame(stamp, sent, seq, flags & wire.SHRINK, message.data[wire.HEADER.size :])
-                )
+                self.order.append(SeenFrame(stamp, sent, seq, tuple(size), message.data[wire.HEADER.size :]))
                 if self.acknowledges:
                     await self.send(op="ack", seq=seq)
             else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import pairwise
 from pathlib import Path
 
 import cv2
@@ -32,7 +31,7 @@ from efftam_ros.operator.pairing import (
     WaitingPictures,
 )
 from efftam_ros.operator.settings import Settings
-from efftam_ros.operator.viewer import FrameCredit, Lateness, RateLimit
+from efftam_ros.operator.viewer import Lateness, RateLimit
 
 STAMPS = st.integers(0, 2**63 - 1)
 ROOT = Path(__file__).parents[2]
@@ -42,10 +41,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_frame_s_header_byte_by_byte():
-    data = wire.frame(b"JPEG", stamp_ns=0x0102030405060708, sent_ns=9, seq=812, shrink=1)
+    data = wire.frame(b"JPEG", (1280, 720), stamp_ns=0x0102030405060708, sent_ns=9, seq=812)
     stamp, sent = bytes([8, 7, 6, 5, 4, 3, 2, 1]), bytes([9, 0, 0, 0, 0, 0, 0, 0])
-    assert data == b"EFTM" + bytes([1, 1, 1, 0]) + stamp + sent + bytes([0x2C, 3, 0, 0]) + b"JPEG"
-    assert wire.HEADER.size == 28
+    size = bytes([0, 5, 0xD0, 2])
+    assert data == b"EFTM" + bytes([1, 1]) + size + stamp + sent + bytes([0x2C, 3, 0, 0]) + b"JPEG"
+    assert wire.HEADER.size == 30
 
 
 sides = st.floats(0.1, 1e4)
@@ -149,65 +149,7 @@ def test_the_limits_are_those_that_the_guide_names():
     assert (limits.address, limits.port, limits.on_operator_lost) == ("127.0.0.1", 8080, "keep")
 
 
-# Credit
-
-
-def simulate(seconds, link_hz, *, full_hz=None, camera_hz=30.0, start=0.0, credit=None):
-    """A link that takes ``link_hz`` frames per second at half size, ``full_hz`` (or as many) at full size.
-    Gives (credit, [(time, half)] of every frame sent, most under way)."""
-    credit = credit or FrameCredit()
-    sent, under_way, most, free_s = [], [], 0, start
-    for i in range(int(seconds * camera_hz)):
-        now = start + i / camera_hz
-        for seq, done in list(under_way):
-            if done <= now:
-                under_way.remove((seq, done))
-                credit.acknowledged(seq, done)
-        credit.offered(now)
-        if credit.is_ready:
-            seq = len(sent)
-            credit.sent(seq, now)
-            hz = link_hz if credit.shrink else (full_hz or link_hz)
-            free_s = max(free_s, now) + 1 / hz
-            under_way.append((seq, free_s))
-            sent.append((now, credit.shrink))
-        most = max(most, len(under_way))
-    return credit, sent, most
-
-
-@pytest.mark.parametrize("hz", [0.5, 3, 12, 100])
-def test_never_more_than_two_frames_are_under_way(hz):
-    _, _, most = simulate(20, hz)
-    assert most <= 2
-
-
-def test_a_link_for_ten_full_frames_a_second_keeps_full_size():
-    _, sent, _ = simulate(20, 30, full_hz=12)
-    assert not any(half for _, half in sent)
-
-
-def test_a_thinner_link_gets_half_size_within_two_seconds_and_its_retries_grow_rare():
-    _, sent, _ = simulate(180, 15, full_hz=4)
-    assert next(now for now, half in sent if half) <= 2.0
-    changes = [now for (_, before), (now, after) in pairwise(sent) if before and not after]
-    assert len(changes) <= 6
-    assert changes[-1] - changes[-2] > 50
-    assert sum(half for _, half in sent) / len(sent) > 0.9
-
-
-def test_a_slow_camera_is_no_thin_link():
-    _, sent, _ = simulate(20, 100, camera_hz=5.0)
-    assert not any(half for _, half in sent)
-
-
-def test_acknowledging_what_was_never_sent_gives_no_credit():
-    credit = FrameCredit()
-    credit.sent(1, 0.0)
-    credit.sent(2, 0.0)
-    credit.acknowledged(99, 0.0)
-    assert not credit.is_ready
-    credit.acknowledged(2, 0.0)
-    assert credit.is_ready
+# Limits of a page
 
 
 def test_a_rate_limit_is_full_at_first_and_refills():
@@ -246,11 +188,15 @@ def decoded(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
 def test_a_jpeg_s_orientation_is_not_for_the_browser(orientation, big_endian):
     turned = jpeg_with_exif(SCENE, orientation, big_endian=big_endian)
     raw = decoded(turned, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    whole = jpeg.encode(Picture(1, jpeg=turned), shrink=0)
+    whole, size = jpeg.encode(Picture(1, jpeg=turned))
+    assert size == (0, 0)
     assert np.array_equal(decoded(whole), raw)
     assert len(whole) == len(turned)
-    half = jpeg.encode(Picture(1, jpeg=turned), shrink=1)
+    half, size = jpeg.encode(Picture(1, jpeg=turned), width=24)
     assert decoded(half).shape == (12, 24, 3)
+    assert size == (48, 24)
+    same, size = jpeg.encode(Picture(1, jpeg=turned), width=60)
+    assert decoded(same).shape == (24, 48, 3)
 
 
 def test_the_orientation_is_found_wherever_a_decoder_finds_it():

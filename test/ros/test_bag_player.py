@@ -28,13 +28,13 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.images.stamps import stamp_ns
 from efftam_ros.messages.bags import open_typestore
-from efftam_ros.ros import bag_player
-from efftam_ros.ros.bag_player import BagPlayer, Recorded, header_stamp_ns
+from simulation import bag_player
+from simulation.bag_player import BagPlayer, Recorded, header_stamp_ns
 from simulation.spinning import spinning
 
 pytestmark = pytest.mark.ros
 IMAGES = 20
-PLAYER = [sys.executable, str(ROOT / "scripts" / "efftam_bag_player")]
+PLAYER = [sys.executable, "-m", "simulation", "bag"]
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_a_box_that_is_refused_ends_the_player_with_the_reason(processes, bag):
     arguments = ["--rate", "0", "--box", "5000,10,20,20", "--ros-args", "-r", f"__ns:=/{namespace}"]
     player = processes([*PLAYER, str(bag), *arguments])
     assert player.wait(40) == 2
-    (line,) = [line for line in player.output.splitlines() if line.startswith("efftam_bag_player: ")]
+    (line,) = [line for line in player.output.splitlines() if line.startswith("python -m simulation bag: ")]
     assert "the tracker refused the box: " in line
     assert "lies outside the image" in line
 
@@ -237,7 +237,7 @@ def test_an_image_that_is_not_answered_is_told(ros, monkeypatch, capfd):
         (["{bag}", "--box", "1,2,3"], "'1,2,3' is not X,Y,W,H in pixels"),
         (["{bag}", "--rate", "-1"], "--rate is -1; give 0 or more"),
         (["{bag}", "--rate", "nan"], "--rate is nan; give 0 or more"),
-        (["{bag}", "--ros-args", "-p", "x"], "efftam_bag_player: failed to initialize rcl"),
+        (["{bag}", "--ros-args", "-p", "x"], "python -m simulation bag: failed to initialize rcl"),
         (["{bag}", "--out", "{bag}"], "exists already"),
     ],
 )
@@ -251,7 +251,7 @@ def test_what_can_not_be_played_is_refused_in_one_line(processes, bag, arguments
 def test_without_a_home_the_remedy_is_named(bag):
     """As in a systemd service."""
     without = {k: v for k, v in os.environ.items() if k not in ("HOME", "ROS_LOG_DIR", "ROS_HOME")}
-    done = subprocess.run([*PLAYER, bag], capture_output=True, text=True, timeout=60, env=without)
+    done = subprocess.run([*PLAYER, bag], capture_output=True, text=True, timeout=60, env=without, cwd=ROOT)
     assert done.returncode == 2
     assert "set ROS_LOG_DIR" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 
-from efftam_ros.ros.bag_player import wait_until_heard
+from simulation.bag_player import wait_until_heard
 
 UNKNOWN = "_NODE_NAME_UNKNOWN_"
 

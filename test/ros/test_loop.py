@@ -21,7 +21,7 @@ from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
-from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
+from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
 from efftam_ros.ros.tracker.publishing import Answer
 from simulation.null_pipeline import NullPipeline
 
@@ -118,7 +118,7 @@ class Bench:
         self.outputs, self.statistics = Published(self.pipeline), Statistics()
         self.logged: list[str] = []
         logger = SimpleNamespace(**dict.fromkeys(("error", "warning", "info"), self.logged.append))
-        shared = Shared(self.buffer, self.outputs, self.statistics, ThrottledLog(logger))
+        shared = Exchange(self.buffer, self.outputs, self.statistics, ThrottledLog(logger))
         self.targets = TargetSet(self.pipeline)
         self.thread = ThreadPoolExecutor(1)
         self.running = self.thread.submit(TrackingLoop(self.targets, shared).run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 
 import pytest
 
@@ -185,22 +184,6 @@ def test_a_short_pause_needs_no_key_frame(start):
     for i in range(1, 4):
         sender.peer.spin_for(0.3)
         sender.show(coded[i], 25 * i)  # 0.8 s later by its stamp
-
-
-def test_annotations_for_foxglove_come_with_the_images_stamp(start):
-    kind = import_module("foxglove_msgs.msg").ImageAnnotations
-    sender, coded, drawn = start("foxglove", "h264"), packets("h264", 8), []
-    sender.peer.node.create_subscription(kind, "annotations", drawn.append, 10)
-    sender.peer.wait(lambda: sender.peer.node.count_publishers("annotations") > 0, "the topic")
-    sender.begin(coded[0], 0)
-    sender.peer.follow(0, bright_box(0))
-    for i in range(1, 8):
-        box = sender.show(coded[i], i)
-    sender.peer.wait(lambda: drawn and drawn[-1].points and drawn[-1].texts, "annotations")
-    outline = drawn[-1].points[0]
-    assert stamp_ns(outline.timestamp) in {stamp_of(i) for i in range(8)}
-    assert box.state == BoundingBox.TRACKING
-    assert drawn[-1].texts[0].text in ("ACQUIRING", "TRACKING")
 
 
 @pytest.mark.parametrize("transport", ["ffmpeg", "foxglove"])

@@ -34,7 +34,7 @@ LAST = Answer(About(Header(), 1), Track(1000, TrackState.TRACKING, image_size=(6
 @pytest.fixture
 def outputs(ros):
     node = rclpy.create_node("outputs", namespace=new_namespace())
-    outputs = publishing.Outputs(node, with_detections=False, with_annotations=False)
+    outputs = publishing.Outputs(node, with_detections=False)
     outputs._answers = {0: LAST}
     yield outputs
     node.destroy_node()
@@ -50,7 +50,7 @@ def test_after_closing_no_topic_has_a_publisher_of_the_node(ros):
     """Left ones would be counted as those of a second tracker once the node is configured again."""
     node = rclpy.create_node("outputs", namespace=new_namespace())
     before = set(node.publishers)
-    outputs = publishing.Outputs(node, with_detections=False, with_annotations=False)
+    outputs = publishing.Outputs(node, with_detections=False)
     assert {publisher.topic_name.rpartition("/")[2] for publisher in set(node.publishers) - before} >= {
         "bbox",
         "velocity",

@@ -20,7 +20,6 @@ NOT_ALWAYS = {
     "/clock",
     "/parameter_events",
     "/rosout",
-    "annotations",
     "click",
     "detections",
     "image/compressed",

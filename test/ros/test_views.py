@@ -50,7 +50,7 @@ class Scene:
         self.published: dict[str, list] = {}
         self.without = without
         monkeypatch.setattr(publishing, "optional_messages", lambda package: VISION)
-        self.views = publishing.Views(self.create, with_detections=True, with_annotations=False)
+        self.views = publishing.Views(self.create, with_detections=True)
 
     def create(self, kind, topic, depth):
         sent = self.published.setdefault(topic, [])

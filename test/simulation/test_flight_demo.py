@@ -1,4 +1,4 @@
-"""`efftam demo --flight` as a stranger runs it."""
+"""`python -m simulation flight` as a stranger runs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "efftam_ros", "demo", "--flight"]
+COMMAND = [sys.executable, "-m", "simulation", "flight"]
 SMALL = ["--fps", "15", "--size", "320x180", "--quiet"]
 NEEDS = ("panda3d", "pymavlink", "rclpy", "efftam_ros.msg", "av", "matplotlib")
 flies = pytest.mark.skipif(
@@ -86,7 +86,7 @@ def _read(path: Path) -> bytes:
 def test_what_is_missing_is_named_with_its_remedy_in_one_line(tmp_path, missing):
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
-        "from efftam_ros.tools.cli import main; sys.exit(main(['demo', '--flight', *sys.argv[1:]]))"
+        "from simulation.__main__ import main; sys.exit(main(['flight', *sys.argv[1:]]))"
     )
     done = run("--out", str(tmp_path / "new"), code=code)
     assert done.returncode == 2

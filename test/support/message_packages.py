@@ -14,26 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from efftam_ros.images.coded_video import DEFINITIONS as VIDEO
+from efftam_ros.images.coded_video import DEFINITIONS
 
 # Kept between test runs: generating and compiling takes half a minute.
 KEPT = Path(__file__).parents[2] / "build" / "test_messages"
-# foxglove_msgs/ImageAnnotations and what it is made of.
-ANNOTATIONS = {
-    "Point2": "float64 x\nfloat64 y\n",
-    "Color": "float64 r\nfloat64 g\nfloat64 b\nfloat64 a\n",
-    "CircleAnnotation": "builtin_interfaces/Time timestamp\nfoxglove_msgs/Point2 position\nfloat64 diameter\n"
-    "float64 thickness\nfoxglove_msgs/Color fill_color\nfoxglove_msgs/Color outline_color\n",
-    "PointsAnnotation": "builtin_interfaces/Time timestamp\n"
-    "uint8 UNKNOWN=0\nuint8 POINTS=1\nuint8 LINE_LOOP=2\nuint8 LINE_STRIP=3\nuint8 LINE_LIST=4\n"
-    "uint8 type\nfoxglove_msgs/Point2[] points\nfoxglove_msgs/Color outline_color\n"
-    "foxglove_msgs/Color[] outline_colors\nfoxglove_msgs/Color fill_color\nfloat64 thickness\n",
-    "TextAnnotation": "builtin_interfaces/Time timestamp\nfoxglove_msgs/Point2 position\nstring text\n"
-    "float64 font_size\nfoxglove_msgs/Color text_color\nfoxglove_msgs/Color background_color\n",
-    "ImageAnnotations": "foxglove_msgs/CircleAnnotation[] circles\nfoxglove_msgs/PointsAnnotation[] points\n"
-    "foxglove_msgs/TextAnnotation[] texts\n",
-}
-DEFINITIONS = VIDEO | {f"foxglove_msgs/msg/{name}": text for name, text in ANNOTATIONS.items()}
 PACKAGE = """<package format="3"><name>{0}</name><version>0.0.0</version><description>For tests</description>
 <maintainer email="nobody@example.invalid">nobody</maintainer><license>Apache-2.0</license>
 <member_of_group>rosidl_interface_packages</member_of_group>

@@ -28,7 +28,7 @@ if __name__ == "__main__":
     )
     stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
     noise = np.random.default_rng(0).integers(0, 8, (height, width, 3), dtype=np.uint8)
-    i = 0
+    i, began = 0, time.monotonic()
     while True:
         frame = av.VideoFrame.from_ndarray(noise + np.uint8(10 + i % 200), format="bgr24")
         frame.pts = i
@@ -39,4 +39,4 @@ if __name__ == "__main__":
                 packet.pts, packet.dts, packet.time_base, packet.stream = times
             out.mux(packet)
         i += 1
-        time.sleep(1 / FPS)
+        time.sleep(max(0.0, began + i / FPS - time.monotonic()))

@@ -68,3 +68,8 @@ def lossy_relay(port: int, to: int, every: int):
         finally:
             stop.set()
             thread.join()
+
+
+def clock_sender(kind: str, port: int, said: int = 30, sent: float = 30, at_once: int = 1, pause: int = 0):
+    """Images that show the sender's clock, see clock_sender.py."""
+    return running(sys.executable, HERE / "clock_sender.py", kind, port, said, sent, at_once, pause)

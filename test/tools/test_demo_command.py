@@ -59,22 +59,6 @@ def test_with_its_twin_there_are_two_targets_from_where_that_is_in_sight(demo: D
         assert second["box"][1] > first["box"][1] + 100  # it comes from below
 
 
-def test_a_flight_without_the_checkout_is_told_where_it_flies(demo: Demo, tmp_path: Path):
-    code = f"""
-import sys
-from pathlib import Path
-from efftam_ros.tools import demo
-demo.__file__ = {str(tmp_path / "lib" / "efftam_ros" / "tools" / "demo.py")!r}
-from efftam_ros.tools.cli import main
-sys.exit(main(["demo", "--flight"]))
-"""
-    assert_refused(demo(code=code), "--flight needs the checkout (git clone)")
-
-
-def test_the_options_of_a_flight_follow_it(demo: Demo):
-    assert_refused(demo("--out", "o", "--flight"), "give the options of the flight after --flight")
-
-
 @pytest.mark.parametrize("folder", ["/proc/demo", "square.mp4", "square.mp4/demo"])
 def test_a_folder_that_can_not_be_written_is_one_line(demo: Demo, square_video: Path, folder: str):
     assert_refused(demo("--out", folder), f"--out {folder}")

@@ -220,7 +220,7 @@ CAN_NOT = {
         ["--out mask.png is a file"],
     ),
     "a file for engines": (["build", "--out", "mask.png"], ["--out mask.png is a file"]),
-    "a file for a demonstration": (["demo", "--flight", "--out", "mask.png"], ["--out mask.png is a file"]),
+    "a file for a demonstration": (["demo", "--out", "mask.png"], ["--out mask.png is a file"]),
     "a bag where nothing can be written": (["bag", "square.mp4", "--out", "/proc/bag"], ["/proc/bag"]),
     "a bag without a folder": (["bag", "square.mp4", "--out", "no/bag"], ["no does not exist"]),
 }

@@ -47,9 +47,34 @@ def test_our_own_format(tmp_path: Path):
     assert [f.stamp_ns for f in sequence.frames()] == [0, 100_000_000, 200_000_000]
 
 
+def test_boxes_belong_to_the_frames_that_their_rows_name(tmp_path: Path):
+    """What has no row is absent; the video may go on behind the last one."""
+    write_own(tmp_path / "car", ["0,40,30,16,16", "2,42,30,16,16", "4,44,30,16,16", "5,45,30,16,16"])
+    (sequence,) = find_sequences(tmp_path / "car")
+    assert sequence.boxes[:, 0].tolist() == pytest.approx([40, np.nan, 42, np.nan, 44, 45], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (["0,1,1,9,9", "2,1,1,9,9", "1,1,1,9,9"], "frame 1 behind 2"),
+        (["0,1,1,9,9", "0,1,1,9,9"], "frame 0 behind 0"),
+        (["-1,1,1,9,9"], "frame -1"),
+        (["0,1,1,9,9", "99999999,1,1,9,9"], "at most 1000000"),
+        (["one,1,1,9,9"], "columns frame,x,y,w,h"),
+    ],
+)
+def test_a_column_of_frames_that_makes_no_sense_is_refused(tmp_path: Path, rows: list[str], words: str):
+    write_own(tmp_path / "car", rows)
+    with pytest.raises(InputError, match=words):
+        find_sequences(tmp_path / "car")
+
+
 def test_further_targets_have_tables_of_their_own(tmp_path: Path):
     """The masks are the first one's."""
-    folder = write_own(tmp_path / "car", ["0,40,30,16,16"] * 3, masks=np.ones((3, 72, 96), bool))
+    folder = write_own(
+        tmp_path / "car", [f"{i},40,30,16,16" for i in range(3)], masks=np.ones((3, 72, 96), bool)
+    )
     (folder / "boxes_2.csv").write_text("frame,x,y,w,h\n0,1,2,9,9\n1,1,2,9,9\n2,1,2,9,9\n")
     one, two = find_sequences(folder)
     assert (one.name, two.name, one.video, two.video) == ("car#1", "car#2", "car", "car")

@@ -76,7 +76,7 @@ class Policy(Protocol):
     """Decides; memory, motion and search are the tracker's.
 
     Per frame: `choose` (or `begin` on a prompted frame), then `keeps`, exactly once each. ``config`` may be
-    replaced between frames. ``rule`` tells which remembered frames are attended to. ``searches``: the policy
+    replaced between frames. ``rule`` decides which remembered frames are attended to. ``searches``: it
     weighs what is found in several windows, by camera motion and likeness; else a lost target is looked for
     in one wider window after the other.
     """

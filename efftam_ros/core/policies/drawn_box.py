@@ -45,7 +45,7 @@ MOST = 2.0  # largest factor of a side
 
 # The published mask of larger targets (docs/tracking.md).
 CONTINUED = 0.03  # by how much a fit must exceed the chosen mask's to be published
-RELATED_FRAMES = 3  # newest frames that tell how the published box lies relative to the followed one
+RELATED_FRAMES = 3  # newest frames by which the published box is placed relative to the followed one
 
 
 class MaskScale:

@@ -76,8 +76,9 @@ class AttitudeSources:
         """Whether a gimbal's attitude carries no time."""
         return any(stream.is_timeless for stream in self._streams.values())
 
-    def forget(self) -> None:
-        self._streams.clear()
+    def forget_copy(self) -> None:
+        """The autopilot was restarted; its gimbal was not."""
+        self._streams.pop(self._manager, None)
 
     def wished(self, moving: bool, now: Instant) -> None:
         """Whether the gimbal is asked to move: then its attitude has to change."""
@@ -91,19 +92,13 @@ class AttitudeSources:
         return device is not None and now.steady_s - self._streams[device].advanced_s <= SILENT_S
 
     def is_dead(self, now: Instant) -> bool:
-        """True when a gimbal was heard and neither it nor a living copy is any more."""
-        if not self._streams or self.device_speaks(now):
-            return False
-        copy = self._streams.get(self._manager)
-        return self.device is not None and (copy is None or self._is_frozen(copy, now))
+        """True when a gimbal was heard and is not any more; a copy of what it said says nothing."""
+        return self.device is not None and not self.device_speaks(now)
 
     def _is_frozen(self, copy: _Stream, now: Instant) -> bool:
-        if now.steady_s - copy.advanced_s > SILENT_S:
-            return True
-        still_s = now.steady_s - copy.changed_s
-        # The attitude of a gimbal that stopped sending, or that should move, is not identical.
-        expected = self.device is not None or now.steady_s - self._moving_since_s > FROZEN_S
-        return expected and still_s > FROZEN_S
+        """Whether it stays identical although the gimbal should move."""
+        moves = now.steady_s - self._moving_since_s > FROZEN_S
+        return moves and now.steady_s - copy.changed_s > FROZEN_S
 
     def take(self, message: Message, now: Instant) -> AttitudeSample | None:
         """The attitude in a message 285 on the images' clock; None when it is not to be believed."""
@@ -117,7 +112,7 @@ class AttitudeSources:
         if not stream.is_timeless:
             made_s = stream.clock.to_ours(message.time_boot_ms / 1000.0, now.steady_s)
         if component == self._manager:
-            if self.device_speaks(now) or self._is_frozen(stream, now):
+            if self.device is not None or self._is_frozen(stream, now):
                 return None
         elif component != self.device:
             return None

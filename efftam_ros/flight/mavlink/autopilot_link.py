@@ -9,10 +9,12 @@ from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.camera import Outbox
 from efftam_ros.flight.mavlink.clock_map import ClockMap
 from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.zero_debt import MANAGERS, Manager
 
 SILENT_S = 3.0
-# A pause in which it may have been restarted: it sends heartbeats alone each second.
-PAUSE_S = 1.4
+# Without a message that carries its time for so long it may have been restarted: then it sends heartbeats
+# alone.
+PAUSE_S = 0.5
 CHECK_S = 2.0
 # Asked so often without reaching half the rate: say so.
 PATIENCE = 3
@@ -90,28 +92,42 @@ class AutopilotLink:
         self.since_s = math.inf
         self.clock = ClockMap()
         self.subscriptions = Subscriptions()
+        self.manager = Manager()
         self._ids, self._target, self._outbox = ids, component, outbox
-        self._heard_s = -math.inf
+        self._heard_s = self._timed_s = -math.inf  # any message, one with a new time
+        self._is_timed = False  # such messages come one after the other
+        self._paused = True
         self._times: dict[str, float] = {}  # newest time since boot of each kind of message, s
 
-    def hear(self, link: str, is_heartbeat: bool, now_s: float) -> bool:
+    def hear(self, link: str, message: Message, now_s: float) -> bool:
         """Whether it is heard anew: for the first time, or after a pause."""
-        if self.link is None and is_heartbeat:
-            self.link, self._heard_s = link, -math.inf
+        if message.get_type() == "HEARTBEAT" and message.autopilot != mav.MAV_AUTOPILOT_INVALID:
+            self.manager = MANAGERS.get(message.autopilot, Manager())
+            self.link = self.link or link
         if link != self.link:
             return False
-        anew = now_s - self._heard_s > PAUSE_S
         self._heard_s = now_s
+        anew = self.pauses(now_s)
         if anew:
+            self._paused = self._is_timed = False
             self.since_s = now_s
             self.subscriptions.restart()
         return anew
+
+    def pauses(self, now_s: float) -> bool:
+        """Whether its time, heard all along before, is not heard any more; until it is heard anew."""
+        self._paused = self._paused or (self._is_timed and now_s - self._timed_s > PAUSE_S)
+        return self._paused
+
+    def boot_s(self, now_s: float) -> float:
+        """Its time since boot; infinite where that is not known."""
+        return self.clock.to_theirs(now_s) if self.clock.is_known else math.inf
 
     def falls_silent(self, now_s: float) -> bool:
         """Whether it is not heard any more, from now on."""
         if self.link is None or now_s - self._heard_s <= SILENT_S:
             return False
-        self.link = None
+        self.link, self._paused = None, True
         return True
 
     def time(self, kind: str, boot_s: float, now: Instant) -> tuple[float, bool]:
@@ -128,7 +144,8 @@ class AutopilotLink:
         if restarted:
             self._times.clear()
             self.subscriptions.restart()
-        self._times[kind] = boot_s
+        self._is_timed = now.steady_s - self._timed_s <= PAUSE_S
+        self._times[kind], self._timed_s = boot_s, now.steady_s
         return made_s, restarted
 
     def send(self, message: Message) -> None:

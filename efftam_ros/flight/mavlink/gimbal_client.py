@@ -27,6 +27,7 @@ from efftam_ros.flight.mavlink.dialect import (
 )
 from efftam_ros.flight.mavlink.gimbal_holder import CONFIGURE, GimbalHolder, Ids, Rivals
 from efftam_ros.flight.mavlink.gimbal_rates import WATCHDOG_S, GimbalRates
+from efftam_ros.flight.mavlink.zero_debt import Due, Situation
 from efftam_ros.flight.values import (
     NS,
     STOPPED,
@@ -41,7 +42,7 @@ from efftam_ros.flight.values import (
 LEVEL = mav.GIMBAL_MANAGER_FLAGS_ROLL_LOCK | mav.GIMBAL_MANAGER_FLAGS_PITCH_LOCK
 LEAVE = -1.0
 NO_ATTITUDE = (math.nan,) * 4
-STATUS_KIND = "GIMBAL_MANAGER_STATUS"
+STATUS_KIND, ATTITUDE_KIND = "GIMBAL_MANAGER_STATUS", "GIMBAL_DEVICE_ATTITUDE_STATUS"
 
 STATUS_HZ = 5.0
 RC_HZ = 10.0
@@ -99,7 +100,7 @@ class GimbalClient:
     def at_rest(self) -> bool:
         """Whether nothing is left to do: the gimbal stands and is given back, or nobody can be told."""
         ours = self._holder.control is Control.HELD and not self._holder.wanted
-        return self._autopilot.link is None or not (self._rates.owed or ours)
+        return self._autopilot.link is None or not (self._rates.due in (Due.ZERO, Due.LOOK) or ours)
 
     # The controller's side
 
@@ -112,7 +113,7 @@ class GimbalClient:
         if wanted == self._holder.wanted:
             return
         if not wanted:
-            self._stop(now)
+            self._rates.stop(now.steady_s)
         self._rivals.begin()
         self._holder.want(wanted, fresh, now.steady_s)
         if wanted and self._autopilot.link is None:
@@ -142,7 +143,9 @@ class GimbalClient:
         self._update_rates(now)
         if starved:  # said afterwards, as a log line may hold up this process
             self._report(Severity.WARNING, f"no rates from the controller for {WATCHDOG_S:g} s: stopped")
-        if not self._rates.owed or self._holder.contested:
+        # Where the manager gates, zeros count before the release alone.
+        due = self._rates.due
+        if due is Due.PAID or (due is not Due.ZERO and not self._autopilot.manager.gates):
             self._holder.give_back(now.steady_s)
         if self._rates.unseen(now.steady_s):
             self._report(
@@ -190,15 +193,16 @@ class GimbalClient:
                 self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
 
     def _update_rates(self, now: Instant) -> None:
+        now_s = now.steady_s
         self._sources.wished(self._rates.moving, now)
         if self._autopilot.link is not None:
-            steering = self._alive and self._holder.may_steer(now.steady_s)
-            self._rates.update(steering, self._holder.contested, now.steady_s)
+            at = self._situation(now_s)
+            heard = self._alive and not self._autopilot.pauses(now_s)
+            self._rates.update(heard and self._holder.may_steer(at.manager.gates, now_s), at, now_s)
 
-    def _stop(self, now: Instant) -> None:
-        if self._holder.control is Control.HELD:
-            self._rates.owe()
-        self._rates.stop(now.steady_s)
+    def _situation(self, now_s: float) -> Situation:
+        holder, autopilot = self._holder, self._autopilot
+        return Situation(autopilot.manager, holder.in_control, holder.another, autopilot.boot_s(now_s))
 
     def _configure(self, holder: Ids) -> None:
         self._autopilot.command(CONFIGURE, *holder, LEAVE, LEAVE, 0.0, 0.0, self._gimbal)
@@ -221,24 +225,23 @@ class GimbalClient:
 
     def handle(self, message: Message, link: str, now: Instant) -> None:
         """A message of our vehicle, or of who else wants to move its gimbal."""
-        rival = self._rivals.name(message) if self._holder.wanted else ""
+        rival = self._rivals.name(message) if self._holder.wanted or self._rates.due is not Due.PAID else ""
         if rival:
-            self._rates.yield_gimbal(now.steady_s)
+            self._rates.rival(self._situation(now.steady_s), now.steady_s)
             self._holder.yield_to(rival, now.steady_s)
         if message.get_srcSystem() != self._ids[0]:
             return
         kind, component = message.get_type(), message.get_srcComponent()
         manager = component == self.config.manager_component
-        if manager:
-            is_heartbeat = kind == "HEARTBEAT" and message.autopilot != mav.MAV_AUTOPILOT_INVALID
-            if self._autopilot.hear(link, is_heartbeat, now.steady_s):
-                self._begin_anew(now)
+        if manager and self._autopilot.hear(link, message, now.steady_s):
+            self._begin_anew(now)
         if link != self._autopilot.link:
             return
         self._autopilot.subscriptions.heard(component, message.get_msgId())
+        made_s = self._time(message, now) if manager else now.steady_s
         if manager and self._is_of_another_gimbal(message):
             return
-        if kind == "GIMBAL_DEVICE_ATTITUDE_STATUS":
+        if kind == ATTITUDE_KIND:
             sample = self._sources.take(message, now)
             if self._sources.is_timeless and not self._timeless:
                 self._timeless = True
@@ -252,16 +255,12 @@ class GimbalClient:
                 self._port.attitude(sample)
         elif not manager:
             return
-        elif kind == "TIMESYNC" and message.tc1 == 0:  # its question names its own time
-            self._time("TIMESYNC", message.ts1 / NS, now)
         elif kind == "ATTITUDE":
-            made_s = self._time(kind, message.time_boot_ms / 1000.0, now)
             stamp_ns = now.stamp_ns - round((now.steady_s - made_s) * NS)
             heading = VehicleSample(stamp_ns, message.yaw, message.yawspeed)
             self._rates.standstill.turned(heading)
             self._port.vehicle(heading)
         elif kind == STATUS_KIND:
-            self._time(kind, message.time_boot_ms / 1000.0, now)
             self._holder.read(message, now.steady_s)
         elif kind == "GIMBAL_MANAGER_INFORMATION":
             self._read_limits(message)
@@ -273,12 +272,19 @@ class GimbalClient:
         self._information_tries, self._next_information_s = 0, -math.inf
         self._holder.ask(now.steady_s)
 
-    def _time(self, kind: str, boot_s: float, now: Instant) -> float:
-        """When the autopilot made a message, on our steady clock, s."""
+    def _time(self, message: Message, now: Instant) -> float:
+        """When the autopilot made a message, on our steady clock, s. Whichever carries its time since boot
+        may tell of a restart; that of an attitude may be the gimbal's."""
+        kind = message.get_type()
+        boot_s = 0.0 if kind == ATTITUDE_KIND else getattr(message, "time_boot_ms", 0) / 1e3
+        if kind == "TIMESYNC" and message.tc1 == 0:  # its question names its own time
+            boot_s = message.ts1 / NS
+        if not boot_s:
+            return now.steady_s
         made_s, restarted = self._autopilot.time(kind, boot_s, now)
         if restarted:
             self._report(Severity.WARNING, "the autopilot was restarted")
-            self._sources.forget()
+            self._sources.forget_copy()
             self._gimbals.clear()
             self._begin_anew(now)
             self._holder.restarted()
@@ -307,6 +313,10 @@ class GimbalClient:
         number, kind = getattr(message, "gimbal_device_id", None), message.get_type()
         if number is None:
             return False
+        if not number and kind != ATTITUDE_KIND:  # as PX4 says twice after its boot
+            if kind == STATUS_KIND and kind not in self._gimbals:
+                self._holder.none_yet()
+            return True
         numbers = self._gimbals.setdefault(kind, set())
         is_one_more = bool(numbers) and number not in numbers
         numbers.add(number)

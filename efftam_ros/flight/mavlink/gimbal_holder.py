@@ -84,7 +84,7 @@ class GimbalHolder:
         report: Callable[[Severity, str], None],
     ) -> None:
         self._ids, self._configure, self._told, self._report = ids, configure, told, report
-        self.control = Control.UNKNOWN
+        self.control = Control.SILENT
         self.wanted = False
         self._by: Ids = (0, 0)
         self._held = False  # since it was wanted
@@ -102,30 +102,40 @@ class GimbalHolder:
         self._tries, self._next_try_s = 0, now_s
         self._yielded = self._yielded and not wanted
 
-    def may_steer(self, now_s: float) -> bool:
-        """Whether rates of the controller may go out. After a pause of the autopilot its word is waited for:
-        it may have been restarted."""
-        if not self.wanted:
-            return False
+    def may_steer(self, gates: bool, now_s: float) -> bool:
+        """Whether rates of the controller may go out: once the manager says that we are in control, after
+        it was asked, as it may have been restarted. One that does not gate may never say it."""
         if self.control is Control.UNKNOWN:
-            return self._fresh or now_s - self._asked_s >= WORD_S
-        return self.control is Control.HELD and self._word_s >= self._asked_s
+            return self.wanted and not gates and now_s - self._asked_s >= WORD_S
+        return self.wanted and self.control is Control.HELD and self._word_s >= self._asked_s
 
     @property
-    def contested(self) -> bool:
-        """Whether others may move the gimbal by right."""
-        return self.control in (Control.OTHER, Control.NOBODY)
+    def in_control(self) -> bool:
+        """By the manager's word, whatever others move; also where it has said nothing yet."""
+        return self._by == self._ids or self.control is Control.UNKNOWN
+
+    @property
+    def another(self) -> bool:
+        """Whether another component is in control, by the manager's word."""
+        return self._by not in ((0, 0), self._ids)
 
     def ask(self, now_s: float) -> None:
         """The autopilot is heard after a pause, and asked who holds the gimbal."""
-        self._asked_s = now_s
+        if self._word_s >= self._asked_s:  # else it was asked before, and has not answered
+            self._asked_s = now_s
         # Where the gimbal was held, nothing moves until the manager has said who holds it now.
         if self.control is Control.SILENT and not self._held:
             self._set(Control.UNKNOWN, "")
 
     def restarted(self) -> None:
-        if self.control is not Control.UNKNOWN:
+        self._by = (0, 0)
+        if self.control is not Control.UNKNOWN or self.wanted:
             self._set(Control.NOBODY, "the autopilot was restarted")
+
+    def none_yet(self) -> None:
+        """The manager has found no gimbal yet."""
+        if not self._held:
+            self._set(Control.NOBODY, "the autopilot has found no gimbal yet")
 
     def silent(self) -> None:
         self._set(Control.SILENT, "the autopilot is silent")
@@ -184,8 +194,7 @@ class GimbalHolder:
     def give_back(self, now_s: float) -> None:
         """What stands and is not wanted is released, again and again until the manager says so. A bridge that
         has just started may still hear that it is wanted."""
-        is_held = self.control is Control.HELD or (self._yielded and self._by == self._ids)
-        ours = is_held or (self._taken and self.control is Control.UNKNOWN)
+        ours = self._by == self._ids or (self._taken and self.control is Control.UNKNOWN)
         if self.wanted or not ours or now_s < self._next_try_s:
             return
         if self._taken or now_s - self._asked_s >= WORD_S:

@@ -1,11 +1,13 @@
-"""The rates on the wire: what is sent when, and zeros until the gimbal stands."""
+"""The rates on the wire: what is sent when, and the zeros that are owed at the end."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from efftam_ros.flight.mavlink.standstill import Standstill
+from efftam_ros.flight.mavlink.zero_debt import Debt, Due, Situation
 from efftam_ros.flight.values import STOPPED, Rates
 
 # PX4 stops a gimbal after 2 s without a wish; some gimbals shake at every repeated one.
@@ -19,8 +21,7 @@ UNSEEN_S = 5.0
 
 
 class GimbalRates:
-    """One gimbal's rates. Zeros are owed from the first motion that was asked for, or from `owe`, until the
-    gimbal's attitude says that it stands: neither their number nor a time ends them."""
+    """One gimbal's rates; see `Debt` for how they end."""
 
     def __init__(self, send: Callable[[Rates], None]) -> None:
         self.standstill = Standstill()
@@ -29,14 +30,12 @@ class GimbalRates:
         self._wished_s = -math.inf
         self._sent = STOPPED
         self._sent_s = -math.inf
-        self._motion: Rates | None = None  # whose end is owed
-        self._zeros_s = math.inf  # since when zeros go out
-        self._yielded = False
+        self._debt: Debt | None = None
+        self._due = Due.PAID
 
     @property
-    def owed(self) -> bool:
-        """Whether the gimbal may still turn by what was sent."""
-        return self._motion is not None and not self._yielded
+    def due(self) -> Due:
+        return Due.PAID if self._debt is None else self._due
 
     @property
     def moving(self) -> bool:
@@ -48,12 +47,18 @@ class GimbalRates:
 
     def owe(self) -> None:
         """Somebody who was us may have moved the gimbal."""
-        self._motion = self._motion or STOPPED
+        self._debt = self._debt or Debt(STOPPED)
 
-    def yield_gimbal(self, now_s: float) -> None:
-        """Another moves the gimbal now, and a zero would stop it: none goes out, unless the gimbal turns on
-        by our last motion, which may have arrived after theirs."""
-        self._zeros_s, self._yielded, self._sent = now_s, True, STOPPED
+    def rival(self, at: Situation, now_s: float) -> None:
+        """Another moves the gimbal now: our rate ends, without a zero where that would stop theirs."""
+        self._wished = STOPPED
+        if self._debt is not None:
+            if at.manager.gates:
+                self.stop(now_s)
+            else:
+                self._end(now_s)
+                self._sent = STOPPED
+            self._debt = replace(self._debt, is_contested=True)
 
     def starved(self, now_s: float) -> bool:
         """Whether the controller fell silent in motion; its last wish then holds no longer."""
@@ -64,26 +69,31 @@ class GimbalRates:
 
     def unseen(self, now_s: float) -> bool:
         """Whether zeros go on because the gimbal's attitude says nothing."""
-        return self.owed and now_s - self._zeros_s > UNSEEN_S and not self.standstill.is_known(now_s)
+        debt = self._debt
+        return debt is not None and now_s - debt.zeros_s > UNSEEN_S and not self.standstill.is_known(now_s)
 
-    def update(self, steering: bool, contested: bool, now_s: float) -> None:
+    def update(self, steering: bool, at: Situation, now_s: float) -> None:
         """Send what is due: what changed at once, what holds now and then. ``steering``: the wish may be
-        sent; ``contested``: others may move the gimbal, and one that does so ends the zeros."""
+        sent."""
         rates = self._wished if steering else STOPPED
         if not rates.is_zero:
-            self._motion, self._zeros_s, self._yielded = rates, math.inf, False
-        elif self._motion is None:
+            self._debt, self._due = Debt(rates), Due.ZERO
+        elif self._debt is None:
             return
-        elif self._ended(self._motion, contested, now_s):
-            self._motion, self._yielded = None, False
-            return
-        elif self._yielded and not self.standstill.reaches(self._zeros_s, now_s):
-            return
+        else:
+            # The last word is a zero also where it does not count, or another moves the gimbal.
+            is_first = self._debt.ended_s == math.inf
+            self._due = self._end(now_s).due(at, self.standstill, now_s)
+            if self._due is Due.PAID:
+                self._debt = None
+                return
+            if self._due is not Due.ZERO and not is_first:
+                return
         changed = (
             rates.is_zero != self._sent.is_zero
             or abs(rates.pitch - self._sent.pitch) >= DEAD_BAND
             or abs(rates.yaw - self._sent.yaw) >= DEAD_BAND
-            or (rates.is_zero and self._zeros_s == math.inf)
+            or (rates.is_zero and self._debt.zeros_s == math.inf)
         )
         if changed or now_s - self._sent_s >= (ZERO_S if rates.is_zero else KEEP_ALIVE_S):
             self._send(rates, now_s)
@@ -93,17 +103,20 @@ class GimbalRates:
         a tick away."""
         self._wished = STOPPED
         if self.moving:
+            self._end(now_s)
             for _ in range(3):
                 self._send(STOPPED, now_s)
 
-    def _ended(self, motion: Rates, contested: bool, now_s: float) -> bool:
-        if self.standstill.stands(self._zeros_s, now_s):
-            return True
-        # A motion of another looks different; one of which nothing is known here is taken for theirs.
-        return contested and (motion.is_zero or self.standstill.turns_otherwise(motion, self._zeros_s, now_s))
+    def _end(self, now_s: float) -> Debt:
+        """The debt, with the end of its motion."""
+        assert self._debt is not None
+        if self._debt.ended_s == math.inf:
+            turned = self.standstill.motion(-math.inf, now_s)
+            self._debt = replace(self._debt, ended_s=now_s, turned=turned)
+        return self._debt
 
     def _send(self, rates: Rates, now_s: float) -> None:
-        if rates.is_zero and self._zeros_s == math.inf:
-            self._zeros_s = now_s
+        if rates.is_zero and self._debt is not None and self._debt.zeros_s == math.inf:
+            self._debt = replace(self._debt, zeros_s=now_s)
         self._sent, self._sent_s = rates, now_s
         self._put(rates)

@@ -7,7 +7,7 @@ from collections import deque
 
 from efftam_ros.flight.angles import axis_direction, normalised, wrapped
 from efftam_ros.flight.attitude import VehicleHistory
-from efftam_ros.flight.values import AttitudeSample, Rates, VehicleSample, YawFrame
+from efftam_ros.flight.values import AttitudeSample, VehicleSample, YawFrame
 
 # It stands when its angles stayed within this for so long; at least so many attitudes say so, none later.
 STANDS_S, SPREAD, LEAST = 0.5, math.radians(0.25), 3
@@ -15,6 +15,9 @@ STANDS_S, SPREAD, LEAST = 0.5, math.radians(0.25), 3
 PAUSE_S = 0.6
 # Rates that differ by half and by so much are not the same, rad/s.
 OTHERWISE = math.radians(1.0)
+
+# Mean rates of pitch, of yaw in the attitude's frame and in the other one, rad/s; NaN: not known.
+Motion = tuple[float, float, float]
 
 
 class Standstill:
@@ -57,16 +60,14 @@ class Standstill:
         pitch, yaw, other = (_spread([angles[axis] for angles in seen]) for axis in (1, 2, 3))
         return pitch <= SPREAD and (yaw <= SPREAD or other <= SPREAD)
 
-    def turns_otherwise(self, rates: Rates, since_s: float, now_s: float) -> bool:
-        """Whether it moved for the last 0.5 s after ``since_s`` and not by these rates: another moves it."""
+    def motion(self, since_s: float, now_s: float) -> Motion | None:
+        """How it turned for the last 0.5 s after ``since_s``; None where it stood, or that is not known."""
         seen = self._window(since_s, now_s)
         if len(seen) < LEAST or self.stands(since_s, now_s):
-            return False
+            return None
         first, last = seen[0], seen[-1]
-        passed_s = last[0] - first[0]
-        differs = _differs((last[1] - first[1]) / passed_s, rates.pitch)
-        yaws = [wrapped(last[axis] - first[axis]) / passed_s for axis in (2, 3)]
-        return differs or all(math.isnan(yaw) or _differs(yaw, rates.yaw) for yaw in yaws)
+        pitch, yaw, other = (wrapped(last[axis] - first[axis]) / (last[0] - first[0]) for axis in (1, 2, 3))
+        return pitch, yaw, other
 
     def _window(self, since_s: float, now_s: float) -> list[tuple[float, float, float, float]]:
         """What was seen in the last 0.5 s with one before; empty where that does not reach back so far."""
@@ -84,5 +85,10 @@ def _spread(angles: list[float]) -> float:
     return max(abs(wrapped(angle - angles[0])) for angle in angles)
 
 
-def _differs(rate: float, wish: float) -> bool:
-    return abs(rate - wish) > max(0.5 * abs(wish), OTHERWISE)
+def resembles(motion: Motion, wish: Motion) -> bool:
+    """Whether they agree, in one of both frames of the yaw; what is not known agrees."""
+    pitch, yaw, other = (
+        not abs(rate - wished) > max(0.5 * abs(wished), OTHERWISE)
+        for rate, wished in zip(motion, wish, strict=True)
+    )
+    return pitch and (yaw or other)

@@ -5,6 +5,7 @@ import { GREY, rootCause } from "./causes.js";
 import { Drawing } from "./drawing.js";
 import { Alarm } from "./alarm.js";
 import { Frames } from "./frames.js";
+import { Tracks } from "./tracks.js";
 import { Viewport } from "./geometry.js";
 import { bindKeys, bindPointer } from "./input.js";
 import { Link } from "./link.js";
@@ -16,6 +17,8 @@ import { BEHIND_S, View } from "./view.js";
 import { selectMessage } from "./wire.js";
 
 const ESCAPES_MS = 1000;
+// Pictures that are small for so long are so by the link: the first ones always are.
+const SMALL_MS = 1000;
 const CLEAR_MS = 3000;
 const ANSWER_MS = 6000;
 // A key in this time: somebody draws by keys.
@@ -31,6 +34,7 @@ const seconds = () => performance.now() / 1000;
 const token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
 const link = new Link(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, token);
 const frames = new Frames((seq) => link.send({ op: "ack", seq }));
+const tracks = new Tracks();
 const viewport = new Viewport();
 const view = new View($("view"), viewport);
 const drawing = new Drawing();
@@ -74,6 +78,7 @@ const RECEIVE = {
     // A server that was started anew counts from the beginning.
     hello = message;
     frames.forget();
+    tracks.forget();
     steering.forget();
     abandon();
     watch();
@@ -91,7 +96,7 @@ const RECEIVE = {
     statusMs = performance.now();
   },
   track(message) {
-    frames.addTrack(message);
+    tracks.add(message);
     history.add(message);
     newest = message;
     newestMs = performance.now();
@@ -141,11 +146,14 @@ link.addEventListener("lost", () => {
   awaited = null;
   abandon();
 });
+frames.addEventListener("whole", ({ detail: { stamp, bitmap } }) => {
+  if (drawing.frame?.stamp === stamp) drawing.frame = { ...drawing.frame, bitmap, isSmall: false };
+});
 frames.addEventListener("unreadable", () => notify("a picture could not be decoded", true));
 
 /** The track that badge, box, banner and title speak of: that of the picture shown, where pictures come. */
 function told() {
-  const ofPicture = frames.shown && cause?.id !== "picture" ? frames.track(frames.shown.stamp) : null;
+  const ofPicture = frames.shown && cause?.id !== "picture" ? tracks.of(frames.shown.stamp) : null;
   return ofPicture ?? newest;
 }
 
@@ -217,8 +225,11 @@ function freeze(byHand) {
   return true;
 }
 
+/** The tracker keeps the frozen image; the server sends it in its whole size. */
 function hold() {
-  isHeld = mayCommand() && link.send({ op: "hold", stamp: drawing.frame.stamp.toString() });
+  const { isSmall, stamp } = drawing.frame;
+  isHeld = mayCommand() && link.send({ op: "hold", stamp: stamp.toString() });
+  if (isSmall) link.send({ op: "whole", stamp: stamp.toString() });
 }
 
 function goLive() {
@@ -238,7 +249,7 @@ function letGo() {
 
 /** What may become of a selection: it replaces `target`, and a gimbal that is steered `turns`; or it is added. */
 function choices(selection) {
-  const targets = followedOf(frames.track(selection.stamp) ?? newest), steered = targets.find((one) => one.steered);
+  const targets = followedOf(tracks.of(selection.stamp) ?? newest), steered = targets.find((one) => one.steered);
   const drawnOn = targetUnder(targets, selection);
   const isOther = drawnOn && !drawnOn.steered && drawnOn.id !== STEERED;
   return {
@@ -318,7 +329,7 @@ function askForProposal() {
 
 /** A press on a target: steers by it, or opens its menu when it is long; false where it is none of these. */
 function pressTarget(point, far, isLong) {
-  const targets = followedOf(frames.track(drawing.frame.stamp) ?? newest);
+  const targets = followedOf(tracks.of(drawing.frame.stamp) ?? newest);
   if (limits.max_targets < 2 && !areMany(targets)) return false;
   const target = targetAt(targets, point, REACH_PX / viewport.scale);
   if (!target || (isLong ? false : far || target.steered)) return false;
@@ -475,7 +486,8 @@ function findCause(nowMs) {
     linkS: link.isSilent(nowMs) || !hello ? (nowMs - link.heardMs) / 1000 : null,
     status: now,
     sinceS: (nowMs - statusMs) / 1000,
-    pictureS: pictureS(nowMs),
+    // What is held is old by intention.
+    pictureS: drawing.isFrozen ? 0 : pictureS(nowMs),
     gimbal: steering.fault(nowMs),
   });
 }
@@ -501,6 +513,9 @@ function currentBanners(nowMs) {
     const left = drawing.secondsLeft(bufferS(), seconds());
     const text = drawing.mode === "sent" ? "waiting for the answer" : left === null ? "the picture is held" : `${Math.max(0, Math.ceil(left))} s left to select on this picture`;
     banners.frozen = { word: "FROZEN", text };
+  }
+  if (frames.smallMs !== null && nowMs - frames.smallMs > SMALL_MS && (drawing.frame ?? frames.shown).isSmall) {
+    banners.small = { word: "small picture:", text: "slow link" };
   }
   if (hello && !mayCommand()) {
     const button = { label: "Take over", press: () => link.send({ op: "seat", action: "take" }) };
@@ -597,7 +612,7 @@ function paint() {
   const byKeys = document.body.classList.contains("keys") && document.activeElement === view.canvas;
   view.paint({
     frame,
-    track: frame ? frames.track(frame.stamp) : undefined,
+    track: frame ? tracks.of(frame.stamp) : undefined,
     drawing,
     lensAt: lensAt(),
     left: countdown(),
@@ -607,6 +622,7 @@ function paint() {
   });
   showState();
   view.canvas.dataset.stamp = frame ? frame.stamp.toString() : "";
+  view.canvas.dataset.width = frame?.bitmap.width ?? "";
   view.canvas.dataset.mode = drawing.mode;
   view.canvas.dataset.zoom = viewport.zoom.toFixed(2);
   frames.release(frame?.bitmap);
@@ -651,7 +667,7 @@ showPlots();
 // A phone's battery: nothing is painted twice.
 const repaint = () => { stale = true; };
 link.addEventListener("message", repaint);
-frames.addEventListener("shown", repaint);
+for (const event of ["shown", "whole"]) frames.addEventListener(event, repaint);
 for (const type of ["pointerdown", "pointermove", "pointerup", "wheel", "keydown", "click"]) {
   document.addEventListener(type, repaint, { capture: true, passive: true });
 }

@@ -68,7 +68,7 @@ export class View {
 
   #picture(frame) {
     const { scale, origin } = this.viewport;
-    this.context.imageSmoothingEnabled = scale * 2 ** frame.shrink < 4;
+    this.context.imageSmoothingEnabled = (scale * frame.width) / frame.bitmap.width < 4;
     this.context.drawImage(frame.bitmap, origin.x, origin.y, frame.width * scale, frame.height * scale);
   }
 

@@ -1,12 +1,14 @@
 // The bytes and JSON between page and server. Stamps are BigInt or text, never Number: those are too coarse. No DOM.
 
 export const VERSION = 1;
-const HEADER_BYTES = 28;
+const HEADER_BYTES = 30;
 const MAGIC = 0x4d544645; // "EFTM", little-endian
 const CODEC_JPEG = 1;
-const SHRINK = 3;
+/** Sequence number of a picture that was asked for. */
+export const WHOLE_SEQ = 0;
 
-/** A binary message as {stamp, sentNs, seq, shrink, payload}. Throws an Error that says what is wrong with it. */
+/** A binary message as {stamp, sentNs, seq, width, height, payload} with the size of the camera's image, 0 where it is that
+ * of the payload. Throws an Error that says what is wrong with it. */
 export function decodeFrame(buffer) {
   if (buffer.byteLength <= HEADER_BYTES) throw new Error(`a frame of ${buffer.byteLength} bytes is too short`);
   const data = new DataView(buffer);
@@ -14,10 +16,11 @@ export function decodeFrame(buffer) {
   if (data.getUint8(4) !== VERSION) throw new Error(`frames of version ${data.getUint8(4)}; reload the page`);
   if (data.getUint8(5) !== CODEC_JPEG) throw new Error(`frames of unknown codec ${data.getUint8(5)}; reload the page`);
   return {
-    stamp: data.getBigUint64(8, true),
-    sentNs: data.getBigUint64(16, true),
-    seq: data.getUint32(24, true),
-    shrink: data.getUint16(6, true) & SHRINK,
+    width: data.getUint16(6, true),
+    height: data.getUint16(8, true),
+    stamp: data.getBigUint64(10, true),
+    sentNs: data.getBigUint64(18, true),
+    seq: data.getUint32(26, true),
     payload: new Uint8Array(buffer, HEADER_BYTES),
   };
 }

@@ -161,8 +161,8 @@ class Loop:
         for topic in self._topics:
             topic.close()
 
-    def set_enabled(self, enabled: bool) -> None:
-        """Steer, or stop.
+    def set_enabled(self, enabled: bool) -> str:
+        """Steer, or stop; what that waits for.
 
         Raises InputError when the bridge would read the rates in another frame, or would get those of
         another node too.
@@ -174,6 +174,7 @@ class Loop:
         self._control.set_enabled(enabled)
         if enabled:
             self._outputs.want_gimbal(True)
+        return self._control.waits_for if enabled else ""
 
     def _check_yaw_lock(self) -> None:
         ours, manager = self._config.yaw_lock, self._manager
@@ -184,7 +185,7 @@ class Loop:
 
     def _tick(self, now: Instant) -> None:
         if self._manager is not None and now.steady_s - self._manager_s > BRIDGE_SILENT_S:
-            self._control.on_control(Control.SILENT)
+            self._control.on_control(Control.SILENT, "nothing is heard of the bridge")
         command = self._control.tick(now)
         if not command.reason and now.steady_s < self._switched_s + SWITCH_S:
             command = replace(command, reason=f"steers by target {self._target} now")
@@ -240,11 +241,11 @@ class Loop:
             )
 
     def _on_manager(self, message: Any) -> None:
-        control = conversions.control_of(message)
+        control, word = conversions.control_of(message), message.reason
         if self._manager is None or conversions.limits_of(message) != conversions.limits_of(self._manager):
             self._control.on_limits(conversions.limits_of(message))
         self._manager, self._manager_s = message, self._now.steady_s
-        self._control.on_control(control)
+        self._control.on_control(control, word)
         self._control.on_gimbal_alive(message.alive)
         if self._control.enabled:  # perhaps before the bridge was heard
             try:

@@ -81,12 +81,14 @@ class GimbalNode(ReportingNode):
             response.message = "the node is inactive; activate it first (ros2 lifecycle set)"
             return response
         try:
-            self._loop.set_enabled(request.data)
+            waits_for = self._loop.set_enabled(request.data)
         except InputError as refusal:
             response.message = str(refusal)
             return response
         response.success = True
         response.message = "steering" if request.data else "stopped"
+        if waits_for:
+            response.message = f"enabled; steers when it can: {waits_for}"
         return response
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:

@@ -25,7 +25,7 @@ TIME_GAIN = 0.2
 LEAST_TURNS = 2
 
 
-class Shared(NamedTuple):
+class Exchange(NamedTuple):
     """What the loop shares with the executor's thread; all of it is thread-safe.
 
     ``buffer``: images and commands for the loop; ``outputs``: publishers and its latest answers.
@@ -36,7 +36,7 @@ class Shared(NamedTuple):
     statistics: Statistics
     log: ThrottledLog
 
-    def tell_state(self, track: Track, target_id: int) -> None:
+    def show_state(self, track: Track, target_id: int) -> None:
         """Have diagnostics show a target's state, and log that it changed."""
         change = self.statistics.targets.keep(track, target_id)
         if change:
@@ -69,9 +69,9 @@ class TrackingLoop:
     It receives through the buffer alone, and hands over its answers through the outputs and the statistics.
     """
 
-    def __init__(self, targets: TargetSet, shared: Shared) -> None:
-        self._targets, self._shared = targets, shared
-        self._buffer, self._outputs, self._statistics, self._log = shared
+    def __init__(self, targets: TargetSet, exchange: Exchange) -> None:
+        self._targets, self._exchange = targets, exchange
+        self._buffer, self._outputs, self._statistics, self._log = exchange
         self._selections: dict[int, int] = {}  # numbers of the selections being tracked, by target
         self._furthest_s = 0.0  # arrival of the newest image that was answered
         self._target_s = 0.0  # moving average of the time for one target in a frame; 0 before the first
@@ -131,7 +131,7 @@ class TrackingLoop:
     def _announce_end(self, target_id: int, reason: str) -> None:
         track = self._outputs.clear(target_id, reason)
         if track is not None:
-            self._shared.tell_state(track, target_id)
+            self._exchange.show_state(track, target_id)
 
     def _forget(self, target_id: int) -> None:
         self._selections.pop(target_id, None)
@@ -258,7 +258,7 @@ class TrackingLoop:
                     again=frame.arrived_s <= self._furthest_s,
                 )
             work.answered.add(target_id)
-            self._shared.tell_state(track, target_id)
+            self._exchange.show_state(track, target_id)
             self._statistics.targets.took(target_id, seconds)
             if no_bearing:
                 self._statistics.fault("bearing", no_bearing)

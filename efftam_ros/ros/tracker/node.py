@@ -31,7 +31,7 @@ from efftam_ros.ros.common.nodes import (
 from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
-from efftam_ros.ros.tracker.loop import Shared
+from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.receiving import Selections
@@ -164,7 +164,7 @@ class TrackerNode(ReportingNode):
         self._made.callback(lambda: self._thread.submit(pipeline.close).result())
         reserve_workspace()
         self._targets = open_targets(pipeline, self._tracker_config)
-        self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
+        self._outputs = Outputs(self, config.publish_detections)
         self._made.callback(self._outputs.close)
         for service, name, answer in (
             (SelectTarget, "~/select_target", _select),
@@ -195,11 +195,6 @@ class TrackerNode(ReportingNode):
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
-        if config.publish_annotations and outputs.views.facts["annotations"] != "published":
-            self.get_logger().info(
-                "no annotations for Foxglove: foxglove_msgs is not installed (apt-get install"
-                " ros-$ROS_DISTRO-foxglove-msgs)"
-            )
         if self.get_namespace() == "/":
             self.get_logger().info(
                 "topics are in the root namespace (/bbox, /velocity, ...); if other nodes share the ROS"
@@ -214,8 +209,8 @@ class TrackerNode(ReportingNode):
         self._statistics = Statistics(log.warn)
         config = self._config
         buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes, config.image_timeout)
-        shared = Shared(buffer, self._outputs, self._statistics, log)
-        self._session = Session(self, self._targets, shared, config, self._accepted, self._thread)
+        exchange = Exchange(buffer, self._outputs, self._statistics, log)
+        self._session = Session(self, self._targets, exchange, config, self._accepted, self._thread)
         topic = self._session.image_topic
         self._setup = Setup("active", self._setup.values | {"image topic": topic})
         self.get_logger().info(f"active: images from {topic}")

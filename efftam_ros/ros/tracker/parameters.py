@@ -80,9 +80,6 @@ class NodeConfig(CheckedSettings):
     publish_detections: bool = setting(
         True, "publish vision_msgs/Detection2DArray on detections, if vision_msgs is installed"
     )
-    publish_annotations: bool = setting(
-        True, "publish foxglove_msgs/ImageAnnotations on annotations, where foxglove_msgs is installed"
-    )
     clicks: str = setting(
         "off",
         "take points in image px on the topic click as selections: geometry_msgs/PointStamped or Point",
@@ -106,7 +103,6 @@ FIXED = (
     "image_transport",
     "image_reliability",
     "publish_detections",
-    "publish_annotations",
     "clicks",
     *FIXED_SETTINGS,
 )

@@ -57,7 +57,7 @@ class Outputs:
     loop's alone. ``camera``: the images' calibration, None if unknown; replaced as a whole.
     """
 
-    def __init__(self, node: Node, with_detections: bool, with_annotations: bool) -> None:
+    def __init__(self, node: Node, with_detections: bool) -> None:
         self._node = node
         self._lock = threading.Lock()
         self._publishers: list[Any] = []
@@ -72,7 +72,7 @@ class Outputs:
             self._tracks = self._create(Tracks, "tracks", reliable(IMAGE_DEPTH))
             self._proposals = self._create(BoundingBox, "proposal", reliable(IMAGE_DEPTH))
             self._results = self._create(SelectionResult, "selection_result", latched())
-            self.views = Views(self._create, with_detections, with_annotations)
+            self.views = Views(self._create, with_detections)
         except BaseException:
             self._destroy()
             raise
@@ -256,27 +256,21 @@ class Views:
     ``create``: makes a publisher of (message type, topic, QoS).
     """
 
-    def __init__(
-        self, create: Callable[[Any, str, QoSProfile], Any], with_detections: bool, with_annotations: bool
-    ) -> None:
+    def __init__(self, create: Callable[[Any, str, QoSProfile], Any], with_detections: bool) -> None:
         self._mask = create(ImageMessage, "mask", reliable(PICTURE_DEPTH))
         self._mask_labels = create(ImageMessage, "mask_labels", reliable(PICTURE_DEPTH))
         self._overlay = create(ImageMessage, "overlay", reliable(PICTURE_DEPTH))
         self._vision = optional_messages("vision_msgs") if with_detections else None
         if self._vision is not None:
             self._detections = create(self._vision.Detection2DArray, "detections", reliable(IMAGE_DEPTH))
-        self._foxglove = optional_messages("foxglove_msgs") if with_annotations else None
-        if self._foxglove is not None:
-            self._annotations = create(self._foxglove.ImageAnnotations, "annotations", reliable(IMAGE_DEPTH))
         self._tracks: dict[int, Track] = {}  # of this image
         self._labels: NDArray[np.uint8] | None = None
         self._picture: NDArray[np.uint8] | None = None
 
     @property
     def facts(self) -> dict[str, str]:
-        """Whether the optional outputs are there, as values for diagnostics."""
-        optional = {"detections": self._vision, "annotations": self._foxglove}
-        return {name: "published" if module else "not published" for name, module in optional.items()}
+        """Whether the optional output is there, as a value for diagnostics."""
+        return {"detections": "not published" if self._vision is None else "published"}
 
     def add(self, header: Any, image: Image, step: Step, is_steered: bool, are_several: bool) -> None:
         """Take one target's answer for this image, while its mask can be read.
@@ -318,11 +312,6 @@ class Views:
         self._tracks, self._labels, self._picture = {}, None, None
         if self._vision is not None and self._detections.get_subscription_count():
             self._detections.publish(detections_message(self._vision, tracks, header))
-        if self._foxglove is not None and self._annotations.get_subscription_count():
-            # Imported only when a viewer subscribes.
-            from efftam_ros.messages.annotations import annotations_message
-
-            self._annotations.publish(annotations_message(self._foxglove, tracks, header))
         if labels is not None:
             self._mask_labels.publish(fill_image(ImageMessage(), labels, "mono8", header))
         if picture is not None:

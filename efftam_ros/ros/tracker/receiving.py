@@ -26,7 +26,7 @@ from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.nodes import Subscriptions, reliable, sampled
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, seconds
-from efftam_ros.ros.tracker.loop import Shared
+from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import NodeConfig
 
 # By the parameter `clicks`.
@@ -45,12 +45,12 @@ class Receiver:
     def __init__(
         self,
         node: Node,
-        shared: Shared,
+        exchange: Exchange,
         config: NodeConfig,
         subscriptions: Subscriptions,
         prefetch: Callable[[Image], None],
     ) -> None:
-        self._buffer, self._outputs, self._statistics, self._log = shared
+        self._buffer, self._outputs, self._statistics, self._log = exchange
         self._config, self._subscriptions = config, subscriptions
         self._prefetch = prefetch
         self._camera_info: Any = None  # the last message
@@ -162,14 +162,14 @@ class Selections:
 
     def __init__(
         self,
-        shared: Shared,
+        exchange: Exchange,
         config: NodeConfig,
         subscriptions: Subscriptions,
         explain_no_image: Callable[[], str],
         accepted: int,
         max_targets: int,
     ) -> None:
-        self._buffer, self._outputs, self._statistics, self._log = shared
+        self._buffer, self._outputs, self._statistics, self._log = exchange
         self.config, self.accepted, self._explain_no_image = config, accepted, explain_no_image
         self._max_targets = max_targets
         subscriptions.add(TargetSelection, "select", self._on_selection, reliable())

@@ -17,7 +17,7 @@ from efftam_ros.core.types import Track, TrackState
 from efftam_ros.messages.fields import STEERABLE
 from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.common.nodes import Subscriptions, steady_timer
-from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
+from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Answer
 from efftam_ros.ros.tracker.receiving import Receiver, Selections
@@ -50,10 +50,10 @@ class Watch:
     either stops coming, and says why."""
 
     def __init__(
-        self, node: Node, shared: Shared, config: NodeConfig, tracker: TrackerConfig, receiver: Receiver
+        self, node: Node, exchange: Exchange, config: NodeConfig, tracker: TrackerConfig, receiver: Receiver
     ) -> None:
-        self._node, self._receiver, self._shared, self._tracker_config = node, receiver, shared, tracker
-        self._buffer, self._outputs, self._statistics, self._log = shared
+        self._node, self._receiver, self._exchange, self._tracker_config = node, receiver, exchange, tracker
+        self._buffer, self._outputs, self._statistics, self._log = exchange
         self._begin_s = time.monotonic()
         # By target: when the answer that was taken back last had been published, and when it was taken back.
         self._taken_back: dict[int, tuple[float, float]] = {}
@@ -83,9 +83,9 @@ class Watch:
             facts["range of 16-bit images"] = self._receiver.image_range
         why = images.explain(self._buffer.newest is not None)
         self._statistics.input_seen(facts, why)
-        shared = {"others": self._outputs.others, "mixed": images.mixed}
-        self._statistics.topics_shared([reason for reason in shared.values() if reason])
-        for kind, reason in shared.items():
+        findings = {"others": self._outputs.others, "mixed": images.mixed}
+        self._statistics.topics_shared([reason for reason in findings.values() if reason])
+        for kind, reason in findings.items():
             if reason:
                 self._log.remind(kind, reason)
         loss = self._statistics.loss(time.monotonic())
@@ -137,7 +137,7 @@ class Watch:
             told = replace(told, state=state_after(track, silence_s, self._tracker_config), reason=reason)
         why = reason or f"the target had no turn for {silence_s:.2f} s"
         if self._outputs.take_back(why, answer, told) and reason:
-            self._shared.tell_state(told, answer.about.target_id)
+            self._exchange.show_state(told, answer.about.target_id)
 
     def _stalled(self, now_s: float, patience_s: float) -> str:
         """Why answers can no longer be relied on although images arrive; empty while they follow."""
@@ -158,25 +158,25 @@ class Session:
         self,
         node: Node,
         targets: TargetSet,
-        shared: Shared,
+        exchange: Exchange,
         config: NodeConfig,
         accepted: int,
         thread: Executor,
     ) -> None:
-        self._buffer, self._outputs = shared.buffer, shared.outputs
+        self._buffer, self._outputs = exchange.buffer, exchange.outputs
         self._outputs.begin()
         with ExitStack() as made:  # closes what was made when a later part raises
-            subscriptions = Subscriptions(node, partial(shared.statistics.fault, "qos"))
+            subscriptions = Subscriptions(node, partial(exchange.statistics.fault, "qos"))
             made.callback(subscriptions.close)
-            self._receiver = Receiver(node, shared, config, subscriptions, targets.prefetch)
+            self._receiver = Receiver(node, exchange, config, subscriptions, targets.prefetch)
             made.callback(self._receiver.close)
             explain = self._receiver.explain_no_image
             self.selections = Selections(
-                shared, config, subscriptions, explain, accepted, targets.max_targets
+                exchange, config, subscriptions, explain, accepted, targets.max_targets
             )
-            self._watch = Watch(node, shared, config, targets.config, self._receiver)
+            self._watch = Watch(node, exchange, config, targets.config, self._receiver)
             made.callback(self._watch.close)
-            self._running = thread.submit(TrackingLoop(targets, shared).run)
+            self._running = thread.submit(TrackingLoop(targets, exchange).run)
             self._running.add_done_callback(_report)
             self._made = made.pop_all()
 

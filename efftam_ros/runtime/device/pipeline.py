@@ -46,11 +46,13 @@ class DevicePipeline(FramePipeline):
 
     The host sees scores and boxes, and masks where somebody wants them; `decode` is the one place of a frame
     where it waits. Two non-blocking streams: an image's bytes go up and are preprocessed on one, beside the
-    memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame is two
-    sections, each launched as one CUDA graph where the library allows it: from the plan to the answers, and
-    from the choice to the memory. A lane that comes after another with the same view of an image has its plan
-    to answers without the image encoder; it may be attended to before the other is decoded, and the first
-    `decode` waits for all that were. In the full view the image that waits is encoded behind the memory.
+    memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame has
+    two sections, each launched as one CUDA graph where the library allows it: from the memory plan to the
+    answers, and from the choice to the memory.
+
+    Several lanes that look at one image in the same view share its features: the second lane's section leaves
+    out the image encoder. Lanes may be launched one behind the other; the first `decode` then waits for all
+    of them. In the full view the image announced by `prefetch` is encoded behind the memory encoder.
     """
 
     is_asynchronous = True

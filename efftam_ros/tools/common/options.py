@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.levels import AUTO
+from efftam_ros.images.streams.decoding import DEFAULT_TRACK
 from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND, PRECISIONS, TABLE, backend_of
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.tools.common.terminal import print_table
@@ -82,10 +84,17 @@ def add_quiet_argument(group: argparse._ActionsContainer, text: str = "no progre
 
 
 def add_image_arguments(group: argparse._ActionsContainer) -> None:
-    """Add --fps and --range, of videos and folders of images."""
+    """Add --fps, --track and --range, of videos and folders of images."""
     text = "frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)"
     group.add_argument("--fps", type=float, help=text)
+    text = "number of the video track, where a file or stream has several (default: its default one)"
+    group.add_argument("--track", type=int, default=DEFAULT_TRACK, metavar="N", help=text)
     add_range_argument(group)
+
+
+def tell(line: str) -> None:
+    """What is noticed while a source is read."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def add_range_argument(group: argparse._ActionsContainer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -23,10 +25,19 @@ class VideoWriter:
 
     The file appears under its name when it is complete; until then an existing one stays. Frames are BGR
     uint8 [H, W, 3] of one size; for odd sizes the last column or row is repeated, because 4:2:0 needs even
-    sizes. Stamps may be unevenly spaced.
+    sizes. Stamps may be unevenly spaced. ``pixel_ratio``: width of a pixel by its height, for players.
     """
 
-    def __init__(self, path: str | Path, width: int, height: int, fps: float, *, crf: int = 21) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        width: int,
+        height: int,
+        fps: float,
+        *,
+        crf: int = 21,
+        pixel_ratio: Fraction = Fraction(1),
+    ) -> None:
         import av
 
         self.path, self.width, self.height = Path(path), width, height
@@ -42,9 +53,11 @@ class VideoWriter:
         )
         stream.width, stream.height = width + width % 2, height + height % 2
         stream.pix_fmt = "yuv420p"
+        stream.codec_context.sample_aspect_ratio = pixel_ratio
         stream.time_base = stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
         self._stream = stream
         self._first_ns: int | None = None
+        self._has_failed = self._is_closed = False
         self._last_pts = -1
 
     def write(self, bgr: NDArray[np.uint8], stamp_ns: int) -> None:
@@ -62,21 +75,46 @@ class VideoWriter:
         ticks = round((stamp_ns - self._first_ns) * TICKS_PER_S / NS)
         self._last_pts = frame.pts = max(ticks, self._last_pts + 1)
         frame.time_base = Fraction(1, TICKS_PER_S)
-        self._container.mux(self._stream.encode(frame))
+        self._mux(frame)
 
     def close(self) -> None:
-        """Finish the file and move it to its place; without a frame no file is written.
+        """Finish the file and move it to its place; without a frame, or after an error, no file is written.
 
         Raises OSError, leaving an existing file unchanged.
         """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        is_wanted = self._first_ns is not None and not self._has_failed
         try:
-            if self._first_ns is not None:
-                self._container.mux(self._stream.encode(None))
-            self._container.close()
-            if self._first_ns is not None:
+            if is_wanted:
+                self._mux(None)
+            with self._named():
+                self._container.close()
+            if is_wanted:
                 put_in_place(self._part, self.path)
         finally:
             discard(self._part, self.path)
+
+    def _mux(self, frame: Any) -> None:
+        import av
+
+        try:
+            with self._named():
+                self._container.mux(self._stream.encode(frame))
+        except (OSError, av.error.FFmpegError):
+            # FFmpeg crashes where more is muxed into a file whose header could not be written.
+            self._has_failed = True
+            raise
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """An error names the file that was asked for."""
+        try:
+            yield
+        except OSError as error:
+            if not self._has_failed:
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def __enter__(self) -> VideoWriter:
         return self

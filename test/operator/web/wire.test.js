@@ -3,16 +3,17 @@ import { test } from "node:test";
 import { ServerClock, decodeFrame, selectMessage } from "../../../efftam_ros/operator/web/wire.js";
 
 
-function frame({ stamp = 1795298319517108788n, sent = 1795298319541000001n, seq = 812, flags = 1, version = 1, codec = 1, magic = "EFTM" } = {}) {
-  const buffer = new ArrayBuffer(32), data = new DataView(buffer);
+function frame({ stamp = 1795298319517108788n, sent = 1795298319541000001n, seq = 812, width = 1280, height = 720, version = 1, codec = 1, magic = "EFTM" } = {}) {
+  const buffer = new ArrayBuffer(34), data = new DataView(buffer);
   [...magic].forEach((c, i) => data.setUint8(i, c.charCodeAt(0)));
   data.setUint8(4, version);
   data.setUint8(5, codec);
-  data.setUint16(6, flags, true);
-  data.setBigUint64(8, stamp, true);
-  data.setBigUint64(16, sent, true);
-  data.setUint32(24, seq, true);
-  [..."JPEG"].forEach((c, i) => data.setUint8(28 + i, c.charCodeAt(0)));
+  data.setUint16(6, width, true);
+  data.setUint16(8, height, true);
+  data.setBigUint64(10, stamp, true);
+  data.setBigUint64(18, sent, true);
+  data.setUint32(26, seq, true);
+  [..."JPEG"].forEach((c, i) => data.setUint8(30 + i, c.charCodeAt(0)));
   return buffer;
 }
 
@@ -21,9 +22,8 @@ test("a frame keeps every nanosecond of its stamp", () => {
   assert.equal(read.stamp, 1795298319517108788n);
   assert.equal(read.sentNs, 1795298319541000001n);
   assert.equal(read.seq, 812);
-  assert.equal(read.shrink, 1);
+  assert.deepEqual([read.width, read.height], [1280, 720]);
   assert.equal(String.fromCharCode(...read.payload), "JPEG");
-  assert.equal(decodeFrame(frame({ flags: 0 })).shrink, 0);
 });
 
 test("neighbouring stamps stay different, which Numbers would not", () => {
@@ -34,7 +34,7 @@ test("neighbouring stamps stay different, which Numbers would not", () => {
 
 test("what is no frame of this version is refused", () => {
   for (const wrong of [{ magic: "EFTX" }, { version: 2 }, { codec: 9 }]) assert.throws(() => decodeFrame(frame(wrong)));
-  assert.throws(() => decodeFrame(new ArrayBuffer(28)));
+  assert.throws(() => decodeFrame(new ArrayBuffer(30)));
   assert.throws(() => decodeFrame(new ArrayBuffer(0)));
 });
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from builtin_interfaces.msg import Time
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from rcl_interfaces.srv import GetParameters
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
@@ -22,7 +23,6 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.images.stamps import stamp_like, stamp_ns
 from efftam_ros.messages.reports import Selection
-from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.ros.common.conversions import selection_message
 from efftam_ros.ros.common.nodes import UNKNOWN_NODE, reliable
 from efftam_ros.ros.common.process import spin
@@ -77,7 +77,7 @@ class BagPlayer:
         self._now_ns = 0
         self._answered_ns = -1
         self._answered_selection = 0
-        self._tag = f"efftam_bag_player_{time.time_ns()}"  # tells the answer to our selection from others
+        self._tag = f"bag_player_{time.time_ns()}"  # tells the answer to our selection from others
         self._refusal: str | None = None
         node.create_subscription(BoundingBox, "bbox", self._on_box, reliable())
         node.create_subscription(SelectionResult, "selection_result", self._on_result, reliable())

@@ -1,0 +1,1 @@
+"""Code that files and live streams share: clocks of arrival, tracks, damage, orientation."""

@@ -1,0 +1,223 @@
+"""What is known of a target's looks, and the verdict on what is followed and what comes back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.scripted_looks import ScriptedLooks, vector
+from support.scripted_pipeline import ScriptedPipeline
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.gallery import ASKED_NS, DROP, FLOOR, JUDGED, MOST, SAME, Gallery, Looks
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
+from simulation.null_pipeline import certain_candidate
+
+SECOND = 1_000_000_000
+
+
+def gallery(usual: float = 0.9, looks: int = 5) -> Gallery:
+    """Of a target that was selected, and looked at this often."""
+    found = Gallery()
+    found.add_prompt(vector(1.0))
+    for number in range(looks):
+        found.look(vector(usual), number * ASKED_NS, learns=True)
+    return found
+
+
+def at(found: Gallery, *cosines: float) -> Gallery:
+    for number, cosine in enumerate(cosines):
+        found.look(vector(cosine), (100 + number) * ASKED_NS, learns=True)
+    return found
+
+
+def test_the_likeness_is_the_best_cosine_with_what_is_kept():
+    found = gallery(looks=0)
+    assert found.likeness(vector(0.7)) == pytest.approx(0.7)
+    assert math.isnan(Gallery().likeness(vector(0.7)))
+    assert math.isnan(found.likeness(vector(math.nan)))
+
+
+def test_a_white_shirt_in_place_of_a_black_one_is_another_individual_after_three_looks():
+    found = gallery(0.92)
+    unlike = 0.92 - DROP - 0.05
+    assert not at(found, unlike).is_other
+    assert found.is_doubted
+    assert not at(found, unlike).is_other
+    assert at(found, unlike).is_other
+    assert found.likeness_now == pytest.approx(unlike)
+
+
+def test_one_look_at_what_passes_in_front_decides_nothing():
+    found = at(gallery(0.92), 0.1, 0.92, 0.92)
+    assert not found.is_other
+    assert not found.is_doubted
+
+
+def test_what_is_seen_in_doubt_is_not_learnt():
+    """Else everything would soon be like the target."""
+    found = at(gallery(0.92), *[0.3] * 30)
+    assert found.usual == pytest.approx(0.92)
+    assert found.likeness(vector(0.3)) < FLOOR
+
+
+def test_looks_that_change_slowly_stay_one_individual():
+    """As of a target that turns: over a minute its first and last look have nothing in common."""
+    found = Gallery()
+    found.add_prompt(vector(1.0))
+    for number in range(300):
+        cosine = math.cos(math.radians(90.0 * number / 300))
+        found.look(vector(cosine), number * ASKED_NS, learns=True)
+        assert not found.is_other
+    assert found.likeness(vector(0.0)) > SAME - 0.1
+
+
+def test_what_is_not_alone_in_its_box_is_judged_and_not_learnt():
+    found = gallery(0.95, looks=3)
+    for number in range(10):
+        found.look(vector(0.8), (10 + number) * ASKED_NS, learns=False)
+    assert found.likeness(vector(0.8)) == pytest.approx(0.8)
+
+
+def test_at_most_so_many_looks_are_kept_and_the_selected_one_always():
+    found = Gallery()
+    found.add_prompt(vector(1.0))
+    for number in range(60):
+        found.look(vector(math.cos(0.02 * number)), number * ASKED_NS, learns=True)
+    assert len(found._kept) <= MOST
+    assert found.likeness(vector(1.0)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("likeness", "accepted"), [(0.9, True), (0.9 - DROP + 0.01, True), (0.9 - DROP - 0.01, False)]
+)
+def test_what_comes_back_may_be_somewhat_less_like_the_target_than_usual(likeness: float, accepted: bool):
+    assert gallery(0.9).accepts(likeness) is accepted
+
+
+def test_below_the_floor_nothing_is_the_target_however_unlike_itself_it_usually_is():
+    assert not gallery(FLOOR + 0.05).accepts(FLOOR - 0.01)
+    assert gallery(FLOOR + 0.05).accepts(FLOOR + 0.01)
+
+
+def test_where_nothing_is_known_everything_is_accepted():
+    looks = Looks(Gallery())
+    box = Box(0.0, 0.0, 9.0, 9.0)
+    assert looks.accepts(box)
+    assert looks.deficit(box) == 0.0
+    assert math.isnan(looks.likeness(box))
+
+
+def test_a_weak_selection_counts_no_more_than_the_first_looks_after_it():
+    """A crop at the image's edge shows half of the target."""
+    found = Gallery()
+    found.add_prompt(vector(1.0), is_weak=True)
+    for number in range(JUDGED):
+        found.look(vector(0.2), number * ASKED_NS, learns=True)
+    assert not found.is_other
+    assert found.accepts(found.likeness(vector(0.2)))
+
+
+def test_a_box_is_described_once_an_image():
+    describe = ScriptedLooks(lambda box: 0.8)
+    looks = Looks(gallery(0.9), Image.from_array(np.zeros((9, 9, 3), np.uint8)), describe)
+    box = Box(1.0, 1.0, 5.0, 5.0)
+    assert looks.deficit(box) == pytest.approx(0.1)
+    assert looks.accepts(box)
+    assert describe.asked == [box]
+
+
+# --- in the tracker ---------------------------------------------------------------------------------------------
+
+
+SPEC = PipelineSpec(name="scripted", image_side=192, default_view="window")
+PRESENT = Image.from_array(np.zeros((240, 640, 3), np.uint8))
+DRAWN = Box.from_centre(100, 100, 30, 30)
+
+
+def run(
+    likeness, images: int = 60, policy: str = "default", seen=None, **settings
+) -> tuple[list[Track], ScriptedPipeline, ScriptedLooks]:
+    """Two seconds at 30 Hz of something that moves right by 4 px an image; ``likeness(i)`` of what is there."""
+    now = [0]
+
+    def script(index: int, view: View) -> Candidates:
+        found = certain_candidate(Box.from_centre(100 + 4 * now[0], 100, 30, 30))
+        return found if seen is None or seen(now[0]) else replace(found, presence_logit=-10.0)
+
+    looks = ScriptedLooks(lambda box: likeness(now[0]))
+    pipeline = ScriptedPipeline(script, SPEC)
+    tracker = Tracker(pipeline, TrackerConfig(policy=policy, **settings), describe=looks)
+    tracks = []
+    for now[0] in range(images):
+        prompt = Prompt(box=DRAWN) if now[0] == 0 else None
+        tracks.append(tracker.step(Frame(PRESENT, now[0] * SECOND // 30), prompt))
+        tracker.commit()
+    return tracks, pipeline, looks
+
+
+def test_what_stops_being_like_the_target_is_given_up_with_both_figures_in_the_reason():
+    tracks, _, _ = run(lambda i: 0.95 if i < 30 else 0.2)
+    assert tracks[29].state is TrackState.TRACKING
+    given_up = next(track for track in tracks[30:] if track.state is TrackState.LOST)
+    assert "0.20 of 0.95" in given_up.reason
+    assert not given_up.measured
+    assert given_up.stamp_ns <= (30 + 6 + JUDGED) * SECOND // 30
+    assert all(track.state is TrackState.LOST for track in tracks if track.stamp_ns > given_up.stamp_ns)
+
+
+def test_what_was_remembered_since_the_likeness_fell_is_forgotten():
+    _, pipeline, _ = run(lambda i: 0.95 if i < 30 else 0.2)
+    attended = [call.arguments[0] for call in pipeline.calls_of("attend")]
+    stored = [call.arguments[1] for call in pipeline.calls_of("remember")]
+    assert not set(attended[-1].slots) & set(stored[31:])
+
+
+def test_a_return_is_claimed_only_by_what_is_like_the_target():
+    """And what is accepted once is not refused for the same reason on the next image."""
+    absent = lambda i: not 20 <= i < 30  # noqa: E731
+    wrong, _, _ = run(lambda i: 0.95 if i < 20 else 0.2, seen=absent)
+    assert all(track.state not in (TrackState.TRACKING, TrackState.ACQUIRING) for track in wrong[20:])
+    right, _, _ = run(lambda i: 0.95 if i < 20 else 0.95 - DROP + 0.02, seen=absent)
+    states = [track.state for track in right[30:]]
+    first = states.index(TrackState.ACQUIRING)
+    assert set(states[first:]) == {TrackState.ACQUIRING, TrackState.TRACKING}
+
+
+def test_a_followed_target_is_looked_at_five_times_a_second_and_in_doubt_at_each_image():
+    _, _, looks = run(lambda i: 0.95, images=61)
+    assert len(looks.asked) == 1 + 10
+    _, _, doubting = run(lambda i: 0.95 if i % 2 else 0.6, images=61)
+    assert len(doubting.asked) > 15
+
+
+def test_the_answer_tells_the_last_likeness_and_none_before_the_first_look():
+    tracks, _, _ = run(lambda i: 0.9)
+    assert math.isnan(tracks[0].likeness)
+    assert tracks[-1].likeness == pytest.approx(1.0)  # it has been learnt
+
+
+@pytest.mark.parametrize("policy", ["samurai", "efficienttam"])
+def test_reference_policies_are_not_asked(policy: str):
+    tracks, _, looks = run(lambda i: 0.1, policy=policy)
+    assert not looks.asked
+    assert tracks[-1].state is TrackState.TRACKING
+
+
+def test_a_new_selection_starts_anew():
+    found = [0.95]
+    pipeline = ScriptedPipeline(lambda i, view: certain_candidate(DRAWN), SPEC)
+    tracker = Tracker(pipeline, TrackerConfig(), describe=ScriptedLooks(lambda box: found[0]))
+    tracker.step(Frame(PRESENT, 0), Prompt(box=DRAWN))
+    for index in range(1, 20):
+        tracker.step(Frame(PRESENT, index * SECOND // 30))
+    found[0] = 0.1
+    track = tracker.step(Frame(PRESENT, SECOND), Prompt(box=DRAWN))
+    tracker.commit()
+    assert track.state is TrackState.ACQUIRING
+    for index in range(31, 60):
+        assert tracker.step(Frame(PRESENT, index * SECOND // 30)).state is not TrackState.LOST

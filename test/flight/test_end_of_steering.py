@@ -1,0 +1,150 @@
+"""The ends of steering that real ArduPilot and PX4 showed, each against the stand-in that shows a breach."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from flight.rig import FLAVOURS, Rig
+
+from efftam_ros.flight.bridge_config import BridgeConfig
+from efftam_ros.flight.mavlink.dialect import ATTITUDE, mav
+from efftam_ros.flight.values import Control, Rates
+
+both = pytest.mark.parametrize("flavour", list(FLAVOURS))
+NAN = math.nan
+MANUAL = mav.MAVLink_gimbal_manager_set_manual_control_message(1, 0, 12, 0, NAN, NAN, 0.0, 0.5)
+
+
+def rates_sent(rig: Rig, since: int = 0) -> list[float]:
+    return [wish.angular_velocity_z for wish in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[since:]]
+
+
+def denied_1000(rig: Rig) -> None:
+    """PX4 denies it while we are in control; ArduPilot where it names another gimbal."""
+    number = mav.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW
+    rig.station.command(number, NAN, NAN, 0.0, -10.0, 0.0, 0.0, 3.0, target=(1, 0))
+
+
+def manual_control(rig: Rig) -> None:
+    rig.station.send(MANUAL)
+
+
+def channel_without_function(rig: Rig) -> None:
+    rig.autopilot.channels[5] = 1900
+
+
+@both
+@pytest.mark.parametrize("take", [denied_1000, manual_control, channel_without_function])
+def test_a_word_that_moves_nothing_leaves_no_swing(flavour, take):
+    """PX4 obeys zeros only before the release, and turned on for 2 s."""
+    rig = Rig(flavour, config=BridgeConfig(rc_channels="6")).steer(yaw=0.4).run(3)
+    rig.station.heartbeat()
+    rig.run(1)
+    before = rig.mount.yaw
+    take(rig)
+    rig.rates = lambda t: None
+    rig.run(3)
+    # PX4 is told at once; of ArduPilot the gimbal's attitude tells within half a second that it turns on.
+    assert abs(rig.mount.yaw - before) < 0.4 * (0.2 if flavour == "px4" else 0.75)
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+    assert rig.autopilot.primary == (0, 0)
+    assert rig.log.controls[-1] in (Control.OTHER, Control.NOBODY)
+
+
+def test_steering_can_be_enabled_after_px4_was_restarted():
+    """Its first messages 281 name gimbal 0, which is none yet, and then 154."""
+    rig = Rig("px4").steer(yaw=0.1).run(3)
+    rig.bridge.take_control(False)
+    rig.autopilot.restart()
+    rig.run(4)
+    rig.bridge.take_control(True)
+    rig.run(3)
+    assert rig.log.controls[-1] is Control.HELD
+    assert rig.yaw_rate() == pytest.approx(0.1, rel=0.05)
+    assert rig.said("several gimbals") == 0
+
+
+def test_what_was_learned_of_an_autopilot_is_asked_anew_after_its_restart():
+    rig = Rig("px4").run(3)
+    rig.autopilot.restart()
+    rig.run(3)
+    asked = [m.param1 for m in rig.sent("COMMAND_LONG") if m.command == mav.MAV_CMD_REQUEST_MESSAGE]
+    assert asked.count(mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_INFORMATION) >= 2
+    assert len(rig.log.limits_seen) >= 2
+
+
+@pytest.mark.parametrize("away_s", [0.5, 0.9, 1.3])
+@pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])
+def test_an_ardupilot_that_is_back_soon_gets_no_old_rate(away_s, device):
+    """It sends heartbeats alone then: no message 281 and no time of its own."""
+    rig = Rig("ardupilot", device).steer()
+    rig.rates = lambda t: Rates(0.0, 0.05 + 0.1 * math.sin(5 * t))
+    rig.run(4)
+    rig.autopilot_runs = False
+    rig.run(away_s)
+    rig.bridge_port.receive()  # what came while it was away is lost
+    before = len(rates_sent(rig))
+    rig.autopilot.restart()
+    rig.autopilot_runs = True
+    rig.run(12)
+    assert [rate for rate in rates_sent(rig, before) if rate] == []
+    rig.run(2)
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_gimbal_is_heard_again_by_its_own_messages_alone():
+    """ArduPilot's copy of its attitude begins, and moves, while the gimbal is silent."""
+    rig = Rig("ardupilot").steer(yaw=0.1).run(3)
+    rig.autopilot.ports["companion"].intervals[ATTITUDE] = 0.02
+    rig.device.powered = False
+    rig.run(0.6)
+    assert rig.log.alive == [False]
+    before, seen = len(rates_sent(rig)), len(rig.log.samples)
+    for i in range(20):
+        rig.autopilot.attitude = ((math.cos(i / 99), 0.0, 0.0, math.sin(i / 99)), 12)
+        rig.run(0.05)
+    assert rig.log.alive == [False]
+    assert len(rig.log.samples) == seen
+    assert not any(rates_sent(rig, before))
+
+
+def test_a_mount_that_sleeps_after_the_boot_is_stopped_before_it_wakes():
+    """ArduPilot keeps the rates of before: another's word must not end the zeros while nothing is seen."""
+    rig = Rig("ardupilot", device=False)
+    rig.autopilot.booted_s = rig.time.t - 3.0
+    rig.steer(yaw=0.3).run(4)
+    assert rig.mount.yaw == 0.0
+    rig.station.heartbeat()
+    denied_1000(rig)
+    rig.rates = lambda t: None
+    rig.run(12)
+    assert abs(rig.mount.yaw) < math.radians(1.0)
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+    before = len(rates_sent(rig))
+    rig.run(1)
+    assert len(rates_sent(rig)) == before
+
+
+def test_zeros_do_not_fight_another_who_moves_the_gimbal():
+    """A one-off command of theirs has replaced our rate on ArduPilot; a zero would stop them."""
+    rig = Rig("ardupilot").steer(yaw=0.2).run(3)
+    rig.station.heartbeat()
+    number = mav.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW
+    rig.station.command(number, NAN, NAN, 0.0, -20.0, target=(1, 0))
+    rig.rates = lambda t: None
+    rig.run(1)
+    assert rig.yaw_rate(3.0) == pytest.approx(math.radians(-20), rel=0.05)
+
+
+def test_a_gimbal_left_to_another_that_turns_as_we_did_at_last_is_stopped():
+    """Our last rate was held up on the way, and came after their word had been obeyed."""
+    rig = Rig("ardupilot").steer(yaw=0.2).run(3)
+    rig.station.heartbeat()
+    number = mav.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW
+    rig.station.command(number, NAN, NAN, 0.0, -20.0, target=(1, 0))
+    rig.rates = lambda t: None
+    rig.run(2)
+    rig.autopilot._wish = (0.0, 0.2, 0)
+    rig.run(2)
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)

@@ -1,0 +1,292 @@
+"""Tracks, damage and orientation: what a file and a camera make of the same video."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+from av.stream import Disposition
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.images.camera import Camera, CameraOptions
+from efftam_ros.images.streams.h264 import PictureNumbers
+from efftam_ros.images.video import open_video
+
+GROUP, COUNT, RATE = 15, 60, 30
+CODECS = {"libx264": {"g": str(GROUP)}, "libx265": {}}
+X265 = {"x265-params": f"log-level=none:keyint={GROUP}:min-keyint={GROUP}:bframes=0:repeat-headers=1"}
+
+
+@functools.cache
+def picture(number: int, width: int = 320, height: int = 240) -> np.ndarray:
+    """Squares that move by 4 px an image, under noise, so that each image has several packets."""
+    squares = np.random.default_rng(0).integers(0, 220, (height // 8, width // 8), dtype=np.uint8)
+    noise = np.random.default_rng(number).integers(0, 30, (height, width), dtype=np.uint8)
+    grey = np.roll(np.kron(squares, np.ones((8, 8), np.uint8)), 4 * number, 1) + noise
+    return np.repeat(grey[..., None], 3, axis=2)
+
+
+def write(
+    file: Path, codec: str = "libx264", form: str | None = None, rate: int = RATE, **options: str
+) -> None:
+    more = {"preset": "ultrafast", "tune": "zerolatency", **X265, **CODECS[codec], **options}
+    with av.open(str(file), "w", format=form) as out:
+        stream = out.add_stream(codec, rate=rate, options=more)
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+        for i in range(COUNT):
+            frame = av.VideoFrame.from_ndarray(picture(i), "bgr24")
+            frame.pts, frame.time_base = i, Fraction(1, rate)
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+
+
+def number_of(bgr: np.ndarray) -> int | None:
+    """Which image this is; None for a torn one."""
+    errors = [np.abs(bgr[::4, ::4, 0].astype(int) - picture(i)[::4, ::4, 0]).mean() for i in range(COUNT)]
+    best = int(np.argmin(errors))
+    return best if errors[best] < 12 else None
+
+
+def lose_packets(file: Path, images: list[int]) -> None:
+    """Take a packet of 188 bytes out of the middle of each of these images of an MPEG-TS."""
+    data = file.read_bytes()
+    packets = [data[at : at + 188] for at in range(0, len(data), 188)]
+    video = [i for i, p in enumerate(packets) if p[1] & 0x1F == 1 and p[2] == 0]  # PID 256
+    starts = [n for n, i in enumerate(video) if packets[i][1] & 0x40]
+    gone = {video[(starts[image] + starts[image + 1]) // 2] for image in images}
+    file.write_bytes(b"".join(p for i, p in enumerate(packets) if i not in gone))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_images_that_need_a_lost_packet_are_left_out_and_it_is_told(codec: str, tmp_path: Path):
+    file, told = tmp_path / "radio.ts", []
+    write(file, codec, "mpegts")
+    lose_packets(file, [20, 40])
+    source = open_video(file, tell=told.append)
+    frames = list(source.frames())
+    whole = [round(f.stamp_ns * RATE / 1e9) - round(frames[0].stamp_ns * RATE / 1e9) for f in frames]
+    missing = set(range(COUNT)) - set(whole)
+    assert missing >= {*range(20, 30), *range(40, 45)}
+    assert len(missing) <= 15 + 2 * 2  # those before may be whole
+    assert not source.is_whole
+    (line,) = told
+    assert "radio.ts: " in line
+    assert "images that need them are left out" in line
+    with closing(Camera(str(file), None)) as camera:
+        seen = list(camera.frames())
+        assert camera.damaged > 0
+        assert camera.left_out > 10
+    assert {round((f.stamp_ns - seen[0].stamp_ns) * RATE / 1e9) for f in seen} <= set(whole)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_key_frame_that_is_damaged_ends_no_damage(codec: str, tmp_path: Path):
+    file = tmp_path / "radio.ts"
+    write(file, codec, "mpegts")
+    lose_packets(file, [30])
+    frames = list(open_video(file).frames())
+    whole = {round((f.stamp_ns - frames[0].stamp_ns) * RATE / 1e9) for f in frames}
+    assert not whole & set(range(30, 45))
+    assert whole >= {*range(28), *range(45, 60)}
+
+
+def test_a_recording_that_begins_between_key_frames_begins_with_the_first_whole_image(tmp_path: Path):
+    file = tmp_path / "cut.ts"
+    write(file, "libx264", "mpegts")
+    data = file.read_bytes()
+    file.write_bytes(data[188 * (len(data) // 188 // 10) :])
+    frames = list(open_video(file).frames())
+    assert [number_of(f.bgr) for f in frames[:3]] == [15, 16, 17]
+    assert len(frames) == COUNT - GROUP
+
+
+def test_reading_goes_on_behind_a_packet_that_can_not_be_decoded(tmp_path: Path):
+    file, told = tmp_path / "card.mp4", []
+    write(file)
+    with av.open(str(file)) as container:
+        packets = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
+    data = bytearray(file.read_bytes())
+    at, size = packets[20]
+    data[at + 4 : at + size] = bytes(size - 4)
+    file.write_bytes(data)
+    source = open_video(file, tell=told.append)
+    frames = list(source.frames())
+    assert [number_of(f.bgr) for f in frames] == [*range(20), *range(30, 60)]
+    assert not source.is_whole
+    assert "card.mp4: " in told[0]
+    assert "left out" in told[0]
+
+
+def test_images_are_used_again_after_two_seconds_without_a_key_frame(tmp_path: Path):
+    """A stream that is refreshed piece by piece has none."""
+    file = tmp_path / "refreshed.ts"
+    write(file, "libx264", "mpegts", rate=10, g="250")
+    lose_packets(file, [5])
+    frames = list(open_video(file).frames())
+    numbers = [round((f.stamp_ns - frames[0].stamp_ns) / 1e8) for f in frames]
+    assert not set(numbers) & set(range(5, 23))
+    assert set(numbers) >= {*range(4), *range(28, COUNT)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"preset": "ultrafast", "tune": "zerolatency"},
+        {"preset": "medium", "bf": "3", "x264-params": "b-pyramid=normal:cqm=jvt"},
+        {"preset": "veryfast", "x264-params": "interlaced=1"},
+        {"preset": "veryfast", "tune": "zerolatency", "x264-params": "intra-refresh=1"},
+    ],
+)
+@pytest.mark.parametrize("pixels", ["yuv420p", "yuv444p"])
+def test_a_lost_picture_of_h264_is_known_by_its_number(options: dict[str, str], pixels: str):
+    encoder = av.CodecContext.create("libx264", "w")
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.framerate = 320, 240, pixels, RATE
+    encoder.time_base, encoder.options = Fraction(1, RATE), options
+    made = []
+    for i in range(COUNT):
+        frame = av.VideoFrame.from_ndarray(picture(i), "bgr24").reformat(format=pixels)
+        frame.pts = i
+        made += encoder.encode(frame)
+    packets = [bytes(packet) for packet in [*made, *encoder.encode(None)]]
+    whole, lossy = PictureNumbers(), PictureNumbers()
+    assert not any(whole.lacks(packet) for packet in packets)
+    kept = [i for i in range(COUNT) if not 20 <= i < 25]
+    assert [i for i in kept if lossy.lacks(packets[i])] == [25]
+    assert not any(PictureNumbers().lacks(data) for data in (b"", b"\0\0\1", b"\0\0\1\x67\x64", bytes(99)))
+
+
+def write_tracks(file: Path) -> None:
+    """A cover picture first, as some drones' recordings have it, and two films of 20 images."""
+    with av.open(str(file), "w") as out:
+        streams = []
+        for codec, pixels, width in (
+            ("libx264", "yuv420p", 320),
+            ("libx264", "yuv420p", 640),
+            ("mjpeg", "yuvj420p", 160),
+        ):
+            stream = out.add_stream(codec, rate=RATE)
+            stream.width, stream.height, stream.pix_fmt = width, width * 3 // 4, pixels
+            streams.append(stream)
+        streams[0].disposition = Disposition(0)
+        streams[1].disposition = Disposition.default
+        streams[2].disposition = Disposition.attached_pic
+        for stream, count in zip(streams, (20, 20, 1), strict=True):
+            for i in range(count):
+                frame = av.VideoFrame.from_ndarray(picture(i, stream.width, stream.height), "bgr24")
+                frame.pts = i
+                out.mux(stream.encode(frame.reformat(format=stream.pix_fmt)))
+            out.mux(stream.encode(None))
+    data, out_data = file.read_bytes(), b""
+    for kind, box in boxes(data):
+        if kind == b"moov":  # the user's data, with the cover, before the tracks
+            order = {b"mvhd": 0, b"udta": 1}
+            parts = sorted(boxes(box[8:]), key=lambda part: order.get(part[0], 2))
+            box = box[:8] + b"".join(part for _, part in parts)
+        out_data += box
+    file.write_bytes(out_data)
+
+
+def boxes(data: bytes) -> list[tuple[bytes, bytes]]:
+    found, at = [], 0
+    while at < len(data):
+        size, kind = struct.unpack(">I4s", data[at : at + 8])
+        found.append((kind, data[at : at + size]))
+        at += size
+    return found
+
+
+def test_the_default_track_is_read_and_another_one_by_its_number(tmp_path: Path):
+    file = tmp_path / "drone.mp4"
+    write_tracks(file)
+    source = open_video(file)
+    assert (source.width, len(list(source.frames())), source.is_whole) == (640, 20, True)
+    assert "0: mjpeg 160x120, cover picture; 1: h264 320x240; 2: h264 640x480, default" in source.note
+    assert "2 is read, another one by --track" in source.note
+    assert (open_video(file, track=1).width, open_video(file, track=1).note) == (320, "")
+    with pytest.raises(InputError, match=r"no video track 3; it has 0: mjpeg .*2: h264 640x480"):
+        open_video(file, track=3)
+    for track, width in ((-1, 640), (1, 320)):
+        with closing(Camera(str(file), 10.0, CameraOptions(track=track))) as camera:
+            assert camera.width == width
+    with pytest.raises(InputError, match="no video track 3"):
+        Camera(str(file), 10.0, CameraOptions(track=3))
+
+
+# By the matrix a, b, c, d: what OpenCV makes of the picture, and the note.
+TURNS = {
+    (1, 0, 0, 1): (lambda p: p, ""),
+    (0, 1, -1, 0): (lambda p: cv2.rotate(p, cv2.ROTATE_90_CLOCKWISE), "rotated by 270 degrees counter"),
+    (-1, 0, 0, -1): (lambda p: cv2.rotate(p, cv2.ROTATE_180), "rotated by 180 degrees counter"),
+    (0, -1, 1, 0): (
+        lambda p: cv2.rotate(p, cv2.ROTATE_90_COUNTERCLOCKWISE),
+        "rotated by 90 degrees counter",
+    ),
+    (-1, 0, 0, 1): (lambda p: cv2.flip(p, 1), "mirrored, as"),
+    (1, 0, 0, -1): (lambda p: cv2.flip(p, 0), "mirrored and rotated by 180 degrees counter"),
+    (0, 1, 1, 0): (lambda p: np.transpose(p, (1, 0, 2)), "mirrored and rotated by 90 degrees counter"),
+    (0, -1, -1, 0): (
+        lambda p: cv2.flip(np.transpose(p, (1, 0, 2)), -1),
+        "mirrored and rotated by 270 degrees counter",
+    ),
+}
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_a_video_is_turned_and_mirrored_as_players_show_it_and_the_note_is_true(turn, tmp_path: Path):
+    plain, turned = tmp_path / "plain.mp4", tmp_path / "turned.mp4"
+    write(plain)
+    a, b, c, d = (v << 16 for v in turn)
+    data = bytearray(plain.read_bytes())
+    at = data.index(b"tkhd") + 4 + 40
+    data[at : at + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
+    turned.write_bytes(data)
+    upright = next(open_video(plain).frames()).bgr
+    expected, note = TURNS[turn]
+    source = open_video(turned)
+    shown = next(source.frames()).bgr
+    assert np.array_equal(shown, expected(upright))
+    assert (source.height, source.width) == shown.shape[:2]
+    assert shown.flags.c_contiguous
+    assert source.note.startswith(note)
+    assert bool(source.note) == bool(note)
+    if "rotated" in note:  # in words: mirrored first, then rotated
+        mirrored = upright[:, ::-1] if "mirrored" in note else upright
+        turns = int(note.split(" degrees")[0].split()[-1]) // 90
+        assert np.array_equal(shown, np.rot90(mirrored, turns))
+    with closing(Camera(str(turned), 10.0)) as camera:
+        assert (camera.height, camera.width) == shown.shape[:2]
+        assert np.array_equal(next(camera.frames()).bgr.shape, shown.shape)
+
+
+def test_another_angle_is_refused(tmp_path: Path):
+    file = tmp_path / "tilted.mp4"
+    write(file)
+    data = bytearray(file.read_bytes())
+    at = data.index(b"tkhd") + 4 + 40
+    half = round(0.7071 * (1 << 16))
+    data[at : at + 36] = struct.pack(">9i", half, half, 0, -half, half, 0, 0, 0, 1 << 30)
+    file.write_bytes(data)
+    with pytest.raises(InputError, match="only multiples of 90"):
+        open_video(file)
+
+
+def test_the_overlay_keeps_the_pixels_shape(tmp_path: Path):
+    from efftam_ros.tools.cli import main
+
+    file, out = tmp_path / "wide.mp4", tmp_path / "o.mp4"
+    with av.open(str(file), "w") as container:
+        stream = container.add_stream("libx264", rate=RATE)
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+        stream.codec_context.sample_aspect_ratio = Fraction(2, 1)
+        frame = av.VideoFrame.from_ndarray(picture(0), "bgr24")
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    assert main(["track", str(file), "--box", "40,40,60,60", "--out", str(out), "--quiet"]) == 0
+    with av.open(str(out)) as container:
+        assert container.streams.video[0].sample_aspect_ratio == 2

@@ -1,0 +1,219 @@
+"""What streams are in the field: images in groups, times that are wrong or missing, videos with an end."""
+
+from __future__ import annotations
+
+import functools
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing, contextmanager
+from fractions import Fraction
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from free_ports import free_port
+from support.clock_sender import shown_s
+from support.streams import clock_sender
+
+from efftam_ros.images.camera import Camera, open_source
+from efftam_ros.images.video import VideoFile
+
+LONGEST_S = 30.0
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+def wait_for(port: int) -> None:
+    """Until a server listens."""
+    end = time.monotonic() + LONGEST_S
+    while time.monotonic() < end:
+        with socket.socket() as sock:
+            if sock.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError
+
+
+def measured(camera: Camera, seconds: float) -> tuple[np.ndarray, np.ndarray]:
+    """Stamps and the sender's clock, s, of the images of so long."""
+    stamps, shown = [], []
+    for frame in camera.frames():
+        stamps.append(frame.stamp_ns / 1e9)
+        shown.append(shown_s(frame.bgr))
+        if shown[-1] - shown[0] > seconds:
+            break
+    return np.array(stamps), np.array(shown)
+
+
+def rate_of(stamps: np.ndarray, shown: np.ndarray) -> float:
+    """Seconds of the stamps per second of the sender: by as much a velocity is wrong."""
+    return float(np.polyfit(shown - shown[0], stamps - stamps[0], 1)[0])
+
+
+@pytest.mark.parametrize("at_once", [3, 15])
+def test_images_in_groups_come_at_once_and_with_the_senders_distances(at_once):
+    port = free_port()
+    with clock_sender("udp", port, at_once=at_once), closing(Camera(f"udp://127.0.0.1:{port}")) as camera:
+        stamps, shown = measured(camera, 3.0)
+    assert rate_of(stamps, shown) == pytest.approx(1.0, abs=0.05)
+    assert len(stamps) > 3 * 30 / at_once * 0.7
+
+
+def test_a_link_that_begins_to_send_in_groups_after_a_pause_goes_on():
+    port = free_port()
+    sender = clock_sender("udp", port, at_once=1, pause=60)
+    with sender, closing(Camera(f"udp://127.0.0.1:{port}")) as camera:
+        stamps, shown = measured(camera, 5.0)
+    assert (shown > shown[0] + 3.5).sum() > 20
+    assert rate_of(stamps, shown) == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize(("said", "sent"), [(30, 30), (25, 21)])
+def test_times_of_another_rate_than_that_of_arrival_are_not_believed_and_it_is_told_once(said, sent, told):
+    port = free_port()
+    source = f"udp://127.0.0.1:{port}"
+    with clock_sender("udp", port, said, sent), closing(Camera(source, tell=told.append)) as camera:
+        stamps, shown = measured(camera, 6.0)
+        times = camera.times
+    late = shown > shown[0] + 2.0
+    assert rate_of(stamps[late], shown[late]) == pytest.approx(1.0, abs=0.05)
+    if said == sent:
+        assert (told, times) == ([], "the stream's own")
+    else:
+        (line,) = told
+        assert source in line
+        assert "arrival" in line
+        assert times.startswith("arrival: the stream's run at 0.")
+
+
+@pytest.mark.parametrize("sent", [15, 60])
+def test_a_stream_without_times_has_those_of_its_arrival(sent, told):
+    port = free_port(socket.SOCK_STREAM)
+    with clock_sender("http", port, sent=sent):
+        wait_for(port)
+        with closing(Camera(f"http://127.0.0.1:{port}/", tell=told.append)) as camera:
+            stamps, shown = measured(camera, 3.0)
+    late = shown > shown[0] + 1.0
+    assert rate_of(stamps[late], shown[late]) == pytest.approx(1.0, abs=0.05)
+    age_s = np.median(stamps - shown) - (time.time() - time.monotonic())
+    assert abs(age_s) < 0.25
+    assert camera.times == "arrival: the stream has none"
+    assert told == []
+
+
+def write_video(file: Path, form: str | None = None, seconds: float = 2.5, **options: str) -> None:
+    """30 images/s of a grey that grows by 3."""
+    with av.open(str(file), "w", format=form, options=options) as out:
+        stream = out.add_stream("libx264", rate=30, options={"g": "15", "preset": "ultrafast", "bf": "0"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.time_base = stream.codec_context.time_base = Fraction(1, 30)
+        for i in range(round(30 * seconds)):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 20 + 3 * i % 200, np.uint8), "bgr24")
+            frame.pts = i
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+
+
+@contextmanager
+def web_server(folder: Path):
+    """As ``python -m http.server``, which knows no parts of files; gives its address."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *words) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+ENDED = {"clip.mp4": {}, "clip.ts": {}, "clip.mkv": {}, "list.m3u8": {"hls_time": "1", "hls_list_size": "0"}}
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_a_finished_video_behind_an_address_is_read_to_its_end_by_its_own_times(name, tmp_path):
+    write_video(tmp_path / name, "hls" if name.endswith("m3u8") else None, **ENDED[name])
+    with web_server(tmp_path) as address:
+        source = open_source(f"{address}/{name}")
+        frames = list(source.frames())
+        assert isinstance(source, VideoFile)
+        # As the camera node plays it: in real time, where a slow reader may miss some.
+        played = list(Camera(f"{address}/{name}", None).frames())
+    assert [frame.index for frame in frames] == list(range(75))
+    assert played[-1].index == 74
+    assert len(played) > 20
+    for found in (frames, played):
+        spans = [(frame.stamp_ns - found[0].stamp_ns) / 1e9 for frame in found]
+        assert spans == pytest.approx([(f.index - found[0].index) / 30 for f in found], abs=0.002)
+    assert source.is_whole
+
+
+def test_a_file_by_its_address_is_the_file(tmp_path):
+    write_video(tmp_path / "a clip.mp4")
+    address = (tmp_path / "a clip.mp4").as_uri()
+    assert len(list(open_source(address).frames())) == 75
+    assert next(islice(Camera(address, None).frames(), 1)).index == 0
+
+
+def test_efftam_track_reads_a_finished_video_behind_an_address(tmp_path):
+    write_video(tmp_path / "clip.mp4", seconds=0.5)
+    with web_server(tmp_path) as address:
+        command = [sys.executable, "-m", "efftam_ros", "track", f"{address}/clip.mp4", "--box", "10,10,30,30"]
+        done = subprocess.run(
+            [*command, "--json", str(tmp_path / "t.json"), "--quiet"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    written = json.loads((tmp_path / "t.json").read_text())
+    assert (len(written["frames"]), written["complete"]) == (15, True)
+    assert written["video"] == f"{address}/clip.mp4"
+
+
+def test_live_segments_of_a_playlist_are_played_at_their_own_times(tmp_path):
+    """Each second the next one is there."""
+    write_video(tmp_path / "all.m3u8", "hls", 8.0, hls_time="1", hls_list_size="0", hls_flags="split_by_time")
+    lines = (tmp_path / "all.m3u8").read_text().replace("#EXT-X-ENDLIST\n", "").splitlines()
+    head = lines[: lines.index(next(line for line in lines if line.startswith("#EXTINF")))]
+    segments = list(zip(lines[len(head) :: 2], lines[len(head) + 1 :: 2], strict=True))
+    assert len(segments) >= 6
+    stop = threading.Event()
+
+    def grow() -> None:
+        for last in range(2, len(segments) + 1):
+            text = "\n".join([*head, *(word for segment in segments[:last] for word in segment)])
+            (tmp_path / "new").write_text(text + "\n")
+            (tmp_path / "new").replace(tmp_path / "live.m3u8")
+            if stop.wait(1.0):
+                return
+
+    growing = threading.Thread(target=grow)
+    growing.start()
+    try:
+        with web_server(tmp_path) as address:
+            time.sleep(0.2)
+            source = open_source(f"{address}/live.m3u8")
+            assert isinstance(source, Camera)
+            frames = list(islice(source.frames(), 60))
+            source.close()
+    finally:
+        stop.set()
+        growing.join()
+    assert np.median(np.diff([f.stamp_ns for f in frames])) / 1e9 == pytest.approx(1 / 30, abs=0.002)
+    assert frames[-1].index - frames[0].index < 75  # hardly one is passed over
