@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.scripted_looks import ScriptedLooks
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
@@ -506,11 +507,12 @@ def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None):
     seen, changes = returning((0, 0), last=again), again if changes is None else changes
 
     def script(i, view):
-        found = replace(seen(i, view), presence_logit=logit) if i >= again else seen(i, view)
-        likeness = 0.9 - change * (i >= changes)
-        return replace(found, likeness=np.full((len(found), 1), likeness, np.float32))
+        now[0] = i
+        return replace(seen(i, view), presence_logit=logit) if i >= again else seen(i, view)
 
-    tracker = Tracker(ScriptedPipeline(script, replace(SPEC, templates=1)), TrackerConfig(view="full"))
+    now = [0]
+    looks = ScriptedLooks(lambda box: 0.95 - change * (now[0] >= changes))
+    tracker = Tracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), describe=looks)
     return [tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None) for i in range(again + 6)]
 
 
