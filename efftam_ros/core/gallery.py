@@ -27,9 +27,9 @@ ASKED_NS = 200_000_000
 """Time between two looks at a followed target. Each image is looked at while it is in doubt."""
 FLOOR = 0.45
 """Likeness below which nothing is the target."""
-DROP = 0.25
+DROP = 0.3
 """Most by which the likeness may lie below the usual one."""
-SAME = 0.9
+SAME = 0.85
 """Likeness to a kept vector from which another one adds nothing."""
 MOST = 8
 """Kept vectors, the selected one among them."""
