@@ -4,6 +4,7 @@ colcon goes by package.xml (ament_cmake) and never runs this file. The version i
 """
 
 import xml.etree.ElementTree as ET
+from configparser import ConfigParser
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -35,7 +36,7 @@ CHECKS = [
     "pytest-cov>=6",
     "ruff>=0.5",
 ]
-
+# What the commands of efftam_workshop need besides.
 WORKSHOP = ["matplotlib>=3.7", "pillow>=10", "tqdm>=4.64"]
 
 MANIFEST = ET.parse(Path(__file__).with_name("package.xml")).getroot()
@@ -43,10 +44,11 @@ MANIFEST = ET.parse(Path(__file__).with_name("package.xml")).getroot()
 
 def commands_of_the_workshop() -> dict[str, list[str]]:
     """The file that CMakeLists.txt installs too."""
-    group, *lines = (
-        Path(__file__).with_name("efftam_workshop").joinpath("entry_points.txt").read_text().split("\n")
-    )
-    return {group.strip("[]"): [line for line in lines if line]}
+    points = ConfigParser()
+    points.read(Path(__file__).with_name("efftam_workshop") / "entry_points.txt")
+    return {
+        group: [f"{name} = {module}" for name, module in points[group].items()] for group in points.sections()
+    }
 
 
 setup(
@@ -66,8 +68,6 @@ setup(
     extras_require={
         "cuda": CUDA,
         "build": [*CUDA, "onnx>=1.17"],
-        "export": EXPORT,
-        "hub": HUB,
         "mavlink": MAVLINK,
         "operator": OPERATOR,
         "rtx": RTX,

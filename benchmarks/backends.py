@@ -6,7 +6,7 @@ from pathlib import Path
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError
-from efftam_ros.runtime.backends import TABLE
+from efftam_ros.runtime.backends import TABLE, PipelineConfig
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.opening import open_pipeline
 
@@ -53,4 +53,12 @@ def open_measurable(bundle: Path | None, name: str, threads: int = 0, zero_copy:
     if name in BASELINES:
         return open_baseline(bundle, name, threads)
     backend, _, precision = name.partition(":")
-    return open_pipeline(bundle, backend, threads, zero_copy=zero_copy, precision=precision or "auto")
+    return open_pipeline(
+        PipelineConfig(
+            bundle="" if bundle is None else str(bundle),
+            backend=backend,
+            precision=precision or "auto",
+            threads=threads,
+            zero_copy=zero_copy,
+        )
+    )

@@ -34,6 +34,7 @@ from efftam_ros.tools.common.options import (
     add_backend_arguments,
     add_quiet_argument,
     add_settings_argument,
+    pipeline_config,
     tracker_config,
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
@@ -124,7 +125,7 @@ def measured(args: argparse.Namespace, crossings: list[Crossing], config: Tracke
     """Follow the targets of every crossing one by one, then both at once."""
     counts: Counts = {"one by one": defaultdict(list), "together": defaultdict(list)}
     total = sum(4 * len(one.group[0]) for one in crossings) * args.repeats
-    opened = open_pipeline(None, args.backend, args.threads, precision=args.precision, max_targets=2)
+    opened = open_pipeline(pipeline_config(args, max_targets=2))
     with closing(opened) as pipeline, progress_bar(total, "crossings", quiet=args.quiet) as bar:
         tracker = OwnTracker(pipeline, config)
         for crossing in crossings:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.latency import NULL_NODE
-from simulation.processes import cpu_s
+from simulation import cpu_s, spinning
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
@@ -83,7 +83,6 @@ class Chain:
         from rclpy.signals import SignalHandlerOptions
 
         from efftam_ros.images.stamps import stamp_ns
-        from simulation.spinning import spinning
 
         def on_velocity(message: Any) -> None:
             self.valid = message.valid

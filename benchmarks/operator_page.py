@@ -25,15 +25,13 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test" / "operator"))
-from browser import CHROMIUM, FLAGS, Hands
-from page_client import page as client_page
-
+from benchmarks.browser import CHROMIUM, FLAGS, Hands
 from benchmarks.operator_chain import Chain, wait
+from benchmarks.page_client import page as client_page
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.terminal import print_table
-from simulation.processes import ros_environment
+from simulation import ros_environment
 
 SIZE = (1280, 720)
 # After a change the first moments tell of the change.

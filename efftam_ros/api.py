@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, shown
-from efftam_ros.core.geometry import Box as CoreBox
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
 from efftam_ros.images.camera import is_live, open_source
 from efftam_ros.images.encodings import check_image
 from efftam_ros.images.limits import check_size
-from efftam_ros.images.prompts import check_prompt
 from efftam_ros.images.video import NS
-from efftam_ros.runtime.backends import DEFAULT_BACKEND
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
@@ -36,7 +35,7 @@ ImageLike = NDArray[np.uint8] | Image
 Source = str | os.PathLike[str] | int | Iterable[ImageLike | tuple[ImageLike, float | None]]
 
 
-class Box(NamedTuple):
+class ImageBox(NamedTuple):
     """Left and top edge, width and height in px of the image, from its top-left corner, half-open."""
 
     x: float
@@ -81,7 +80,7 @@ class Result:
         self.target_id: int = step.target_id
         self.time: float = track.stamp_ns / NS
         self.state: State = track.state
-        self.box: Box | None = None if track.box is None else _finite(Box(*track.box.xywh()))
+        self.box: ImageBox | None = None if track.box is None else _finite(ImageBox(*track.box.xywh()))
         self.measured: bool = track.measured
         self.velocity: Velocity | None = None if motion is None else _finite(Velocity(*motion.velocity))
         self.presence: float = track.presence
@@ -152,8 +151,8 @@ class Tracker:
         for name in settings.keys() - set(names):
             raise InputError(f"setting {shown(name)} is not known; choose among {', '.join(names)}")
         config = TrackerConfig(policy=policy, **settings)
-        folder = None if bundle is None else Path(bundle)
-        self._pipeline = open_pipeline(folder, backend, threads, precision=precision, max_targets=max_targets)
+        folder = "" if bundle is None else str(bundle)
+        self._pipeline = open_pipeline(PipelineConfig(folder, backend, precision, max_targets, threads))
         self._targets = open_targets(self._pipeline, config)
         self._time_ns: int | None = None  # of the last image
         self._starts = 0
@@ -459,7 +458,7 @@ def _prompt(
     if labels is not None and points is None:
         raise InputError("labels are given without points; give points=[(x, y), ...] too")
     if box is not None:
-        prompt = Prompt(box=CoreBox(*_numbers("box", box, 4, "(x, y, width, height)")))
+        prompt = Prompt(box=Box(*_numbers("box", box, 4, "(x, y, width, height)")))
     elif mask is not None:
         mask = np.asarray(mask)
         if mask.dtype not in (np.bool_, np.uint8):
@@ -470,8 +469,7 @@ def _prompt(
         marked = [_numbers(f"point {number}" if points else "point", p, 2) for number, p in enumerate(pairs)]
         on = [1] * len(marked) if labels is None else [int(label) for label in labels]
         prompt = Prompt(points=tuple((x, y) for x, y in marked), labels=tuple(on))
-    check_prompt(prompt, image.width, image.height)
-    return prompt
+    return prompt.checked(image.width, image.height, is_typed=True)
 
 
 def _numbers(what: str, given: Any, count: int, shape: str = "(x, y)") -> list[float]:

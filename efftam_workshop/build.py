@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from efftam_workshop.export.int8 import CalibrationClip
 
 
+NEEDS = ("onnx", "tqdm")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bundle_argument(parser)
     parser.add_argument(

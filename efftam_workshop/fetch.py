@@ -27,6 +27,7 @@ from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
 
 LIBRARY = "efftam_ros"
 REPOSITORY = "yunyangx/efficient-track-anything"
+NEEDS = ("huggingface_hub",)
 NAMES = tuple(CONFIGURATIONS)
 # Second hand: published values, not yet confirmed by a download from the hub. So a difference only warns.
 PUBLISHED_SHA256 = {

@@ -102,6 +102,7 @@ def layer_ms(library: Any, cuda: Any, stream: Any, graph: Any) -> dict[str, floa
 def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[str, Any]]:
     """For each of `RATES` every frame's time in the policy that ships, and what the machine did meanwhile."""
     from efftam_ros.core.config import TrackerConfig
+    from efftam_ros.runtime.backends import PipelineConfig
     from efftam_ros.runtime.cuda.stream import Event
     from efftam_ros.runtime.opening import open_pipeline
     from efftam_workshop.bench.frames import drawn_frames, timed
@@ -109,7 +110,7 @@ def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[s
     if spinning:
         Event.wait = _spin  # type: ignore[method-assign]
     found = []
-    with closing(open_pipeline(bundle, backend, verify="off")) as pipeline:
+    with closing(open_pipeline(PipelineConfig(backend=backend, verify="off"), bundle)) as pipeline:
         for rate in RATES:
             before, steal = resource.getrusage(resource.RUSAGE_SELF), _steal()
             with _second_thread() as pause, _tegrastats() as board:

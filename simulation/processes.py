@@ -10,10 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.package_files import PROFILE_VARIABLES, package_file
@@ -153,3 +155,28 @@ def ended_together(processes: Processes) -> Iterator[Processes]:
         processes.close()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def spinning(node: Any) -> Iterator[None]:
+    """Run a node's callbacks in a thread until the block ends; the node is destroyed then. For programs whose
+    main thread does something else."""
+    from rclpy.executors import SingleThreadedExecutor
+
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    ended = threading.Event()
+
+    def spin() -> None:
+        while not ended.is_set():
+            executor.spin_once(timeout_sec=0.1)
+
+    thread = threading.Thread(target=spin, name="ros", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        executor.shutdown()
+        node.destroy_node()

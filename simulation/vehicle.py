@@ -39,10 +39,10 @@ def _fly(args: argparse.Namespace, stop: StopFlag) -> None:
     from simulation.autopilots.memory_link import memory_link
     from simulation.autopilots.station import Station
     from simulation.node import SimulationNode
+    from simulation.processes import spinning
     from simulation.record import RecordWriter
     from simulation.rendered_flight import RenderedFlight
     from simulation.scenario import Scenario
-    from simulation.spinning import spinning
     from simulation.world import World, WorldConfig
 
     width, height = args.size

@@ -7,9 +7,9 @@ from functools import cache
 import torch
 from golden.weights import weights
 
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from efftam_workshop.model.efficienttam.configurations import Configuration, Pooling
 from efftam_workshop.model.efficienttam.network import EfficientTAM
-from training.network.compact import COMPACT_CONFIGS, CompactTAM
 
 OFFICIAL_SIDE = 128
 """Smaller than the official 512, so that a test takes seconds; the weights fit any side."""

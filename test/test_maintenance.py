@@ -19,9 +19,26 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "QUALITY_DECLARATION.md",
     ROOT / "SECURITY.md",
+    ROOT / "docs" / "architecture.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 ]
-FOLDERS = "efftam_ros|test|docs|scripts|config|msg|srv|launch|benchmarks|simulation|training|\\.github"
+FOLDERS = "|".join(
+    [
+        "efftam_ros",
+        "efftam_workshop",
+        "test",
+        "docs",
+        "scripts",
+        "config",
+        "msg",
+        "srv",
+        "launch",
+        "benchmarks",
+        "simulation",
+        "training",
+    ]
+    + ["\\.github"]
+)
 PATHS = rf"(?:{FOLDERS})/[\w./*-]*|[\w-]+\.(?:toml|xml|txt|md)"
 
 

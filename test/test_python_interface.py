@@ -420,8 +420,8 @@ def test_the_examples_of_the_documentation_run_and_print_what_it_shows(
 def test_a_wheel_tracks_a_video_by_five_lines(tmp_path: Path):
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     source = tmp_path / "source"  # as building leaves files there
-    shutil.copytree(ROOT / "efftam_ros", source / "efftam_ros", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "msg", source / "msg")
+    for folder in ("efftam_ros", "efftam_workshop", "msg"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("setup.py", "pyproject.toml", "package.xml", "LICENSE"):
         shutil.copy(ROOT / file, source)
     wheels = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", "wheels", str(source)]
@@ -447,6 +447,20 @@ def test_a_wheel_tracks_a_video_by_five_lines(tmp_path: Path):
     *lines, file = done.stdout.splitlines()
     assert len(lines) == 10
     assert file == str(tmp_path / "site" / "efftam_ros" / "__init__.py")
+    # Its command for evaluation is there, and names the extra where what it needs is not.
+    hidden = "import sys; sys.modules['tqdm'] = None; from efftam_ros.tools.cli import main"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{hidden}; sys.exit(main(['eval', '.']))"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "it needs tqdm" in line
+    assert "pip install 'efftam_ros[workshop]'" in line
 
 
 # ---- several targets ---------------------------------------------------------------------------------------

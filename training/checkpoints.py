@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from efftam_ros.core.errors import InputError, shown
-from training.network.compact import CompactTAM
+from efftam_workshop.model.compact.network import CompactTAM
 
 RESUME, WEIGHTS = "resume.pt", "weights.pt"
 

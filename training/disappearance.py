@@ -19,10 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 from efftam_ros.runtime.opening import open_pipeline, open_tracker
-from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common.options import (
+    add_network_arguments,
+    add_tracker_arguments,
+    pipeline_config,
+    tracker_config,
+)
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_workshop.eval.command import jittered
 from training.material import Backdrop, Sprite, load_material
@@ -56,7 +61,7 @@ class Follower(Protocol):
 class TrackerFollower:
     """The package's tracker as `Follower`."""
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, tracker: TargetTracker) -> None:
         self._tracker = tracker
         self._selected = False
 
@@ -347,7 +352,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     material = load_material(args.material, args.split)
     config = tracker_config(args.settings, policy=args.policy, view=args.view)
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
+    pipeline = open_pipeline(pipeline_config(args))
     seeds = range(args.first_seed, args.first_seed + args.scenes)
     try:
         follower = TrackerFollower(open_tracker(pipeline, config))

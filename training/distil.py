@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from efftam_ros.runtime.bundle import Bundle
+from efftam_workshop.model.compact.network import CompactImageEncoder, CompactTAM
 from training import checkpoints
 from training.clips import ClipDataset, ClipSource
 from training.journal import Journal
 from training.lesson import Backbone
 from training.material import load_material
 from training.mixture import Mixture
-from training.network.compact import CompactTAM, ImageEncoder
 from training.norms import add_norms, merge_norms
 from training.schedule import learning_rate
 from training.tensor_runner import TensorRunner
@@ -99,7 +99,7 @@ class Teachers:
 class Student(nn.Module):
     """An image encoder with batch norms in its trunk, and the linear map to the backbone's features."""
 
-    def __init__(self, encoder: ImageEncoder, backbone_channels: int) -> None:
+    def __init__(self, encoder: CompactImageEncoder, backbone_channels: int) -> None:
         super().__init__()
         self.encoder = encoder
         self.map = nn.Conv2d(encoder.neck16.in_channels, backbone_channels, 1)
@@ -110,7 +110,7 @@ class Student(nn.Module):
         outputs = dict(zip(OUTPUT_WEIGHTS, self.encoder.necks(*taken), strict=True))
         return outputs | {BACKBONE: self.map(taken[2])}
 
-    def merged(self) -> ImageEncoder:
+    def merged(self) -> CompactImageEncoder:
         """A copy of the encoder with the norms merged."""
         encoder = copy.deepcopy(self.encoder).eval()
         merge_norms(encoder)
@@ -189,7 +189,7 @@ def distil(
         progress(step, json.dumps({name: round(part.item(), 3) for name, part in parts.items()}))
 
 
-def _save(folder: Path, network: CompactTAM, encoder: ImageEncoder) -> None:
+def _save(folder: Path, network: CompactTAM, encoder: CompactImageEncoder) -> None:
     whole = copy.copy(network)
     whole._modules = network._modules | {"image_encoder": encoder}
     checkpoints.save_weights(folder / checkpoints.WEIGHTS, whole)

@@ -11,15 +11,20 @@ from typing import Any
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.opening import open_pipeline, open_tracker
 from efftam_ros.tools import cli
-from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
+from efftam_ros.tools.common.options import (
+    add_backend_arguments,
+    add_settings_argument,
+    pipeline_config,
+    tracker_config,
+)
 from efftam_ros.tools.common.terminal import print_table
+from efftam_workshop.model.compact.network import CompactTAM
+from efftam_workshop.model.loading import load_bundle_network
 from training.clips import ClipSource
 from training.disappearance import SEEDS, TrackerFollower, judge
 from training.hardness import EASY, Hardness
 from training.material import Material, load_material
 from training.mixture import Mixture
-from training.network.compact import CompactTAM
-from training.network.loading import load_bundle_network
 from training.validation import validate, validation_clips
 
 KINDS: dict[str, tuple[Mixture, Hardness]] = {
@@ -89,7 +94,7 @@ def _clips(folder: Path, material: Material, count: int) -> dict[str, Any]:
 
 
 def _scenes(args: argparse.Namespace, material: Material) -> dict[str, Any]:
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
+    pipeline = open_pipeline(pipeline_config(args))
     try:
         follower = TrackerFollower(open_tracker(pipeline, tracker_config(args.settings)))
         result = judge(follower, material.sprites, material.backdrops, SEEDS[: args.scenes], args.quiet)

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from efftam_ros.core.errors import InputError
+from efftam_workshop.model.compact.network import CompactTAM
 from training.convolutional_graph import ConvolutionalGraph
-from training.network.compact import CompactTAM
 from training.tensor_runner import TensorRunner
 
 SHARE = 2  # one in this many of a step's images is compared

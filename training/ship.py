@@ -11,8 +11,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, file_sha256
 from efftam_workshop.export.onnx.bundle import Source, export_bundle
 from efftam_workshop.model.common.network import Network
+from efftam_workshop.model.loading import load_bundle_network, load_weights
 from training.checkpoints import WEIGHTS
-from training.network.loading import load_bundle_network, load_weights
 
 CARD = "README.md"
 OPEN_LICENCE = "trained on material under open licences (CC0, CC BY, CC BY-SA, MIT, BSD, GPL); see README.md"

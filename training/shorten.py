@@ -21,14 +21,14 @@ from torch.utils.data import DataLoader
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle
+from efftam_workshop.model.compact.network import CompactImageEncoder, CompactTAM, with_context
+from efftam_workshop.model.loading import load_bundle_network, load_weights
 from training import checkpoints
 from training.clips import ClipDataset, ClipSource
 from training.hardness import HARD
 from training.journal import Journal
 from training.material import load_material
 from training.mixture import Mixture
-from training.network.compact import CompactTAM, ImageEncoder, with_context
-from training.network.loading import load_bundle_network, load_weights
 from training.schedule import learning_rate
 from training.unroll import normalised
 from training.validation import validation_clips
@@ -79,7 +79,7 @@ class Features:
         return len(self.first)
 
 
-def common_stages(short: ImageEncoder, long: ImageEncoder) -> int:
+def common_stages(short: CompactImageEncoder, long: CompactImageEncoder) -> int:
     """How many stages both trunks begin with, that of stride 16 not counted.
 
     Raises InputError when there is none.
@@ -119,7 +119,7 @@ class LaterStages(nn.Module):
     """What follows the stages that both trunks begin with: maps their features to those of the trunk at
     stride 16 and of the encoder."""
 
-    def __init__(self, encoder: ImageEncoder, stages: int) -> None:
+    def __init__(self, encoder: CompactImageEncoder, stages: int) -> None:
         super().__init__()
         self.stages = encoder.stages[stages:]
         self.neck16, self.neck32 = encoder.neck16, encoder.neck32
@@ -136,7 +136,7 @@ class LaterStages(nn.Module):
 class Teacher:
     """Compares features with the long encoder's: unexplained shares of the variance."""
 
-    def __init__(self, encoder: ImageEncoder, features: Features) -> None:
+    def __init__(self, encoder: CompactImageEncoder, features: Features) -> None:
         self._neck16 = encoder.neck16
         self._deviations = [v.std((0, 2, 3), keepdim=True).clamp(min=1e-4) for v in self._wanted(features)]
 

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from efftam_ros.core.errors import InputError
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource
 from training.closed_loop import outer_side
@@ -27,7 +28,6 @@ from training.journal import Journal
 from training.lesson import Backbone, Lesson
 from training.material import load_material, require_archive
 from training.mixture import Mixture
-from training.network.compact import COMPACT_CONFIGS, CompactTAM
 from training.schedule import Stage, learning_rate, stage_at
 from training.unroll import unroll
 from training.validation import validate, validation_clips

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from efftam_workshop.model.compact.network import CompactTAM
 from training.clips import LEAST_SHARE, LEAST_VISIBLE, Clip
 from training.closed_loop import ClosedWindows
 from training.likeness import is_ranked_first, likeness_loss, pooled
 from training.losses import FrameLoss, frame_loss
 from training.memory_faults import MemoryFaults
-from training.network.compact import CompactTAM
 
 DROPPED_SHARE = 0.15  # share of past frames that are dropped, drawn anew for each frame
 LIKENESS_WEIGHT = 0.1

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from efftam_workshop.model.compact.network import CompactTAM
 from training.clips import Clip, ClipSource
-from training.network.compact import CompactTAM
 from training.unroll import unroll
 
 SEED = 20261121

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle
-from training.network.compact import CompactTAM
-from training.network.loading import initialisers
+from efftam_workshop.model.compact.network import CompactTAM
+from efftam_workshop.model.loading import initialisers
 from training.tensor_runner import TensorRunner
 from training.unroll import normalised
 

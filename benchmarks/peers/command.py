@@ -12,7 +12,7 @@ from benchmarks.peers.registry import Peer, add_peer_arguments, open_peer
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_workshop.eval import command as own
-from efftam_workshop.eval.command import Answer
+from efftam_workshop.eval.command import FrameResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,12 +44,12 @@ class PeerTracker:
 
     def answers(
         self, bgr: NDArray[np.uint8], stamp_ns: int, firsts: list[Box] | None, want_mask: bool
-    ) -> list[Answer]:
+    ) -> list[FrameResult]:
         if firsts is not None:
             self._peer.start(bgr, firsts[0])
-            return [Answer(firsts[0], True)]
+            return [FrameResult(firsts[0], True)]
         box = self._peer.update(bgr)
-        return [Answer(box, box is not None)]
+        return [FrameResult(box, box is not None)]
 
     def close(self) -> None:
         return

@@ -16,12 +16,12 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan, PipelineSpec
 from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import RING_SLOTS, Bundle
-from efftam_ros.runtime.frame_state import Answers, FramePipeline
+from efftam_ros.runtime.frame_state import Decoded, FramePipeline
 from efftam_ros.runtime.masks import image_mask
 from efftam_ros.runtime.onnxruntime.cpu import default_threads
 from efftam_ros.runtime.preprocess import Preprocessor
 from efftam_workshop.model.common.network import Network, NetworkSpec
-from training.network.loading import load_bundle_network
+from efftam_workshop.model.loading import load_bundle_network
 
 Preprocess = Callable[[Image, View], NDArray[np.float32]]
 
@@ -109,7 +109,7 @@ class TorchPipeline(FramePipeline):
         self._has_memory = True
 
     @torch.inference_mode()
-    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
         with self._timer.stage("mask_decoder"):
             decoded = self._modules.decode(self._prompt, self._features, tracked=self._has_memory)
             self._logits, self._candidate_pointers = decoded["masks"][0], decoded["pointers"]
@@ -123,7 +123,7 @@ class TorchPipeline(FramePipeline):
         numbers = answer.cpu().numpy()
         self._timer.waited()
         rows = numbers[:-1].reshape(-1, 6)
-        return Answers(rows[:, :4], rows[:, 4], rows[:, 5], float(numbers[-1]))
+        return Decoded(rows[:, :4], rows[:, 4], rows[:, 5], float(numbers[-1]))
 
     @torch.inference_mode()
     def _remember(self, row: int, slot: int, present: bool) -> None:

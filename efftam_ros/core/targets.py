@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from efftam_ros.core.camera import Camera, SharedCamera
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import Describe
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import CameraAtImage, SharedCamera
 from efftam_ros.core.others import Others, Rival
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
     target_id: int
     track: Track
-    tracker: Tracker
+    tracker: TargetTracker
     seconds: float = 0.0
     """Of its turn, up to the answer, s: those of an image's targets add up."""
 
@@ -85,10 +85,10 @@ class TargetSet:
         is_blank: Callable[[Image, Box], bool] | None = None,
         describe: Describe | None = None,
     ) -> None:
-        """Without a target. ``points`` makes the source for one target; for the others see `Tracker`."""
-        self._targets: dict[int, Tracker] = {}
+        """Without a target. ``points`` makes the source for one target; the others as in `TargetTracker`."""
+        self._targets: dict[int, TargetTracker] = {}
         self._free = [
-            Tracker(
+            TargetTracker(
                 pipeline.lane(index),
                 config,
                 points=None if points is None else points(),
@@ -103,9 +103,11 @@ class TargetSet:
         self._pool = (
             ThreadPoolExecutor(pipeline.side_by_side, "target") if pipeline.side_by_side > 1 else None
         )
-        self._is_asynchronous = pipeline.is_asynchronous
+        self.prefetches = pipeline.is_asynchronous
+        """Whether `prefetch` is of use: with a network on the CPU there is no time for anything else."""
         self._launches = pipeline.is_asynchronous and pipeline.lanes > 1
         self._begun: dict[int, Future[bool]] = {}  # steps that have begun before their turn
+        self._last: TargetTracker | None = None  # answered last, with something left to compute
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
         self._past: dict[int, deque[tuple[int, Box | None]]] = {}  # stamps and boxes of each, oldest first
@@ -127,11 +129,11 @@ class TargetSet:
         return next(self._trackers).config
 
     @property
-    def _trackers(self) -> Iterator[Tracker]:
+    def _trackers(self) -> Iterator[TargetTracker]:
         yield from self._targets.values()
         yield from self._free
 
-    def tracker(self, target_id: int) -> Tracker:
+    def tracker(self, target_id: int) -> TargetTracker:
         """The tracker of a target. Raises InputError when there is none."""
         found = self._targets.get(target_id)
         if found is None:
@@ -165,19 +167,21 @@ class TargetSet:
             self.remove(target_id)
 
     def reconfigure(self, config: TrackerConfig) -> None:
-        """As `Tracker.reconfigure`, for all targets."""
+        """As `TargetTracker.reconfigure`, for all targets."""
         for tracker in self._trackers:
             tracker.reconfigure(config)
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """As `Tracker.propose`; on a lane that no target has, where there is one."""
+        """As `TargetTracker.propose`; on a lane that no target has, where there is one."""
         self.commit()
         return (self._free or [*self._targets.values()])[-1].propose(frame, prompt)
 
     def prefetch(self, image: Image) -> None:
-        """As `Tracker.prefetch`."""
-        if self._camera is not None and self._targets and self._is_asynchronous:
-            self._camera.source.prefetch(image)  # else the CPU has no time
+        """As `TargetTracker.prefetch`."""
+        if not (self.prefetches and self._targets):
+            return
+        if self._camera is not None:
+            self._camera.source.prefetch(image)
         for tracker in list(self._targets.values())[:1]:  # all of them use the same image
             tracker.prefetch(image)
 
@@ -191,13 +195,13 @@ class TargetSet:
     ) -> list[Step]:
         """Process one image and return all answers; without a target the one answer has id 0 and is IDLE.
 
-        What later frames need of a target (`Tracker.commit`) is computed before the next target's answer, for
-        the last one by `commit` or with the next image.
+        What later frames need of a target (`TargetTracker.commit`) is computed before the next target's
+        answer, for the last one by `commit` or with the next image.
 
         Args:
             frame: The image and its stamp.
             prompts: By id (`id_for`), a prompt that selects or replaces this target, and whether it refines
-                it; see `Tracker.select`.
+                it; see `TargetTracker.select`.
             limit: Most targets that are processed in this image, besides those with a prompt: the steered
                 one, and the others in turn; None: all.
             ids: The targets to process besides those with a prompt, such as one that catches up; None: all.
@@ -217,6 +221,7 @@ class TargetSet:
         steps, refusal = list[Step](), None
         try:
             for target_id in turn:
+                self.commit()
                 self.in_work, begin_s = target_id, time.perf_counter()
                 try:
                     track = self._answer(image, target_id, prompts)
@@ -227,13 +232,10 @@ class TargetSet:
                     continue
                 step = Step(target_id, track, self._targets[target_id], time.perf_counter() - begin_s)
                 steps.append(step)
-                try:
-                    answered(step)
-                    if target_id == turn[0] and not prompts:
-                        self._begin_ahead(image, turn[1:])
-                finally:
-                    if target_id != turn[-1]:
-                        step.tracker.commit()
+                self._last = step.tracker
+                answered(step)
+                if target_id == turn[0] and not prompts:
+                    self._begin_ahead(image, turn[1:])
         finally:
             self._end_begun(image)
         if refusal is not None:
@@ -241,9 +243,10 @@ class TargetSet:
         return steps
 
     def commit(self) -> None:
-        """As `Tracker.commit`, for all targets."""
-        for tracker in self._targets.values():
-            tracker.commit()
+        """As `TargetTracker.commit`, for the target that was answered last."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.commit()
 
     def _answer(self, image: _ImageInWork, target_id: int, prompts: Prompts) -> Track:
         """The Track of a target that has its turn. Raises InputError for a prompt that can't be used."""
@@ -276,7 +279,7 @@ class TargetSet:
             self.steered = target_id
         return track
 
-    def _camera_at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> Camera | None:
+    def _camera_at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage | None:
         return None if self._camera is None else self._camera.at(target_id, frame, moving)
 
     def _begin_ahead(self, image: _ImageInWork, rest: Sequence[int]) -> None:
@@ -303,10 +306,14 @@ class TargetSet:
         wait(self._begun.values())
         for target_id, begun in list(self._begun.items()):
             if begun.exception() is None:
+                self.commit()
                 del self._begun[target_id]
-                self._targets[target_id].finish(self._others(target_id, image))
+                self._last = tracker = self._targets[target_id]
+                tracker.finish(self._others(target_id, image))
 
     def _predictions(self, stamp_ns: int) -> dict[int, Motion | None]:
+        if len(self._targets) < 2:
+            return {}  # no other target asks
         return {target_id: tracker.predict(stamp_ns) for target_id, tracker in self._targets.items()}
 
     def _others(self, target_id: int, image: _ImageInWork) -> Others:
@@ -331,8 +338,10 @@ class TargetSet:
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
         """The windows that each missed target may search in this image: those that the followed ones leave,
         which need one each."""
+        if len(turn) < 2:
+            return {}
         missed = [one for one in turn if one in self._targets and self._targets[one].state in MISSED]
-        if len(turn) < 2 or not missed:
+        if not missed:
             return {}
         left = max(self.config.search_windows - (len(turn) - len(missed)), len(missed))
         share, rest = divmod(left, len(missed))

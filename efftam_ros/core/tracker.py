@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera import Camera, SharedCamera
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import Describe, Gallery, Looks
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import FrameMemory, MemoryBank
-from efftam_ros.core.motion import MotionFilter, TargetMotion
+from efftam_ros.core.motion import CameraAtImage, MotionFilter, SharedCamera, TargetMotion
 from efftam_ros.core.others import ALONE, Others
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import NOT_KNOWN, Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
-from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
+from efftam_ros.core.policies.search import BlindSearch, Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
-from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import (
     MISSED,
     NO_POINTS,
@@ -49,11 +47,75 @@ POINTS_VALID_NS = 250_000_000
 """Longest interval between two images over which points are followed; beyond it they are lost anyway."""
 
 
+class TargetState:
+    """The target's state.
+
+    A selection starts ACQUIRING; enough accepted frames in a row lead to TRACKING. A missed frame leads to
+    COASTING, and to LOST once the last confirmed box is ``lost_after`` old. An accepted frame while COASTING
+    or LOST starts ACQUIRING again, so that a reappearance is not reported before it is confirmed.
+    """
+
+    def __init__(self, config: TrackerConfig) -> None:
+        self.config = config
+        self.clear()
+
+    def clear(self) -> None:
+        self.state = TrackState.IDLE
+        self.measured_ns: int | None = None
+        self.confirmed_ns: int | None = None
+        self.confirmed = False
+        """Whether the state claims the target: TRACKING, or ACQUIRING since its selection without a miss."""
+        self._streak = 0
+        self._returning = False
+
+    def select(self, stamp_ns: int) -> None:
+        """The operator selected the target on this frame."""
+        self.clear()
+        self.state = TrackState.ACQUIRING
+        self.hit(stamp_ns)
+
+    def hit(self, stamp_ns: int) -> bool:
+        """The target's box was accepted on this frame. Returns `confirmed`."""
+        if self.state in MISSED:
+            self.state, self._returning, self._streak = TrackState.ACQUIRING, True, 0
+        self._streak += 1
+        needed = self.config.reacquire_frames if self._returning else self.config.acquire_frames
+        if self._streak >= needed:
+            self.state, self._returning = TrackState.TRACKING, False
+        self.measured_ns = stamp_ns
+        self.confirmed = not self._returning
+        if self.confirmed:
+            self.confirmed_ns = stamp_ns
+        return self.confirmed
+
+    def miss(self, stamp_ns: int) -> None:
+        """No box was accepted on this frame."""
+        self._streak, self.confirmed = 0, False
+        if self.state is not TrackState.LOST:
+            recent = (
+                self.confirmed_ns is not None
+                and (stamp_ns - self.confirmed_ns) * 1e-9 <= self.config.lost_after
+            )
+            self.state = TrackState.COASTING if recent else TrackState.LOST
+
+    def lose(self, times_valid: bool = True) -> None:
+        """The previous position no longer holds. ``times_valid`` False: the stamps jumped, so earlier times
+        are invalid."""
+        self.state, self._streak, self.confirmed = TrackState.LOST, 0, False
+        if not times_valid:
+            self.measured_ns = self.confirmed_ns = None
+
+    def age_s(self, stamp_ns: int) -> float:
+        """Time since the last accepted box, s; NaN if there is none."""
+        return float("nan") if self.measured_ns is None else (stamp_ns - self.measured_ns) * 1e-9
+
+
 @dataclass
 class TrackedFrame:
-    """A frame between `Tracker.begin` and `finish`.
+    """A frame between `TargetTracker.begin` and `finish`.
 
-    ``state``: before this frame; ``interruption``: why the motion estimate does not hold, "" where it does;
+    ``size``: of the image, px; ``state``: before this frame; ``is_missed``: whether the target has to be
+    searched for; ``interruption``: why the motion estimate does not hold, "" where it does;
     ``motion``: the filter, predicted to this frame, and ``expected`` its estimate over the ground, None where
     there is none; ``view``: what the network sees, once it is chosen; ``is_attended``: whether the network
     has started; ``candidates``: its answer, once it is there; ``refusal``: why the frame can't be used;
@@ -61,9 +123,11 @@ class TrackedFrame:
     """
 
     frame: Frame
+    size: tuple[int, int]
     dt_s: float
-    camera: Camera | None
+    camera: CameraAtImage | None
     state: TrackState
+    is_missed: bool = False
     interruption: str = ""
     motion: MotionFilter | None = None
     expected: Motion | None = None
@@ -75,13 +139,8 @@ class TrackedFrame:
     refusal: str = ""
     looks: Looks = NOT_KNOWN
 
-    @property
-    def is_missed(self) -> bool:
-        """Whether the target has to be searched for."""
-        return bool(self.interruption) or self.state in MISSED
 
-
-class Tracker:
+class TargetTracker:
     """Tracks one target. Not thread-safe, except for `prefetch`. For the states see `TargetState`.
 
     A step has two halves, so that several targets share what belongs to an image: `begin` predicts the target
@@ -173,6 +232,7 @@ class Tracker:
         Returns the Track. Without a prompt a bad frame does not raise: the Track states why it was not used.
         Raises InputError when the prompt can't be used; the previous target is unchanged.
         """
+        self.commit()  # it refers to the last image
         shared = self._camera
         if prompt is not None:
             camera = None if shared is None else shared.before_selection(0, frame, ())
@@ -185,7 +245,7 @@ class Tracker:
         self.begin(frame, None if shared is None else shared.at(0, frame, self.moving))
         return self.finish()
 
-    def begin(self, frame: Frame, camera: Camera | None = None, is_batched: bool = False) -> bool:
+    def begin(self, frame: Frame, camera: CameraAtImage | None = None, is_batched: bool = False) -> bool:
         """The first half of a step, which does not depend on the answers for other targets: predict the
         target and have the network look where it is expected. May run in any thread.
 
@@ -203,8 +263,8 @@ class Tracker:
         if work.refusal or work.is_missed:
             return False  # what is searched depends on the other targets
         assert work.expected is not None
-        work.view = self._window.view(_size(frame), work.expected.box, 0.0)
-        if is_batched and not work.view.is_full(*_size(frame)):
+        work.view = self._window.view(work.size, work.expected.box, 0.0)
+        if is_batched and not work.view.is_full(*work.size):
             return False  # all targets share the features of the whole image alone
         self._attend(work)
         if work.is_attended and not self._pipeline.is_asynchronous:
@@ -223,9 +283,9 @@ class Tracker:
         if work.refusal:
             return self._unprocessed(work.frame, work.refusal)
         candidates, holder = self._own(work)
+        context = self._context(work)
         if not candidates.is_finite:
             return self._miss_unread(work)
-        context = self._context(work)
         choice = self._policy.choose(candidates, context)
         if choice.box is not None and self.gallery.is_other:
             choice = self._give_up(choice)
@@ -236,7 +296,8 @@ class Tracker:
         if choice.box is None and holder is not None:
             reason = f"what is seen here is target {holder}; {reason}"
         track = self._track(work.frame, work.view, candidates, choice, reason)
-        hypotheses = tuple(ScoredBox(one.box, one.score) for one in self._search.tracks)
+        tracks = self._search.tracks
+        hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
         motion = None if work.camera is None else work.camera.motion
         return replace(track, windows=work.windows, hypotheses=hypotheses, camera=motion)
 
@@ -264,7 +325,7 @@ class Tracker:
 
     def commit(self) -> None:
         """Compute what only later frames need of the last step's image: the memory update, the points to
-        follow, the target's usual scores; does nothing if there is nothing."""
+        follow, the place to recognise, the target's usual scores; does nothing if there is nothing."""
         pending, self._pending = self._pending, []
         for compute in pending:
             compute()
@@ -273,7 +334,7 @@ class Tracker:
     def moving(self) -> list[Box]:
         """What moves by itself in the last image, px: the target, unless it is lost."""
         known = self._motion.filter
-        return [] if known is None or self.state is TrackState.LOST else [known.box]
+        return [] if known is None or self._target.state is TrackState.LOST else [known.box]
 
     def select(
         self,
@@ -281,7 +342,7 @@ class Tracker:
         prompt: Prompt,
         refine: bool = False,
         others: Others = ALONE,
-        camera: Camera | None = None,
+        camera: CameraAtImage | None = None,
     ) -> Track:
         """Select a target on this image, which becomes the prompted frame.
 
@@ -352,24 +413,25 @@ class Tracker:
 
     # Predict
 
-    def _predict(self, frame: Frame, camera: Camera | None) -> TrackedFrame:
+    def _predict(self, frame: Frame, camera: CameraAtImage | None) -> TrackedFrame:
         """Where the target is expected in this image, and whether the estimate of its motion holds."""
         previous, previous_size = self._last
         dt_s, size = (frame.stamp_ns - previous) * 1e-9, _size(frame)
         looks = Looks(self.gallery, frame.image, self._describe)
-        work = TrackedFrame(frame, dt_s, camera, self._target.state, looks=looks)
+        work = TrackedFrame(frame, size, dt_s, camera, self._target.state, looks=looks)
         if dt_s == 0:
             work.refusal = f"stamp {frame.stamp_ns} ns was already processed"
             return work
         if dt_s < 0:
             work.interruption = f"the image's stamp went back by {-dt_s:.3f} s"
-        elif dt_s > self.config.max_gap:
-            work.interruption = f"no image for {dt_s:.2f} s (max_gap is {self.config.max_gap:g} s)"
+        elif dt_s > (most_s := self._target.config.max_gap):
+            work.interruption = f"no image for {dt_s:.2f} s (max_gap is {most_s:g} s)"
         elif size != previous_size:
             work.interruption = f"the image's size changed from {previous_size} to {size}"
         if camera is not None:
             self._follow_camera(camera, frame.stamp_ns, dt_s)
             work.state = self._target.state
+        work.is_missed = bool(work.interruption) or work.state in MISSED
         known = None if work.interruption else self._motion.filter
         if known is not None:
             work.motion = known.predicted(frame.stamp_ns)
@@ -377,7 +439,7 @@ class Tracker:
         self._shown = None
         return work
 
-    def _follow_camera(self, camera: Camera, stamp_ns: int, dt_s: float) -> None:
+    def _follow_camera(self, camera: CameraAtImage, stamp_ns: int, dt_s: float) -> None:
         """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
         matrix, is_missed = camera.motion.matrix, self._target.state in MISSED
         if is_missed and matrix is not None and self._motion.is_behind(matrix):
@@ -399,7 +461,7 @@ class Tracker:
         """Choose the view of a missed target, by searching several windows where the policy does."""
         if work.view is not None:
             return
-        stamp, size = work.frame.stamp_ns, _size(work.frame)
+        stamp, size = work.frame.stamp_ns, work.size
         side, extent = self._pipeline.spec.image_side, self._window.extent(size)
         place = Box(0.0, 0.0, *size) if work.expected is None else work.expected.box  # where it may be
         # What is known in pixels must hold for this image.
@@ -438,12 +500,12 @@ class Tracker:
             work.refusal = str(refusal)
             return
         if work.interruption:
-            self._interrupt(frame.stamp_ns, _size(frame))
+            self._interrupt(frame.stamp_ns, work.size)
             work.state = TrackState.LOST
         else:
             self._motion.filter = work.motion
         previous, _ = self._last
-        self._last = frame.stamp_ns, _size(frame)
+        self._last = frame.stamp_ns, work.size
         self._pipeline.attend(plan)
         work.is_attended = True
         # Between launch and wait: a GPU works meanwhile.
@@ -488,7 +550,7 @@ class Tracker:
             stamp,
             work.view,
             work.state,
-            _size(work.frame),
+            work.size,
             self._search,
             work.looks,
             self._motion.filter,
@@ -569,10 +631,13 @@ class Tracker:
         else:
             self._pending.append(remember)
 
-    def _confirm(self, frame: Frame, camera: Camera | None, box: Box, velocity: tuple[float, float]) -> None:
+    def _confirm(
+        self, frame: Frame, camera: CameraAtImage | None, box: Box, velocity: tuple[float, float]
+    ) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
-        image = None if camera is None else camera.source.keep([box, *self.others.boxes])
-        self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity, image), None
+        self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity), None
+        if camera is not None:
+            self._pending.append(partial(self._keep_place, camera, [box, *self.others.boxes]))
         if self._search.is_running:
             self._search.stop()
         if self._points is not None:
@@ -588,6 +653,11 @@ class Tracker:
         self.gallery.look(self._describe(frame.image, [box])[0], frame.stamp_ns, learns)
         if not self.gallery.is_doubted:
             self._sure_frame = count
+
+    def _keep_place(self, camera: CameraAtImage, boxes: Sequence[Box]) -> None:
+        """Keep the image in which the target was seen, to recognise the place once it is missed."""
+        if self._search.last_seen is not None:
+            self._search.last_seen = replace(self._search.last_seen, image=camera.source.keep(boxes))
 
     def _forget_points(self) -> None:
         if self._points is not None:

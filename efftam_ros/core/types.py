@@ -64,6 +64,11 @@ class Frame(NamedTuple):
     stamp_ns: int
 
 
+MOST_POINTS = 256
+"""Most points of a prompt, including the two corners of a box; the cost of the prompt encoder grows with
+their number."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """Marks the target, in pixels of the image. Give a box, points, both, or a mask alone.
@@ -77,34 +82,88 @@ class Prompt:
     labels: tuple[int, ...] = ()
     mask: NDArray[np.bool_] | None = None
 
+    def checked(self, width: int, height: int, is_typed: bool = False) -> Prompt:
+        """Itself, if it marks something in an image of this size, px.
+
+        ``is_typed``: of numbers that somebody gave; a box that only fits the image if its numbers are edges
+        is refused then. Raises InputError: empty, numbers that are not finite, no area, too many points,
+        outside the image, a label other than 0 and 1, no point on the target, or a mask that is empty, of
+        another size or combined with a box or points.
+        """
+        if self.mask is not None:
+            self._check_mask(self.mask, width, height)
+            return self
+        if self.box is not None:
+            self._check_box(self.box, width, height, is_typed)
+        if len(self.points) + (0 if self.box is None else 2) > MOST_POINTS:
+            raise InputError(
+                f"selection has {len(self.points)} points; give at most {MOST_POINTS}, of which a box takes 2"
+            )
+        self._check_points(width, height)
+        return self
+
+    def _check_mask(self, mask: NDArray[np.bool_], width: int, height: int) -> None:
+        if self.box is not None or self.points:
+            raise InputError("selection has a mask and also a box or points; give the mask alone")
+        if mask.shape != (height, width):
+            size = " x ".join(str(n) for n in mask.shape[::-1])
+            raise InputError(
+                f"selection mask is {size} px, the image {width} x {height} px; give one of the image's size"
+            )
+        if not mask.any():
+            raise InputError("selection mask has no pixel set; mark the target with values other than 0")
+
+    def _check_box(self, box: Box, width: int, height: int, is_typed: bool) -> None:
+        name = f"selection box x={box.x:g} y={box.y:g} width={box.width:g} height={box.height:g}"
+        if not box.is_finite:
+            raise InputError(f"{name} has a number that is not finite; give pixels of the image")
+        if box.is_empty:
+            raise InputError(f"{name} has no area; width and height must be above 0")
+        if box.clipped(width, height).is_empty:
+            raise InputError(f"{name} lies outside the image of {width} x {height} px; draw it inside")
+        x, y, x1, y1 = box.x, box.y, box.width, box.height
+        leaves = box.x1 > width + 1.0 or box.y1 > height + 1.0  # px: not by rounding
+        if is_typed and leaves and 0 <= x < x1 <= width and 0 <= y < y1 <= height:
+            raise InputError(
+                f"{name} leaves the image of {width} x {height} px; if these are edges x0, y0, x1, y1, give"
+                f" x, y, width, height: {x:g}, {y:g}, {x1 - x:g}, {y1 - y:g}"
+            )
+
+    def _check_points(self, width: int, height: int) -> None:
+        if len(self.points) != len(self.labels):
+            raise InputError(
+                f"selection has {len(self.points)} points and {len(self.labels)} labels; give one label per"
+                " point"
+            )
+        for label in self.labels:
+            if label not in (0, 1):
+                raise InputError(
+                    f"selection label is {label}; use 1 for a point on the target, 0 for one off it"
+                )
+        for x, y in self.points:
+            if not (math.isfinite(x) and math.isfinite(y)):
+                raise InputError(f"selection point ({x:g}, {y:g}) is not finite; give pixels of the image")
+            if not (0 <= x <= width and 0 <= y <= height):
+                raise InputError(
+                    f"selection point ({x:g}, {y:g}) lies outside the image of {width} x {height} px; click"
+                    " inside"
+                )
+        if self.box is None and not self.points:
+            raise InputError("selection is empty; give a box, a point on the target or a mask")
+        if self.box is None and 1 not in self.labels:
+            raise InputError("selection has only points off the target; give at least one on it (label 1)")
+
     def region(self, width: int, height: int) -> tuple[Box | None, Box]:
         """The box that it draws in an image of this size, None for points alone, and the box around all that
-        it marks, which has no area around a single point.
-
-        Raises InputError when it marks nothing in the image.
-        """
-        if not all(math.isfinite(v) for point in self.points for v in point):
-            raise InputError(f"the selection's points are {self.points}; their coordinates must be finite")
+        it marks, which has no area around a single point. Raises InputError as `checked` does."""
+        self.checked(width, height)
         if self.box is not None:
-            if self.box.is_empty:
-                raise InputError(
-                    f"the selection is {self.box.xywh()} px; it needs finite numbers, both sides above 0"
-                )
-            # The window is sized by the visible part.
-            visible = self.box.clipped(width, height)
-            if visible.is_empty:
-                raise InputError(
-                    f"the selection is {self.box.xywh()} px, outside the image of {width} x {height} px"
-                )
+            visible = self.box.clipped(width, height)  # the window is sized by the visible part
             return visible, self._enclosed(visible)
         if self.mask is not None:
             ys, xs = np.flatnonzero(self.mask.any(axis=1)), np.flatnonzero(self.mask.any(axis=0))
-            if not len(ys):
-                raise InputError("the selection's mask is empty; mark the target's pixels")
             box = Box.from_edges(xs[0], ys[0], xs[-1] + 1, ys[-1] + 1)
             return box, box
-        if 1 not in self.labels:
-            raise InputError("the selection marks nothing; give a box, a mask or a point on the target")
         return None, self._enclosed(None)
 
     def _enclosed(self, box: Box | None) -> Box:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 from efftam_ros.core.types import Track, TrackState
+from efftam_ros.images.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 
 STATE_COLOURS: dict[TrackState, tuple[int, int, int]] = {
     state: (style.rgb[2], style.rgb[1], style.rgb[0]) for state, style in STATE_STYLES.items()

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Prompt
 
 # Absolute value of the logits of a mask prompt, which replace the network's output.
 CERTAIN = 10.0
 # Rounding error by which a point on the image's edge may lie outside a view that ends there.
 ROUNDING_PX = 1e-6
-MOST_POINTS = 256
-"""Most points of a prompt, including the two corners of a box; the cost of the prompt encoder grows with
-their number."""
+_ANOTHER_VIEW = "encode one that shows it"
 
 
 @dataclass(frozen=True)
@@ -48,29 +45,27 @@ def no_prompt(side: int) -> EncodedPrompt:
 
 
 def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> EncodedPrompt:
-    """Check a prompt on an image of this size and convert it to the view's network pixels; a box is clipped.
-    Raises InputError: an empty prompt, numbers that are not finite, no area, too many points, outside the
-    image or the view, a label other than 0 and 1, no point on the target, or a mask that is empty, of another
-    size or combined with a box or points."""
+    """Convert a prompt on an image of this size to the view's network pixels; a box is clipped. Raises
+    InputError as `Prompt.checked` does, and where the view does not show what is marked."""
+    prompt.checked(width, height)
     if prompt.mask is not None:
-        if prompt.box is not None or prompt.points:
-            raise InputError("selection has a mask and also a box or points; give the mask alone")
         return _encode_mask(prompt.mask, view, width, height)
     points: list[tuple[float, float]] = []
     labels: list[int] = []
     if prompt.box is not None:
-        box = _visible(prompt.box, view, width, height)
+        box = prompt.box.clipped(width, height)
+        if view.to_network(box).clipped(view.side, view.side).is_empty:
+            raise InputError(f"selection box {box.xywh()} px lies outside {_describe(view)}; {_ANOTHER_VIEW}")
         points += [(box.x, box.y), (box.x1, box.y1)]
         labels += [2, 3]
-    if len(points) + len(prompt.points) > MOST_POINTS:
-        raise InputError(
-            f"selection has {len(prompt.points)} points; give at most {MOST_POINTS}, of which a box takes 2"
-        )
-    _check_points(prompt, view, width, height)
+    right, bottom = view.extent[0] + ROUNDING_PX, view.extent[1] + ROUNDING_PX
+    for x, y in prompt.points:
+        if not (-ROUNDING_PX <= x - view.x <= right and -ROUNDING_PX <= y - view.y <= bottom):
+            raise InputError(
+                f"selection point ({x:g}, {y:g}) lies outside {_describe(view)}; {_ANOTHER_VIEW}"
+            )
     points += prompt.points
     labels += prompt.labels
-    if not points:
-        raise InputError("selection is empty; give a box, a point on the target or a mask")
     return replace(
         no_prompt(view.side),
         points=view.points_to_network(np.array(points))[None],
@@ -79,79 +74,12 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
     )
 
 
-def check_prompt(prompt: Prompt, width: int, height: int) -> None:
-    """Raises InputError, as `encode_prompt` does in a view of the whole image, where a prompt can't be
-    used on an image of this size, and for a box that only fits the image if its numbers are edges."""
-    encode_prompt(prompt, View.full(width, height, 64), width, height)
-    if (box := prompt.box) is None:
-        return
-    x, y, x1, y1 = box.x, box.y, box.width, box.height
-    leaves = box.x1 > width + 1.0 or box.y1 > height + 1.0  # px: not by rounding
-    if leaves and 0 <= x < x1 <= width and 0 <= y < y1 <= height:
-        raise InputError(
-            f"{_named(box)} leaves the image of {width} x {height} px; if these are edges x0, y0, x1, y1,"
-            f" give x, y, width, height: {x:g}, {y:g}, {x1 - x:g}, {y1 - y:g}"
-        )
-
-
-def _named(box: Box) -> str:
-    return f"selection box x={box.x:g} y={box.y:g} width={box.width:g} height={box.height:g}"
-
-
-def _visible(box: Box, view: View, width: int, height: int) -> Box:
-    text = _named(box)
-    if not box.is_finite:
-        raise InputError(f"{text} has a number that is not finite; give pixels of the image")
-    if box.is_empty:
-        raise InputError(f"{text} has no area; width and height must be above 0")
-    visible = box.clipped(width, height)
-    if visible.is_empty:
-        raise InputError(f"{text} lies outside the image of {width} x {height} px; draw it inside")
-    if view.to_network(visible).clipped(view.side, view.side).is_empty:
-        raise InputError(f"{text} lies outside {_describe(view)}; encode one that shows it")
-    return visible
-
-
-def _check_points(prompt: Prompt, view: View, width: int, height: int) -> None:
-    if len(prompt.points) != len(prompt.labels):
-        raise InputError(
-            f"selection has {len(prompt.points)} points and {len(prompt.labels)} labels;"
-            " give one label per point"
-        )
-    for label in prompt.labels:
-        if label not in (0, 1):
-            raise InputError(f"selection label is {label}; use 1 for a point on the target, 0 for one off it")
-    for x, y in prompt.points:
-        if not (math.isfinite(x) and math.isfinite(y)):
-            raise InputError(f"selection point ({x:g}, {y:g}) is not finite; give pixels of the image")
-        if not (0 <= x <= width and 0 <= y <= height):
-            raise InputError(
-                f"selection point ({x:g}, {y:g}) lies outside the image of {width} x {height} px;"
-                " click inside"
-            )
-        extent_x, extent_y = view.extent
-        right, bottom = extent_x + ROUNDING_PX, extent_y + ROUNDING_PX
-        if not (-ROUNDING_PX <= x - view.x <= right and -ROUNDING_PX <= y - view.y <= bottom):
-            raise InputError(
-                f"selection point ({x:g}, {y:g}) lies outside {_describe(view)}; encode one that shows it"
-            )
-    if prompt.points and prompt.box is None and 1 not in prompt.labels:
-        raise InputError("selection has only points off the target; give at least one on it (label 1)")
-
-
 def _describe(view: View) -> str:
     width, height = view.extent
     return f"the view of {width:g} x {height:g} px at ({view.x:g}, {view.y:g})"
 
 
 def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -> EncodedPrompt:
-    if mask.shape != (height, width):
-        size = " x ".join(str(n) for n in mask.shape[::-1])
-        raise InputError(
-            f"selection mask is {size} px, the image {width} x {height} px; give a mask of the image's size"
-        )
-    if not mask.any():
-        raise InputError("selection mask has no pixel set; mark the target with values other than 0")
     side = view.side
     rows = triangle_weights(height, side, 1.0 / view.scale_y, view.y)
     columns = triangle_weights(width, side, 1.0 / view.scale_x, view.x)

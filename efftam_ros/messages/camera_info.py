@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from efftam_ros.core.bearing import Bearing, Intrinsics
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Motion
+from efftam_ros.messages.bearing import Bearing, Intrinsics
 
 TRANSPORT_SUFFIXES = ("/compressed", "/ffmpeg", "/foxglove")
 """Of topics, as image_transport names them."""

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.images.stamps import stamp_like
+from efftam_ros.messages.bearing import Bearing
 
 # States in which control may use the motion: the target is confirmed and not given up.
 STEERABLE = (TrackState.TRACKING, TrackState.COASTING)

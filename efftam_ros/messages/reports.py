@@ -18,7 +18,7 @@ from efftam_ros.messages.selection import Outcome
 
 NAN = math.nan
 Member = TypeVar("Member", bound=IntEnum)
-Report = TypeVar("Report", "BoxReport", "MotionReport", "Result")
+Report = TypeVar("Report", "BoxReport", "MotionReport", "ResultReport")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class MotionReport:
 
 
 @dataclass(frozen=True)
-class Result:
+class ResultReport:
     """What SelectionResult says: the outcome of the command on the image of ``stamp_ns``, also when it was
     decided later; ``message`` says why not."""
 
@@ -112,9 +112,9 @@ def motion_report(message: Any) -> MotionReport:
     return _read(MotionReport, message, state=state, velocity=velocity, age_s=message.age)
 
 
-def result_of(message: Any) -> Result:
+def result_of(message: Any) -> ResultReport:
     """A SelectionResult. Raises InputError for an outcome that does not exist."""
-    return _read(Result, message, outcome=_member(Outcome, "outcome", message.outcome))
+    return _read(ResultReport, message, outcome=_member(Outcome, "outcome", message.outcome))
 
 
 def _read(kind: type[Report], message: Any, **own: Any) -> Report:

@@ -10,7 +10,6 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt
 from efftam_ros.images.limits import MOST_PIXELS
 from efftam_ros.images.message import image_from_message
-from efftam_ros.images.prompts import MOST_POINTS, check_prompt
 
 MOST_NORMALIZED = 1.5
 """Largest side of a normalised box; above 1 so that a target may extend beyond the image."""
@@ -67,13 +66,6 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
             )
         prompt = Prompt(box=Box(msg.x * sx, msg.y * sy, msg.width * sx, msg.height * sy))
     elif kind is Kind.POINTS:
-        points = len(msg.points)
-        if len(msg.labels) != points:
-            raise InputError(
-                f"selection has {points} points and {len(msg.labels)} labels; give one label each"
-            )
-        if points > MOST_POINTS:
-            raise InputError(f"selection has {points} points; give at most {MOST_POINTS}")
         labels = tuple(int(label) for label in msg.labels)
         prompt = Prompt(points=tuple((p.x * sx, p.y * sy) for p in msg.points), labels=labels)
     elif kind is Kind.MASK:
@@ -83,13 +75,10 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
             mask = image_from_message(msg.mask, most_pixels)
         except InputError as refusal:
             raise InputError(f"selection mask: {refusal}") from None
-        marked = mask.rows > 127
-        if not marked.any():
-            raise InputError("selection mask has no pixel above 127; mark the target with 255")
-        prompt = Prompt(mask=marked)
+        prompt = Prompt(mask=mask.rows > 127)
     else:
         raise InputError("selection kind is CLEAR; it marks nothing")
-    check_prompt(prompt, width, height)  # now, while the sender waits for the response
+    prompt.checked(width, height, is_typed=True)  # now, while the sender waits for the response
     if prompt.box is not None and min(prompt.box.width, prompt.box.height) < 1.0:
         raise InputError(
             f"selection box is {prompt.box.width:g} x {prompt.box.height:g} px, less than a pixel;"

@@ -9,7 +9,7 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.operator import wire
-from efftam_ros.operator.feed import Answer, Feed, Reply, Steering
+from efftam_ros.operator.feed import CommandAnswer, Feed, Reply, Steerer
 from efftam_ros.operator.hub import Hub
 from efftam_ros.operator.settings import Settings
 from efftam_ros.operator.viewer import Viewer
@@ -61,7 +61,7 @@ class Seat:
 class Commands:
     """Checks who may do what and carries it to the feed."""
 
-    def __init__(self, feed: Feed, steering: Steering | None, hub: Hub, settings: Settings) -> None:
+    def __init__(self, feed: Feed, steering: Steerer | None, hub: Hub, settings: Settings) -> None:
         self.seat = Seat(settings.lease_s)
         self._feed, self._steering, self._hub, self._settings = feed, steering, hub, settings
         self._vacant_since_s: float | None = None
@@ -115,7 +115,7 @@ class Commands:
         try:
             self._handlers[type(message)](viewer, message)
         except InputError as refusal:
-            self.answer(viewer, message.id, Answer(False, str(refusal)))
+            self.answer(viewer, message.id, CommandAnswer(False, str(refusal)))
 
     def _take_seat(self, viewer: Viewer, message: wire.SeatRequest) -> None:
         if message.take:
@@ -175,7 +175,7 @@ class Commands:
         self._require_seat(viewer)
         if message.action == "arm":
             viewer.armed_s = now_s
-            self.answer(viewer, message.id, Answer(True))
+            self.answer(viewer, message.id, CommandAnswer(True))
             return
         viewer.armed_s = float("-inf")
         if not ARMED_FROM_S <= now_s - armed_s <= ARMED_FOR_S:
@@ -192,14 +192,14 @@ class Commands:
         steered = self._hub.steered_target
         return self._is_steered and (steered is None or target_id in (0, steered))
 
-    def _stop(self, steering: Steering, reply: Reply) -> None:
+    def _stop(self, steering: Steerer, reply: Reply) -> None:
         self._enabled_s = float("-inf")
         steering.stop(reply)
 
-    def _enable(self, steering: Steering, reply: Reply) -> None:
+    def _enable(self, steering: Steerer, reply: Reply) -> None:
         self._enabled_s = time.monotonic()
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: CommandAnswer) -> None:
             if not answer.ok:
                 self._enabled_s = float("-inf")
             reply(answer)
@@ -229,22 +229,22 @@ class Commands:
         loop = asyncio.get_running_loop()
         pending = [True]
 
-        def finish(answer: Answer) -> None:
+        def finish(answer: CommandAnswer) -> None:
             if pending:
                 pending.clear()
                 timer.cancel()
                 self.answer(viewer, id, answer)
 
-        silence = Answer(
+        silence = CommandAnswer(
             False, f"no answer from {whose} within {self._settings.answer_s:g} s; see whether it runs"
         )
         timer = loop.call_later(self._settings.answer_s, finish, silence)
 
-        def reply(answer: Answer) -> None:
+        def reply(answer: CommandAnswer) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(finish, answer)
 
         return reply
 
-    def answer(self, viewer: Viewer, id: str, answer: Answer) -> None:
+    def answer(self, viewer: Viewer, id: str, answer: CommandAnswer) -> None:
         viewer.tell({**wire.told("answer", answer), "id": id})

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.types import Prompt, Track, TrackState
-from efftam_ros.messages.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
 from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator import feed
 from efftam_ros.operator.server import OperatorServer, serving
@@ -73,15 +73,15 @@ class DrawnPrompt:
 
     def select(self, selection: Selection, reply: feed.Reply) -> None:
         refusal = self._take(selection)
-        reply(feed.Answer(not refusal, refusal or "tracking starts", 0 if refusal else 1))
+        reply(feed.CommandAnswer(not refusal, refusal or "tracking starts", 0 if refusal else 1))
         if not refusal and self._sink is not None:
-            self._sink(Result(selection.stamp_ns, Outcome.ACCEPTED, selection=1))
+            self._sink(ResultReport(selection.stamp_ns, Outcome.ACCEPTED, selection=1))
 
     def clear(self, target_id: int, reply: feed.Reply) -> None:
-        reply(feed.Answer(False, "a file is being tracked; end the command to give up the target"))
+        reply(feed.CommandAnswer(False, "a file is being tracked; end the command to give up the target"))
 
     def steer_by(self, target_id: int, reply: feed.Reply) -> None:
-        reply(feed.Answer(False, "of a file one target is tracked"))
+        reply(feed.CommandAnswer(False, "of a file one target is tracked"))
 
     def _take(self, selection: Selection) -> str:
         """Accept the drawing; returns why not, one line, empty when accepted."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.messages.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Lifecycle(Enum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandAnswer:
     """The tracker's answer to a command. ``message`` in its own words; ``selection`` the count of accepted
     selections (0 when refused)."""
 
@@ -99,11 +99,19 @@ class SteeringState:
     reason: str = ""
 
 
-Reply = Callable[[Answer], None]
+Reply = Callable[[CommandAnswer], None]
 
 
 Report = (
-    Picture | Unreadable | BoxReport | MotionReport | Result | Proposal | Limits | Lifecycle | SteeringState
+    Picture
+    | Unreadable
+    | BoxReport
+    | MotionReport
+    | ResultReport
+    | Proposal
+    | Limits
+    | Lifecycle
+    | SteeringState
 )
 # The server's side: called from any thread, returns at once and never raises. Reports of one image may come
 # in any order; steering is offered from the first SteeringState on.
@@ -136,7 +144,7 @@ class Feed(Protocol):
         """Steer by another of the targets that are followed."""
 
 
-class Steering(Protocol):
+class Steerer(Protocol):
     """What turns a gimbal by the target. ``stop`` must take the speed to zero, whatever else goes on."""
 
     def start(self, sink: Sink) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.reports import BoxReport, MotionReport, Result
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.feed import (
     Lifecycle,
@@ -48,7 +48,7 @@ class Hub:
         self.viewers: list[Viewer] = []
         self._settings = settings
         self._tracks, self._pictures = Tracks(), WaitingPictures()
-        self._chain = Chain(settings.silent_s)
+        self._chain = LastHeard(settings.silent_s)
         self._encoder = ThreadPoolExecutor(1, "jpeg")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newest: Picture | None = None
@@ -203,7 +203,7 @@ class Hub:
             self._chain.inactive = report is Lifecycle.INACTIVE
             if report is Lifecycle.ACTIVE and not self._is_watched:
                 self._chain.heard_s = now_s
-        elif isinstance(report, Result):
+        elif isinstance(report, ResultReport):
             self.tell_all(wire.told("result", report))
         elif isinstance(report, Proposal):
             self.tell_all(wire.told("proposal", report))
@@ -239,7 +239,7 @@ class Hub:
         self._wanted.set()
 
 
-class Chain:
+class LastHeard:
     """When camera and tracker were heard last. ``now_s``: a monotonic clock. ``refusal``: why pictures can't
     be read; ``latency_ms``: from the newest answered image's stamp to the answer."""
 

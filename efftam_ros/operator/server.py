@@ -17,10 +17,10 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
+from efftam_ros.images.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 from efftam_ros.operator import wire
 from efftam_ros.operator.commands import Commands
-from efftam_ros.operator.feed import Answer, Feed, Sink, Steering
+from efftam_ros.operator.feed import CommandAnswer, Feed, Sink, Steerer
 from efftam_ros.operator.hub import Hub
 from efftam_ros.operator.settings import SECURITY_HEADERS, Access, Settings
 from efftam_ros.operator.viewer import Viewer
@@ -58,7 +58,7 @@ class OperatorServer:
     ``steering``: what turns a gimbal by the target, None where nothing does.
     """
 
-    def __init__(self, settings: Settings, feed: Feed, steering: Steering | None = None) -> None:
+    def __init__(self, settings: Settings, feed: Feed, steering: Steerer | None = None) -> None:
         self.settings = settings
         self.access = Access(settings.address, settings.token, settings.hosts)
         self._feed, self._steering = feed, steering
@@ -291,7 +291,7 @@ class OperatorServer:
                     self._handle(viewer, parsed)
                 except wire.MessageError as refused:
                     refusal = str(refused)
-                    self._commands.answer(viewer, refused.id, Answer(False, refusal))
+                    self._commands.answer(viewer, refused.id, CommandAnswer(False, refusal))
             if refusal:
                 viewer.refused += 1
                 if viewer.refused >= MOST_REFUSED:

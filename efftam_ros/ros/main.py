@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from efftam_ros.ros.common.process import run_node
 
 
-class Program(NamedTuple):
+class NodeProgram(NamedTuple):
     """Module and class of a node, and what --help prints below the usage."""
 
     module: str
@@ -17,7 +17,7 @@ class Program(NamedTuple):
 
 
 PROGRAMS = {
-    "efftam_tracker": Program(
+    "efftam_tracker": NodeProgram(
         "tracker.node",
         "TrackerNode",
         """Tracks one target in the images of the topic `image`. Start it with
@@ -27,7 +27,7 @@ or on its own:
 Parameters, their ranges and meanings: config/tracker.yaml. Select the target with `efftam select`, the
 service ~/select_target or the topic `select`.""",
     ),
-    "efftam_camera": Program(
+    "efftam_camera": NodeProgram(
         "camera",
         "CameraNode",
         """Publishes a stream (rtsp://..., udp://@:5600), a V4L2 device or a video file as image, with
@@ -37,7 +37,7 @@ or on its own:
   efftam_camera --ros-args -p stream:=/dev/video0 -p calibration:=camera.yaml -r image:=/camera/image_raw
 Parameters: ros2 param list /efftam_camera, ros2 param describe /efftam_camera NAME; docs/camera.md.""",
     ),
-    "efftam_operator": Program(
+    "efftam_operator": NodeProgram(
         "operator.node",
         "OperatorNode",
         """Serves the operator's page: the live image with box and state, where the target is drawn. Start it
@@ -47,7 +47,7 @@ or on its own, in the tracker's namespace:
   efftam_operator --ros-args -r image:=/camera/image_raw -p port:=8080
 Parameters and their meanings: docs/operator.md.""",
     ),
-    "efftam_gimbal": Program(
+    "efftam_gimbal": NodeProgram(
         "gimbal.node",
         "GimbalNode",
         """Keeps the tracked target in the middle of the picture with the gimbal, once its service ~/enable is
@@ -57,7 +57,7 @@ or on its own:
   efftam_gimbal --ros-args --params-file config/flight.yaml
 Parameters, their ranges and meanings: config/flight.yaml. Signs and first flight: docs/flight.md.""",
     ),
-    "efftam_mavlink": Program(
+    "efftam_mavlink": NodeProgram(
         "mavlink",
         "MavlinkNode",
         """The MAVLink bridge: a camera with tracking for ground stations, and the gimbal manager's client.

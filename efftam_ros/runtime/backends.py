@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from efftam_ros.core.config import MOST_TARGETS, CheckedSettings, setting
 from efftam_ros.core.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -172,6 +173,33 @@ def function_of(row: Backend) -> Any:
     """Import and return what ``row.opener`` names."""
     module, _, function = row.opener.partition(":")
     return getattr(importlib.import_module(module), function)
+
+
+@dataclass(frozen=True)
+class PipelineConfig(CheckedSettings):
+    """What computes the network: parameters of the node, options of the commands, arguments of the API."""
+
+    bundle: str = setting("", "folder of the network bundle; empty: the default network")
+    backend: str = setting(
+        DEFAULT_BACKEND, "back end that runs the network", choices=BACKENDS, check=backend_of
+    )
+    precision: str = setting(
+        "auto", "precision of the network, as far as the back end offers it", choices=PRECISIONS
+    )
+    max_targets: int = setting(
+        1, "most targets at once; each needs memory, on a GPU too", within=(1, MOST_TARGETS)
+    )
+    threads: int = setting(
+        0, "CPU threads of the network; 0: one per physical core, at most four", within=(0, 256)
+    )
+    verify: str = setting(
+        "quick",
+        "check of a GPU back end against the CPU at start-up: every graph (quick), a clip as well (full)",
+        choices=VERIFY,
+    )
+    zero_copy: bool = setting(
+        False, "the GPU reads images from the host's memory; for boards where gpu_check found it faster"
+    )
 
 
 def text_of(path: Path) -> str:

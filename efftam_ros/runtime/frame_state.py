@@ -27,7 +27,7 @@ SINGLE = (0,)
 """Row of the single answer to an unambiguous prompt."""
 
 
-class Answers(NamedTuple):
+class Decoded(NamedTuple):
     """The mask decoder's small outputs: ``boxes`` float32 [4,4] (left, top, right, bottom) and ``areas`` [4]
     in network px, ``ious`` [4], ``presence`` logit."""
 
@@ -37,7 +37,7 @@ class Answers(NamedTuple):
     presence: float
 
 
-def rows_as_candidates(view: View, answers: Answers, rows: Sequence[int]) -> Candidates:
+def rows_as_candidates(view: View, answers: Decoded, rows: Sequence[int]) -> Candidates:
     """Consecutive rows of the decoder's answers as Candidates in image px.
 
     The arrays are new; the box of an empty mask is NaN.
@@ -261,7 +261,7 @@ class FramePipeline(ABC):
         self._frame.rows = ALTERNATIVES if encoded is None or encoded.multimask else SINGLE
         if encoded is not None and encoded.logits is not None:
             boxes, areas = boxes_and_areas(encoded.logits[None])
-            answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
+            answers = Decoded(boxes, areas, np.ones(1, np.float32), CERTAIN)
         return rows_as_candidates(view, answers, self._frame.rows)
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
@@ -271,7 +271,7 @@ class FramePipeline(ABC):
             for view, answers in zip(views, self._search(image, views, plan), strict=True)
         ]
 
-    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Answers]:
+    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Decoded]:
         """The answers of one view after the other, each of which holds until the next is asked for."""
         for view in views:
             self._encode(image, view)
@@ -294,7 +294,7 @@ class FramePipeline(ABC):
     def _attend(self, plan: MemoryPlan) -> None:
         """Run memory attention on at least one slot."""
 
-    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
         """Run the mask decoder and wait for its answers, which hold until the next call. With a mask prompt
         the mask of row 0 becomes ``prompt.logits``, for `_remember` and `_mask`."""
         raise NotImplementedError

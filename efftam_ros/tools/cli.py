@@ -1,7 +1,8 @@
 """The command `efftam`: runs a sub-command and reports errors in one line.
 
 Every command is a module: the first line of its docstring is the help text, ``add_arguments(parser)``
-declares its options and ``run(args) -> int`` executes it and returns the exit code. Only the module of the
+declares its options and ``run(args) -> int`` executes it and returns the exit code; ``NEEDS`` may name
+modules of the extra [workshop] without which it does not start. Only the module of the
 command is imported, so that ``efftam --help`` is fast.
 
 Exit codes: 0 success; 1 a check failed; 2 bad input or environment, with one line on stderr; 130 interrupted
@@ -14,13 +15,13 @@ import argparse
 import ast
 import errno
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from efftam_ros.core.errors import BackendError, InputError, one_line
@@ -92,7 +93,7 @@ class Program:
     def help_line(self, command: str) -> str:
         """The first docstring line of a command's module, read without importing it."""
         try:
-            spec = importlib.util.find_spec(self.module_of(command))
+            spec = find_spec(self.module_of(command))
         except InputError as error:
             return f"({error})"
         source = (
@@ -119,7 +120,7 @@ class Program:
                     return self._interrupted(command, interruptions)
                 raise
             if command in self.optional and isinstance(error, ModuleNotFoundError):
-                line += f"; for all that {command} may need: {INSTALL_WORKSHOP}"
+                line += f"; for all that the workshop may need: {INSTALL_WORKSHOP}"
             print(f"{self.name} {command}: {line}", file=sys.stderr)
             return EXIT_BAD_INPUT
 
@@ -134,8 +135,13 @@ class Program:
             top.parse_args(arguments or ["--help"])
             top.error(f"{arguments[0]!r} is not a command; choose one of {', '.join(self.commands)}")
         module = importlib.import_module(self.module_of(command))
-        parser = described(f"{self.name} {command}", module)
-        return int(module.run(parser.parse_args(arguments[1:])))
+        args = described(f"{self.name} {command}", module).parse_args(arguments[1:])
+        if missing := [name for name in getattr(module, "NEEDS", ()) if not find_spec(name)]:
+            raise InputError(
+                f"it needs {' and '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for this"
+                f" command alone: pip install {' '.join(missing)}"
+            )
+        return int(module.run(args))
 
     def _top_parser(self) -> Parser:
         width = 2 + max(map(len, self.commands))

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.config import MOST_TARGETS
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step, TargetSet
@@ -31,6 +30,7 @@ from efftam_ros.images.levels import Levels, few_levels
 from efftam_ros.images.message import ImageReader, header_of, image_fields
 from efftam_ros.images.stamps import StampGuard, stamp_ns
 from efftam_ros.messages import bags
+from efftam_ros.messages.bearing import Bearing
 from efftam_ros.messages.camera_info import CameraModel, bearing_of, camera_model
 from efftam_ros.messages.fields import About, bbox_fields, velocity_fields
 from efftam_ros.messages.selection import Kind, check_selection, selection_prompt
@@ -79,15 +79,12 @@ def run(args: argparse.Namespace) -> int:
         if not drawn and not selections:
             raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
         is_one = all(selection.message.target_id == STEERED for selection in selections)
-        pipeline = open_pipeline(
-            args.bundle,
-            args.backend,
-            args.threads,
-            precision=args.precision,
-            max_targets=min(max(1, len(args.box)) if drawn else 1 if is_one else MOST_TARGETS, MOST_TARGETS),
-        )
+        wanted = len(args.box) if drawn else 1 if is_one else MOST_TARGETS
+        pipeline = open_pipeline(options.pipeline_config(args, min(max(1, wanted), MOST_TARGETS)))
         stack.callback(pipeline.close)
-        answers = Answers(stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace)
+        answers = ResultWriter(
+            stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace
+        )
         replay = Replay(open_targets(pipeline, config), answers, selections, write_mask=args.with_masks)
         replay.recording = stack.enter_context(rerun_file(args.rerun, args.bag.name))
         if drawn:
@@ -108,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class Selection:
+class RecordedSelection:
     """A TargetSelection message and its recording time, ns."""
 
     recorded_ns: int
@@ -135,9 +132,9 @@ class RecordedImage:
     camera: CameraModel | None
 
 
-def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
+def read_selections(reader: Reader, store: Typestore) -> list[RecordedSelection]:
     """Read every TargetSelection of the bag, in recorded order."""
-    return [Selection(*found) for found in bags.messages_of_type(reader, store, bags.SELECTION_TYPE)]
+    return [RecordedSelection(*found) for found in bags.messages_of_type(reader, store, bags.SELECTION_TYPE)]
 
 
 def read_images(
@@ -174,7 +171,7 @@ def read_images(
         yield made(held, None)
 
 
-class Answers:
+class ResultWriter:
     """Writes the result topics of a new bag."""
 
     def __init__(self, writer: Writer, store: Typestore, namespace: str) -> None:
@@ -211,7 +208,12 @@ class Replay:
     """Runs the tracker over recorded images and applies the selections."""
 
     def __init__(
-        self, targets: TargetSet, answers: Answers, selections: list[Selection], *, write_mask: bool
+        self,
+        targets: TargetSet,
+        answers: ResultWriter,
+        selections: list[RecordedSelection],
+        *,
+        write_mask: bool,
     ) -> None:
         self._targets, self._answers, self._write_mask = targets, answers, write_mask
         self.recording: RerunFile | None = None
@@ -260,7 +262,7 @@ class Replay:
             self.recording.write(to_bgr(image), answers)
 
     def _follow(
-        self, frame: Frame, selections: list[Selection]
+        self, frame: Frame, selections: list[RecordedSelection]
     ) -> dict[int, tuple[Track, NDArray[np.uint8] | None]]:
         """The track and mask of each target in order of id."""
         size = frame.image.width, frame.image.height
@@ -323,10 +325,10 @@ class Replay:
             return asked
         return ids[0] if steered is None else steered
 
-    def _selections_for(self, stamp: int, image: RecordedImage) -> list[Selection]:
+    def _selections_for(self, stamp: int, image: RecordedImage) -> list[RecordedSelection]:
         """The newest selection of each target for this image; older and outdated ones are dropped."""
         named = [s for s in self._waiting if not _is_clear(s) and _names(s, stamp, image)]
-        fresh: dict[Any, Selection] = {}
+        fresh: dict[Any, RecordedSelection] = {}
         for number, selection in enumerate(named):
             self._waiting.remove(selection)
             target_id = self._named(selection.message.target_id)
@@ -374,7 +376,7 @@ class Replay:
             _warn(reason)
             self._refused[reason] = 0
 
-    def _refuse(self, selection: Selection, reason: str) -> None:
+    def _refuse(self, selection: RecordedSelection, reason: str) -> None:
         self._refused["selection"] += 1
         _warn(f"{selection} refused: {reason}")
 
@@ -398,14 +400,14 @@ class Replay:
         return "; ".join(parts)
 
 
-def _is_clear(selection: Selection) -> bool:
+def _is_clear(selection: RecordedSelection) -> bool:
     try:
         return check_selection(selection.message) is Kind.CLEAR
     except InputError:
         return False  # reported with its image
 
 
-def _names(selection: Selection, stamp: int, image: RecordedImage) -> bool:
+def _names(selection: RecordedSelection, stamp: int, image: RecordedImage) -> bool:
     if selection.stamp_ns:
         return selection.stamp_ns == stamp
     newest_then = image.next_ns is None or selection.recorded_ns < image.next_ns

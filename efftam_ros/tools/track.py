@@ -91,13 +91,7 @@ def run(args: argparse.Namespace) -> int:
     config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
     outputs = [Output("--json", args.json), Output("--out", args.out, "video"), rerun_output(args.rerun)]
     check_outputs(outputs, [args.video, args.mask])
-    pipeline = open_pipeline(
-        args.bundle,
-        args.backend,
-        args.threads,
-        precision=args.precision,
-        max_targets=max(1, len(prompts)),
-    )
+    pipeline = open_pipeline(options.pipeline_config(args, max(1, len(prompts))))
     run_ = _Run(source, pipeline, open_targets(pipeline, config), prompts)
     try:
         if not prompts:

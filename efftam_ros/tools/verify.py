@@ -20,6 +20,7 @@ from efftam_ros.tools.common.options import (
     add_bundle_argument,
     add_precision_argument,
     open_bundle,
+    pipeline_config,
 )
 from efftam_ros.tools.common.terminal import print_table
 
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
     bundle = open_bundle(args.bundle)
     precision = backend_of(args.backend).resolved(args.precision)
-    pipeline = open_pipeline(bundle, args.backend, verify="off", precision=args.precision)
+    pipeline = open_pipeline(pipeline_config(args, verify="off"), bundle)
     assert isinstance(pipeline, DevicePipeline)
     try:
         with pipeline.runners() as runners:

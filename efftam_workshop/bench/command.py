@@ -31,6 +31,7 @@ from efftam_ros.tools.common.options import (
     add_network_arguments,
     add_settings_argument,
     open_bundle,
+    pipeline_config,
     tracker_config,
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         found = measure_operators(bundle, args.threads, config, _frames(args), args.frames)
         report["operators"] = found
     else:
-        opened = open_pipeline(bundle, args.backend, args.threads, precision=args.precision)
+        opened = open_pipeline(pipeline_config(args), bundle)
         with closing(opened) as pipeline:
             if args.soak:
                 report["soak"] = measure_soak(pipeline, config, _frames(args), args.soak)

@@ -44,6 +44,7 @@ from efftam_ros.tools.common.options import (
     add_quiet_argument,
     add_settings_argument,
     list_of,
+    pipeline_config,
     tracker_config,
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, plotted, write_text
@@ -73,6 +74,7 @@ COLUMNS = {
     "false_claims": "false claims",
 }
 JITTER_PX = 1.0
+NEEDS = ("tqdm",)
 
 Pixels = NDArray[np.uint8]
 
@@ -130,7 +132,7 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
         if names.count(name) > 1:
             raise InputError(f"two sequences are called {name}; evaluate them in separate runs")
     at_once = groups(sequences, args.together)
-    results = [Result(name) for name in entries]
+    results = [Passes(name) for name in entries]
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
     with progress_bar(total, "eval", quiet=args.quiet) as bar, rerun_file(args.rerun, "eval") as recording:
         for result in results:
@@ -162,7 +164,7 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
     return 0
 
 
-class Answer(NamedTuple):
+class FrameResult(NamedTuple):
     """A tracker's result for a frame: ``box`` in px, whether it is ``measured``, the mask, bool [H, W], and
     the Track of this package's tracker."""
 
@@ -172,7 +174,7 @@ class Answer(NamedTuple):
     track: Track | None = None
 
 
-Recorder = Callable[[VideoFrame, Answer], None]
+Recorder = Callable[[VideoFrame, FrameResult], None]
 
 
 class EvaluatedTracker(Protocol):
@@ -180,7 +182,9 @@ class EvaluatedTracker(Protocol):
 
     has_masks: bool
 
-    def answers(self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool) -> list[Answer]:
+    def answers(
+        self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool
+    ) -> list[FrameResult]:
         """The result of each target for a frame, uint8 [H, W, 3]. ``firsts``: the boxes to start from, given
         with the first frame."""
         ...
@@ -270,7 +274,7 @@ def _recorder(recording: RerunFile | None, entry: str, group: Group) -> Recorder
     if recording is None:
         return None
 
-    def record(frame: VideoFrame, answer: Answer) -> None:
+    def record(frame: VideoFrame, answer: FrameResult) -> None:
         if answer.track is not None:
             part, truth = f"{entry} {group[0].name}", group[0].boxes[frame.index].tolist()
             recording.write(frame.bgr, {0: (answer.track, None)}, part=part, truth=truth)
@@ -292,7 +296,7 @@ def jittered(box: Box, name: str, repeat: int) -> Box:
 
 
 @dataclass
-class Result:
+class Passes:
     """All passes of one tracker configuration."""
 
     name: str
@@ -403,16 +407,18 @@ class OwnTracker:
         self._targets, self.close = open_targets(pipeline, config), pipeline.close
         self.has_masks = has_masks
 
-    def answers(self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool) -> list[Answer]:
+    def answers(
+        self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool
+    ) -> list[FrameResult]:
         if firsts is not None:
             self._targets.clear()
         prompts = {number: (Prompt(box=box), False) for number, box in enumerate(firsts or ())}
-        found: dict[int, Answer] = {}
+        found: dict[int, FrameResult] = {}
 
         def answered(step: Step) -> None:
             track, mask = step.track, step.tracker.mask() if want_mask else None
             shown = None if mask is None else mask > 0
-            found[step.target_id] = Answer(track.box, track.measured, shown, track)
+            found[step.target_id] = FrameResult(track.box, track.measured, shown, track)
 
         self._targets.step(Frame(Image.from_array(bgr), stamp_ns), prompts, answered=answered)
         self._targets.commit()
@@ -422,12 +428,10 @@ class OwnTracker:
 def _opened(
     bundle: Path | None, args: argparse.Namespace, config: TrackerConfig, max_targets: int
 ) -> EvaluatedTracker:
-    precision = args.precision
-    pipeline = open_pipeline(bundle, args.backend, args.threads, precision=precision, max_targets=max_targets)
-    return OwnTracker(pipeline, config)
+    return OwnTracker(open_pipeline(pipeline_config(args, max_targets, bundle=bundle)), config)
 
 
-def _plot(path: Path, results: list[Result], sequences: int) -> None:
+def _plot(path: Path, results: list[Passes], sequences: int) -> None:
     with plotted(path) as axes:
         for result in sorted(results, key=lambda r: -r.curve.mean()):
             axes.plot(SUCCESS_THRESHOLDS, result.curve, label=f"{result.name} [{result.curve.mean():.3f}]")

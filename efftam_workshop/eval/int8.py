@@ -61,7 +61,7 @@ def cost_of_int8(bundle: Bundle, clip: CalibrationClip, folders: list[Path], qui
         write_quantized_bundle(bundle, clip, quantized)
         found = []
         for network in (bundle, Bundle.load(quantized)):
-            with closing(OwnTracker(open_pipeline(network), TrackerConfig())) as tracker:
+            with closing(OwnTracker(open_pipeline(bundle=network), TrackerConfig())) as tracker:
                 found.append([one_pass(tracker, [one], 0, bar.update)[0].scores for one in sequences])
     before, after = map(mean_scores, found)
     claims = before.false_claims, after.false_claims

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from efftam_ros.runtime.verify.compare import Deviation
 
 
+NEEDS = ("torch", "onnx", "onnxscript", "tqdm")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="PyTorch file {'model': state_dict}"

@@ -35,10 +35,10 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device import memory
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, Configuration, Pooling
 from efftam_workshop.model.efficienttam.network import EfficientTAM
-from training.network.compact import COMPACT_CONFIGS
-from training.network.loading import load_bundle_network
+from efftam_workshop.model.loading import load_bundle_network
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]

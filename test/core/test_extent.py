@@ -22,7 +22,7 @@ from efftam_ros.core.policies.drawn_box import (
     TargetExtent,
     make_extent,
 )
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, Motion, PipelineSpec, Prompt
 
 sides = st.floats(0.5, 200)
@@ -106,7 +106,7 @@ def follow(policy: str, frames: int = 10):
             edges, np.array([64, 0, 0], np.float32), np.array([0.9, 0.1, 0.1], np.float32), logit
         )
 
-    tracker = Tracker(
+    tracker = TargetTracker(
         ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024)),
         TrackerConfig(policy=policy, view="full"),
     )
@@ -262,7 +262,7 @@ def test_box_mask_and_motion_of_a_larger_target_are_of_one_extent():
         return of(*(Box.from_centre(200 + i, 300, width, 48) for width in (40, 60, 96)))
 
     pipeline = ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024))
-    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
     picture = Image.from_array(np.zeros((1024, 1024, 3), np.uint8))
     prompt = Prompt(box=Box.from_centre(200, 300, 100, 50))
     for i in range(8):

@@ -19,7 +19,7 @@ from efftam_ros.core.policies.drawn_box import (
     MaskScale,
     size_overlap,
 )
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt
 
 SIZE = (1000, 500)
@@ -140,7 +140,7 @@ def test_the_tracker_follows_what_was_drawn(view, taken):
             5.0,
         )
 
-    tracker = Tracker(
+    tracker = TargetTracker(
         ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024)), TrackerConfig(view="full")
     )
     image = Image.from_array(np.zeros((1024, 1024, 3), np.uint8))
@@ -160,7 +160,7 @@ def test_the_part_is_followed_while_it_comes_closer():
     def script(i: int, _: object) -> Candidates:
         return nested(1.0, 1.6, 2.0, ious=(0.70, 0.90, 0.69), at=head(i))
 
-    tracker = Tracker(
+    tracker = TargetTracker(
         ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024)), TrackerConfig(view="full")
     )
     image = Image.from_array(np.zeros((1024, 1024, 3), np.uint8))

@@ -13,7 +13,7 @@ from support.rotation import rotation_motion
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.search import (
+from efftam_ros.core.policies.search import (
     FADING_S,
     FORGET_S,
     LLR_KEPT,

@@ -11,8 +11,9 @@ from support.scripted_pipeline import ScriptedPipeline
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.selection import is_cut, whole
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_tracker
 
 SIZE = (1280, 720)
@@ -31,7 +32,7 @@ def answer(*found: tuple[Box, float]) -> Candidates:
 def select(script, prompt):
     """The track of a prompted frame, and the sides of the views in which the network was asked."""
     pipeline = ScriptedPipeline(script, SPEC)
-    track = Tracker(pipeline).step(Frame(PICTURE, 0), prompt)
+    track = TargetTracker(pipeline).step(Frame(PICTURE, 0), prompt)
     return track, [round(call.arguments[1].extent[0]) for call in pipeline.calls_of("encode")]
 
 
@@ -120,9 +121,9 @@ def test_a_box_whose_centre_marks_something_else_is_said_to_be_weak(sure, as_poi
 @pytest.mark.parametrize(("policy", "full"), [("default", False), ("samurai", True), ("efficienttam", True)])
 def test_by_itself_a_bundles_automatic_view_leaves_the_references_as_they_are(policy, full):
     pipeline = ScriptedPipeline(lambda index, view: answer((PATCH, 0.9)), replace(SPEC, default_view="auto"))
-    tracker = Tracker(pipeline, TrackerConfig(policy=policy))
+    tracker = TargetTracker(pipeline, TrackerConfig(policy=policy))
     assert tracker.step(Frame(PICTURE, 0), Prompt(box=PATCH)).view.is_full(*SIZE) == full
-    chosen = Tracker(pipeline, TrackerConfig(policy=policy, view="auto"))
+    chosen = TargetTracker(pipeline, TrackerConfig(policy=policy, view="auto"))
     assert not chosen.step(Frame(PICTURE, 0), Prompt(box=PATCH)).view.is_full(*SIZE)
 
 
@@ -135,7 +136,7 @@ def test_a_point_on_a_real_target_selects_all_of_it_at_any_size(zoom):
     y = round(min(max(box.cy - height / 2, 0), SIZE[1] - height))
     image = cv2.resize(bgr[y : y + height, x : x + width], SIZE, interpolation=cv2.INTER_CUBIC)
     true = Box(*(zoom * v for v in (box.x - x, box.y - y, box.width, box.height)))
-    tracker = open_tracker(open_pipeline(threads=1), TrackerConfig(camera_motion="off"))
+    tracker = open_tracker(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(camera_motion="off"))
     track = tracker.step(Frame(Image.from_array(np.asarray(image)), 0), point((true.cx, true.cy)))
     assert iou(track.box, true) > 0.9
 
@@ -148,7 +149,7 @@ def test_a_proposal_is_the_box_that_a_selection_gives_and_the_target_is_followed
     proposed = []
 
     def run(proposes: bool) -> list:
-        tracker = open_tracker(open_pipeline(threads=1), config)
+        tracker = open_tracker(open_pipeline(PipelineConfig(threads=1)), config)
         tracks = []
         for i, frame in enumerate(frames):
             if proposes:
@@ -157,12 +158,12 @@ def test_a_proposal_is_the_box_that_a_selection_gives_and_the_target_is_followed
         return [(track.state, track.box, track.likeness) for track in tracks]
 
     assert run(True) == run(False)
-    selected = open_tracker(open_pipeline(threads=1), config).step(frames[0], asked)
+    selected = open_tracker(open_pipeline(PipelineConfig(threads=1)), config).step(frames[0], asked)
     assert proposed == [selected.box] * len(frames)
 
 
 def test_where_the_network_finds_nothing_nothing_is_proposed():
     nothing = Candidates(np.full((1, 4), np.nan, np.float32), np.zeros(1), np.array([0.5]), 5.0)
-    tracker = Tracker(ScriptedPipeline(lambda index, view: nothing, SPEC))
+    tracker = TargetTracker(ScriptedPipeline(lambda index, view: nothing, SPEC))
     assert tracker.propose(Frame(PICTURE, 0), point()) is None
     assert tracker.state is TrackState.IDLE

@@ -490,7 +490,9 @@ def test_a_target_that_catches_up_has_the_motion_of_its_own_images_and_the_other
     kept, own = [], []
     for late, live in ((5, 11), (8, 12), (10, 13)):
         for index, only in ((late, [2]), (live, [0, 1])):
-            for step in scene.targets.step(frame(index), ids=only):
+            steps = scene.targets.step(frame(index), ids=only)
+            scene.targets.commit()
+            for step in steps:
                 own.append((step.target_id, step.track.camera.matrix[0, 2]))
                 kept.append((step.target_id, step.tracker._search.last_seen.image))
     assert own == [(2, 3.0), (0, 3.0), (1, 3.0)] * 3

@@ -21,7 +21,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.memory import MemoryBank
 from efftam_ros.core.policies.target_model import TargetModel
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import (
     NO_POINTS,
     Candidates,
@@ -64,7 +64,7 @@ def follow(script, frames, config=None, prompt=None, **kwargs):
     """Track through a script; the first frame is prompted by a box. Returns the tracks, the tracker, the
     pipeline."""
     pipeline = ScriptedPipeline(script, SPEC)
-    tracker = Tracker(pipeline, config or TrackerConfig(view="full"))
+    tracker = TargetTracker(pipeline, config or TrackerConfig(view="full"))
     tracks = []
     for i in range(frames):
         given = (prompt or Prompt(box=moving(0))) if i == 0 else None
@@ -101,7 +101,7 @@ def test_a_tracked_target_is_measured_with_its_velocity_on_every_frame():
 
 def test_without_a_target_nothing_is_computed():
     pipeline = ScriptedPipeline(steady, SPEC)
-    track = Tracker(pipeline).step(frame(0))
+    track = TargetTracker(pipeline).step(frame(0))
     assert (track.state, track.box, track.motion, pipeline.calls) == (IDLE, None, None, [])
 
 
@@ -124,7 +124,7 @@ def test_the_answer_is_there_before_the_frame_is_remembered():
 
 def test_what_nobody_committed_is_remembered_before_the_next_image():
     pipeline = ScriptedPipeline(steady, SPEC)
-    tracker = Tracker(pipeline)
+    tracker = TargetTracker(pipeline)
     tracker.step(frame(0), Prompt(box=moving(0)))
     tracker.step(frame(1))
     assert [c.name for c in pipeline.calls][2:5] == ["decode", "remember", "encode"]
@@ -140,7 +140,7 @@ def test_a_target_that_is_cleared_is_not_remembered():
 def test_a_pipeline_that_only_enqueues_remembers_at_once():
     pipeline = ScriptedPipeline(steady, SPEC)
     pipeline.is_asynchronous = True
-    tracker = Tracker(pipeline)
+    tracker = TargetTracker(pipeline)
     tracker.step(frame(0), Prompt(box=moving(0)))
     tracker.step(frame(1))
     assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
@@ -158,7 +158,7 @@ def test_it_remembers_right_after_the_choice_before_the_filter_is_updated():
             super().remember(choice, slot, present)
 
     pipeline = Asynchronous(steady, SPEC)
-    tracker = Tracker(pipeline)
+    tracker = TargetTracker(pipeline)
     tracker.step(frame(0), Prompt(box=moving(0)))
     for index in range(1, 4):
         track = tracker.step(frame(index))
@@ -173,7 +173,7 @@ def test_what_only_later_frames_need_is_made_after_the_answer(monkeypatch):
     monkeypatch.setattr(TargetModel, "add", lambda *what: known.append(what) or add(*what))
     monkeypatch.setattr(MemoryBank, "plan", lambda *which: planned.append(which) or plan(*which))
 
-    tracker = Tracker(ScriptedPipeline(steady, SPEC))
+    tracker = TargetTracker(ScriptedPipeline(steady, SPEC))
     tracker.step(frame(0), Prompt(points=((moving(0).cx, moving(0).cy),), labels=(1,)))
     for index in range(1, 4):
         tracker.commit()
@@ -204,7 +204,7 @@ def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
 def test_no_more_maps_are_attended_to_than_the_network_takes(max_maps, attended):
     """Without a limit of its own a network takes one for each of its seven temporal rows."""
     pipeline = ScriptedPipeline(steady, replace(SPEC, max_maps=max_maps))
-    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
     for i in range(12):
         tracker.step(frame(i), None if i else Prompt(box=moving(0)))
     assert len(pipeline.calls_of("attend")[-1].arguments[0].slots) == attended
@@ -219,7 +219,7 @@ def test_a_target_can_be_refined_any_number_of_times(max_prompts, attended):
     """Each of 20 times the first and the newest prompt are attended to, or the newest where there is one
     place for them."""
     pipeline = ScriptedPipeline(unmoved, replace(SPEC, max_prompts=max_prompts))
-    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
     for i in range(403):
         track = tracker.step(frame(i), None if i % 20 else Prompt(box=moving(0)), refine=i > 0)
         assert track.measured
@@ -241,7 +241,7 @@ def test_the_references_attend_to_every_prompt_and_refuse_more_than_there_is_roo
     """The ring has 24 slots, of which they need up to 15 and 21 for frames without a prompt."""
     spec = replace(SPEC, max_prompts=max_prompts)
     pipeline = ScriptedPipeline(unmoved, spec)
-    tracker = Tracker(pipeline, TrackerConfig(view="full", policy=policy))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="full", policy=policy))
     for i in range(20 * most):
         tracker.step(frame(i), None if i % 20 else Prompt(box=moving(0)), refine=i > 0)
     with pytest.raises(InputError, match=rf"at most {most} fit into the memory.*; select the target anew"):
@@ -403,7 +403,7 @@ class EndingPoints:
 
 
 def with_points(points: EndingPoints, script, frames: int) -> list[Track]:
-    tracker = Tracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), points=points)
+    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), points=points)
     tracks = []
     for i in range(frames):
         tracks.append(tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None))
@@ -471,7 +471,7 @@ def test_over_a_gap_between_images_no_points_are_followed(gap_s, forgotten):
     """They would end by themselves."""
     points = EndingPoints()
     pipeline = ScriptedPipeline(lambda i, view: candidates(moving(0)), SPEC)
-    tracker = Tracker(pipeline, TrackerConfig(view="full"), points=points)
+    tracker = TargetTracker(pipeline, TrackerConfig(view="full"), points=points)
     for i in range(8):
         tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
         tracker.commit()
@@ -492,7 +492,7 @@ def test_output_that_is_not_finite_ends_the_points():
 
 def test_the_reference_policies_follow_no_points():
     points = EndingPoints()
-    tracker = Tracker(
+    tracker = TargetTracker(
         ScriptedPipeline(steady, SPEC), TrackerConfig(policy="samurai", view="full"), points=points
     )
     for i in range(4):
@@ -512,7 +512,7 @@ def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None):
 
     now = [0]
     looks = ScriptedLooks(lambda box: 0.95 - change * (now[0] >= changes))
-    tracker = Tracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), describe=looks)
+    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), describe=looks)
     return [tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None) for i in range(again + 6)]
 
 
@@ -598,7 +598,7 @@ def test_a_mask_that_takes_in_a_neighbour_is_measured_but_not_remembered(wider, 
 def test_the_remembered_frames_that_are_attended_to_are_spaced_in_time(rate, attended):
     """The newest, and the last two of those 0.15 s or more apart, without the one nearest to the newest."""
     pipeline = ScriptedPipeline(steady, replace(SPEC, recent_maps=3))
-    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
     for i in range(41):
         tracker.step(frame(i * 30 / rate), Prompt(box=moving(0)) if i == 0 else None)
     slots = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
@@ -611,7 +611,7 @@ def test_after_stamps_went_back_no_frame_from_before_is_attended_to_for_long():
     pipeline = ScriptedPipeline(
         lambda i, view: candidates(moving(0), None, None), replace(SPEC, recent_maps=3)
     )
-    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
     for i in range(101):
         track = tracker.step(frame(i + 9000 if i < 40 else i), Prompt(box=moving(0)) if i == 0 else None)
     assert track.state is TRACKING
@@ -665,7 +665,7 @@ def test_the_window_follows_a_size_in_seconds_not_in_images(every):
         return candidates(Box.from_centre(box.cx, box.cy, size * box.width, size * box.height), None, None)
 
     pipeline = ScriptedPipeline(script, SPEC)
-    tracker = Tracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
     tracks = [tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None) for i in range(0, 30, every)]
     first = tracks[0].view.extent[0]
     assert first == pytest.approx(4 * moving(0).size)
@@ -677,7 +677,7 @@ def test_the_window_follows_a_size_in_seconds_not_in_images(every):
 
 def test_slow_images_from_stamp_0_on_do_not_widen_the_window():
     pipeline = ScriptedPipeline(lambda i, view: candidates(moving(0), None, None), SPEC)
-    tracker = Tracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
     tracks = [
         tracker.step(
             Frame(Image.from_array(PICTURE), i * SECOND // 2), Prompt(box=moving(0)) if not i else None
@@ -750,7 +750,7 @@ def test_where_it_was_counts_for_a_quarter_of_a_second_only():
     def at(i):
         return Box.from_centre(60 + 60 * min(i, 14), 300, 20, 20)
 
-    tracker = Tracker(
+    tracker = TargetTracker(
         ScriptedPipeline(lambda i, view: candidates(at(i), None, None), SPEC), TrackerConfig(view="full")
     )
     tracks = [tracker.step(frame(9 * i), Prompt(box=at(0)) if i == 0 else None) for i in range(16)]
@@ -785,7 +785,7 @@ def test_after_a_lost_image_a_jerk_may_be_larger():
 
 def follow_at(rate, numbers, script):
     """Track a target of 60 px through the images of these numbers, taken at a rate, Hz."""
-    tracker = Tracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"))
+    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"))
     prompt = Prompt(box=Box.from_centre(300, 300, 60, 60))
     return [tracker.step(frame(n * FPS / rate), None if k else prompt) for k, n in enumerate(numbers)]
 
@@ -853,7 +853,7 @@ def test_times_of_before_the_stamps_went_back_mean_nothing():
 
 def test_a_gap_longer_than_max_gap_loses_the_target():
     pipeline = ScriptedPipeline(absent_between(10, 99), SPEC)
-    tracker = Tracker(pipeline, TrackerConfig(view="full", max_gap=0.5))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="full", max_gap=0.5))
     for i in range(10):
         tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
     track = tracker.step(frame(40))
@@ -863,7 +863,7 @@ def test_a_gap_longer_than_max_gap_loses_the_target():
 
 def test_dropped_images_change_neither_state_nor_velocity():
     pipeline = ScriptedPipeline(lambda i, v: steady(2 * i, v), SPEC)
-    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
     for i in range(0, 60, 2):
         track = tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
     assert track.state is TRACKING
@@ -880,7 +880,7 @@ def test_stamps_that_go_back_while_the_target_is_missed_restart_the_search(went_
         return replace(steady(i, view), presence_logit=-4.0)
 
     pipeline = ScriptedPipeline(script, SPEC, found=lambda i, view: candidates(moving(i).moved(300, 200)))
-    tracker = Tracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
     for i in range(20):
         track = tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
     assert track.hypotheses
@@ -904,7 +904,7 @@ def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size)
         return candidates(now, None, None, ious=[0.9, 0.1, 0.1])
 
     pipeline = ScriptedPipeline(script, SPEC, found=lambda i, view: script(i, view))
-    tracker = Tracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
     for i in range(11):
         before = tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
     picture = np.zeros((size, size, 3), np.uint8)
@@ -978,7 +978,7 @@ def test_a_box_on_what_the_network_does_not_see_is_believed_but_not_measured():
 @pytest.mark.parametrize("view", ["full", "window"])
 def test_a_selection_that_marks_nothing_is_refused_before_the_network_runs(prompt, view):
     pipeline = ScriptedPipeline(steady, SPEC)
-    tracker = Tracker(pipeline, TrackerConfig(view=view))
+    tracker = TargetTracker(pipeline, TrackerConfig(view=view))
     with pytest.raises(InputError):
         tracker.step(frame(0), prompt)
     assert tracker.state is IDLE
@@ -1052,7 +1052,7 @@ def replayed(name: str, policy: str):
         return candidates(*boxes, ious=f["ious"], presence_logit=f["object_score_logit"])
 
     pipeline = ScriptedPipeline(script, SPEC)
-    tracker = Tracker(pipeline, TrackerConfig(view="full", policy=policy))
+    tracker = TargetTracker(pipeline, TrackerConfig(view="full", policy=policy))
     prompt = Prompt(box=truth(name, 0)[0])
     tracks = [tracker.step(frame(i), prompt if i == 0 else None) for i in range(len(frames))]
     return tracks, pipeline

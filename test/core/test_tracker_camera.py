@@ -11,7 +11,7 @@ from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import (
     CameraMotion,
     Candidates,
@@ -80,7 +80,9 @@ def follow(camera: Pan, config: TrackerConfig | None = None, first_ns: int = 10*
         presence = 5.0 if i < GONE_AT else -8.0
         return Candidates(edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), presence)
 
-    tracker = Tracker(ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192)), config, camera)
+    tracker = TargetTracker(
+        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192)), config, camera
+    )
     return [
         tracker.step(Frame(IMAGE, first_ns + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
         for i in range(FRAMES)
@@ -134,7 +136,7 @@ def test_what_appears_far_off_is_taken_sooner_where_the_camera_may_have_jerked(c
             return Candidates(edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), 5.0)
 
         spec = PipelineSpec(name="scripted", image_side=192)
-        tracker = Tracker(ScriptedPipeline(script, spec), None, source)
+        tracker = TargetTracker(ScriptedPipeline(script, spec), None, source)
         for i in range(200):
             track = tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
             if i >= GONE_AT and track.measured:
@@ -158,7 +160,7 @@ def test_the_image_of_the_selection_is_kept_with_the_target_on_it():
         ),
         PipelineSpec(name="scripted", image_side=192),
     )
-    tracker = Tracker(pipeline, None, camera)
+    tracker = TargetTracker(pipeline, None, camera)
     tracker.step(Frame(IMAGE, 10**9), Prompt(box=START))
     tracker.commit()
     assert kept == [[START]]
@@ -188,7 +190,7 @@ def test_a_target_that_comes_behind_the_camera_is_lost_and_not_predicted_on_the_
             edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), -8.0 if i else 5.0
         )
 
-    tracker = Tracker(
+    tracker = TargetTracker(
         ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192)),
         TrackerConfig(lost_after=10.0),
         camera,
@@ -216,7 +218,7 @@ def test_where_the_place_is_recognised_a_target_just_missed_is_accepted_at_once(
         return Candidates(edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), presence)
 
     spec = PipelineSpec(name="scripted", image_side=192)
-    tracker = Tracker(ScriptedPipeline(script, spec), None, Pan(known=False, recognises=recognises))
+    tracker = TargetTracker(ScriptedPipeline(script, spec), None, Pan(known=False, recognises=recognises))
     tracks = [
         tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
         for i in range(back + 1)

@@ -9,7 +9,7 @@ import pytest
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Frame, Image, Prompt
 from simulation.null_pipeline import certain_candidate
 
@@ -28,7 +28,7 @@ def errors(seed: int, dropped: float) -> tuple[float, float]:
         )
         for i in kept
     ]
-    tracker = Tracker(ScriptedPipeline(lambda frame, view: certain_candidate(seen[frame])))
+    tracker = TargetTracker(ScriptedPipeline(lambda frame, view: certain_candidate(seen[frame])))
     image = Image.from_array(np.zeros((720, 1280), np.uint8), "mono8")
     found = []
     for count, index in enumerate(kept):

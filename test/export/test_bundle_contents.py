@@ -14,7 +14,7 @@ from support.tensors import TensorRunner
 
 from efftam_ros.runtime.bundle import Bundle
 from efftam_workshop.export.onnx.graphs import build_graphs
-from training.network.loading import load_bundle_network
+from efftam_workshop.model.loading import load_bundle_network
 
 GRAPHS = {
     "image_encoder": (["image"], ["features"]),

@@ -22,6 +22,7 @@ from runtime.cuda.shim import shared_shim
 from runtime.tensorrt.fake_tensorrt import make_fake
 
 from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, DeviceLostError
 from efftam_ros.runtime.cuda.api import open_device as open_gpu
@@ -453,17 +454,17 @@ class TestTheBackEnd:
 
     def test_refuses_before_anything_was_built_and_names_the_command(self, machine: Workshop) -> None:
         with pytest.raises(BackendError, match="there is no engine for image_encoder") as refusal:
-            open_pipeline(backend="tensorrt")
+            open_pipeline(PipelineConfig(backend="tensorrt"))
         assert f"efftam build {default_bundle().folder} --precision fp16" in refusal.value.remedy
 
     def test_opens_what_was_built_and_agrees_with_the_cpu(self, machine: Workshop) -> None:
         machine.build("fp32")
-        pipeline = open_pipeline(backend="tensorrt", precision="fp32", verify="full")
+        pipeline = open_pipeline(PipelineConfig(backend="tensorrt", precision="fp32", verify="full"))
         assert set(pipeline.launch.values()) == {"cuda graph"}
         pipeline.close()
         assert machine.gpu.memory.alive == []
         with pytest.raises(BackendError, match="--precision fp16"):
-            open_pipeline(backend="tensorrt")
+            open_pipeline(PipelineConfig(backend="tensorrt"))
 
     def test_refuses_engines_that_compute_something_else(
         self, machine: Workshop, monkeypatch: pytest.MonkeyPatch
@@ -482,9 +483,9 @@ class TestTheBackEnd:
         name, key = default_bundle().spec.name, engines.key("memory_encoder")
         engines.store.put(name, key, spoilt, engines.report("memory_encoder"))
         with pytest.raises(BackendError, match="memory_encoder computes map with a relative error"):
-            open_pipeline(backend="tensorrt", precision="fp32")
+            open_pipeline(PipelineConfig(backend="tensorrt", precision="fp32"))
         assert machine.gpu.memory.alive == []
-        open_pipeline(backend="tensorrt", precision="fp32", verify="off").close()
+        open_pipeline(PipelineConfig(backend="tensorrt", precision="fp32", verify="off")).close()
 
     def test_leaves_eight_contexts_and_one_working_memory(self, machine: Workshop) -> None:
         machine.build("fp32")
@@ -492,7 +493,7 @@ class TestTheBackEnd:
         assert fake.contexts_alive == 0
         left = {}
         for verify_by in ("quick", "off"):
-            pipeline = open_pipeline(backend="tensorrt", precision="fp32", verify=verify_by)
+            pipeline = open_pipeline(PipelineConfig(backend="tensorrt", precision="fp32", verify=verify_by))
             left[verify_by] = fake.contexts_alive, machine.gpu.memory.free_bytes
             pipeline.close()
         assert left["quick"] == left["off"]

@@ -27,7 +27,7 @@ from efftam_ros.flight.values import (
     Rates,
     VehicleSample,
 )
-from efftam_ros.messages.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
 from efftam_ros.messages.selection import Outcome
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.autopilot import Autopilot, Port
@@ -103,7 +103,7 @@ class Desk:
         return self.impossible
 
     def accept(self, bridge: Bridge) -> None:
-        bridge.selection_result(Result(self.requests[-1].stamp_ns, Outcome.ACCEPTED))
+        bridge.selection_result(ResultReport(self.requests[-1].stamp_ns, Outcome.ACCEPTED))
 
 
 class Peer:

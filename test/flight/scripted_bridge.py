@@ -12,7 +12,6 @@ import signal
 import threading
 import time
 
-from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
@@ -26,8 +25,9 @@ from efftam_ros.flight.values import (
     Rates,
     VehicleSample,
 )
+from efftam_ros.messages.bearing import Intrinsics
 from efftam_ros.messages.camera_info import CameraModel
-from efftam_ros.messages.reports import BoxReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, ResultReport, Selection
 from efftam_ros.messages.selection import Outcome
 
 WIDTH, HEIGHT = 1280, 720
@@ -58,7 +58,7 @@ class ScriptedTracker:
             if request.box is not None or request.points:
                 self.selection += 1
                 self.following, outcome = request, Outcome.ACCEPTED
-            bridge.selection_result(Result(request.stamp_ns, outcome))
+            bridge.selection_result(ResultReport(request.stamp_ns, outcome))
         bridge.track(self.status())
 
     def status(self) -> BoxReport:

@@ -12,7 +12,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.values import Control, Rates, YawFrame
-from efftam_ros.messages.reports import Result
+from efftam_ros.messages.reports import ResultReport
 from efftam_ros.messages.selection import Outcome
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
@@ -316,7 +316,7 @@ def test_9_a_command_to_the_camera_is_answered_by_the_camera_alone(flavour):
     rig.run(1.2)
     rig.station.command(mav.MAV_CMD_CAMERA_STOP_TRACKING)
     rig.run(0.1)
-    rig.bridge.selection_result(Result(rig.desk.requests[-1].stamp_ns, Outcome.CLEARED))
+    rig.bridge.selection_result(ResultReport(rig.desk.requests[-1].stamp_ns, Outcome.CLEARED))
     rig.run(0.1)
     answers = rig.station.acks(mav.MAV_CMD_CAMERA_STOP_TRACKING)
     assert answers[-1] == (mav.MAV_RESULT_ACCEPTED, 100)

@@ -10,7 +10,6 @@ from flight.rig import EPOCH_NS, Desk, Peer, Time, status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.bridge import Bridge
@@ -18,8 +17,9 @@ from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import NS
+from efftam_ros.messages.bearing import Intrinsics
 from efftam_ros.messages.camera_info import CameraModel
-from efftam_ros.messages.reports import MotionReport, Result
+from efftam_ros.messages.reports import MotionReport, ResultReport
 from efftam_ros.messages.selection import Outcome
 from simulation.autopilots.memory_link import memory_link
 
@@ -184,7 +184,7 @@ def test_a_stop_is_accepted_also_when_nothing_is_tracked():
     scene = Scene()
     scene.ask(STOP)
     assert (scene.desk.requests[0].box, scene.desk.requests[0].points) == (None, ())
-    scene.bridge.selection_result(Result(scene.desk.requests[0].stamp_ns, Outcome.CLEARED))
+    scene.bridge.selection_result(ResultReport(scene.desk.requests[0].stamp_ns, Outcome.CLEARED))
     scene.run()
     assert scene.station.acks(STOP)[-1] == (ACCEPTED, 100)
 
@@ -258,8 +258,8 @@ def test_what_the_tracker_refuses_is_denied_with_its_words():
     scene = Scene()
     scene.ask(RECT, *BOX)
     stamp = scene.desk.requests[0].stamp_ns
-    scene.bridge.selection_result(Result(stamp + 1, Outcome.ACCEPTED))
-    scene.bridge.selection_result(Result(stamp, Outcome.REFUSED, "the image is 9 s old"))
+    scene.bridge.selection_result(ResultReport(stamp + 1, Outcome.ACCEPTED))
+    scene.bridge.selection_result(ResultReport(stamp, Outcome.REFUSED, "the image is 9 s old"))
     scene.run()
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
     assert any("9 s old" in text.text for text in scene.station.of("STATUSTEXT"))
@@ -271,7 +271,7 @@ def test_a_box_on_an_image_that_arrives_late_waits_for_it():
     scene.bridge.track(status(TrackState.IDLE, EPOCH_NS + round((scene.time.t - 0.3) * NS)))
     scene.ask(RECT, *BOX)
     (request,) = scene.desk.requests
-    scene.bridge.selection_result(Result(request.stamp_ns, Outcome.REFUSED, "ahead of the images"))
+    scene.bridge.selection_result(ResultReport(request.stamp_ns, Outcome.REFUSED, "ahead of the images"))
     scene.run()
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100)]
     scene.bridge.track(status(TrackState.IDLE, request.stamp_ns + 1))
@@ -286,7 +286,7 @@ def test_a_box_on_an_image_that_never_arrives_is_denied_with_the_whole_reason():
     scene.bridge.track(status(TrackState.IDLE, EPOCH_NS - NS))
     scene.ask(RECT, *BOX)
     why = "the stamp 1700000000.100000000 is 0.900 s ahead of the newest image; compare the clocks of both"
-    scene.bridge.selection_result(Result(scene.desk.requests[0].stamp_ns, Outcome.REFUSED, why))
+    scene.bridge.selection_result(ResultReport(scene.desk.requests[0].stamp_ns, Outcome.REFUSED, why))
     scene.run(1.6)
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
     pieces = [m for m in scene.station.of("STATUSTEXT") if m.id]
@@ -332,8 +332,8 @@ def test_two_stations_are_two_wishes_and_each_gets_its_answer():
     assert len(scene.desk.requests) == 2
     first, second = (r.stamp_ns for r in scene.desk.requests)
     assert first != second
-    scene.bridge.selection_result(Result(first, Outcome.REFUSED, "no"))
-    scene.bridge.selection_result(Result(second, Outcome.ACCEPTED))
+    scene.bridge.selection_result(ResultReport(first, Outcome.REFUSED, "no"))
+    scene.bridge.selection_result(ResultReport(second, Outcome.ACCEPTED))
     scene.run()
     answers = [(m.result, m.target_system) for m in scene.station.of("COMMAND_ACK")]
     assert answers[-2:] == [(DENIED, 255), (ACCEPTED, 254)]
@@ -528,5 +528,5 @@ def test_a_selection_in_the_first_moments_of_simulated_time_is_decided():
     assert scene.ask(RECT, *BOX) == [IN_PROGRESS]
     stamp = scene.desk.requests[0].stamp_ns
     assert stamp == 0
-    scene.bridge.selection_result(Result(stamp, Outcome.ACCEPTED))
+    scene.bridge.selection_result(ResultReport(stamp, Outcome.ACCEPTED))
     assert scene.run().station.acks(RECT)[-1][0] == ACCEPTED

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
@@ -24,6 +23,7 @@ from efftam_ros.flight.values import (
     VehicleSample,
     YawFrame,
 )
+from efftam_ros.messages.bearing import Intrinsics
 from efftam_ros.messages.camera_info import CameraModel
 from efftam_ros.messages.reports import MotionReport
 

@@ -146,12 +146,13 @@ def test_no_box_makes_a_selection_take_much_memory(box: str):
     code = f"""
 import numpy as np
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline
 image = Image.from_array(np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8))
-tracker = Tracker(open_pipeline(threads=1), TrackerConfig(view="window"))
+tracker = TargetTracker(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(view="window"))
 selection = Prompt(box=Box(*map(float, {box})))
 for i in range(3):
     track = tracker.step(Frame(image, (i + 1) * 10**8), selection if i == 0 else None)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import STATE_STYLES, TARGET_RGB
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.images.overlay import STATE_COLOURS, draw_overlay
+from efftam_ros.images.palette import STATE_STYLES, TARGET_RGB
 
 BOX = Box(300, 200, 60, 40)
 

@@ -12,8 +12,8 @@ from support.limited import MIB, run_limited
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Prompt
-from efftam_ros.images.prompts import MOST_POINTS, EncodedPrompt, check_prompt, encode_prompt, no_prompt
+from efftam_ros.core.types import MOST_POINTS, Prompt
+from efftam_ros.images.prompts import EncodedPrompt, encode_prompt, no_prompt
 
 FULL = View.full(640, 480, 512)
 BOX = Box.from_edges(*BOX_EDGES)
@@ -208,7 +208,7 @@ def test_what_can_not_be_used_is_refused_with_value_and_remedy(
 def test_edges_given_as_position_and_size_are_refused_with_the_position_and_size(box: Box) -> None:
     meant = f"{box.x}, {box.y}, {box.width - box.x}, {box.height - box.y}"
     with pytest.raises(InputError, match=f"leaves the image of 640 x 480 px; .*width, height: {meant}$"):
-        check_prompt(Prompt(box=box), 640, 480)
+        Prompt(box=box).checked(640, 480, is_typed=True)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_edges_given_as_position_and_size_are_refused_with_the_position_and_size
     ids=["right edge", "left edge", "all", "rounded"],
 )
 def test_a_box_over_the_image_s_border_is_taken(box: Box) -> None:
-    check_prompt(Prompt(box=box), 640, 480)
+    Prompt(box=box).checked(640, 480, is_typed=True)
 
 
 @pytest.mark.parametrize("core", ["", "Haswell"])

@@ -11,10 +11,10 @@ import numpy as np
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.reports import BoxReport, MotionReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
 from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import (
-    Answer,
+    CommandAnswer,
     Controller,
     Limits,
     Picture,
@@ -101,7 +101,7 @@ class BarcodeFeed:
         if self.mute:
             return
         if self.refuse:
-            reply(Answer(False, self.refuse))
+            reply(CommandAnswer(False, self.refuse))
             return
         self.selection += 1
         if selection.target_id:
@@ -110,14 +110,14 @@ class BarcodeFeed:
                 target_id = next(i for i in range(1, 255) if i not in self.others)
             assert selection.box is not None
             self.others[target_id] = TrackState.TRACKING, selection.box
-            reply(Answer(True, f"following target {target_id}", self.selection))
+            reply(CommandAnswer(True, f"following target {target_id}", self.selection))
             return
         self.box, self.state = selection.box, TrackState.TRACKING
         if selection.points:
             (x, y), *_ = selection.points
             self.box = Box.from_centre(x, y, 20, 20)
-        reply(Answer(True, f"following selection {self.selection}", self.selection))
-        self._tell(Result(selection.stamp_ns, Outcome.ACCEPTED, selection=self.selection))
+        reply(CommandAnswer(True, f"following selection {self.selection}", self.selection))
+        self._tell(ResultReport(selection.stamp_ns, Outcome.ACCEPTED, selection=self.selection))
 
     def clear(self, target_id: int, reply: Reply) -> None:
         self.cleared.append(target_id)
@@ -126,13 +126,13 @@ class BarcodeFeed:
             del self.others[target_id]
         else:
             self.box, self.state = None, TrackState.IDLE
-        reply(Answer(True, "cleared"))
-        self._tell(Result(0, Outcome.CLEARED))
+        reply(CommandAnswer(True, "cleared"))
+        self._tell(ResultReport(0, Outcome.CLEARED))
 
     def steer_by(self, target_id: int, reply: Reply) -> None:
         self.steered_by.append(target_id)
         self.steered = target_id
-        reply(Answer(True))
+        reply(CommandAnswer(True))
 
     def close(self) -> None:
         self._ended.set()
@@ -184,7 +184,7 @@ class BarcodeFeed:
             self.sink(MotionReport(stamp_ns, id))
             self.sink(BoxReport(stamp_ns, self.size, TrackState.IDLE, id, steered=False))
 
-    def _tell(self, result: Result) -> None:
+    def _tell(self, result: ResultReport) -> None:
         assert self.sink is not None
         self.sink(result)
 
@@ -223,4 +223,4 @@ class RecordedSteering:
         self.calls.append(call)
         if not self.mute:
             self.say(enabled=enabled, phase="following" if enabled else "off")
-            reply(Answer(True, call))
+            reply(CommandAnswer(True, call))

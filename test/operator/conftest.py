@@ -14,8 +14,8 @@ pytest.importorskip("aiohttp", reason="the operator's page needs aiohttp: pip in
 sys.path.insert(0, str(Path(__file__).parent))
 
 from barcode_feed import BarcodeFeed
-from browser import Hands, chromium
 
+from benchmarks.browser import Hands, chromium
 from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
 

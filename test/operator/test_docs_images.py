@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 import pytest
 from barcode_feed import BarcodeFeed, RecordedSteering
-from browser import Hands
 from ground_scene import HEIGHT, WIDTH, GroundScene
 
+from benchmarks.browser import Hands
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, MotionReport
 from efftam_ros.operator.feed import Picture

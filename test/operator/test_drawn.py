@@ -7,8 +7,8 @@ import threading
 
 import numpy as np
 import pytest
-from page_client import page
 
+from benchmarks.page_client import page
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Prompt, Track, TrackState
 from efftam_ros.operator.drawn import drawn_prompt

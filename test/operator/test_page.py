@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from barcode_feed import BarcodeFeed, RecordedSteering
-from browser import one_selection, until
 
+from benchmarks.browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.reports import Result
+from efftam_ros.images.palette import STATE_STYLES
+from efftam_ros.messages.reports import ResultReport
 from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import Controller
 
@@ -80,7 +80,7 @@ def test_drawing_goes_on_with_a_newer_picture_where_the_tracker_did_not_get_the_
 
     def refuse() -> None:
         why = f"no image near the stamp {feed.held[-1] / 1e9:.9f} was received; copy the stamp from the image"
-        feed.sink(Result(feed.held[-1], Outcome.REFUSED, message=why))
+        feed.sink(ResultReport(feed.held[-1], Outcome.REFUSED, message=why))
 
     press()
     first = feed.held[-1]
@@ -338,7 +338,7 @@ def test_a_refusal_is_shown_in_the_tracker_s_own_words(serve, feed, open_page):
     hands.drag(200, 100, 260, 150)
     hands.wait_text("#notices .refusal", feed.refuse)
     hands.wait_mode("live")
-    feed.sink(Result(1, Outcome.REFUSED, message="decided later: nothing there"))
+    feed.sink(ResultReport(1, Outcome.REFUSED, message="decided later: nothing there"))
     hands.wait_text("#notices .refusal", "decided later: nothing there")
     assert feed.refuse in hands.page.locator("#spoken").inner_text()
 

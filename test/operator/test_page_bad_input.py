@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 from barcode_feed import BarcodeFeed, RecordedSteering
-from browser import one_selection, until
 from exif_jpeg import jpeg_with_exif
 from thin_link import DyingLink, thin_link
 
+from benchmarks.browser import one_selection, until
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState

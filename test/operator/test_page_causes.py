@@ -6,12 +6,12 @@ import re
 
 import pytest
 from barcode_feed import RecordedSteering
-from browser import until
 from thin_link import DyingLink
 
+from benchmarks.browser import until
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
+from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.operator.feed import Controller, Lifecycle, Unreadable
 
 ALL = {"badge", "box", "presence", "age", "gimbal"}

@@ -6,8 +6,8 @@ import time
 
 import pytest
 from barcode_feed import BarcodeFeed, RecordedSteering
-from browser import one_selection, until
 
+from benchmarks.browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from barcode_feed import RecordedSteering
-from browser import until
 
+from benchmarks.browser import until
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 

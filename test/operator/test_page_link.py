@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 import pytest
 from barcode_feed import BarcodeFeed
-from browser import one_selection, until
 from thin_link import thin_link
 
+from benchmarks.browser import one_selection, until
 from efftam_ros.core.types import TrackState
 from efftam_ros.operator.feed import Picture
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from barcode_feed import RecordedSteering
-from browser import one_selection, until
 
+from benchmarks.browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.operator.feed import Proposal
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from barcode_feed import RecordedSteering
-from browser import until
 
+from benchmarks.browser import until
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.palette import STATE_STYLES, TARGET_RGB
 from efftam_ros.core.types import TrackState
+from efftam_ros.images.palette import STATE_STYLES, TARGET_RGB
 
 FIRST, SECOND, FREE = Box(100, 100, 60, 60), Box(300, 200, 60, 60), Box(480, 60, 60, 60)
 STEERED, NEXT_FREE = 0, 255

@@ -16,16 +16,16 @@ import cv2
 import numpy as np
 import pytest
 from barcode_feed import BITS, BLOCK, BarcodeFeed, RecordedSteering
-from page_client import page
 from thin_link import thin_link
 
+from benchmarks.page_client import page
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.reports import BoxReport, Result
+from efftam_ros.images.palette import STATE_STYLES
+from efftam_ros.messages.reports import BoxReport, ResultReport
 from efftam_ros.messages.selection import Outcome
-from efftam_ros.operator.feed import Answer, Lifecycle, Picture
+from efftam_ros.operator.feed import CommandAnswer, Lifecycle, Picture
 from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer
 from efftam_ros.operator.settings import Settings
 
@@ -504,7 +504,7 @@ def test_a_refusal_is_in_the_tracker_s_own_words(serve, feed):
             await client.send(**select(1))
             answer = await client.answer("c1")
             assert (answer["ok"], answer["message"]) == (False, feed.refuse)
-            feed.sink(Result(1, Outcome.REFUSED, message="the box is empty"))
+            feed.sink(ResultReport(1, Outcome.REFUSED, message="the box is empty"))
             result = (await client.until(lambda: client.messages("result")))[0]
             assert (result["outcome"], result["message"]) == ("REFUSED", "the box is empty")
 
@@ -530,8 +530,8 @@ def test_a_second_answer_to_one_command_is_dropped(serve, feed):
         async with page(serve(feed).url) as client:
             await client.send(**select(1))
             await client.until(lambda: client.messages("status") and replies)
-            replies[0](Answer(True, "first"))
-            replies[0](Answer(False, "second"))
+            replies[0](CommandAnswer(True, "first"))
+            replies[0](CommandAnswer(False, "second"))
             count = len(client.messages("status"))
             await client.until(lambda: len(client.messages("status")) > count)
             assert [m["message"] for m in client.messages("answer")] == ["first"]
@@ -696,7 +696,7 @@ def test_clear_stops_the_gimbal_first_and_tells_where_that_fails(serve, feed):
     class Order(RecordedSteering):
         def stop(self, reply) -> None:
             order.append(("stop", list(feed.cleared)))
-            reply(Answer(False, "it is not offered"))
+            reply(CommandAnswer(False, "it is not offered"))
 
     async def look() -> None:
         async with page(serve(feed, steering=Order()).url) as client:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
+from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.reports import BoxReport, MotionReport
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.commands import Seat

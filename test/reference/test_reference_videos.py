@@ -15,7 +15,7 @@ from golden.clip import BOX_EDGES, CENTRES, CLICK, clip
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
@@ -78,7 +78,7 @@ def run(folder: Path, name: str, pillow: bool = True):
     if name == "reprompt":
         prompts[10] = Prompt(points=(tuple(map(float, CENTRES[10])),), labels=(1,))
     pipeline = Recorder(folder, pillow)
-    tracker = Tracker(pipeline, TrackerConfig(policy="efficienttam", view="full"))
+    tracker = TargetTracker(pipeline, TrackerConfig(policy="efficienttam", view="full"))
     masks = []
     for i, rgb in enumerate(frames):
         pipeline.rgb = rgb
@@ -149,7 +149,7 @@ def test_a_pooled_bundle_follows_the_reference(variant, tmp_path):
     want = np.load(GOLDEN / f"video_{variant}_short.npz")
     frames, truth = clip(dark=False)
     pipeline = PillowResized(tmp_path / variant)
-    tracker = Tracker(pipeline, TrackerConfig(policy="efficienttam", view="full"))
+    tracker = TargetTracker(pipeline, TrackerConfig(policy="efficienttam", view="full"))
     for i in range(len(want["iou"])):
         pipeline.rgb = frames[i]
         prompt = Prompt(box=Box.from_edges(*BOX_EDGES)) if i == 0 else None

@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-def open_level_pipeline(bundle, backend, threads, verify, zero_copy, precision, max_targets):
+def open_level_pipeline(config):
     from level_pipeline import LOST, LevelPipeline
 
     from efftam_ros.core.errors import PipelineLostError
@@ -16,7 +16,7 @@ def open_level_pipeline(bundle, backend, threads, verify, zero_copy, precision, 
     time.sleep(float(os.environ.get("TEST_OPEN_DELAY", "0")))
     if "TEST_LOST_AT_START" in os.environ:
         raise PipelineLostError(LOST)
-    return LevelPipeline(float(os.environ.get("TEST_FRAME_DELAY", "0")), max_targets)
+    return LevelPipeline(float(os.environ.get("TEST_FRAME_DELAY", "0")), config.max_targets)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from ros_helpers import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "operator"))
 
-from browser import Hands, chromium
-from page_client import PageClient, page
+from benchmarks.browser import Hands, chromium
+from benchmarks.page_client import PageClient, page
 
 __all__ = ["Hands", "Page", "PageClient", "address_in", "chromium", "operator_command", "page"]
 

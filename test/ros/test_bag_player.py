@@ -30,7 +30,7 @@ from efftam_ros.images.stamps import stamp_ns
 from efftam_ros.messages.bags import open_typestore
 from simulation import bag_player
 from simulation.bag_player import BagPlayer, Recorded, header_stamp_ns
-from simulation.spinning import spinning
+from simulation.processes import spinning
 
 pytestmark = pytest.mark.ros
 IMAGES = 20

@@ -9,14 +9,12 @@ import pytest
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import CameraMotion, ScoredBox, Track, TrackState
+from efftam_ros.messages.fields import About
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.common.large_images import large_image_remedy
 from efftam_ros.ros.common.nodes import Throttle
-from efftam_ros.ros.tracker.diagnostics import (
-    Level,
-    Setup,
-    Statistics,
-)
+from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
+from efftam_ros.ros.tracker.table import PublishedAnswer
 
 ACTIVE = Setup("active", {"bundle": "test"})
 PERIOD_NS = 33_333_333
@@ -24,6 +22,13 @@ PERIOD_NS = 33_333_333
 
 def track(state=TrackState.TRACKING, reason=""):
     return Track(0, state, reason=reason, stage_seconds={"image_encoder": 0.012})
+
+
+def answered(statistics: Statistics, track: Track, target_id: int = 0) -> str:
+    """Publish an answer; the change of state for the log."""
+    answer = PublishedAnswer(About(None, target_id=target_id), track, 0.0, 0.0)
+    statistics.targets.keep(target_id, answer)
+    return statistics.targets.change(target_id, track)
 
 
 def running(count=30, keep=lambda i: True) -> Statistics:
@@ -36,7 +41,7 @@ def running(count=30, keep=lambda i: True) -> Statistics:
             continue
         statistics.image_received(now, 2_764_800)
         statistics.answered(now, 0.02)
-        statistics.targets.keep(track())
+        answered(statistics, track())
     return statistics
 
 
@@ -56,7 +61,7 @@ def test_latency_quantiles():
     statistics = Statistics()
     for i in range(1, 101):
         statistics.answered(100.0, i * 1e-3)
-        statistics.targets.keep(track())
+        answered(statistics, track())
     values = statistics.verdict(100.0, ACTIVE, 0.25).values
     assert values["latency p50 (ms)"] == "50.0"
     assert values["latency p99 (ms)"] == "99.0"
@@ -67,7 +72,7 @@ def test_the_99th_percentile_of_a_few_is_not_below_their_median(count):
     statistics = Statistics()
     for i in range(count):
         statistics.answered(100.0, 0.01 * (i + 1))
-        statistics.targets.keep(track())
+        answered(statistics, track())
     values = statistics.verdict(100.0, ACTIVE, 0.25).values
     assert float(values["latency p99 (ms)"]) >= float(values["latency p50 (ms)"])
 
@@ -82,7 +87,7 @@ def test_images_gone_through_again_are_counted_apart():
     statistics = running(30)
     for _ in range(20):
         statistics.answered(100.0, 0.5, again=True)
-        statistics.targets.keep(track())
+        answered(statistics, track())
     values = statistics.verdict(100.0, ACTIVE, 0.25).values
     assert int(values["images processed"]) <= int(values["images received"])
     assert values["images processed again (late selection)"] == "20"
@@ -167,7 +172,7 @@ def test_an_answer_that_fails_to_come_is_an_error_until_the_next():
     verdict = statistics.verdict(100.0, ACTIVE, 0.25)
     assert (verdict.level, verdict.message) == (Level.ERROR, "no answer for 1.20 s while images come")
     statistics.answered(100.0, 1.3)
-    statistics.targets.keep(track())
+    answered(statistics, track())
     assert statistics.verdict(100.0, ACTIVE, 0.25).level is Level.OK
 
 
@@ -244,7 +249,7 @@ def test_a_shared_topic_is_told_until_it_is_not_shared_any_more():
 def test_a_lost_target_warns_with_its_reason():
     statistics = running()
     statistics.answered(100.0, 0.02)
-    statistics.targets.keep(track(TrackState.LOST, "absent for 1.2 s"))
+    answered(statistics, track(TrackState.LOST, "absent for 1.2 s"))
     verdict = statistics.verdict(100.0, ACTIVE, 0.25)
     assert (verdict.level, verdict.message) == (Level.WARN, "LOST: absent for 1.2 s")
 
@@ -260,7 +265,7 @@ def test_a_lost_target_warns_with_its_reason():
 def test_the_camera_motion_of_the_last_image_is_known_or_has_a_reason(camera, shown):
     statistics = running()
     statistics.answered(100.0, 0.02)
-    statistics.targets.keep(Track(0, TrackState.TRACKING, camera=camera))
+    answered(statistics, Track(0, TrackState.TRACKING, camera=camera))
     assert statistics.verdict(100.0, ACTIVE, 0.25).values.get("camera motion") == shown
 
 
@@ -269,7 +274,7 @@ def test_a_search_is_told_by_its_windows_and_places():
     found = ScoredBox(Box(10, 10, 20, 20), 0.5)
     views = tuple(View.window(x, 100, 80, 192) for x in (100, 200, 300))
     statistics.answered(100.0, 0.02)
-    statistics.targets.keep(Track(0, TrackState.LOST, windows=views, hypotheses=(found, found)))
+    answered(statistics, Track(0, TrackState.LOST, windows=views, hypotheses=(found, found)))
     values = statistics.verdict(100.0, ACTIVE, 0.25).values
     assert (values["windows searched"], values["places where it may be"]) == ("3", "2")
 
@@ -343,24 +348,24 @@ def test_a_later_failure_does_not_end_one_for_good():
 def following(*states: TrackState) -> Statistics:
     statistics = running()
     for target_id, state in enumerate(states):
-        statistics.targets.keep(track(state, "hidden" if state is not TrackState.TRACKING else ""), target_id)
+        answered(statistics, track(state, "hidden" if state is not TrackState.TRACKING else ""), target_id)
     return statistics
 
 
 def test_each_target_has_a_value_and_the_steered_one_the_message():
     statistics = following(TrackState.TRACKING, TrackState.COASTING)
     assert statistics.verdict(100.0, ACTIVE, 0.25).message == "target 0: TRACKING"
-    statistics.targets.steer(1)
+    statistics.targets.steered = 1
     verdict = statistics.verdict(100.0, ACTIVE, 0.25)
     assert verdict.message == "target 1: COASTING: hidden"
     assert (verdict.values["state"], verdict.values["steered target"]) == ("COASTING", "1")
     assert (verdict.values["target 0"], verdict.values["target 1"]) == ("TRACKING", "COASTING: hidden")
-    statistics.targets.took(1, 0.0123)
+    statistics.targets.rows[1].seconds = 0.0123
     values = statistics.verdict(100.0, ACTIVE, 0.25).values
     assert (values["target 0 (ms)"], values["target 1 (ms)"]) == ("", "12.3")
 
 
-def test_one_target_is_told_as_ever():
+def test_one_target_is_shown_without_its_id():
     verdict = following(TrackState.TRACKING).verdict(100.0, ACTIVE, 0.25)
     assert verdict.message == "TRACKING"
     assert not [name for name in verdict.values if "target" in name]
@@ -374,17 +379,17 @@ def test_a_target_that_is_lost_warns_although_another_one_is_steered_by():
 
 def test_a_change_of_state_is_told_with_the_target():
     statistics = following(TrackState.TRACKING, TrackState.TRACKING)
-    assert statistics.targets.keep(track(), 1) == ""
-    told = statistics.targets.keep(track(TrackState.IDLE, "the target was cleared"), 1)
+    assert answered(statistics, track(), 1) == ""
+    told = answered(statistics, track(TrackState.IDLE, "the target was cleared"), 1)
     assert told == "target 1: TRACKING -> IDLE: the target was cleared"
-    assert statistics.targets.keep(track(TrackState.COASTING), 0) == "TRACKING -> COASTING"
+    assert answered(statistics, track(TrackState.COASTING), 0) == "TRACKING -> COASTING"
     assert "target 1" not in statistics.verdict(100.0, ACTIVE, 0.25).values
 
 
 def test_that_not_all_targets_are_processed_in_an_image_warns_until_they_are():
     statistics = following(TrackState.TRACKING, TrackState.TRACKING)
-    statistics.targets.take_turns("2 of 8 targets are processed in an image")
+    statistics.targets.turns = "2 of 8 targets are processed in an image"
     verdict = statistics.verdict(100.0, ACTIVE, 0.25)
     assert (verdict.level, verdict.message) == (Level.WARN, "2 of 8 targets are processed in an image")
-    statistics.targets.take_turns("")
+    statistics.targets.turns = ""
     assert statistics.verdict(100.0, ACTIVE, 0.25).values["targets per image"] == "all"

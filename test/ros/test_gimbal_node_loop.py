@@ -23,7 +23,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.flight.control_config import ControlConfig
 from efftam_ros.images.stamps import stamp_ns
 from efftam_ros.ros.common.nodes import latched, reliable
-from efftam_ros.ros.gimbal.loop import Loop, Outputs
+from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
 
 pytestmark = pytest.mark.ros
 
@@ -35,7 +35,7 @@ class Flight:
     def __init__(self) -> None:
         namespace = new_namespace()
         self.node = rclpy.create_node("gimbal", namespace=namespace)
-        self.outputs = Outputs(self.node)
+        self.outputs = GimbalPublishers(self.node)
         self.loop = Loop(self.node, ControlConfig(), self.outputs)
         self.loop.set_enabled(True)
         self.focal_px, self.late_s = 900.0, 0.0

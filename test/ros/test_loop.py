@@ -22,7 +22,7 @@ from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
-from efftam_ros.ros.tracker.publishing import Answer
+from efftam_ros.ros.tracker.table import PublishedAnswer, TargetTable
 from simulation.null_pipeline import NullPipeline
 
 PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))
@@ -74,6 +74,7 @@ class Published:
         self.changed = threading.Condition()
         self.remembered_when_published: list[int] = []
         self.views, self.fault = self, None  # raised by `add`
+        self.table = TargetTable()
 
     def publish(self, frame, step, about, stale, box_waits):
         track = step.track
@@ -82,7 +83,9 @@ class Published:
             self.tracks.append(track)
             self.ids.append(step.target_id)
             self.changed.notify()
-        return Answer(about, track, 0.0, 0.0), ""
+        answer = PublishedAnswer(about, track, 0.0, 0.0)
+        self.table.keep(step.target_id, answer)
+        return answer, ""
 
     def add(self, header, image, step, is_steered, are_several):
         if self.fault is not None:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
@@ -22,6 +21,7 @@ from efftam_ros.images.encodings import ENCODINGS, NARROWED, to_bgr
 from efftam_ros.images.levels import Levels
 from efftam_ros.images.message import fill_image, image_fields, image_from_compressed, image_from_message
 from efftam_ros.images.stamps import stamp_like, stamp_ns
+from efftam_ros.messages.bearing import Bearing
 from efftam_ros.messages.camera_info import camera_model
 from efftam_ros.messages.fields import About, bbox_fields, velocity_fields
 from efftam_ros.messages.selection import Outcome, selection_prompt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.images.stamps import stamp_ns
 from efftam_ros.ros.tracker.node import TrackerNode
+from efftam_ros.runtime.backends import PipelineConfig
 
 pytestmark = pytest.mark.ros
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -39,8 +41,8 @@ class Opener:
         self.opened = []
         self.error = None
 
-    def __call__(self, bundle, backend, threads, verify, zero_copy, precision, max_targets):
-        self.asked.append((bundle, backend, threads, verify, zero_copy, precision, max_targets))
+    def __call__(self, config):
+        self.asked.append(PipelineConfig(**{f.name: getattr(config, f.name) for f in fields(PipelineConfig)}))
         if self.error is not None:
             raise self.error
         self.opened.append(LevelPipeline())
@@ -113,7 +115,7 @@ def test_each_transition_owns_its_part(node, peer, opener):
     assert state(peer) == State.PRIMARY_STATE_UNCONFIGURED
     assert opener.asked == []
     assert change(peer, CONFIGURE)
-    assert opener.asked == [(None, "onnxruntime-cpu", 0, "quick", False, "auto", 4)]
+    assert opener.asked == [PipelineConfig(max_targets=4)]
     assert state(peer) == State.PRIMARY_STATE_INACTIVE
     assert peer.images.get_subscription_count() == 0
     peer.wait(peer.select_client.service_is_ready, "select_target")
@@ -392,11 +394,10 @@ def test_choices_are_checked_and_fixed_settings_count_at_the_next_configure(node
     assert result.reason == "policy is 'best'; choose one of default, samurai, efficienttam"
     assert set_parameter(node, threads=3).successful
     assert change(peer, CONFIGURE)
-    assert opener.asked == [(None, "onnxruntime-cpu", 3, "quick", False, "auto", 4)]
+    assert opener.asked == [PipelineConfig(max_targets=4, threads=3)]
 
 
 def test_every_setting_is_declared_with_text_and_range(node):
-    from dataclasses import fields
 
     for f in fields(TrackerConfig):
         descriptor: ParameterDescriptor = node.describe_parameter(f.name)

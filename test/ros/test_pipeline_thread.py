@@ -42,7 +42,7 @@ def made(ros):
     """The pipelines that were opened, and a node that opens them."""
     opened: list[Recorded] = []
 
-    def factory(bundle, backend, threads, verify, zero_copy, precision, max_targets):
+    def factory(config):
         opened.append(Recorded())
         return opened[-1]
 

@@ -25,24 +25,24 @@ from efftam_ros.messages.fields import About
 from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.tracker import publishing
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
-from efftam_ros.ros.tracker.publishing import Answer
+from efftam_ros.ros.tracker.table import PublishedAnswer, TargetTable
 
 pytestmark = pytest.mark.ros
-LAST = Answer(About(Header(), 1), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 0.0, 0.0)
+LAST = PublishedAnswer(About(Header(), 1), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 0.0, 0.0)
 
 
 @pytest.fixture
 def outputs(ros):
     node = rclpy.create_node("outputs", namespace=new_namespace())
     outputs = publishing.Outputs(node, with_detections=False)
-    outputs._answers = {0: LAST}
+    outputs.table.keep(0, LAST)
     yield outputs
     node.destroy_node()
 
 
 def test_after_closing_the_watch_publishes_nothing(outputs):
     outputs.close()
-    outputs.take_back("no image for 0.3 s", LAST)
+    outputs.take_back(LAST, "no image for 0.3 s", 0.0)
     outputs.publish_result(Command(None, 0, 1), Outcome.ACCEPTED)
 
 
@@ -80,7 +80,7 @@ def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatc
 
     closing = threading.Thread(target=close)
     closing.start()
-    outputs.take_back("no image for 0.3 s", LAST)
+    outputs.take_back(LAST, "no image for 0.3 s", 0.0)
     closing.join()
     assert closed.is_set()
 
@@ -93,7 +93,9 @@ def boxes(outputs, monkeypatch):
     return published
 
 
-def publish(outputs, stamp_ns: int, selection: int, target_id: int = 0, steered=True, **how) -> Answer:
+def publish(
+    outputs, stamp_ns: int, selection: int, target_id: int = 0, steered=True, **how
+) -> PublishedAnswer:
     """The answer to an image, of a target that may be steered by."""
     box = Box(10.0, 10.0, 20.0, 20.0)
     motion = Motion(stamp_ns, box, (0.0, 0.0), np.eye(4))
@@ -108,8 +110,8 @@ def publish(outputs, stamp_ns: int, selection: int, target_id: int = 0, steered=
 def test_an_answer_is_taken_back_under_its_own_stamp(outputs, boxes):
     publish(outputs, 1000, 1)
     answer = publish(outputs, 2000, 2)
-    assert outputs.answers == {0: answer}
-    outputs.take_back("no image for 0.3 s", answer)
+    assert outputs.table.answers == {0: answer}
+    outputs.take_back(answer, "no image for 0.3 s", 0.0)
     found = [(box.header.stamp.nanosec, box.selection, box.valid, math.isnan(box.x)) for box in boxes]
     assert found == [(1000, 1, True, False), (2000, 2, True, False), (2000, 2, False, True)]
 
@@ -118,7 +120,7 @@ def test_an_answer_that_a_newer_one_followed_is_not_taken_back(outputs, boxes):
     """The loop may publish while the executor's thread decides that answers are missing."""
     old = publish(outputs, 1000, 1)
     publish(outputs, 2000, 2)
-    outputs.take_back("no answer for 0.3 s", old)
+    outputs.take_back(old, "no answer for 0.3 s", 0.0)
     assert [box.valid for box in boxes] == [True, True]
 
 
@@ -127,8 +129,8 @@ def test_a_frame_that_is_finished_while_the_node_ends_is_not_to_be_steered_by(ou
     outputs.end("the node was deactivated")
     publish(outputs, 2000, 1)
     assert [(box.valid, box.reason) for box in boxes[1:]] == [(False, "the node was deactivated")] * 2
-    outputs.begin()
-    assert outputs.answers == {}
+    outputs.begin(TargetTable())
+    assert outputs.table.answers == {}
     publish(outputs, 3000, 1)
     assert boxes[-1].valid
 
@@ -148,7 +150,7 @@ def test_a_box_waits_for_those_of_smaller_ids(outputs, boxes):
 def test_a_box_that_waits_is_not_valid_once_its_answer_is_taken_back(outputs, boxes, end):
     answer = publish(outputs, 1000, 1, target_id=1, box_waits=True)
     if end == "take_back":
-        outputs.take_back("no answer for 0.3 s", answer)
+        outputs.take_back(answer, "no answer for 0.3 s", 0.0)
     else:
         outputs.end("the node was deactivated")
     outputs.finish(Header(), 1, with_tracks=False)
@@ -158,7 +160,25 @@ def test_a_box_that_waits_is_not_valid_once_its_answer_is_taken_back(outputs, bo
 def test_what_is_taken_back_after_a_switch_is_of_the_target_that_is_steered_by_now(outputs, boxes):
     publish(outputs, 1000, 1)
     publish(outputs, 1000, 2, target_id=1, steered=False)
-    outputs.steer(1)
-    for answer in outputs.answers.values():
-        outputs.take_back("no image for 0.3 s", answer)
+    outputs.table.steer(1)
+    for answer in outputs.table.answers.values():
+        outputs.take_back(answer, "no image for 0.3 s", 0.0)
     assert [(box.target_id, box.steered) for box in boxes[2:]] == [(0, False), (1, True)]
+
+
+def test_the_velocity_comes_before_the_box(outputs, monkeypatch):
+    """Control waits for it."""
+    published = []
+    monkeypatch.setattr(outputs._bbox, "publish", published.append)
+    monkeypatch.setattr(outputs._velocity, "publish", published.append)
+    publish(outputs, 1000, 1)
+    assert [type(message).__name__ for message in published] == ["TargetVelocity", "BoundingBox"]
+
+
+def test_an_answer_is_taken_back_again_now_and_then_while_there_is_a_target(outputs, boxes):
+    answer = publish(outputs, 1000, 1)
+    taken = [outputs.take_back(answer, "no image", now_s) for now_s in (1.0, 1.2, 1.4, 1.5, 1.9, 2.0)]
+    assert taken == [True, False, False, True, False, True]
+    outputs.clear(0, "the target was cleared")
+    (cleared,) = outputs.table.answers.values()
+    assert not outputs.take_back(cleared, "no image", 9.0)

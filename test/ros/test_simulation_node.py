@@ -15,7 +15,7 @@ from efftam_ros.msg import BoundingBox, GimbalStatus
 from rclpy.executors import SingleThreadedExecutor
 from ros_helpers import PATIENCE_S
 
-from efftam_ros.core.bearing import Intrinsics
+from efftam_ros.messages.bearing import Intrinsics
 from efftam_ros.ros.common.nodes import reliable
 from simulation.node import SimulationNode
 from simulation.record import RecordWriter, read_record

@@ -13,9 +13,9 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 from std_msgs.msg import Header
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import TARGET_RGB
 from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Image, Motion, Track, TrackState
+from efftam_ros.images.palette import TARGET_RGB
 from efftam_ros.ros.tracker import publishing
 from simulation.null_pipeline import rectangle_mask
 
@@ -64,7 +64,7 @@ class Scene:
             sent.clear()
         for number, one in enumerate(steps):
             self.views.add(HEADER, Image.from_array(PIXELS), one, number == 0, len(steps) > 1)
-        self.views.finish(HEADER)
+        self.views.finish(HEADER, {one.target_id: one.track for one in steps})
         return {topic: sent[0] for topic, sent in self.published.items() if len(sent) == 1}
 
 

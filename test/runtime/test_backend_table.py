@@ -14,6 +14,7 @@ from efftam_ros.runtime.backends import (
     PRECISIONS,
     TABLE,
     Backend,
+    PipelineConfig,
     backend_of,
     function_of,
     power_mode,
@@ -64,7 +65,7 @@ class TestEveryRow:
         assert row.resolved("auto") == row.auto
         for precision in set(PRECISIONS) - {"auto", *row.precisions}:
             with pytest.raises(InputError) as refusal:
-                open_pipeline(backend=row.name, precision=precision)
+                open_pipeline(PipelineConfig(backend=row.name, precision=precision))
             text = str(refusal.value)
             offered = ", ".join(["auto", *row.precisions])
             assert text == f"precision '{precision}' is not offered by {row.name}; it offers {offered}"
@@ -85,7 +86,7 @@ def test_a_precision_in_the_name_is_refused_with_the_two_settings_it_is(name: st
     backend, precision = FORMER_NAMES[name]
     line = f"back end '{name}' is not known; give {backend} and the precision {precision}"
     with pytest.raises(InputError) as refusal:
-        open_pipeline(backend=name)
+        open_pipeline(PipelineConfig(backend=name))
     assert str(refusal.value) == line
     with pytest.raises(argparse.ArgumentError, match=line):
         options().parse_args(["--backend", name])
@@ -97,7 +98,7 @@ def test_a_precision_in_the_name_is_refused_with_the_two_settings_it_is(name: st
 
 
 def test_an_exact_cpu_is_the_same_as_an_automatic_one(shipped: Bundle) -> None:
-    open_pipeline(shipped, threads=1, precision="fp32").close()
+    open_pipeline(PipelineConfig(threads=1, precision="fp32"), shipped).close()
     assert backend_of("onnxruntime-cpu").variants == ("auto",)
 
 

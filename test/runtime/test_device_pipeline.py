@@ -26,7 +26,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
 from efftam_ros.images.encodings import ENCODINGS
 from efftam_ros.runtime.backends import backend_of
@@ -168,7 +168,7 @@ def test_an_official_network_gives_what_the_cpu_gives(golden_bundle: Path) -> No
 
 
 def test_a_tracker_cannot_tell_them_apart(shipped: Bundle, rig: Rig) -> None:
-    trackers = [Tracker(pipeline, TrackerConfig()) for pipeline in (rig.pipeline, OrtPipeline(shipped))]
+    trackers = [TargetTracker(pipeline, TrackerConfig()) for pipeline in (rig.pipeline, OrtPipeline(shipped))]
     for index, picture in enumerate(clip()[0]):
         frame = Frame(Image.from_array(picture, "rgb8"), index * 33_000_000)
         prompt = None if index else PROMPTS["box"]
@@ -180,7 +180,7 @@ def test_a_tracker_cannot_tell_them_apart(shipped: Bundle, rig: Rig) -> None:
 
 
 def test_a_target_can_be_refined(rig: Rig) -> None:
-    tracker = Tracker(rig.pipeline, TrackerConfig())
+    tracker = TargetTracker(rig.pipeline, TrackerConfig())
     for index, picture in enumerate(clip()[0][:6]):
         prompt = PROMPTS["box"] if index in (0, 2, 4) else None
         track = tracker.step(
@@ -657,7 +657,7 @@ class TestTheImageThatWaits:
 
     def test_gives_the_same_to_the_last_bit(self, both: tuple[Rig, Rig]) -> None:
         images = [Image.from_array(picture, "rgb8") for picture in clip()[0]]
-        trackers = [Tracker(rig.pipeline, TrackerConfig(view="full")) for rig in both]
+        trackers = [TargetTracker(rig.pipeline, TrackerConfig(view="full")) for rig in both]
         for index, image in enumerate(images):
             tracks = []
             for tracker, announces in zip(trackers, (True, False), strict=True):

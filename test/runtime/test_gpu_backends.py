@@ -13,7 +13,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.backends import DEFAULT_BACKEND
 from efftam_ros.runtime.bundle import Bundle
@@ -38,11 +38,11 @@ def pipeline(request: pytest.FixtureRequest, shipped: Bundle) -> Iterator[tuple[
 @pytest.fixture(scope="module")
 def exact(shipped: Bundle) -> list[tuple[Track, np.ndarray | None]]:
     """The CPU's boxes and masks."""
-    return list(tracks(open_pipeline(shipped)))
+    return list(tracks(open_pipeline(bundle=shipped)))
 
 
 def tracks(pipeline: Pipeline) -> Iterator[tuple[Track, np.ndarray | None]]:
-    tracker = Tracker(pipeline, TrackerConfig(policy="efficienttam"))
+    tracker = TargetTracker(pipeline, TrackerConfig(policy="efficienttam"))
     for index, picture in enumerate(clip()[0]):
         prompt = None if index else Prompt(box=Box.from_edges(*BOX_EDGES))
         yield (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.runtime.frame_state import Answers, rows_as_candidates
+from efftam_ros.runtime.frame_state import Decoded, rows_as_candidates
 from efftam_ros.runtime.masks import boxes_and_areas, image_mask
 
 
@@ -52,7 +52,7 @@ class TestBoxes:
 class TestCandidates:
     def test_are_in_image_pixels(self) -> None:
         view = View(100.0, 50.0, 2.0, 4.0, 192)
-        answers = Answers(
+        answers = Decoded(
             np.array([[20, 40, 60, 120]], np.float32),
             np.array([80.0], np.float32),
             np.array([0.5], np.float32),
@@ -66,12 +66,12 @@ class TestCandidates:
 
     def test_do_not_change_when_the_network_s_buffers_do(self) -> None:
         boxes, areas, ious = np.ones((1, 4), np.float32), np.ones(1, np.float32), np.ones(1, np.float32)
-        found = rows_as_candidates(View(0, 0, 1, 1, 8), Answers(boxes, areas, ious, 0.0), [0])
+        found = rows_as_candidates(View(0, 0, 1, 1, 8), Decoded(boxes, areas, ious, 0.0), [0])
         boxes[:], areas[:], ious[:] = 7, 7, 7
         assert found.boxes.max() == found.areas.max() == found.ious.max() == 1
 
     def test_have_no_box_where_the_mask_is_empty(self) -> None:
-        answers = Answers(
+        answers = Decoded(
             np.zeros((2, 4), np.float32), np.array([0, 5], np.float32), np.ones(2, np.float32), 0.0
         )
         found = rows_as_candidates(View(0, 0, 1, 1, 8), answers, [0, 1])
@@ -81,7 +81,7 @@ class TestCandidates:
         assert found.is_finite
 
     def test_carry_on_what_is_not_finite(self) -> None:
-        answers = Answers(
+        answers = Decoded(
             np.full((1, 4), np.nan, np.float32), np.ones(1, np.float32), np.array([np.nan]), np.inf
         )
         found = rows_as_candidates(View(0, 0, 1, 1, 8), answers, [0])

@@ -14,16 +14,17 @@ import pytest
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.runtime.backends import BACKENDS, GPU_BACKENDS
+from efftam_ros.runtime.backends import BACKENDS, GPU_BACKENDS, PipelineConfig
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.cpu import default_threads, set_threads
 from efftam_ros.runtime.opening import open_pipeline
 
 
-@pytest.mark.parametrize("given", ["nothing", "text", "path", "bundle"])
+@pytest.mark.parametrize("given", ["nothing", "a folder", "one that is open"])
 def test_the_bundle_may_be_given_in_any_form(shipped: Bundle, given: str) -> None:
-    bundle = {"nothing": None, "text": str(shipped.folder), "path": shipped.folder, "bundle": shipped}[given]
-    pipeline = open_pipeline(bundle, threads=1)
+    folder = str(shipped.folder) if given == "a folder" else ""
+    bundle = shipped if given == "one that is open" else None
+    pipeline = open_pipeline(PipelineConfig(folder, threads=1), bundle)
     assert pipeline.spec == shipped.spec
     pipeline.encode(
         Image.from_array(np.zeros((48, 64, 3), np.uint8)), View.full(64, 48, shipped.spec.image_side)
@@ -34,25 +35,25 @@ def test_the_bundle_may_be_given_in_any_form(shipped: Bundle, given: str) -> Non
 
 def test_an_unknown_back_end_is_refused_with_the_names_that_are_known() -> None:
     with pytest.raises(InputError) as refusal:
-        open_pipeline(backend="cuda")
+        open_pipeline(PipelineConfig(backend="cuda"))
     assert "'cuda'" in str(refusal.value)
     assert all(name in str(refusal.value) for name in BACKENDS)
 
 
 def test_a_negative_number_of_threads_is_refused() -> None:
-    with pytest.raises(InputError, match="threads is -1; give 0"):
-        open_pipeline(threads=-1)
+    with pytest.raises(InputError, match=r"threads is -1; it must lie in \[0, 256\]"):
+        open_pipeline(PipelineConfig(threads=-1))
 
 
 def test_zero_copy_is_refused_where_no_gpu_is_asked_for() -> None:
     with pytest.raises(InputError, match="zero_copy is for the back ends on a GPU; onnxruntime-cpu"):
-        open_pipeline(zero_copy=True)
+        open_pipeline(PipelineConfig(zero_copy=True))
 
 
 @pytest.mark.parametrize("backend", GPU_BACKENDS)
 def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
     with pytest.raises(BackendError) as unavailable:
-        open_pipeline(backend=backend)
+        open_pipeline(PipelineConfig(backend=backend))
     assert backend in unavailable.value.reason
     assert "onnxruntime-cpu" in unavailable.value.remedy
     assert str(unavailable.value) == f"{unavailable.value.reason}; {unavailable.value.remedy}"
@@ -89,6 +90,7 @@ except BackendError as error:
 def test_opening_the_cpu_back_end_imports_neither_torch_nor_ros() -> None:
     script = """
 import sys
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline
 open_pipeline()
 print(sorted({"torch", "rclpy", "matplotlib", "av"} & set(sys.modules)))
@@ -133,7 +135,7 @@ def test_every_graph_of_a_pipeline_gets_the_threads(monkeypatch: pytest.MonkeyPa
         return session(path, options, **rest)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", recording)
-    open_pipeline(threads=3).close()
+    open_pipeline(PipelineConfig(threads=3)).close()
     expected = onnxruntime.SessionOptions()
     set_threads(expected, 3, onnxruntime.__version__)
     assert [options.intra_op_num_threads for options in opened] == [3] * 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import signal
@@ -84,6 +85,33 @@ def test_help_imports_nothing_heavy():
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", cli.WORKSHOP)
+def test_without_the_workshop_its_commands_name_the_extra(name, efftam_here, monkeypatch):
+    monkeypatch.setattr(cli, "entry_points", lambda **asked: ())
+    assert_refused(efftam_here(name, "--help"), f"efftam {name}", "pip install 'efftam_ros[workshop]'")
+
+
+def test_help_says_which_commands_are_not_installed(efftam_here, monkeypatch):
+    monkeypatch.setattr(cli, "entry_points", lambda **asked: ())
+    lines = efftam_here("--help").stdout.splitlines()
+    told = [line.split()[0] for line in lines if "efftam_ros[workshop]" in line]
+    assert told == list(cli.WORKSHOP)
+
+
+@pytest.mark.parametrize("name", ["eval", "export"])
+def test_a_command_whose_packages_are_missing_names_them_and_the_extra(name, efftam_here, monkeypatch):
+    monkeypatch.setattr(cli, "find_spec", lambda module: None if module in ("tqdm", "torch") else object())
+    missing = {"eval": "it needs tqdm", "export": "it needs torch and tqdm"}[name]
+    given = {"eval": ["."], "export": ["x.pt", "--config", "efficienttam_ti", "--out", "o"]}[name]
+    assert_refused(efftam_here(name, *given), missing, "pip install 'efftam_ros[workshop]'")
+
+
+def test_the_table_of_the_workshops_commands_is_what_is_installed():
+    named = cli.entry_points(group=cli.GROUP)
+    assert {point.name for point in named} == set(cli.WORKSHOP)
+    assert all(importlib.util.find_spec(point.module) for point in named)
 
 
 def test_unknown_command_is_one_line(efftam):

@@ -11,6 +11,7 @@ from support.clip import Shown, clip
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.images.video import NS
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_targets, open_tracker
 from efftam_ros.tools.demo import CLIP, TWIN
 
@@ -45,7 +46,7 @@ def test_the_shipped_network_follows_the_car_past_its_twin_and_finds_it_behind_t
 def test_the_shipped_network_follows_both_cars_past_one_another_and_keeps_their_ids():
     """At half the rate, until the look-alike has left the image."""
     begin, drawn = TWIN
-    targets = open_targets(open_pipeline(max_targets=2))
+    targets = open_targets(open_pipeline(PipelineConfig(max_targets=2)))
     seen = 0
     for index, (bgr, box) in list(enumerate(clip(150)))[::2]:
         frame = Frame(Image.from_array(bgr), index * NS // FPS)

@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.images.video import VideoFrame
 from efftam_ros.tools.cli import main
-from efftam_workshop.eval.command import COLUMNS, Answer, Result, groups, jittered, one_pass, spread
+from efftam_workshop.eval.command import COLUMNS, FrameResult, Passes, groups, jittered, one_pass, spread
 from efftam_workshop.eval.sequences import Sequence
 
 PICTURE = np.zeros((20, 30, 3), np.uint8)
@@ -38,7 +38,7 @@ class Constant:
         self.boxes = firsts or self.boxes
         mask = np.zeros((20, 30), bool)
         mask[:, :15] = True
-        return [Answer(box, True, mask if want_mask else None) for box in self.boxes]
+        return [FrameResult(box, True, mask if want_mask else None) for box in self.boxes]
 
 
 def passes(tracker, *sequences: Sequence):
@@ -89,7 +89,7 @@ def test_the_targets_of_a_video_are_scored_each_by_itself_and_their_id_switches_
     """Both stay where they start; the objects change places."""
     left, right = [0, 0, 10, 10], [20, 0, 10, 10]
     group = [sequence([left, left, right], name="s#1"), sequence([right, right, left], name="s#2")]
-    result = Result("x")
+    result = Passes("x")
     for one, scored in zip(group, passes(Constant(), *group), strict=True):
         result.add(one, scored)
     assert [result.of(one.name).ao for one in group] == [0.5, 0.5]
@@ -121,7 +121,7 @@ def test_a_tiny_box_keeps_half_its_sides():
 
 
 def test_repeats_give_mean_and_spread():
-    result = Result("x")
+    result = Passes("x")
     for shift in (0.0, 5.0):
         boxes = [[0, 0, 10, 10], [shift, 0, 10, 10]]
         result.add(sequence(boxes), *passes(Constant(), sequence(boxes)))

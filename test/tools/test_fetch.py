@@ -17,7 +17,7 @@ from tools_helpers import CAPTURED, assert_refused, package_environment
 from efftam_ros.tools.cli import main
 from efftam_workshop.fetch import NAMES, PUBLISHED_SHA256, REPOSITORY
 
-pytest.importorskip("huggingface_hub", reason="fetch needs huggingface_hub: pip install efftam_ros[hub]")
+pytest.importorskip("huggingface_hub", reason="fetch needs huggingface_hub: pip install efftam_ros[workshop]")
 
 NAME = "efficienttam_ti_1"
 """A file without a published SHA-256."""

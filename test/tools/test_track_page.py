@@ -16,9 +16,10 @@ import pytest
 pytest.importorskip("aiohttp", reason="the operator's page needs aiohttp: pip install efftam_ros[operator]")
 sys.path.insert(0, str(Path(__file__).parents[1] / "operator"))
 
-from browser import Hands, chromium
-from page_client import page
 from tools_helpers import package_environment
+
+from benchmarks.browser import Hands, chromium
+from benchmarks.page_client import page
 
 Start = Callable[..., tuple["subprocess.Popen[str]", str]]
 

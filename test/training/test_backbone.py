@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from lite0_helpers import BLOCKS, NORM_EPS, TAKEN_AFTER, State, published_state
 
 from efftam_ros.core.errors import InputError
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactImageEncoder
 from training.backbone import load_backbone, packaged_weights
-from training.network.compact import COMPACT_CONFIGS, ImageEncoder
 
 SIDE = 96
 
@@ -42,8 +42,8 @@ def unfolded(state: State, image: torch.Tensor) -> list[torch.Tensor]:
 
 
 @pytest.fixture
-def encoder() -> ImageEncoder:
-    return ImageEncoder(COMPACT_CONFIGS["compact_192"]).eval()
+def encoder() -> CompactImageEncoder:
+    return CompactImageEncoder(COMPACT_CONFIGS["compact_192"]).eval()
 
 
 def stored(state: object, folder: Path) -> Path:

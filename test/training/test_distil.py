@@ -13,10 +13,10 @@ from training_helpers import one_convolution
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import default_bundle
+from efftam_workshop.model.loading import initialisers, load_weights
 from training import distil as module
 from training.__main__ import main
 from training.distil import DistilOptions, distil
-from training.network.loading import initialisers, load_weights
 from training.norms import NormedConv, add_norms, merge_norms
 from training.train import new_network
 

@@ -22,10 +22,10 @@ from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_workshop.export.onnx.bundle import export_bundle
 from efftam_workshop.export.onnx.weights import prepare
 from efftam_workshop.model.common.network import Network
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, Configuration
 from efftam_workshop.model.efficienttam.network import EfficientTAM
-from training.network.compact import COMPACT_CONFIGS, CompactTAM
-from training.network.loading import UNUSED, load_bundle_network, load_weights
+from efftam_workshop.model.loading import UNUSED, load_bundle_network, load_weights
 
 SMALL = Configuration("efficienttam_small", 64, 192, 3)
 

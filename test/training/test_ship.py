@@ -12,9 +12,9 @@ import torch
 
 from efftam_ros.core.errors import InputError
 from efftam_workshop.export.onnx import bundle
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
+from efftam_workshop.model.loading import load_bundle_network
 from training import ship as ship_module
-from training.network.compact import COMPACT_CONFIGS, CompactTAM
-from training.network.loading import load_bundle_network
 from training.ship import OPEN_LICENCE, RESEARCH_LICENCE, average, require_open, ship
 
 NAME = "compact_192"

@@ -11,11 +11,11 @@ import torch
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import default_bundle
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactImageEncoder, CompactTAM
+from efftam_workshop.model.compact.trunk import LITE0, NARROW, SHORT
+from efftam_workshop.model.loading import load_bundle_network, load_weights
 from training import shorten as module
 from training.__main__ import main
-from training.network.compact import COMPACT_CONFIGS, CompactTAM, ImageEncoder
-from training.network.loading import load_bundle_network, load_weights
-from training.network.trunk import LITE0, NARROW, SHORT
 from training.shorten import LaterStages, ShortenOptions, common_stages, features_of, shorten
 
 SHIPPED = COMPACT_CONFIGS["compact_192"]
@@ -24,8 +24,8 @@ KEPT = 4  # stages
 IMAGES, STEPS = 8, 12
 
 
-def encoder_with(trunk) -> ImageEncoder:
-    return ImageEncoder(replace(SHIPPED, trunk=trunk))
+def encoder_with(trunk) -> CompactImageEncoder:
+    return CompactImageEncoder(replace(SHIPPED, trunk=trunk))
 
 
 def shorter_network() -> CompactTAM:

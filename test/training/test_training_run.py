@@ -18,6 +18,7 @@ from training_helpers import bright_material, run_training
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import default_bundle
+from efftam_workshop.model.loading import load_weights
 from training import checkpoints
 from training import train as module
 from training.__main__ import main
@@ -26,7 +27,6 @@ from training.hardness import EASY
 from training.journal import Journal
 from training.material import Material
 from training.mixture import Mixture
-from training.network.loading import load_weights
 from training.schedule import parse_stages
 from training.train import TrainingOptions, new_network, train
 from training.unroll import unroll

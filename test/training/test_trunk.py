@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.network.compact import COMPACT_CONFIGS, ImageEncoder
-from training.network.trunk import (
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactImageEncoder
+from efftam_workshop.model.compact.trunk import (
     LITE0,
     NARROW,
     SHORT,
     Activation,
+    CompactStage,
     InvertedBottleneck,
-    Stage,
     stages_of,
 )
 
@@ -23,7 +23,7 @@ NAMES = sorted(COMPACT_CONFIGS)
 def test_features_are_taken_at_strides_4_to_32(name):
     config = COMPACT_CONFIGS[name]
     with torch.inference_mode():
-        taken = ImageEncoder(config).eval().trunk(torch.zeros(1, 3, 192, 192))
+        taken = CompactImageEncoder(config).eval().trunk(torch.zeros(1, 3, 192, 192))
     assert [x.shape[2] for x in taken] == [48, 24, 12, 6]
     assert [x.shape[1] for x in taken] == [config.trunk.channels(stride) for stride in (4, 8, 16, 32)]
 
@@ -31,7 +31,7 @@ def test_features_are_taken_at_strides_4_to_32(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_all_compact_networks_give_the_same_outputs_for_the_same_heads(name):
     with torch.inference_mode():
-        outputs = ImageEncoder(COMPACT_CONFIGS[name]).eval()(torch.zeros(2, 3, 192, 192))
+        outputs = CompactImageEncoder(COMPACT_CONFIGS[name]).eval()(torch.zeros(2, 3, 192, 192))
     assert [tuple(x.shape) for x in outputs] == [(2, 128, 12, 12), (2, 64, 24, 24), (2, 32, 48, 48)]
 
 
@@ -64,7 +64,7 @@ def test_the_short_trunk_is_lite0_without_its_last_blocks():
 
 
 def test_later_blocks_may_widen_less_than_the_first():
-    (stage,) = stages_of(type(NARROW)(8, (Stage(12, 3, 3, 2, 6, 2),), (0, 0, 0, 0)))
+    (stage,) = stages_of(type(NARROW)(8, (CompactStage(12, 3, 3, 2, 6, 2),), (0, 0, 0, 0)))
     widths = [block.depthwise.in_channels for block in stage]
     assert widths == [8 * 6, 12 * 2, 12 * 2]
     assert [block.depthwise.stride for block in stage] == [(2, 2), (1, 1), (1, 1)]
@@ -72,7 +72,7 @@ def test_later_blocks_may_widen_less_than_the_first():
 
 
 def test_without_expansion_there_is_no_pointwise_layer_before_the_depthwise_one():
-    block = InvertedBottleneck(8, Stage(8, 1, 3, 1, 1), 1, 1, Activation(None))
+    block = InvertedBottleneck(8, CompactStage(8, 1, 3, 1, 1), 1, 1, Activation(None))
     assert block.expand is None
     assert block.has_shortcut
 

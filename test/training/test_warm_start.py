@@ -19,8 +19,8 @@ from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_workshop.export.onnx.graphs import build_graphs
 from efftam_workshop.export.onnx.trace import Tracer
 from efftam_workshop.export.onnx.weights import prepare
+from efftam_workshop.model.loading import initialisers
 from training.backbone import load_backbone
-from training.network.loading import initialisers
 from training.train import new_network
 from training.warm_start import copy_trunk, warm_start
 

@@ -13,7 +13,7 @@ from support.clip import write_sequence
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, PipelineSpec
 from training.reacquisition import whole_image as look
 from training.reacquisition.footage import Footage, find_footage
@@ -84,7 +84,7 @@ def test_a_clip_is_looked_over_and_the_target_is_ranked_among_what_shows(clip):
         return seen(6.0, *shown) if shown else seen(-6.0, (Box(0, 0, 1, 1), 0.1))
 
     pipeline = ScriptedPipeline(script, SPEC)
-    (found,) = look.look_over(Tracker(pipeline), pipeline, clip, 5.0)
+    (found,) = look.look_over(TargetTracker(pipeline), pipeline, clip, 5.0)
     assert (found.clip, found.later_s, found.rank, found.things) == (
         "scene",
         pytest.approx(3.0, abs=0.1),

@@ -102,7 +102,8 @@ def _read(archive: Path, names: Sequence[str], size: tuple[int, int] = (CANVAS, 
         if image is None:
             raise InputError(f"{name} of {archive} is not an image; make the archive again")
         is_smaller = image.shape[1] > size[0]
-        return cv2.resize(image, size, interpolation=cv2.INTER_AREA if is_smaller else cv2.INTER_LINEAR)
+        interpolation = cv2.INTER_AREA if is_smaller else cv2.INTER_LINEAR
+        return np.asarray(cv2.resize(image, size, interpolation=interpolation), np.uint8)
 
     with ThreadPoolExecutor() as pool:
         out = np.empty((len(names), size[1], size[0], 3), np.uint8)

@@ -4,6 +4,9 @@ sources.csv lists where they are from. OUT/NAME.tar gets a source's crops as JPE
 whose each is and where its box is (NAME_1, NAME_2, ... where there are many). A source whose table is there
 is left alone: the same command again makes what is missing. Data sets that trackers are judged on are
 refused.
+
+Clips, cut-outs and photographs are read from one folder: it has the input of `data`, training (as collect
+writes it) and labelled (as label --restore does).
 """
 
 from __future__ import annotations
@@ -59,8 +62,8 @@ LONGEST_IMAGE = 480  # px, of a whole image
 LEAST = 10  # px, the shorter side of a box in its image
 LEAST_VISIBLE = 0.5  # of the box, where a data set says how much
 MOST_CROPS = 30  # of an object
-MOST_OBJECTS = 300  # of a video
-MOST_CUT_OUTS, CUT_OUT_VIEWS = 340, 10  # of an archive; of a side
+MOST_OBJECTS = 300  # of a video, or of an archive of cut-outs
+CUT_OUT_VIEWS = 10  # of a side
 VEHICLE = re.compile(r"cats_v\w+_\d{5}")
 QUALITY, IMAGE_QUALITY = 88, 80
 ARCHIVE_BYTES = 52_000_000
@@ -388,8 +391,14 @@ def film(video: str | io.BytesIO) -> Iterator[Image]:
 
 @dataclass
 class Followed:
-    """Videos of commits with boxes that a detector and a tracker gave: a zip of CSV files, one for each video
-    (frame, group, object, kind, x, y, w, h) and index.csv (file, repository, commit, path, terms)."""
+    """Videos of commits with boxes of tracks: a zip of CSV files, one for each video (frame, group, object,
+    kind, x, y, w, h), and index.csv (file, repository, commit, path, terms).
+
+    tracks.zip was made by NanoDet-m (416 px, score 0.4) on tiles of every fifth frame or so. Boxes were
+    linked by their overlap (0.3) where no other came near (0.6 of it), and a track kept that moves by 0.4 of
+    its size and whose crops are alike for a network that tells people apart (cosine 0.6, from the first third
+    to the last). A group, VIDEO@N, is seen at one moment: its members are different for certain.
+    """
 
     labels: Path
     clones: Path
@@ -607,7 +616,7 @@ def cut_outs(name: str, archives: list[Path]) -> CutOuts:
         elif fullest[stem[:-5]] == stem[:-2]:
             sprites[stem].append(image)
     names = sorted(sprites)
-    picked = np.linspace(0, len(names) - 1, min(MOST_CUT_OUTS, len(names))).round().astype(int)
+    picked = np.linspace(0, len(names) - 1, min(MOST_OBJECTS, len(names))).round().astype(int)
     backdrops = [image for _, content in members(archives[-1]) if (image := decoded(content)) is not None]
     from_above = any("aerial" in f"{path.parent.name}/{path.name}" for path in archives)
     kept = {names[i]: sprites[names[i]] for i in picked}

@@ -180,7 +180,8 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
     teacher = ConvolutionalGraph(options.teacher).to(device).eval() if options.teacher else None
     if teacher and device == "cuda":
         teacher = teacher.half()
-    network = IdentityNetwork(options.width).to(device, memory_format=torch.channels_last)
+    network = IdentityNetwork(options.width).to(device)
+    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     heads = Heads(material.count, 512).to(device)
     average = copy.deepcopy(network).eval()
     parameters = [
@@ -241,7 +242,7 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
             given = F.normalize(heads.to_teacher(own), dim=1)
             losses["teacher"] = (1 - (given * wanted).sum(1)).mean()
             losses["teacher"] = losses["teacher"] + 2 * F.mse_loss(own @ own.T, wanted @ wanted.T)
-        loss = sum(losses.values())
+        loss = torch.stack(list(losses.values())).sum()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 5.0)
@@ -287,7 +288,11 @@ def _save(
     checkpoints.save(
         out / checkpoints.WEIGHTS, {"model": {n: v.cpu() for n, v in average.state_dict().items()}}
     )
-    state = {"network": network.state_dict(), "average": average.state_dict(), "heads": heads.state_dict()}
+    state: dict[str, Any] = {
+        "network": network.state_dict(),
+        "average": average.state_dict(),
+        "heads": heads.state_dict(),
+    }
     state |= {"optimizer": optimizer.state_dict(), "step": step, "spent": spent}
     checkpoints.save(out / checkpoints.RESUME, state)
 

@@ -7,9 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from benchmarks.peers.fear import SEARCH_PX, Fear
-from benchmarks.peers.model_files import Floats, PeerModel, find_files
-from benchmarks.peers.nanotrack import open_nanotrack
+from benchmarks.peers import SEARCH_PX, Fear, Floats, PeerModel, find_files, open_nanotrack
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from training.labelling.segmenter import Frame

@@ -22,7 +22,12 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.opening import open_pipeline, open_tracker
-from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common.options import (
+    add_network_arguments,
+    add_tracker_arguments,
+    pipeline_config,
+    tracker_config,
+)
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_workshop.eval.command import jittered
 from training.disappearance import Claim, Follower, Judgement, TrackerFollower, Verdict, score
@@ -198,7 +203,7 @@ def _results(
     args: argparse.Namespace, cases: list[Case], clips: Sequence[Footage]
 ) -> Iterable[Result | None]:
     cv2.setNumThreads(args.threads)
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
+    pipeline = open_pipeline(pipeline_config(args))
     config = tracker_config(args.settings, policy=args.policy, view=args.view)
     try:
         follower = TrackerFollower(open_tracker(pipeline, config))

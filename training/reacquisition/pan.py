@@ -20,7 +20,12 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.runtime.opening import open_pipeline, open_tracker
-from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common.options import (
+    add_network_arguments,
+    add_tracker_arguments,
+    pipeline_config,
+    tracker_config,
+)
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_workshop.eval.command import jittered
 from training.disappearance import WRONG_IOU, Follower, TrackerFollower
@@ -229,7 +234,7 @@ def run(args: argparse.Namespace) -> int:
             f"{TARGET_PX[0]:g} to {TARGET_PX[1]:g} px in the picture; give folders of others"
         )
     cv2.setNumThreads(args.threads)
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
+    pipeline = open_pipeline(pipeline_config(args))
     rows: list[list[Cell]] = []
     total = dict.fromkeys(SOURCES, NOTHING)
     try:

@@ -21,10 +21,15 @@ import numpy as np
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, Prompt
 from efftam_ros.runtime.opening import open_pipeline, open_tracker
-from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common.options import (
+    add_network_arguments,
+    add_tracker_arguments,
+    pipeline_config,
+    tracker_config,
+)
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from training.disappearance import HIT_IOU, SMALL_HIT_IOU, SMALL_PX
 from training.reacquisition.footage import Footage, find_footage
@@ -102,7 +107,9 @@ def looks_at(clip: Footage) -> tuple[int, list[int]]:
     return frozen, sorted(i for i in later if i <= last and clip.box(i) is not None)
 
 
-def look_over(tracker: Tracker, pipeline: Pipeline, clip: Footage, factor: float) -> Iterator[WholeImageLook]:
+def look_over(
+    tracker: TargetTracker, pipeline: Pipeline, clip: Footage, factor: float
+) -> Iterator[WholeImageLook]:
     """Look at a clip's later images with the memory of its first seconds. ``pipeline``: the tracker's."""
     frozen, later = looks_at(clip)
     if not later:
@@ -146,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
             f"no clip there shows its target {LATER_S[0]:g} s after the first {LEARNED_S:g} s; give others"
         )
     cv2.setNumThreads(args.threads)
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
+    pipeline = open_pipeline(pipeline_config(args))
     looks: list[WholeImageLook] = []
     try:
         config = tracker_config(args.settings, policy=args.policy, view=args.view)

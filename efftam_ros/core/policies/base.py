@@ -12,7 +12,7 @@ from efftam_ros.core.gallery import Gallery, Looks
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import Rule
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.search import Detection, Reacquisition
+from efftam_ros.core.policies.search import Detection, Reacquisition
 from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Motion, TrackState
 
 NOT_KNOWN = Looks(Gallery())

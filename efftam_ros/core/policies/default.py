@@ -20,8 +20,8 @@ from efftam_ros.core.policies.base import (
     best_quality,
 )
 from efftam_ros.core.policies.drawn_box import MaskScale
+from efftam_ros.core.policies.search import CandidateTrack, Detection
 from efftam_ros.core.policies.target_model import TargetModel
-from efftam_ros.core.search import CandidateTrack, Detection
 from efftam_ros.core.selection import whole
 from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, TrackState
 
@@ -241,7 +241,7 @@ class DefaultPolicy:
     def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
         """The non-empty candidates, best first."""
         found = []
-        favours = self._scale.favour(candidates)
+        favours = self._scale.favour(candidates) if self._scale.is_used else [0.0] * len(candidates.ious)
         for index, box in candidates.visible:
             quality = float(candidates.ious[index])
             overlap = iou(box, expected.box) if expected is not None else 0.0

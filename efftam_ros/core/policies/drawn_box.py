@@ -56,8 +56,9 @@ class MaskScale:
 
         Only a box smaller than `LARGEST_PX` and clear of the image's border is used.
         """
-        is_used = drawn is not None and drawn.size < LARGEST_PX and _is_inside(drawn, image_size)
-        self._drawn = drawn if is_used else None
+        self.is_used = drawn is not None and drawn.size < LARGEST_PX and _is_inside(drawn, image_size)
+        """Whether candidates are compared at all."""
+        self._drawn = drawn if self.is_used else None
         self._fits: list[NDArray[np.float64]] = []
         self.is_settled = self._drawn is None
         """Whether no more frames are compared."""

@@ -18,7 +18,7 @@ from efftam_ros.core.policies.base import (
     best_quality,
 )
 from efftam_ros.core.policies.samurai_filter import ReferenceSelector, SamuraiConfig
-from efftam_ros.core.search import Detection
+from efftam_ros.core.policies.search import Detection
 from efftam_ros.core.types import Candidates, PipelineSpec
 
 

@@ -27,7 +27,7 @@ SILENT_S = 0.5
 FROZEN_S = 0.3
 
 
-class _Stream:
+class _AttitudeStream:
     """One source's attitudes."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class AttitudeSources:
         self._manager = manager_component
         mount = mount_of(gimbal_device_id)
         self._gimbals = GIMBALS[mount - 1 : mount] if mount else GIMBALS
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, _AttitudeStream] = {}
         self._moving_since_s = math.inf
         self.yaw_frame: YawFrame | None = None  # of the last attitude that was believed
 
@@ -95,7 +95,7 @@ class AttitudeSources:
         """True when a gimbal was heard and is not any more; a copy of what it said says nothing."""
         return self.device is not None and not self.device_speaks(now)
 
-    def _is_frozen(self, copy: _Stream, now: Instant) -> bool:
+    def _is_frozen(self, copy: _AttitudeStream, now: Instant) -> bool:
         """Whether it stays identical although the gimbal should move."""
         moves = now.steady_s - self._moving_since_s > FROZEN_S
         return moves and now.steady_s - copy.changed_s > FROZEN_S
@@ -105,7 +105,7 @@ class AttitudeSources:
         component = message.get_srcComponent()
         if component != self._manager and component not in self._gimbals:
             return None
-        stream = self._streams.setdefault(component, _Stream())
+        stream = self._streams.setdefault(component, _AttitudeStream())
         if not stream.take(message, now.steady_s):
             return None
         made_s = now.steady_s

@@ -29,7 +29,7 @@ class _Wanted:
     asked: int = 0
 
 
-class Subscriptions:
+class WantedIntervals:
     """Message intervals wanted of one system. A fresh link gets hardly anything, a restarted autopilot
     forgets what it was asked, and a slow link gives less than was asked: so the arrivals are counted, and
     what comes too rarely is asked for again."""
@@ -91,7 +91,7 @@ class AutopilotLink:
         self.link: str | None = None
         self.since_s = math.inf
         self.clock = ClockMap()
-        self.subscriptions = Subscriptions()
+        self.subscriptions = WantedIntervals()
         self.manager = Manager()
         self._ids, self._target, self._outbox = ids, component, outbox
         self._heard_s = self._timed_s = -math.inf  # any message, one with a new time

@@ -18,7 +18,7 @@ from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import LandingTarget
 from efftam_ros.flight.values import Rates
 from efftam_ros.messages.camera_info import CameraModel
-from efftam_ros.messages.reports import BoxReport, MotionReport, Result
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
 TICK_S = 0.02
 MOST_DECODERS = 16
@@ -98,7 +98,7 @@ class Bridge:
             if message is not None:
                 self.send(message)
 
-    def selection_result(self, result: Result) -> None:
+    def selection_result(self, result: ResultReport) -> None:
         self.camera.selection_result(result)
 
     def set_camera(self, camera: CameraModel) -> None:

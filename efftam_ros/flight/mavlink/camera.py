@@ -21,7 +21,7 @@ from efftam_ros.flight.mavlink.tracking_status import (
 )
 from efftam_ros.flight.values import NS
 from efftam_ros.messages.camera_info import CameraModel
-from efftam_ros.messages.reports import BoxReport, Result, Selection
+from efftam_ros.messages.reports import BoxReport, ResultReport, Selection
 from efftam_ros.messages.selection import Outcome
 from efftam_ros.version import __version__
 
@@ -133,7 +133,7 @@ class CameraComponent:
                 command.refusal = ""
                 self._tracker.select(command.request)
 
-    def selection_result(self, result: Result) -> None:
+    def selection_result(self, result: ResultReport) -> None:
         """The tracker's decision on a request of ours; results of others' requests are passed over."""
         for (sender, number), command in self._commands.items():
             stamp_ns = command.request.stamp_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from launch_ros.actions import Node
 
 from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.process import DEVICE_LOST, Restarts
+from efftam_ros.runtime.backends import PipelineConfig
 
 SHARE = Path(get_package_share_directory("efftam_ros"))
 CONFIG = SHARE / "config"
@@ -44,9 +46,11 @@ _TRACKER = (
     ),
     Argument("stream", "", "rtsp://..., udp://@:PORT, /dev/video0 or a file, published as image; empty: no"),
     Argument("calibration", "", "calibration file of the stream's camera (YAML); empty: none"),
-    Argument("bundle", "", "folder of the network bundle; empty: from the parameter file"),
-    Argument("backend", "", "what computes the network; empty: from the parameter file"),
-    Argument("precision", "", "auto, fp32, fp16 or int8; empty: from the parameter file"),
+    *(
+        Argument(f.name, "", f"{f.metadata['text']} ({' '.join(f.metadata['choices']) or 'a path'})")
+        for f in fields(PipelineConfig)
+        if f.name in ("bundle", "backend", "precision")
+    ),
     Argument(
         "camera_motion",
         "",

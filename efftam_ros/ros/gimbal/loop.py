@@ -49,7 +49,7 @@ ACKNOWLEDGED_S = 0.5
 STATUS_S = 0.2
 
 
-class Outputs:
+class GimbalPublishers:
     """Publishers of one configured node."""
 
     def __init__(self, node: Node) -> None:
@@ -113,7 +113,7 @@ class Loop:
     """Subscriptions and controller, from activation to deactivation. Nothing that arrives or fails to arrive
     changes when `turn` is called."""
 
-    def __init__(self, node: Node, config: ControlConfig, outputs: Outputs) -> None:
+    def __init__(self, node: Node, config: ControlConfig, outputs: GimbalPublishers) -> None:
         self._node, self._config, self._outputs = node, config, outputs
         self._control = GimbalControl(config)
         self._manager: GimbalManager | None = None

@@ -12,7 +12,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.ros.common.nodes import ReportingNode, reported
 from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.flight_parameters import GIMBAL, GimbalConfig
-from efftam_ros.ros.gimbal.loop import Loop, Outputs
+from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
 
 NODE_NAME = "efftam_gimbal"
 
@@ -33,7 +33,7 @@ class GimbalNode(ReportingNode):
         super().__init__(NODE_NAME, **kwargs)
         GIMBAL.declare(self)
         self._config = read_parameters(self, GimbalConfig)
-        self._outputs: Outputs | None = None
+        self._outputs: GimbalPublishers | None = None
         self._loop: Loop | None = None
         self._enable: Any = None
         self.add_on_set_parameters_callback(self._on_set_parameters)
@@ -50,7 +50,7 @@ class GimbalNode(ReportingNode):
     @reported
     def on_configure(self, state: LifecycleState) -> None:
         self._config = read_parameters(self, GimbalConfig)
-        self._outputs = Outputs(self)
+        self._outputs = GimbalPublishers(self)
         self._enable = self.create_service(SetBool, "~/enable", self._on_enable)
 
     @reported

@@ -10,7 +10,7 @@ from typing import Any
 
 from rclpy.node import Node
 
-from efftam_ros.operator.feed import Answer, Reply
+from efftam_ros.operator.feed import CommandAnswer, Reply
 
 
 class _Forwarded:
@@ -57,12 +57,12 @@ class Calls:
         """Call a service of ``whose``; ``reply`` gets its answer, or that it is not offered."""
 
         def answered(said: Any) -> None:
-            reply(Answer(said.success, said.message, getattr(said, "selection", 0)))
+            reply(CommandAnswer(said.success, said.message, getattr(said, "selection", 0)))
 
         if client.service_is_ready():
             self.ask(client, request, answered)
         else:
-            reply(Answer(False, f"{client.srv_name} is not offered; see whether {whose} runs"))
+            reply(CommandAnswer(False, f"{client.srv_name} is not offered; see whether {whose} runs"))
 
     def waits_for(self, client: Any) -> bool:
         """Whether a call of this client has not been answered yet."""

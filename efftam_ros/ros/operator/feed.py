@@ -25,7 +25,7 @@ from efftam_ros.images.stamps import stamp_like, stamp_ns
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.operator.feed import (
-    Answer,
+    CommandAnswer,
     Lifecycle,
     Limits,
     Picture,
@@ -206,7 +206,7 @@ class RosFeed:
         try:
             message = selection_message(selection)
         except InputError as refusal:
-            reply(Answer(False, str(refusal)))
+            reply(CommandAnswer(False, str(refusal)))
             return
         self._calls.command(self._select_client, SelectTarget.Request(selection=message), reply, TRACKER)
 

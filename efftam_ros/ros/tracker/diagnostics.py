@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from efftam_ros.core.types import Track, TrackState
+from efftam_ros.ros.tracker.table import TargetTable
 
 # Length of the window over which rates, latencies and losses are computed, s.
 WINDOW_S = 10.0
@@ -158,91 +158,6 @@ class Setup:
     fault: str = ""
 
 
-class TargetStates:
-    """What is followed now. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._tracks: dict[int, Track] = {}  # by target
-        self._told: dict[int, TrackState] = {}  # the states that were told last, besides IDLE
-        self._seconds: dict[int, float] = {}  # that the last answer took, by target
-        self._steered: int | None = 0
-        self._turns = ""
-
-    def keep(self, track: Track, target_id: int = 0) -> str:
-        """Store a target's state, also one that changed without an image. Returns the change since the last
-        call, for the log; empty when there is none."""
-        with self._lock:
-            # A target that was cleared is shown until the next answer.
-            if len(self._tracks) > 1 or target_id not in self._tracks:
-                self._tracks = {k: one for k, one in self._tracks.items() if one.state is not TrackState.IDLE}
-            self._tracks[target_id] = track
-            before = self._told.pop(target_id, TrackState.IDLE)
-            if track.state is not TrackState.IDLE:
-                self._told[target_id] = track.state
-            name = self._name(target_id)
-        return "" if track.state is before else f"{name}{before.name} -> {_state_of(track)}"
-
-    def steer(self, target_id: int | None) -> None:
-        """Which target is steered by from now on."""
-        with self._lock:
-            self._steered = target_id
-
-    def took(self, target_id: int, seconds: float) -> None:
-        """Store the time that a target's answer took."""
-        with self._lock:
-            self._seconds[target_id] = seconds
-
-    def take_turns(self, reason: str) -> None:
-        """Store why not all targets are processed in each image; empty when they are."""
-        with self._lock:
-            self._turns = reason
-
-    @property
-    def shown(self) -> tuple[str, Track] | None:
-        """State and track of the target that is steered by, or of the first; None before the first answer."""
-        with self._lock:
-            if not self._tracks:
-                return None
-            target_id = self._first
-            return self._name(target_id) + _state_of(self._tracks[target_id]), self._tracks[target_id]
-
-    def findings(self) -> list[str]:
-        """Why some are not followed well, the one that is steered by first."""
-        with self._lock:
-            ids = sorted(self._tracks, key=lambda one: (one != self._first, one))
-            lost = [one for one in ids if self._tracks[one].state is TrackState.LOST]
-            said = [self._name(one) + _state_of(self._tracks[one]) for one in lost]
-            return [*said, self._turns] if self._turns else said
-
-    def values(self) -> dict[str, str]:
-        """Of each target, where there are several."""
-        with self._lock:
-            if len(self._tracks) < 2:
-                return {}
-            values = {
-                "steered target": str(self._steered) if self._steered in self._tracks else "none",
-                "targets per image": self._turns or "all",
-            }
-            for key, one in sorted(self._tracks.items()):
-                seconds = self._seconds.get(key)
-                values[f"target {key}"] = _state_of(one)
-                values[f"target {key} (ms)"] = _number(None if seconds is None else 1e3 * seconds)
-            return values
-
-    @property
-    def _first(self) -> int:
-        first, steered = min(self._tracks), self._steered
-        return first if steered is None or steered not in self._tracks else steered
-
-    def _name(self, target_id: int) -> str:
-        return f"target {target_id}: " if len(self._tracks) > 1 else ""
-
-
-def _state_of(track: Track) -> str:
-    return f"{track.state.name}: {track.reason}" if track.reason else track.state.name
-
-
 class Statistics:
     """What arrived, was answered and failed since the node was activated. Thread-safe. Times are read from
     the steady clock, in s; image stamps are in ns.
@@ -258,7 +173,7 @@ class Statistics:
         self._counts: Counter[str] = Counter()
         self._last: dict[str, str] = {}  # last fault of each kind
         self._fresh: set[str] = set()  # kinds of the faults since the last assessment
-        self.targets = TargetStates()
+        self.targets = TargetTable()
         self.lost = ""  # why the network has failed for good
         self._stall = ""
         self._refusal = ""

@@ -38,7 +38,7 @@ class Exchange(NamedTuple):
 
     def show_state(self, track: Track, target_id: int) -> None:
         """Have diagnostics show a target's state, and log that it changed."""
-        change = self.statistics.targets.keep(track, target_id)
+        change = self.outputs.table.change(target_id, track)
         if change:
             self.log.inform("state", change)
 
@@ -49,8 +49,8 @@ class InWork:
 
     ``ids``: of all targets, also those that it is not processed for; ``outdated``: why its answers are;
     ``is_shown``: views are made of it, as the target that is steered by is among those it is processed for;
-    ``answered``: targets with a published answer; ``is_accepted``: its selection is; ``is_refused``: a target
-    could not use it.
+    ``answered``: the published answers, by target; ``is_accepted``: its selection is; ``is_refused``: a
+    target could not use it.
     """
 
     frame: BufferedFrame
@@ -58,7 +58,7 @@ class InWork:
     ids: set[int]
     outdated: str
     is_shown: bool
-    answered: set[int] = field(default_factory=set)
+    answered: dict[int, Track] = field(default_factory=dict)
     is_accepted: bool = False
     is_refused: bool = False
 
@@ -72,7 +72,7 @@ class TrackingLoop:
     def __init__(self, targets: TargetSet, exchange: Exchange) -> None:
         self._targets, self._exchange = targets, exchange
         self._buffer, self._outputs, self._statistics, self._log = exchange
-        self._selections: dict[int, int] = {}  # numbers of the selections being tracked, by target
+        self._table = self._outputs.table
         self._furthest_s = 0.0  # arrival of the newest image that was answered
         self._target_s = 0.0  # moving average of the time for one target in a frame; 0 before the first
         self._limit: int | None = None  # most targets that are processed in an image
@@ -113,8 +113,7 @@ class TrackingLoop:
         except InputError as refusal:
             self._refuse(command, str(refusal))
             return
-        self._outputs.steer(command.target_id)
-        self._statistics.targets.steer(command.target_id)
+        self._table.steer(command.target_id)
         if before != command.target_id:
             self._log.inform("steer", f"steered by target {command.target_id} (before: {before})")
 
@@ -126,7 +125,7 @@ class TrackingLoop:
         self._outputs.publish_result(command, Outcome.CLEARED)
         for target_id in cleared:
             self._announce_end(target_id, "the target was cleared")
-        self._statistics.targets.steer(self._targets.steered)
+        self._table.steered = self._targets.steered
 
     def _announce_end(self, target_id: int, reason: str) -> None:
         track = self._outputs.clear(target_id, reason)
@@ -134,7 +133,7 @@ class TrackingLoop:
             self._exchange.show_state(track, target_id)
 
     def _forget(self, target_id: int) -> None:
-        self._selections.pop(target_id, None)
+        self._table.select(target_id, 0)
         if target_id in self._targets.ids:
             self._targets.remove(target_id)
 
@@ -222,24 +221,24 @@ class TrackingLoop:
             interval_s = self._statistics.image_interval_s(time.monotonic())
             if interval_s is not None and target_s * count > interval_s:
                 self._limit = most = max(LEAST_TURNS, int(interval_s / target_s))
-                self._statistics.targets.take_turns(
+                self._table.turns = (
                     f"{most} of {count} targets are processed in an image, in turn: one takes"
                     f" {1e3 * target_s:.0f} ms, and an image comes every {1e3 * interval_s:.0f} ms"
                 )
         if before is not None and self._limit is None:
-            self._statistics.targets.take_turns("")
+            self._table.turns = ""
 
     def _accept(self, command: Command, image: Image) -> None:
         few = few_levels(image)
         if few:
             self._statistics.fault("levels", few)
-        self._selections[command.target_id] = command.number
-        self._statistics.targets.steer(self._targets.steered)
+        self._table.select(command.target_id, command.number)
+        self._table.steered = self._targets.steered
         self._outputs.publish_result(command, Outcome.ACCEPTED, command.note)
 
     def _answer(self, work: InWork, step: Step) -> None:
         """Publish an answer. An exception here is raised again only if the pipeline is lost."""
-        target_id, track, _, seconds = step
+        target_id, track = step.target_id, step.track
         if not track.processed:
             if not work.is_refused:
                 self._statistics.fault("image", track.reason)
@@ -247,7 +246,7 @@ class TrackingLoop:
             return
         frame, is_steered = work.frame, self._is_steered(target_id)
         try:
-            selection = 0 if track.state is TrackState.IDLE else self._selections.get(target_id, 0)
+            selection = 0 if track.state is TrackState.IDLE else self._table.selection(target_id)
             about = About(frame.header, selection, target_id, is_steered, work.outdated)
             box_waits = is_steered and target_id != min(work.ids)
             answer, no_bearing = self._outputs.publish(frame, step, about, self._stale(frame), box_waits)
@@ -257,9 +256,8 @@ class TrackingLoop:
                     answer.published_s - frame.arrived_s,
                     again=frame.arrived_s <= self._furthest_s,
                 )
-            work.answered.add(target_id)
+            work.answered[target_id] = track
             self._exchange.show_state(track, target_id)
-            self._statistics.targets.took(target_id, seconds)
             if no_bearing:
                 self._statistics.fault("bearing", no_bearing)
             # Last: when it fails, the answer has been published and counted.
@@ -280,7 +278,7 @@ class TrackingLoop:
         try:
             self._outputs.finish(frame.header, self._targets.steered, work.is_shown)
             if work.is_shown:
-                self._outputs.views.finish(frame.header)
+                self._outputs.views.finish(frame.header, work.answered)
         except Exception as error:
             self._report(error)
 

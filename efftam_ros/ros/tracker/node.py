@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
     # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification,
     # zero copy, precision, most targets.
-    PipelineFactory = Callable[[Path | None, str, int, str, bool, str, int], Pipeline]
+    PipelineFactory = Callable[[NodeConfig], Pipeline]
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
@@ -145,22 +144,12 @@ class TrackerNode(ReportingNode):
         self._setup = Setup()
         self._read_parameters()
         config = self._config
-        bundle = Path(config.bundle).expanduser() if config.bundle else None
         # One thread opens, uses and closes the pipeline: GPU libraries keep state per thread (the current
         # device, captured graphs, library handles), which a new one would create again, during the first
         # frame.
         self._thread = ThreadPoolExecutor(1, "efftam_loop")
         self._made.callback(self._thread.shutdown)
-        pipeline = self._thread.submit(
-            self._pipeline_factory,
-            bundle,
-            config.backend,
-            config.threads,
-            config.verify,
-            config.zero_copy,
-            config.precision,
-            config.max_targets,
-        ).result()
+        pipeline = self._thread.submit(self._pipeline_factory, config).result()
         self._made.callback(lambda: self._thread.submit(pipeline.close).result())
         reserve_workspace()
         self._targets = open_targets(pipeline, self._tracker_config)

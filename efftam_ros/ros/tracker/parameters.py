@@ -4,42 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from efftam_ros.core.config import MOST_TARGETS, CheckedSettings, TrackerConfig, setting
+from efftam_ros.core.config import MOST_TARGETS, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
 from efftam_ros.images.levels import AUTO, fixed_range
 from efftam_ros.images.limits import MOST_PIXELS
 from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.parameters import ParameterSet
-from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND, PRECISIONS, VERIFY, backend_of
+from efftam_ros.runtime.backends import PipelineConfig
 
 CLICKS = ("off", "point_stamped", "point")
 RELIABILITIES = ("auto", "reliable", "best_effort")
 
 
 @dataclass(frozen=True)
-class NodeConfig(CheckedSettings):
+class NodeConfig(PipelineConfig):
     """Settings of the node itself. Times in seconds."""
 
-    bundle: str = setting("", "folder of the network bundle; empty: the default network")
-    backend: str = setting(
-        DEFAULT_BACKEND, "back end that runs the network", choices=BACKENDS, check=backend_of
-    )
-    precision: str = setting(
-        "auto", "precision of the network, as far as the back end offers it", choices=PRECISIONS
-    )
+    # A field of the base class keeps its place: the parameter file shows it among those of the pipeline.
     max_targets: int = setting(
         4, "most targets at once; each needs memory, on a GPU too", within=(1, MOST_TARGETS)
-    )
-    threads: int = setting(
-        0, "CPU threads of the network; 0: one per physical core, at most four", within=(0, 256)
-    )
-    verify: str = setting(
-        "quick",
-        "check of a GPU back end against the CPU at start-up: every graph (quick), a clip as well (full)",
-        choices=VERIFY,
-    )
-    zero_copy: bool = setting(
-        False, "the GPU reads images from the host's memory; for boards where gpu_check found it faster"
     )
     image_transport: str = setting(
         "raw",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, Step
-from efftam_ros.core.types import Image, Track, TrackState
+from efftam_ros.core.types import Image, Track
 from efftam_ros.images.encodings import to_bgr
 from efftam_ros.images.message import MOST_FRAME_ID, fill_image
 from efftam_ros.messages.camera_info import CameraModel, bearing_of
@@ -26,44 +25,33 @@ from efftam_ros.messages.selection import Outcome
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks
 from efftam_ros.ros.common.nodes import latched, make_publisher, optional_messages, other_publishers, reliable
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
+from efftam_ros.ros.tracker.table import IDLE, PublishedAnswer, TargetRow, TargetTable
 
 if TYPE_CHECKING:
-    from efftam_ros.core.bearing import Bearing
     from efftam_ros.core.geometry import Box
+    from efftam_ros.messages.bearing import Bearing
 
-IDLE = TrackState.IDLE
 # Depths of the output queues: of one message per image, of one per target, and of pictures, of which only the
 # newest is worth delivering. Outputs are reliable, so subscribers of either reliability match.
 IMAGE_DEPTH, TARGET_DEPTH, PICTURE_DEPTH = 10, 40, 1
+# Period of repeating that the last answer is not valid, s.
+REPEAT_S = 0.5
 # How long to wait for the last messages to be acknowledged before the publishers are destroyed, s.
 ACKNOWLEDGED_S = 0.5
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A published answer: what it said, and when its image arrived and it was published on the steady
-    clock."""
-
-    about: About
-    track: Track
-    arrived_s: float
-    published_s: float
-
-
 class Outputs:
-    """Publishers of a configured node, and the answer that was published last for each target.
+    """Publishers of a configured node.
 
-    Thread-safe: the loop publishes answers, the executor's thread takes the last ones back. ``views`` are the
-    loop's alone. ``camera``: the images' calibration, None if unknown; replaced as a whole.
+    Thread-safe by the lock of the targets' ``table``: the loop publishes answers, the executor's thread takes
+    the last ones back. ``views`` are the loop's alone. ``camera``: the images' calibration, None if unknown;
+    replaced as a whole.
     """
 
     def __init__(self, node: Node, with_detections: bool) -> None:
         self._node = node
-        self._lock = threading.Lock()
+        self.table = TargetTable()
         self._publishers: list[Any] = []
-        self._answers: dict[int, Answer] = {}  # by target
-        self._unsent: dict[int, Answer] = {}  # answers whose box waits for those of targets before it
-        self._boxes: dict[int, BoundingBox] = {}  # the last message of each target
         self._ending = ""  # why all answers are withheld
         self.camera: CameraModel | None = None
         try:
@@ -93,7 +81,7 @@ class Outputs:
 
     def close(self) -> None:
         """Wait until the last messages are acknowledged, then destroy the publishers."""
-        with self._lock:
+        with self.table.lock:
             for publisher in (self._velocity, self._bbox, self._results) if self._publishers else ():
                 publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
             self._destroy()
@@ -103,21 +91,14 @@ class Outputs:
             self._node.destroy_publisher(publisher)
         self._publishers.clear()
 
-    @property
-    def answers(self) -> dict[int, Answer]:
-        """The last published answer for each target; empty before the first of this activation."""
-        with self._lock:
-            return dict(self._answers)
-
-    def begin(self) -> None:
+    def begin(self, table: TargetTable) -> None:
         """Start an activation: nothing has been answered, and the camera is not known."""
-        with self._lock:
-            self._answers, self._unsent, self._ending, self.camera = {}, {}, "", None
+        self.table, self._ending, self.camera = table, "", None
 
     def publish(
         self, frame: BufferedFrame, step: Step, about: About, stale: str, box_waits: bool = False
-    ) -> tuple[Answer, str]:
-        """Publish box and velocity of one target for one image.
+    ) -> tuple[PublishedAnswer, str]:
+        """Publish velocity and box of one target for one image, the velocity first: control waits for it.
 
         ``stale``: why the input is, empty if it is not; the velocity then contains no numbers; ``box_waits``:
         until those of targets with smaller ids are published, or `finish`. The predicted box is for the
@@ -126,18 +107,13 @@ class Outputs:
 
         Returns the answer, and why it has no bearing although the camera is known (empty when it has one).
         """
-        target_id, track, tracker, _ = step
-        with self._lock:
+        target_id, track, tracker, seconds = step
+        with self.table.lock:
             about = about._replace(withheld=stale or self._ending or about.withheld)
             now_s = time.monotonic()
-            answer = Answer(about, track, frame.arrived_s, now_s)
-            # A target that was cleared has nothing to be taken back once another answer is there.
-            if len(self._answers) > 1 or target_id not in self._answers:
-                self._answers = {k: one for k, one in self._answers.items() if one.track.state is not IDLE}
-            self._answers[target_id] = answer
-            self._unsent[target_id] = answer
-            if not box_waits:
-                self._send_boxes(target_id)
+            answer = PublishedAnswer(about, track, frame.arrived_s, now_s)
+            row = self.table.keep(target_id, answer, box_waits)
+            row.seconds = seconds
             moving = replace(track, motion=None) if stale else track
             predicted = tracker.predict(frame.stamp_ns + round((now_s - frame.arrived_s) * 1e9))
             bearing, no_bearing = _bearing(moving, self.camera)
@@ -146,80 +122,79 @@ class Outputs:
             self._velocity.publish(
                 TargetVelocity(**velocity_fields(moving, about, predicted, bearing, later))
             )
+            if not box_waits:
+                self._send_boxes(target_id)
+                self._send_box(row, track, about)
             return answer, no_bearing
 
     def finish(self, header: Any, steered: int | None, with_tracks: bool) -> None:
         """All targets of this image are answered: publish the boxes that still wait, and ``with_tracks`` the
         list of all. ``steered``: the target to steer by."""
-        with self._lock:
+        with self.table.lock:
             self._send_boxes(NEXT_FREE)
             if with_tracks and self._tracks.get_subscription_count():
-                ids = [key for key, one in self._answers.items() if one.track.state is not IDLE]
-                shown = [self._boxes[key] for key in sorted(ids)]
+                rows = [self.table.rows[one] for one in sorted(self.table.rows)]
+                shown = [row.box for row in rows if row.answer and row.answer.track.state is not IDLE]
                 named = (NEXT_FREE if shown else 0) if steered is None else steered
                 self._tracks.publish(Tracks(header=header, steered=named, targets=shown))
 
     def _send_boxes(self, last_id: int) -> None:
-        for target_id in sorted(self._unsent):
-            if target_id <= last_id:
-                answer = self._unsent.pop(target_id)
+        """Publish the boxes that wait, of targets up to this id."""
+        for target_id, row in sorted(self.table.rows.items()):
+            if row.box_waits and row.answer is not None and target_id <= last_id:
+                answer = row.answer
                 withheld = self._ending or answer.about.withheld
-                self._send_box(answer.track, answer.about._replace(withheld=withheld))
+                self._send_box(row, answer.track, answer.about._replace(withheld=withheld))
 
-    def _send_box(self, track: Track, about: About) -> None:
-        box = self._boxes[about.target_id] = BoundingBox(**bbox_fields(track, about))
-        self._bbox.publish(box)
+    def _send_box(self, row: TargetRow, track: Track, about: About) -> None:
+        row.box, row.box_waits = BoundingBox(**bbox_fields(track, about)), False
+        self._bbox.publish(row.box)
 
-    def steer(self, target_id: int) -> None:
-        """Answers of this target are those to steer by from now on, also when they are taken back."""
-        with self._lock:
-            self._answers = {
-                key: replace(one, about=one.about._replace(steered=key == target_id))
-                for key, one in self._answers.items()
-            }
-
-    def take_back(self, reason: str, answer: Answer, told: Track | None = None) -> bool:
+    def take_back(
+        self, answer: PublishedAnswer, reason: str, now_s: float, track: Track | None = None
+    ) -> bool:
         """Invalidate a target's last answer: publish it again under its own stamp, without numbers.
 
-        ``told``: what the target's state and age are by now. Does nothing, and returns False, when a newer
-        one was published since.
+        Once, and again every `REPEAT_S` while there is a target; not when a newer answer was published.
+        ``track``: what the target's state and age are by now. Returns whether it was published.
         """
-        with self._lock:
-            is_latest = answer is self._answers.get(answer.about.target_id)
-            if is_latest:
-                self._publish_not_valid(answer, reason, told)
-            return is_latest
+        with self.table.lock:
+            row = self.table.rows.get(answer.about.target_id)
+            if row is None or row.answer is not answer:
+                return False
+            before_s = row.taken_back_s
+            if before_s is not None and (answer.track.state is IDLE or now_s - before_s < REPEAT_S):
+                return False
+            row.taken_back_s = now_s
+            self._publish_not_valid(row, answer, reason, track)
+            return True
 
     def clear(self, target_id: int, reason: str) -> Track | None:
         """Publish and return an IDLE answer at once, because there may be no further image to answer; None
         when nothing was answered yet."""
-        with self._lock:
-            answer = self._answers.get(target_id)
+        with self.table.lock:
+            answer = self.table.clear(target_id, reason)
             if answer is None:
                 return None
-            last = answer.track
-            track = Track(last.stamp_ns, IDLE, image_size=last.image_size, reason=reason)
-            self._answers[target_id] = answer = replace(
-                answer, track=track, about=answer.about._replace(selection=0)
-            )
-            self._publish_not_valid(answer, reason)
-            return track
+            self._publish_not_valid(self.table.rows[target_id], answer, reason)
+            return answer.track
 
     def end(self, reason: str) -> None:
         """Invalidate the last answers and, until `begin`, every one that follows."""
-        with self._lock:
+        with self.table.lock:
             self._ending = reason
-            for _, answer in sorted(self._answers.items()):
-                self._publish_not_valid(answer, reason)
+            for target_id, answer in self.table.answers.items():
+                self._publish_not_valid(self.table.rows[target_id], answer, reason)
 
-    def _publish_not_valid(self, answer: Answer, reason: str, told: Track | None = None) -> None:
+    def _publish_not_valid(
+        self, row: TargetRow, answer: PublishedAnswer, reason: str, track: Track | None = None
+    ) -> None:
         if not self._publishers:
             return
-        nothing = replace(told or answer.track, box=None, motion=None, measured=False)
+        nothing = replace(track or answer.track, box=None, motion=None, measured=False)
         about = answer.about._replace(withheld=reason)
         self._velocity.publish(TargetVelocity(**velocity_fields(nothing, about)))
-        self._unsent.pop(about.target_id, None)
-        self._send_box(nothing, about)
+        self._send_box(row, nothing, about)
 
     def propose(
         self, header: Any, target_id: int, box: Box | None, reason: str, size: tuple[int, int] = (0, 0)
@@ -227,7 +202,7 @@ class Outputs:
         """Publish the box that a prompt on the image of this header and size, px, gives; without one, why."""
         track = Track(0, IDLE, box, measured=box is not None, image_size=size)
         fields = bbox_fields(track, About(header, target_id=target_id, steered=False))
-        with self._lock:
+        with self.table.lock:
             if self._publishers:
                 self._proposals.publish(BoundingBox(**fields | {"reason": reason}))
 
@@ -238,7 +213,7 @@ class Outputs:
             result.header.frame_id = command.header.frame_id[:MOST_FRAME_ID]
         if outcome is Outcome.ACCEPTED:
             result.selection = command.number
-        with self._lock:
+        with self.table.lock:
             if self._publishers:
                 self._results.publish(result)
 
@@ -263,7 +238,6 @@ class Views:
         self._vision = optional_messages("vision_msgs") if with_detections else None
         if self._vision is not None:
             self._detections = create(self._vision.Detection2DArray, "detections", reliable(IMAGE_DEPTH))
-        self._tracks: dict[int, Track] = {}  # of this image
         self._labels: NDArray[np.uint8] | None = None
         self._picture: NDArray[np.uint8] | None = None
 
@@ -279,7 +253,6 @@ class Views:
         targets, so that each is drawn with its id.
         """
         target_id, track, tracker, _ = step
-        self._tracks[target_id] = track
         wants_mask = is_steered and self._mask.get_subscription_count() > 0
         wants_labels = self._mask_labels.get_subscription_count() > 0
         wants_overlay = self._overlay.get_subscription_count() > 0
@@ -306,10 +279,10 @@ class Views:
                 self._picture = picture if is_own else picture.copy()
             draw_overlay(self._picture, track, mask, target_id if are_several else None, is_steered)
 
-    def finish(self, header: Any) -> None:
-        """Publish what this image's targets have in common."""
-        tracks, labels, picture = self._tracks, self._labels, self._picture
-        self._tracks, self._labels, self._picture = {}, None, None
+    def finish(self, header: Any, tracks: Mapping[int, Track]) -> None:
+        """Publish what this image's targets have in common: ``tracks`` are theirs."""
+        labels, picture = self._labels, self._picture
+        self._labels = self._picture = None
         if self._vision is not None and self._detections.get_subscription_count():
             self._detections.publish(detections_message(self._vision, tracks, header))
         if labels is not None:

@@ -39,7 +39,7 @@ class Receiver:
     """Checks every image and puts it into the buffer; hands the calibration to the outputs. All in the
     executor's thread.
 
-    ``prefetch``: takes each raw image before it is buffered, see `Tracker.prefetch`.
+    ``prefetch``: takes each raw image that will be buffered, see `Tracker.prefetch`; None: of no use.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Receiver:
         exchange: Exchange,
         config: NodeConfig,
         subscriptions: Subscriptions,
-        prefetch: Callable[[Image], None],
+        prefetch: Callable[[Image], None] | None,
     ) -> None:
         self._buffer, self._outputs, self._statistics, self._log = exchange
         self._config, self._subscriptions = config, subscriptions
@@ -89,8 +89,6 @@ class Receiver:
             message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
         try:
             got = self._reader.read(message, round(now_s * 1e9), self._config.max_image_pixels)
-            if isinstance(got.pixels, Image):
-                self._prefetch(got.pixels)
             stamp = stamp_ns(got.header.stamp)
             check_header(got.header)
             if stamp == 0:
@@ -98,6 +96,8 @@ class Receiver:
                     "image stamp is zero; set header.stamp to the time of exposure in the driver"
                 )
             self._stamps.check(stamp, round(now_s * 1e9))
+            if self._prefetch is not None and isinstance(got.pixels, Image):
+                self._prefetch(got.pixels)
             nbytes = got.nbytes + len(got.header.frame_id) + OVERHEAD_BYTES
             self._buffer.put(BufferedFrame(got.header, stamp, now_s, nbytes, got.size, got.pixels))
             self._statistics.image_received(now_s, got.nbytes)

@@ -19,13 +19,11 @@ from efftam_ros.messages.selection import Outcome
 from efftam_ros.ros.common.nodes import Subscriptions, steady_timer
 from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
 from efftam_ros.ros.tracker.parameters import NodeConfig
-from efftam_ros.ros.tracker.publishing import Answer
 from efftam_ros.ros.tracker.receiving import Receiver, Selections
+from efftam_ros.ros.tracker.table import PublishedAnswer
 
 # Period of checking the image publishers, s.
 INPUT_PERIOD_S = 0.2
-# Period of repeating that the last answer is not valid, s.
-REPEAT_S = 0.5
 # Time without a first image before a warning, s.
 FIRST_IMAGE_S = 2.0
 # Checks of images and answers per image_timeout.
@@ -45,7 +43,7 @@ def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackS
     return TrackState.LOST if is_late or silence_s > config.max_gap else TrackState.COASTING
 
 
-class Watch:
+class SilenceWatch:
     """Looks at images and answers by two timers of the executor's thread: takes the last answer back once
     either stops coming, and says why."""
 
@@ -55,8 +53,6 @@ class Watch:
         self._node, self._receiver, self._exchange, self._tracker_config = node, receiver, exchange, tracker
         self._buffer, self._outputs, self._statistics, self._log = exchange
         self._begin_s = time.monotonic()
-        # By target: when the answer that was taken back last had been published, and when it was taken back.
-        self._taken_back: dict[int, tuple[float, float]] = {}
         self._timeout_s = 0.0
         self._timers = [steady_timer(node, INPUT_PERIOD_S, self._check_input)]
         self.reconfigure(config, tracker)
@@ -95,7 +91,7 @@ class Watch:
             self._log.remind("input", self._receiver.explain_no_image())
 
     def _check_answers(self) -> None:
-        now_s, answers = time.monotonic(), self._outputs.answers
+        now_s, answers = time.monotonic(), self._outputs.table.answers
         patience_s = self._timeout_s + STALL_FRAMES * self._buffer.frame_s
         stale, stalled = self._buffer.stale(now_s), self._stalled(now_s, patience_s)
         if stalled and not stale:
@@ -119,30 +115,20 @@ class Watch:
             why = loss or slow or self._receiver.input.explain(have_come=True)
             self._log.remind("loss" if loss else why, f"{stale}; {why}")
 
-    def _is_due(self, answer: Answer, now_s: float) -> bool:
-        """Whether to take an answer back: once, and again now and then while there is a target."""
-        published_s, told_s = self._taken_back.get(answer.about.target_id, (0.0, 0.0))
-        is_first = answer.published_s != published_s
-        if is_first or (answer.track.state is not TrackState.IDLE and now_s - told_s >= REPEAT_S):
-            self._taken_back[answer.about.target_id] = answer.published_s, now_s
-            return True
-        return False
-
-    def _take_back(self, answer: Answer, reason: str, now_s: float) -> None:
-        if not self._is_due(answer, now_s):
-            return
+    def _take_back(self, answer: PublishedAnswer, reason: str, now_s: float) -> None:
+        """``reason``: why no target is followed any more; empty: this one had no turn."""
         track, silence_s = answer.track, now_s - answer.arrived_s
-        told = replace(track, age_s=track.age_s + silence_s)
+        now = replace(track, age_s=track.age_s + silence_s)
         if reason:
-            told = replace(told, state=state_after(track, silence_s, self._tracker_config), reason=reason)
+            now = replace(now, state=state_after(track, silence_s, self._tracker_config), reason=reason)
         why = reason or f"the target had no turn for {silence_s:.2f} s"
-        if self._outputs.take_back(why, answer, told) and reason:
-            self._exchange.show_state(told, answer.about.target_id)
+        if self._outputs.take_back(answer, why, now_s, now) and reason:
+            self._exchange.show_state(now, answer.about.target_id)
 
     def _stalled(self, now_s: float, patience_s: float) -> str:
         """Why answers can no longer be relied on although images arrive; empty while they follow."""
         waiting_s = self._buffer.waiting_s(now_s)
-        if not any(answer.track.state in STEERABLE for answer in self._outputs.answers.values()):
+        if not any(answer.track.state in STEERABLE for answer in self._outputs.table.answers.values()):
             patience_s = max(patience_s, STALL_PATIENCE_S)
         return f"no answer for {waiting_s:.2f} s while images come" if waiting_s > patience_s else ""
 
@@ -164,17 +150,18 @@ class Session:
         thread: Executor,
     ) -> None:
         self._buffer, self._outputs = exchange.buffer, exchange.outputs
-        self._outputs.begin()
+        self._outputs.begin(exchange.statistics.targets)
         with ExitStack() as made:  # closes what was made when a later part raises
             subscriptions = Subscriptions(node, partial(exchange.statistics.fault, "qos"))
             made.callback(subscriptions.close)
-            self._receiver = Receiver(node, exchange, config, subscriptions, targets.prefetch)
+            prefetch = targets.prefetch if targets.prefetches else None
+            self._receiver = Receiver(node, exchange, config, subscriptions, prefetch)
             made.callback(self._receiver.close)
             explain = self._receiver.explain_no_image
             self.selections = Selections(
                 exchange, config, subscriptions, explain, accepted, targets.max_targets
             )
-            self._watch = Watch(node, exchange, config, targets.config, self._receiver)
+            self._watch = SilenceWatch(node, exchange, config, targets.config, self._receiver)
             made.callback(self._watch.close)
             self._running = thread.submit(TrackingLoop(targets, exchange).run)
             self._running.add_done_callback(_report)

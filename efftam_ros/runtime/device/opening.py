@@ -34,8 +34,8 @@ def open_device_pipeline(
 ) -> Pipeline:
     """The pipeline of one of the back ends that run on a GPU.
 
-    ``precision``: as `Backend.resolved` returns it; ``verify``: of `pipeline.VERIFY`; ``zero_copy`` and
-    ``max_targets``: as in `pipeline.open_pipeline`.
+    ``precision``: as `Backend.resolved` returns it; ``verify``, ``zero_copy`` and ``max_targets``: see
+    `PipelineConfig`.
 
     Raises BackendError: no cuda-bindings, no driver, no GPU, too little memory, a library that is missing or
     can't run every heavy node there, an engine that was not built, a result that is not the CPU's. What the

@@ -25,7 +25,7 @@ from efftam_ros.runtime.device.image import DeviceImage, MaskMaker
 from efftam_ros.runtime.device.network import DeviceNetwork
 from efftam_ros.runtime.device.section import StageClock
 from efftam_ros.runtime.device.tensors import PREPROCESS, SEARCH, SEARCH_VIEWS, DeviceTensors
-from efftam_ros.runtime.frame_state import Answers, FramePipeline
+from efftam_ros.runtime.frame_state import Decoded, FramePipeline
 from efftam_ros.runtime.graphs import NEEDED
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class DevicePipeline(FramePipeline):
         self._at.has_features = True
         self._at.launch(self._lane)
 
-    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
         if prompt is not None:
             self._network.decode(prompt, self._lane)
             self._at.launch(self._lane)
@@ -210,7 +210,7 @@ class DevicePipeline(FramePipeline):
             self._clock.read()
         return self._tensors.answers_of(self._lane)
 
-    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Answers]:
+    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Decoded]:
         self._begin()
         tensors, stream = self._tensors, self._stream
         for first in range(0, len(views), SEARCH_VIEWS):

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.images.prompts import MOST_POINTS, EncodedPrompt
+from efftam_ros.core.types import MOST_POINTS
+from efftam_ros.images.prompts import EncodedPrompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, PREPROCESS_PARAMS, VIEW_BYTES
 from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import MemoryLayout
-from efftam_ros.runtime.frame_state import Answers
+from efftam_ros.runtime.frame_state import Decoded
 
 PREPROCESS, PLAN, DECISION, SEARCH = "preprocess", "plan", "decision", "search_views"
 TRACKING, PROMPTED = "tracking", "prompted"
@@ -156,9 +157,9 @@ class DeviceTensors:
         nbytes = self._answers_bytes
         stream.copy_out(self._answers, self.at("boxes"), nbytes, index * aligned(nbytes))
 
-    def answers_of(self, index: int) -> Answers:
+    def answers_of(self, index: int) -> Decoded:
         boxes, areas, ious, presence = self.answer_views[index]
-        return Answers(boxes, areas, ious, float(presence[0]))
+        return Decoded(boxes, areas, ious, float(presence[0]))
 
     def _answers_at(self, index: int) -> list[NDArray[np.float32]]:
         """Boxes, areas, IoUs and presence at their ``index``-th place on the host."""

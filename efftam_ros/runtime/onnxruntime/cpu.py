@@ -18,7 +18,7 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.frame_state import Answers, FramePipeline, LanesState, round_bfloat16
+from efftam_ros.runtime.frame_state import Decoded, FramePipeline, LanesState, round_bfloat16
 from efftam_ros.runtime.graphs import NEEDED
 from efftam_ros.runtime.masks import image_mask
 from efftam_ros.runtime.preprocess import Preprocessor
@@ -242,7 +242,7 @@ class OrtPipeline(FramePipeline):
     def _attend(self, plan: MemoryPlan) -> None:
         self._stage_seconds["memory_attention"] = self._memory.attend(plan)
 
-    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
         tensors = self._tracking if prompt is None else self._prompted
         if tensors is not self._decoded_with:
             self._graphs["mask_decoder"].bind(**tensors.named())
@@ -253,7 +253,7 @@ class OrtPipeline(FramePipeline):
         boxes, areas, ious, presence = (
             self._answers[name].array for name in ("boxes", "areas", "ious", "presence")
         )
-        return Answers(boxes, areas, ious, float(presence[0]))
+        return Decoded(boxes, areas, ious, float(presence[0]))
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
         is_prompted = self._frame.prompt is not None

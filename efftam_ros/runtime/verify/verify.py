@@ -30,7 +30,7 @@ CLIP_FRAMES = 30
 
 
 @dataclass(frozen=True)
-class Limits:
+class Tolerance:
     """What counts as agreeing: at most this ``deviation`` of any output; at least this ``overlap`` of masks
     in the mean over a clip, and ``worst`` in any of its frames."""
 
@@ -39,13 +39,13 @@ class Limits:
     worst: float
 
 
-STRICT = Limits(MOST_DEVIATION, LEAST_OVERLAP, LEAST_WORST)
-INT8_LIMITS = Limits(0.1, 0.97, 0.85)
+STRICT = Tolerance(MOST_DEVIATION, LEAST_OVERLAP, LEAST_WORST)
+INT8_LIMITS = Tolerance(0.1, 0.97, 0.85)
 """Eight bits keep two digits. Accuracy on sequences is measured apart, with Q/DQ on the CPU
 (docs/benchmarks.md)."""
 
 
-def limits_of(precision: str) -> Limits:
+def limits_of(precision: str) -> Tolerance:
     """How far a back end that computes in ``precision`` may be from the CPU."""
     return INT8_LIMITS if precision == "int8" else STRICT
 
@@ -56,7 +56,7 @@ class Agreement:
 
     deviations: tuple[Deviation, ...]
     clip: ClipAgreement | None = None
-    limits: Limits = STRICT
+    limits: Tolerance = STRICT
 
     @property
     def fault(self) -> str:
@@ -86,7 +86,7 @@ class Reference:
         self.runners: dict[str, Runner] = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}
         self.chain: Chain = seeded_chain(bundle, self.runners)
 
-    def judge(self, candidate: Mapping[str, Runner], clip: bool, limits: Limits = STRICT) -> Agreement:
+    def judge(self, candidate: Mapping[str, Runner], clip: bool, limits: Tolerance = STRICT) -> Agreement:
         """Compare the graphs that ``candidate`` has; with ``clip`` also a chained run, the others' graphs
         being the reference's."""
         deviations = tuple(compare_graphs(self.chain, candidate))

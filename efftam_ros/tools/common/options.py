@@ -13,7 +13,14 @@ from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.levels import AUTO
 from efftam_ros.images.streams.decoding import DEFAULT_TRACK
-from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND, PRECISIONS, TABLE, backend_of
+from efftam_ros.runtime.backends import (
+    BACKENDS,
+    DEFAULT_BACKEND,
+    PRECISIONS,
+    TABLE,
+    PipelineConfig,
+    backend_of,
+)
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.tools.common.terminal import print_table
 
@@ -51,8 +58,22 @@ def add_backend_arguments(group: argparse._ActionsContainer) -> None:
 
 
 def add_threads_argument(group: argparse._ActionsContainer) -> None:
-    text = "CPU threads (default: one per core, up to 4)"
-    group.add_argument("--threads", type=int, default=0, metavar="N", help=text)
+    help_text = described_setting("threads")
+    group.add_argument("--threads", type=int, default=0, metavar="N", help=help_text)
+
+
+def described_setting(name: str) -> str:
+    """The text of a field of PipelineConfig."""
+    (text,) = (f.metadata["text"] for f in fields(PipelineConfig) if f.name == name)
+    return str(text)
+
+
+def pipeline_config(args: argparse.Namespace, max_targets: int = 1, **more: Any) -> PipelineConfig:
+    """What the options of `add_network_arguments`, or some of them, ask for. Raises InputError: out of
+    range."""
+    names = ("bundle", "backend", "precision", "threads")
+    given = {name: value for name in names if (value := getattr(args, name, None)) is not None} | more
+    return PipelineConfig(max_targets=max_targets, **(given | {"bundle": str(given.get("bundle") or "")}))
 
 
 def add_backend_argument(group: argparse._ActionsContainer, names: Sequence[str], default: str) -> None:

@@ -10,7 +10,6 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import NEXT_FREE
 from efftam_ros.core.types import Prompt
-from efftam_ros.images.prompts import check_prompt
 from efftam_ros.images.video import read_bgr
 
 
@@ -88,7 +87,7 @@ def read_prompt(
 ) -> Prompt | None:
     """Build the Prompt for an image of ``width`` x ``height`` px; None if no option was given.
 
-    Raises InputError: not numbers, an unreadable mask, and as `check_prompt`.
+    Raises InputError: not numbers, an unreadable mask, and as `Prompt.checked`.
     """
     if box is None and not points and mask is None:
         return None
@@ -99,8 +98,7 @@ def read_prompt(
         labels=tuple(labels),
         mask=None if mask is None else read_bgr(mask).max(axis=2) > 127,
     )
-    check_prompt(prompt, width, height)
-    return prompt
+    return prompt.checked(width, height, is_typed=True)
 
 
 def read_points(texts: list[str]) -> tuple[list[tuple[float, float]], list[int]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import Track
+from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.tools.common.outputs import Output, beside, discard, put_in_place
 
 if TYPE_CHECKING:

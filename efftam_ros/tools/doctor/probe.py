@@ -50,9 +50,10 @@ def open_backend(name: str) -> dict[str, Any]:
 
     from efftam_ros.core.geometry import Box, View
     from efftam_ros.core.types import Image, Prompt
+    from efftam_ros.runtime.backends import PipelineConfig
     from efftam_ros.runtime.opening import open_pipeline
 
-    with closing(open_pipeline(backend=name)) as pipeline:
+    with closing(open_pipeline(PipelineConfig(backend=name))) as pipeline:
         image = Image.from_array(np.zeros((90, 160, 3), np.uint8))
         pipeline.encode(image, View.full(image.width, image.height, pipeline.spec.image_side))
         pipeline.decode(Prompt(box=Box(40, 30, 60, 40)))

@@ -21,7 +21,7 @@ from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, DeviceRunner, Runner
-from efftam_ros.runtime.verify.verify import Limits, Reference
+from efftam_ros.runtime.verify.verify import Reference, Tolerance
 from efftam_workshop.export.fp16.divergence import first_divergent_block
 from efftam_workshop.export.tensorrt.builder import (
     BuildCancelledError,
@@ -96,7 +96,7 @@ class EngineTrials:
         )
 
     def check(
-        self, engine: BuiltEngine, plain: onnx.ModelProto, model: onnx.ModelProto, limits: Limits
+        self, engine: BuiltEngine, plain: onnx.ModelProto, model: onnx.ModelProto, limits: Tolerance
     ) -> None:
         """Compare an engine's outputs with the CPU's on seeded inputs.
 
@@ -170,7 +170,7 @@ class EngineTrials:
             opener.close()
 
     def _first_wrong_block(
-        self, name: str, plain: onnx.ModelProto, model: onnx.ModelProto, limits: Limits
+        self, name: str, plain: onnx.ModelProto, model: onnx.ModelProto, limits: Tolerance
     ) -> str:
         """Bisects over engines that are truncated at a block. The search is a help for the report: when it
         fails, the next form is tried all the same."""

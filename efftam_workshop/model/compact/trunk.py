@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class Stage:
+class CompactStage:
     """A sequence of ``blocks`` inverted bottlenecks with the same ``kernel``.
 
     The first block changes channels and ``stride`` and expands by ``expansion``; the others expand by
@@ -45,7 +45,7 @@ class TrunkConfig:
     """
 
     stem: int
-    stages: tuple[Stage, ...]
+    stages: tuple[CompactStage, ...]
     taken: tuple[int, int, int, int]
     ceiling: float | None = None
 
@@ -57,13 +57,13 @@ class TrunkConfig:
 LITE0 = TrunkConfig(
     stem=32,
     stages=(
-        Stage(16, 1, 3, 1, 1),
-        Stage(24, 2, 3, 2, 6),
-        Stage(40, 2, 5, 2, 6),
-        Stage(80, 3, 3, 2, 6),
-        Stage(112, 3, 5, 1, 6),
-        Stage(192, 4, 5, 2, 6),
-        Stage(320, 1, 3, 1, 6),
+        CompactStage(16, 1, 3, 1, 1),
+        CompactStage(24, 2, 3, 2, 6),
+        CompactStage(40, 2, 5, 2, 6),
+        CompactStage(80, 3, 3, 2, 6),
+        CompactStage(112, 3, 5, 1, 6),
+        CompactStage(192, 4, 5, 2, 6),
+        CompactStage(320, 1, 3, 1, 6),
     ),
     taken=(1, 2, 4, 6),
     ceiling=6.0,
@@ -71,7 +71,9 @@ LITE0 = TrunkConfig(
 """EfficientNet-Lite0 (Tan and Le, 2019; the Lite variants drop squeeze-and-excitation and use ReLU6)."""
 
 SHORT = replace(
-    LITE0, stages=(*LITE0.stages[:4], Stage(112, 2, 5, 1, 6), Stage(192, 1, 5, 2, 6)), taken=(1, 2, 4, 5)
+    LITE0,
+    stages=(*LITE0.stages[:4], CompactStage(112, 2, 5, 1, 6), CompactStage(192, 1, 5, 2, 6)),
+    taken=(1, 2, 4, 5),
 )
 """EfficientNet-Lite0 without five of its last blocks, which take a third of its time: one less at stride 16,
 and one in place of five at stride 32."""
@@ -79,12 +81,12 @@ and one in place of five at stride 32."""
 NARROW = TrunkConfig(
     stem=16,
     stages=(
-        Stage(16, 1, 3, 1, 1),
-        Stage(24, 3, 3, 2, 4, 1),
-        Stage(32, 4, 5, 2, 4, 3),
-        Stage(64, 4, 5, 2, 6, 4),
-        Stage(112, 4, 5, 1, 6, 5),
-        Stage(160, 2, 5, 2, 4, 3),
+        CompactStage(16, 1, 3, 1, 1),
+        CompactStage(24, 3, 3, 2, 4, 1),
+        CompactStage(32, 4, 5, 2, 4, 3),
+        CompactStage(64, 4, 5, 2, 6, 4),
+        CompactStage(112, 4, 5, 1, 6, 5),
+        CompactStage(160, 2, 5, 2, 4, 3),
     ),
     taken=(1, 2, 4, 5),
 )
@@ -108,7 +110,7 @@ class InvertedBottleneck(nn.Module):
     """
 
     def __init__(
-        self, inputs: int, stage: Stage, stride: int, expansion: int, activation: Activation
+        self, inputs: int, stage: CompactStage, stride: int, expansion: int, activation: Activation
     ) -> None:
         super().__init__()
         inner, kernel = inputs * expansion, stage.kernel

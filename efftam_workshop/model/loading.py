@@ -14,10 +14,10 @@ from torch import Tensor
 
 from efftam_ros.core.errors import InputError
 from efftam_workshop.model.common.network import Network
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from efftam_workshop.model.efficienttam.checkpoint import read_state_dict
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, configuration
 from efftam_workshop.model.efficienttam.network import EfficientTAM
-from training.network.compact import COMPACT_CONFIGS, CompactTAM
 
 UNUSED = frozenset({"no_mem_pos_enc"})
 """Parameters in checkpoints that the network does not use."""

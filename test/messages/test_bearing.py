@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.bearing import Intrinsics, make_distortion
 from efftam_ros.core.errors import InputError
+from efftam_ros.messages.bearing import Intrinsics, make_distortion
 
 K = [800.0, 0.0, 639.5, 0.0, 780.0, 359.5, 0.0, 0.0, 1.0]
 LENSES = {

@@ -25,7 +25,8 @@ class SeenFrame(NamedTuple):
     @property
     def width(self) -> int:
         """Of what was sent, px."""
-        return int(cv2.imdecode(np.frombuffer(self.payload, np.uint8), cv2.IMREAD_COLOR).shape[1])
+        pixels = cv2.imdecode(np.frombuffer(self.payload, np.uint8), cv2.IMREAD_COLOR)
+        return int(np.asarray(pixels).shape[1])
 
     @property
     def is_small(self) -> bool:
@@ -36,7 +37,7 @@ class PageClient:
     """``frames`` and ``messages`` in order of arrival; acknowledges frames by itself unless told
     otherwise."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse, acknowledges: bool) -> None:
+    def __init__(self, socket: Any, acknowledges: bool) -> None:
         self.socket, self.acknowledges = socket, acknowledges
         self.order: list[SeenFrame | dict[str, Any]] = []
         self._news = asyncio.Event()

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from efftam_workshop.model.common.network import Network, NetworkSpec
-from training.network.trunk import LITE0, NARROW, SHORT, Activation, TrunkConfig, stages_of
+from efftam_workshop.model.compact.trunk import LITE0, NARROW, SHORT, Activation, TrunkConfig, stages_of
 
 PROMPT_SLOTS = 3
 OUTPUT_TOKENS = 6
@@ -72,11 +72,11 @@ class CompactTAM(Network):
         super().__init__()
         self.config = config
         self.spec = config.spec
-        self.image_encoder = ImageEncoder(config)
-        self.memory_attention = MemoryAttention(config)
-        self.prompt_encoder = PromptEncoder(config)
-        self.mask_decoder = MaskDecoder(config)
-        self.memory_encoder = MemoryEncoder(config)
+        self.image_encoder = CompactImageEncoder(config)
+        self.memory_attention = CompactMemoryAttention(config)
+        self.prompt_encoder = CompactPromptEncoder(config)
+        self.mask_decoder = CompactMaskDecoder(config)
+        self.memory_encoder = CompactMemoryEncoder(config)
         self.no_memory = nn.Parameter(torch.zeros(1, self.spec.channels, 1, 1))
         self.no_pointer = nn.Parameter(torch.randn(1, self.spec.channels) * 0.02)
 
@@ -142,7 +142,7 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class ImageEncoder(nn.Module):
+class CompactImageEncoder(nn.Module):
     """[B,3,S,S] -> features at strides 16, 8 and 4. Stride 32 is added to stride 16."""
 
     def __init__(self, config: CompactConfig) -> None:
@@ -299,7 +299,7 @@ class MemoryAttentionLayer(nn.Module):
         return x + fed
 
 
-class MemoryAttention(nn.Module):
+class CompactMemoryAttention(nn.Module):
     """Conditions a frame's features on memory maps and object pointers."""
 
     query_position: Tensor
@@ -347,7 +347,7 @@ class MemoryAttention(nn.Module):
         return (Memory(k.transpose(2, 3), v, bias) for k, v in each)
 
 
-class PromptEncoder(nn.Module):
+class CompactPromptEncoder(nn.Module):
     """Encodes points, box and mask to three prompt tokens, a dense prompt and the rasterised box.
 
     There are three prompt slots: a box takes two, a click one. Further points are ignored.
@@ -369,7 +369,7 @@ class PromptEncoder(nn.Module):
         self.register_buffer("cells", torch.arange(float(self.low_side)), persistent=False)
         self.register_buffer("box_labels", torch.tensor([[[2], [3]]]), persistent=False)
         self.register_buffer("grid_position", self._grid_position(), persistent=False)
-        self.register_load_state_dict_post_hook(PromptEncoder._refresh)
+        self.register_load_state_dict_post_hook(CompactPromptEncoder._refresh)
 
     def forward(
         self, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
@@ -416,11 +416,11 @@ class PromptEncoder(nn.Module):
 
     @staticmethod
     def _refresh(module: nn.Module, _keys: object) -> None:
-        assert isinstance(module, PromptEncoder)
+        assert isinstance(module, CompactPromptEncoder)
         module.grid_position = module._grid_position()
 
 
-class TwoWayLayer(nn.Module):
+class CompactTwoWayLayer(nn.Module):
     """Tokens attend to themselves and to the image, then the image to the tokens; post-norm."""
 
     def __init__(self, width: int, heads: int, is_first: bool) -> None:
@@ -457,7 +457,7 @@ def with_position(rows: Tensor, position: Tensor) -> Tensor:
     return (rows.reshape(-1, *position.shape[1:]) + position).reshape(rows.shape)
 
 
-class MaskDecoder(nn.Module):
+class CompactMaskDecoder(nn.Module):
     """Two-way transformer, up-sampling with skips, hypernetworks and heads.
 
     Takes the tokens from `opened`. Returns masks [B,4,4G,4G], IoUs [B,4] and presence [B] as logits, and
@@ -472,7 +472,9 @@ class MaskDecoder(nn.Module):
         skip_channels = {stride: channels for _, channels, stride in spec.skips}
         c8, c4 = skip_channels[8], skip_channels[4]
         self.tokens = nn.Parameter(torch.randn(1, OUTPUT_TOKENS, width) * 0.1)
-        self.layers = nn.ModuleList(TwoWayLayer(width, config.heads, is_first=i == 0) for i in range(2))
+        self.layers = nn.ModuleList(
+            CompactTwoWayLayer(width, config.heads, is_first=i == 0) for i in range(2)
+        )
         self.final_attention = CompactAttention(width, width, width // 2, config.heads)
         self.final_norm = nn.LayerNorm(width)
         self.upsample8, self.norm8 = nn.ConvTranspose2d(width, c8, 2, 2), ChannelNorm(c8)
@@ -538,7 +540,7 @@ class MaskDecoder(nn.Module):
         return fine
 
 
-class ConvNeXtBlock(nn.Module):
+class CompactConvNeXtBlock(nn.Module):
     """Depthwise 7x7, layer norm, two pointwise layers, layer scale (Liu et al., 2022)."""
 
     def __init__(self, channels: int) -> None:
@@ -554,7 +556,7 @@ class ConvNeXtBlock(nn.Module):
         return x + rows.reshape(h.shape).permute(0, 3, 1, 2)
 
 
-class MemoryEncoder(nn.Module):
+class CompactMemoryEncoder(nn.Module):
     """Features [B,C,G,G], and mask and rasterised prompt box [B,2,4G,4G] -> memory map [B,N,M]."""
 
     def __init__(self, config: CompactConfig) -> None:
@@ -562,7 +564,7 @@ class MemoryEncoder(nn.Module):
         width = config.spec.channels
         self.mask_downsampler = downsampler((2, 16, 64, width), kernel=3)
         self.feature_projection = nn.Conv2d(width, width, 1)
-        self.fuser = nn.Sequential(ConvNeXtBlock(width), ConvNeXtBlock(width))
+        self.fuser = nn.Sequential(CompactConvNeXtBlock(width), CompactConvNeXtBlock(width))
         self.out = nn.Conv2d(width, config.spec.memory_channels, 1)
 
     def forward(self, features: Tensor, drawn: Tensor) -> Tensor:
