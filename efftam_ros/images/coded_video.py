@@ -12,6 +12,8 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
 from efftam_ros.images.limits import MOST_PIXELS, check_size
 from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.streams.decoding import LONGEST_DAMAGE_S
+from efftam_ros.images.streams.h264 import PictureNumbers
 
 if TYPE_CHECKING:
     import av
@@ -28,12 +30,21 @@ CODECS = {"264": "h264", "265": "hevc", "hevc": "hevc", "vp9": "vp9", "av1": "av
 # After a longer pause of stamps and arrivals, ns, the encoder may be another one, whose key frame nobody
 # heard: images that need it would be wrong without an error.
 LONGEST_PAUSE_NS = 1_000_000_000
+# Packets in a row that make their `pts` a count of images.
+LEAST_STEPS = 3
 
 
 class VideoDecoder:
-    """Decodes the messages of one topic, in order, one image each."""
+    """Decodes the messages of one topic, in order, one image each.
+
+    Images that need one that was lost on the way come out torn, without an error. They are refused here until
+    the next key frame, at most for `LONGEST_DAMAGE_S`.
+    """
 
     def __init__(self) -> None:
+        self._numbers = PictureNumbers()
+        self._pts, self._steps_of_one = 0, 0
+        self._damaged_ns: int | None = None  # stamp of the first image that needs what is lost
         self._codec, self._count, self._last_ns = "", 0, (0, 0)  # stamp and arrival
         self._context: Any = None
         self._is_started = False
@@ -62,12 +73,17 @@ class VideoDecoder:
             self._codec, self._context, self._is_started = codec, av.CodecContext.create(codec, "r"), False
             # Threads by frame, or a wait for frames in another order, would delay images.
             self._context.flags |= av.codec.context.Flags.low_delay
-        packet = av.Packet(bytes(message.data))
+            self._numbers, self._steps_of_one, self._damaged_ns = PictureNumbers(), 0, None
+        data = bytes(message.data)
+        packet = av.Packet(data)
+        if self._is_message_missing(message) or (codec == "h264" and self._numbers.lacks(data)):
+            self._damage(now_ns[0])
         self._count += 1
         packet.pts = self._count
         try:
             frames = self._context.decode(packet) if len(message.data) else []
         except av.error.FFmpegError as error:
+            self._damage(now_ns[0])
             if self._is_started:
                 raise InputError(
                     f"a {codec} image can't be decoded ({error.strerror}); packets are lost"
@@ -84,7 +100,28 @@ class VideoDecoder:
         if frame.pts != self._count:
             raise InputError(f"the {codec} video has B frames, which come late; encode it without (bf 0)")
         check_size(frame.width, frame.height, most_pixels)
+        if frame.is_corrupt:
+            self._damage(now_ns[0])
+        elif frame.key_frame or now_ns[0] - (self._damaged_ns or now_ns[0]) > LONGEST_DAMAGE_S * 1e9:
+            self._damaged_ns = None
+        if self._damaged_ns is not None:
+            raise InputError(
+                f"a {codec} image needs one that was lost, as packets are lost; the next key frame ends this:"
+                " send one every second or so, or use a better link"
+            )
         return frame.width, frame.height, partial(_image_of, frame)
+
+    def _damage(self, stamp_ns: int) -> None:
+        if self._damaged_ns is None:
+            self._damaged_ns = stamp_ns
+
+    def _is_message_missing(self, message: Any) -> bool:
+        """By ffmpeg_image_transport's count of images; some senders have a time in its place."""
+        pts = int(getattr(message, "pts", 0))
+        step, self._pts = pts - self._pts, pts
+        is_gap = step > 1 and self._steps_of_one >= LEAST_STEPS
+        self._steps_of_one = self._steps_of_one + 1 if step == 1 else LEAST_STEPS if is_gap else 0
+        return is_gap
 
 
 def _image_of(frame: av.VideoFrame) -> Image:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,10 +54,13 @@ def open_typestore() -> Typestore:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Reader]:
-    """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputError if it is not
-    one."""
+def reading(path: Path, tell: Callable[[str], object] = str) -> Iterator[Reader]:
+    """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputError if it is not one.
+
+    Channels of other formats than ROS 2's are left out; ``tell`` takes a line that names them."""
     from rosbags.rosbag2 import Reader, ReaderError
+
+    _admit_other_channels()
 
     if not path.exists():
         raise InputError(f"{path} does not exist; give a bag (a folder with metadata.yaml, .mcap or .db3)")
@@ -79,15 +82,53 @@ def reading(path: Path) -> Iterator[Reader]:
     except OSError as error:
         raise InputError(f"{path} is not a readable bag: {shown(error)}") from None
     except ReaderError as error:
-        raise InputError(f"{path} is not a readable bag: {shown(error)}; {_repair(path)}") from None
+        is_other = "Profile is not ros2" in str(error)
+        remedy = "convert it to ROS 2 by rosbags-convert" if is_other else _repair(path)
+        raise InputError(f"{path} is not a readable bag: {shown(error)}; {remedy}") from None
     except Exception as error:
         # The library does not handle every kind of damage; the exception types vary.
         raise InputError(f"{path} is broken: {_tripped(error)}; {_repair(path)}") from None
+    others: dict[str, str] = {}
+    for channels in (one.connections for one in getattr(reader.storage, "storages", [reader.storage])):
+        others |= {c.topic: _format(c) for c in channels if _format(c) != "cdr"}
+        channels[:] = [c for c in channels if _format(c) == "cdr"]
+    if others:
+        reader.connections[:] = [c for c in reader.connections if _format(c) == "cdr"]
+        named = ", ".join(f"{topic} ({form})" for topic, form in sorted(others.items()))
+        tell(f"{path}: not read, as they are not of ROS 2: {named}")
     try:
         yield reader
     finally:
         with suppress(Exception):  # closing a damaged file may fail as well
             reader.close()
+
+
+def _format(channel: Any) -> str:
+    return str(channel.ext.serialization_format)
+
+
+def _admit_other_channels() -> None:
+    """Have the library open MCAP files that hold other channels beside those of ROS 2, or that do not say
+    what they hold: it takes an unknown schema for damage."""
+    from rosbags.rosbag2 import storage_mcap
+
+    library: Any = storage_mcap
+    known = library.get_msgdef
+    if known.__module__ == __name__:
+        return
+
+    def definition(schema: Any) -> Any:
+        try:
+            return known(schema)
+        except KeyError:
+            return known(None)
+
+    def text(record: Any) -> str:
+        found = str(library.read_bytes(record).decode(errors="replace"))
+        # An empty text at a record's begin is the file's profile.
+        return "ros2" if not found and record.tell() == 4 else found
+
+    library.get_msgdef, library.read_string = definition, text
 
 
 def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tuple[Connection, int, bytes]]:
@@ -198,7 +239,7 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
     else:
         problem = "the bag has several image topics" if images else "the bag has no image topic"
     remedy = "name one with --topic" if images else "record images, compressed images or video"
-    raise InputError(f"{problem}; {remedy}; it holds: {there or 'nothing'}")
+    raise InputError(f"{problem}; {remedy}; it holds: {there or 'nothing of ROS 2'}")
 
 
 def count_of(reader: Reader, connection: Connection) -> int:

@@ -6,8 +6,8 @@ import threading
 import time
 import traceback
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -17,7 +17,7 @@ from sensor_msgs.msg import CameraInfo, Image
 
 from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.images.camera import Camera, CameraOptions, is_live
+from efftam_ros.images.camera import Camera, CameraOptions, is_live, local_path
 from efftam_ros.images.message import fill_image
 from efftam_ros.images.video import NS, VideoFrame
 from efftam_ros.messages.camera_info import camera_model
@@ -31,7 +31,11 @@ from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
 class CameraConfig(CheckedSettings):
     """Everything is read when the node starts."""
 
-    stream: str = setting("", "what is read: rtsp://..., udp://@:PORT (MPEG-TS), /dev/video0 or a video file")
+    stream: str = setting(
+        "",
+        "what is read: rtsp://..., udp://@:PORT (MPEG-TS), FILE.sdp (RTP), http://..., /dev/video0 or a video"
+        " file",
+    )
     calibration: str = setting("", "calibration file as camera_calibration writes it (YAML); empty: none")
     frame_id: str = setting("camera_optical_frame", "frame_id of image and camera_info")
     latency: float = setting(
@@ -50,9 +54,18 @@ MATRICES = (("k", "camera_matrix", 9), ("r", "rectification_matrix", 9), ("p", "
 
 def read_calibration(file: str) -> CameraInfo:
     """Read a file, named by its path or ``file://``. Raises InputError where it is not a calibration."""
-    path = Path(file.removeprefix("file://")).expanduser()
+    path = local_path(file)
+    with suppress(RuntimeError):  # no home folder is known
+        path = path.expanduser()
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if text.startswith("%YAML:"):
+            raise InputError(
+                f"calibration {path} is in OpenCV's own format; write it in that of camera_calibration:"
+                " image_width, image_height, distortion_model, and camera_matrix, distortion_coefficients,"
+                " rectification_matrix, projection_matrix each with rows, cols, data"
+            )
+        found = yaml.safe_load(text)
     except OSError as error:
         raise InputError(f"calibration {path} can't be read ({error.strerror}); correct its path") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -99,7 +112,7 @@ class CameraNode(Node):
             raise InputError(
                 "parameter stream is empty; give rtsp://..., udp://@:PORT, /dev/video0 or a file"
             )
-        if not is_live(config.stream) and not Path(config.stream).is_file():
+        if not is_live(config.stream) and not local_path(config.stream).is_file():
             raise InputError(f"stream {config.stream} is no URL, device or file; correct its name")
         self._calibration = read_calibration(config.calibration) if config.calibration else None
         self._images = make_publisher(self, Image, "image", reliable(1))
@@ -118,7 +131,7 @@ class CameraNode(Node):
     def start(self) -> None:
         """Read the stream. Raises InputError where the hardware decoder is not there."""
         options = read_parameters(self, CameraOptions)
-        self._camera = camera = Camera(self._config.stream, None, options)
+        self._camera = camera = Camera(self._config.stream, None, options, self.get_logger().warning)
         self._worker = threading.Thread(target=self._publish_all, args=(camera,), name="images", daemon=True)
         self._worker.start()
         self.get_logger().info(f"images on {self._images.topic_name}: waiting {camera.waiting_for}")
@@ -166,7 +179,9 @@ class CameraNode(Node):
             "stream": camera.name,
             "decoder": camera.decoder or "not known yet",
             "size": "{} x {} px".format(*self._size),
+            "times": camera.times,
             "damaged packets": camera.damaged,
+            "images left out": camera.left_out,
             "calibration": self._config.calibration or "none",
         }
         self._diagnostics.publish(diagnostics(self, "stream", level, text, values))
@@ -189,8 +204,8 @@ class CameraNode(Node):
         damaged, self._damaged = camera.damaged - self._damaged, camera.damaged
         if damaged:
             return DiagnosticStatus.WARN, (
-                f"packets of {camera.name} come damaged: images are torn or missing; lower the camera's bit"
-                " rate, or have RTSP send by TCP (rtsp_transport)"
+                f"packets of {camera.name} come damaged or not at all: images that need them are left out;"
+                " lower the camera's bit rate, or have RTSP send by TCP (rtsp_transport)"
             )
         rate = rate_hz(moments, now_s) or 0.0
         return DiagnosticStatus.OK, f"{rate:.1f} images/s of {self._size[0]}x{self._size[1]} px"

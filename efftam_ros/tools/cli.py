@@ -6,7 +6,7 @@ modules of the extra [workshop] without which it does not start. Only the module
 command is imported, so that ``efftam --help`` is fast.
 
 Exit codes: 0 success; 1 a check failed; 2 bad input or environment, with one line on stderr; 130 interrupted
-(Ctrl-C, SIGTERM); 141 broken pipe. A traceback is a bug.
+(Ctrl-C, SIGTERM, SIGHUP); 141 broken pipe. A traceback is a bug.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from importlib.metadata import entry_points
@@ -71,12 +72,21 @@ class Program:
         try:
             with Interruptions() as interruptions:
                 code = self._guarded(list(sys.argv[1:] if argv is None else argv), interruptions)
-            sys.stdout.flush()
-            return code
         except BrokenPipeError:
-            # Otherwise the interpreter would flush the buffer at exit and report the broken pipe again.
+            code = EXIT_BROKEN_PIPE
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            is_closed = isinstance(error, BrokenPipeError)
+            code = EXIT_BROKEN_PIPE if is_closed else self._say(f"standard output: {explain(error) or error}")
+            # Otherwise the interpreter would flush the buffer at exit and report the error again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return EXIT_BROKEN_PIPE
+        return code
+
+    def _say(self, line: str, code: int = EXIT_BAD_INPUT) -> int:
+        with suppress(OSError):  # the terminal may be gone
+            print(f"{self.name} {line}", file=sys.stderr)
+        return code
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -121,13 +131,11 @@ class Program:
                 raise
             if command in self.optional and isinstance(error, ModuleNotFoundError):
                 line += f"; for all that the workshop may need: {INSTALL_WORKSHOP}"
-            print(f"{self.name} {command}: {line}", file=sys.stderr)
-            return EXIT_BAD_INPUT
+            return self._say(f"{command}: {line}")
 
     def _interrupted(self, command: str, interruptions: Interruptions) -> int:
         interruptions.pending = False
-        print(f"{self.name} {command}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return self._say(f"{command}: interrupted", EXIT_INTERRUPTED)
 
     def _run(self, command: str, arguments: list[str]) -> int:
         if not command:
@@ -174,6 +182,8 @@ def explain(error: BaseException) -> str | None:
         return one_line(error)
     if isinstance(error, ModuleNotFoundError) and (package := missing_package(error)):
         return f"the Python package {package.pip} is not installed; run: {package.install}"
+    if isinstance(error, MemoryError) or "Insufficient memory" in str(error):
+        return "the memory is not enough; free some, raise its limit, or take smaller images"
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             where = f" while writing {error.filename}" if error.filename else ""

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
     store = bags.open_typestore()
     with ExitStack() as stack:
-        reader = stack.enter_context(bags.reading(args.bag))
+        reader = stack.enter_context(bags.reading(args.bag, _warn))
         check_outputs([Output("--out", args.out, "new folder"), rerun_output(args.rerun)], [args.bag])
         images = bags.choose_topic(reader, args.topic)
         drawn = bool(args.box or args.point)

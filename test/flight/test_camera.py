@@ -323,6 +323,32 @@ def test_a_repeat_is_answered_and_does_not_select_again():
     assert len(scene.desk.requests) == 2
 
 
+def test_a_command_over_two_links_is_one_wish_and_is_answered_on_both():
+    time, desk = Time(), Desk()
+    ends = [memory_link(name, time) for name in ("radio", "modem")]
+    links = [here for here, _ in ends]
+    bridge = Bridge(BridgeConfig(), links, desk, None, time.instant, lambda *line: None)  # type: ignore[arg-type]
+    stations = [Peer(there, time) for _, there in ends]
+
+    def run(seconds: float = 0.1) -> None:
+        for _ in range(round(seconds / 0.01)):
+            time.t += 0.01
+            bridge.step()
+        for station in stations:
+            station.read()
+
+    stations[0].command(RECT, *BOX)
+    run(0.2)
+    stations[1].command(RECT, *BOX)
+    run()
+    assert len(desk.requests) == 1
+    desk.accept(bridge)
+    run()
+    assert [[result for result, _ in station.acks(RECT)] for station in stations] == [
+        [IN_PROGRESS, ACCEPTED]
+    ] * 2
+
+
 def test_two_stations_are_two_wishes_and_each_gets_its_answer():
     scene = Scene()
     other = Peer(scene.station.link, scene.time, (254, 190))
@@ -492,17 +518,88 @@ def test_a_landing_target_has_the_angles_of_the_image_axes():
     assert (message.distance, message.position_valid) == (0.0, 0)
 
 
+GOOD = MotionReport(EPOCH_NS, 0, TrackState.TRACKING, True, True, 0.0, True, 0.0, 0.0)
+DOWN, FORWARD = 25, 0
+
+
+def landing(scene: Scene, stamp_ns: int = EPOCH_NS) -> object:
+    scene.bridge.estimate(replace(GOOD, stamp_ns=stamp_ns))
+    scene.run()
+    return scene.station.of("LANDING_TARGET")[-1]
+
+
+def distance_sensor(cm: int, facing: int = DOWN, quality: int = 0) -> object:
+    """One that measures from 0.1 to 50 m."""
+    return mav.MAVLink_distance_sensor_message(0, 10, 5000, cm, 0, 0, facing, 0, signal_quality=quality)
+
+
 def test_a_landing_target_takes_the_distance_from_a_rangefinder_that_looks_down():
     scene = Scene()
-    sensor = mav.MAVLink_distance_sensor_message(0, 10, 5000, 1200, 0, 0, 25, 0)
-    scene.station.send(sensor)
+    Peer(scene.station.link, scene.time, (1, 1)).send(distance_sensor(1200))
     scene.run()
-    good = MotionReport(EPOCH_NS, 0, TrackState.TRACKING, True, True, 0.0, True, 0.0, 0.0)
-    scene.bridge.estimate(good)
+    assert landing(scene).distance == 12.0
     scene.run(2)
-    scene.bridge.estimate(good)
+    assert landing(scene).distance == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ids", "message", "distance"),
+    [
+        ((7, 1), distance_sensor(3100), 5.2),  # another vehicle's
+        ((1, 1), distance_sensor(3100, FORWARD), 5.2),
+        ((1, 158), distance_sensor(600, quality=100), 6.0),  # a peripheral of ours
+        ((1, 1), distance_sensor(5), 0.0),  # below its range: it does not see the ground
+        ((1, 1), distance_sensor(5001), 0.0),
+        ((1, 1), distance_sensor(600, quality=1), 0.0),  # marked invalid
+    ],
+)
+def test_only_valid_distances_of_this_vehicle_count(ids, message, distance):
+    scene = Scene()
+    Peer(scene.station.link, scene.time, (1, 1)).send(distance_sensor(520))
     scene.run()
-    assert [m.distance for m in scene.station.of("LANDING_TARGET")] == [12.0, 0.0]
+    Peer(scene.station.link, scene.time, ids).send(message)
+    scene.run()
+    assert landing(scene).distance == pytest.approx(distance)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize(("clock_ns", "name"), [(EPOCH_NS, ""), (EPOCH_NS + 37 * NS, "TAI"), (0, "boot")])
+def test_an_image_on_another_clock_has_its_age_all_the_same_and_it_is_told_once(clock_ns, name, is_known):
+    scene = Scene()
+    scene.run(20)
+    if is_known:  # the autopilot was started 100 s before the bridge
+        scene.bridge.gimbal.autopilot_clock.to_ours(scene.time.t + 100.0, scene.time.t)
+    stamp_ns = clock_ns + round((scene.time.t - 0.15) * NS)
+    expected_us = scene.time.t - 0.15 + (100.0 if is_known else EPOCH_NS / NS)
+    assert landing(scene, stamp_ns).time_usec == pytest.approx(expected_us * 1e6, abs=2)
+    scene.run(1)
+    landing(scene, clock_ns + round((scene.time.t - 0.15) * NS))
+    assert [line for line in scene.lines if "image stamps" in line] == (
+        [line for line in scene.lines if name in line and "converted for LANDING_TARGET" in line][:1]
+        if name
+        else []
+    )
+
+
+def test_an_image_on_an_unknown_clock_has_no_landing_target_and_it_is_told_once():
+    scene = Scene()
+    for _ in range(3):
+        scene.bridge.estimate(replace(GOOD, stamp_ns=EPOCH_NS + 500 * NS + round(scene.time.t * NS)))
+        scene.run(6)
+    assert scene.station.of("LANDING_TARGET") == []
+    (line,) = [line for line in scene.lines if "no LANDING_TARGET" in line]
+    assert "+500" in line
+    assert "camera's stamps" in line
+
+
+@pytest.mark.parametrize("offset_ns", [0, 37 * NS])
+def test_a_selection_names_an_image_by_the_images_clock(offset_ns):
+    scene = Scene(video_latency=0.2)
+    scene.bridge.track(status(TrackState.IDLE, EPOCH_NS + offset_ns + round(scene.time.t * NS)))
+    scene.run()
+    asked_ns = EPOCH_NS + offset_ns + round(scene.time.t * NS)
+    scene.ask(RECT, *BOX)
+    assert scene.desk.requests[0].stamp_ns == pytest.approx(asked_ns - 0.2 * NS, abs=0.05 * NS)
 
 
 # Settings

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import closing, contextmanager
-from fractions import Fraction
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from itertools import islice
-from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 from free_ports import free_port
 from support.clock_sender import shown_s
-from support.streams import clock_sender
+from support.streams import clock_sender, web_server, write_video
 
 from efftam_ros.images.camera import Camera, open_source
 from efftam_ros.images.video import VideoFile
@@ -109,37 +104,6 @@ def test_a_stream_without_times_has_those_of_its_arrival(sent, told):
     assert abs(age_s) < 0.25
     assert camera.times == "arrival: the stream has none"
     assert told == []
-
-
-def write_video(file: Path, form: str | None = None, seconds: float = 2.5, **options: str) -> None:
-    """30 images/s of a grey that grows by 3."""
-    with av.open(str(file), "w", format=form, options=options) as out:
-        stream = out.add_stream("libx264", rate=30, options={"g": "15", "preset": "ultrafast", "bf": "0"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        stream.time_base = stream.codec_context.time_base = Fraction(1, 30)
-        for i in range(round(30 * seconds)):
-            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 20 + 3 * i % 200, np.uint8), "bgr24")
-            frame.pts = i
-            out.mux(stream.encode(frame))
-        out.mux(stream.encode(None))
-
-
-@contextmanager
-def web_server(folder: Path):
-    """As ``python -m http.server``, which knows no parts of files; gives its address."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *words) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 ENDED = {"clip.mp4": {}, "clip.ts": {}, "clip.mkv": {}, "list.m3u8": {"hls_time": "1", "hls_list_size": "0"}}

@@ -6,9 +6,10 @@ import signal
 import sys
 import time
 
+import numpy as np
 import pytest
 from free_ports import free_port
-from support.streams import lossy_relay, sender
+from support.streams import clock_sender, lossy_relay, sender, web_server, write_video
 
 rclpy = pytest.importorskip("rclpy", reason="ROS 2 is not installed; scripts/setup_env brings it")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built; scripts/setup_env builds them")
@@ -93,7 +94,7 @@ def test_a_stream_that_loses_packets_is_told(heard, processes):
     port, relayed = free_port(), free_port()
     processes(command(peer.namespace, f"stream:=udp://127.0.0.1:{relayed}", "diagnostics_period:=0.2"))
     with lossy_relay(port, relayed, every=20), sender(port, size="640x480"):
-        peer.wait(lambda: said(peer, "come damaged: images are torn", DiagnosticStatus.WARN), "the damage")
+        peer.wait(lambda: said(peer, "come damaged or not at all", DiagnosticStatus.WARN), "the damage")
         peer.wait(lambda: len(images) > 10, "images all the same")
 
 
@@ -102,12 +103,43 @@ def test_images_that_can_not_be_decoded_are_told_in_one_line_and_the_others_come
     port = free_port()
     process = processes(command(peer.namespace, f"stream:=udp://127.0.0.1:{port}", "diagnostics_period:=0.2"))
     with sender(port, damaged=20):
-        peer.wait(lambda: said(peer, "come damaged: images are torn", DiagnosticStatus.WARN), "the damage")
+        peer.wait(lambda: said(peer, "come damaged or not at all", DiagnosticStatus.WARN), "the damage")
         count = len(images)
         peer.wait(lambda: len(images) > count + 30, "images of after it")
     (line,) = [line for line in process.output.splitlines() if "come damaged" in line]
     assert "lower the camera's bit rate" in line
     assert "Traceback" not in process.output
+
+
+def test_times_that_do_not_go_with_arrival_are_told_once_and_a_password_never(heard, processes):
+    peer, images, _ = heard
+    port = free_port()
+    stream = f"udp://pilot:secret@127.0.0.1:{port}?user=admin&password=secret"
+    process = processes(command(peer.namespace, f"stream:={stream}", "diagnostics_period:=0.2"))
+    with clock_sender("udp", port, said=30, sent=15):
+        peer.wait(lambda: any(times(s).startswith("arrival") for s in peer.diagnostics), "the diagnosis")
+        peer.wait(lambda: len(images) >= 60, "images")
+    (line,) = [line for line in process.output.splitlines() if "do not go with their arrival" in line]
+    assert "set the camera's rate" in line
+    spans = np.diff([stamp_ns(m.header.stamp) for m in images[-30:]]) / 1e9
+    assert np.median(spans) == pytest.approx(1 / 15, rel=0.1)
+    assert "secret" not in process.output
+    assert all("secret" not in str(status) for status in peer.diagnostics)
+
+
+def times(status) -> str:
+    return next((value.value for value in status.values if value.key == "times"), "")
+
+
+def test_a_finished_video_behind_an_address_is_played_once_in_order(heard, processes, tmp_path):
+    peer, images, _ = heard
+    write_video(tmp_path / "clip.mp4", seconds=1.0)
+    with web_server(tmp_path) as address:
+        processes(command(peer.namespace, f"stream:={address}/clip.mp4", "diagnostics_period:=0.2"))
+        peer.wait(lambda: said(peer, "no more", DiagnosticStatus.WARN), "the end")
+    spans = np.diff([stamp_ns(m.header.stamp) for m in images]) / 1e9
+    assert spans == pytest.approx(np.round(spans * 30) / 30, abs=0.002)
+    assert len(images) > 10
 
 
 def test_the_latency_is_taken_off_the_stamps(heard, processes):
@@ -154,6 +186,10 @@ def test_a_wrong_parameter_ends_the_start_with_one_line(processes, parameters, w
         (("plumb_bob", "wide"), "wide"),
         (("image_width: 320", "image_width: wide"), "wide"),
         (("image_width: 320", "{"), "is no YAML"),
+        (
+            ("image_width: 320", "%YAML:1.0\nimage_width: 320"),
+            "OpenCV's own format; write it in that of camera",
+        ),
     ],
 )
 def test_a_file_that_is_no_calibration_is_refused_with_its_fault(tmp_path, change, words):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import socket
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from fractions import Fraction
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
 
 HERE = Path(__file__).parent
@@ -73,3 +78,34 @@ def lossy_relay(port: int, to: int, every: int):
 def clock_sender(kind: str, port: int, said: int = 30, sent: float = 30, at_once: int = 1, pause: int = 0):
     """Images that show the sender's clock, see clock_sender.py."""
     return running(sys.executable, HERE / "clock_sender.py", kind, port, said, sent, at_once, pause)
+
+
+def write_video(file: Path, form: str | None = None, seconds: float = 2.5, **options: str) -> None:
+    """30 images/s of a grey that grows by 3."""
+    with av.open(str(file), "w", format=form, options=options) as out:
+        stream = out.add_stream("libx264", rate=30, options={"g": "15", "preset": "ultrafast", "bf": "0"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.time_base = stream.codec_context.time_base = Fraction(1, 30)
+        for i in range(round(30 * seconds)):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 20 + 3 * i % 200, np.uint8), "bgr24")
+            frame.pts = i
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+
+
+@contextmanager
+def web_server(folder: Path):
+    """As ``python -m http.server``, which knows no parts of files; gives its address."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *words) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -23,6 +23,7 @@ from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, wr
 from efftam_ros.tools.common.video import VideoWriter
 
 IMAGES = 120
+BOX = ("--box", "40,30,24,24")
 
 
 def started(folder: Path, *arguments: str, file_bytes: int | None = None) -> subprocess.Popen[str]:
@@ -38,6 +39,7 @@ def started(folder: Path, *arguments: str, file_bytes: int | None = None) -> sub
         [sys.executable, "-m", "efftam_ros", *arguments],
         cwd=folder,
         env=package_environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=prepare,
@@ -65,7 +67,7 @@ def bag(tmp_path: Path) -> Path:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_replay_that_is_ended_leaves_nothing_in_the_way(bag: Path, tmp_path: Path, number: signal.Signals):
     arguments = ["replay", str(bag), "--box", "40,30,24,24", "--out", "tracked"]
     process = started(tmp_path, *arguments)
@@ -89,12 +91,34 @@ def test_a_killed_replay_does_not_block_the_next_one(bag: Path, tmp_path: Path):
     assert len(read_messages(tmp_path / "tracked", "/bbox")) == IMAGES
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_was_tracked_is_there_after_the_connection_broke(square_video: Path, tmp_path: Path, number):
+    slow = tmp_path / "frames"
+    slow.mkdir()
+    for i in range(400):
+        cv2.imwrite(str(slow / f"{i}.png"), square_picture(40 + i % 40, 30))
+    arguments = ["track", str(slow), *BOX, "--json", "t.json", "--out", "o.mp4"]
+    process = started(tmp_path, *arguments)
+    wait_for(tmp_path, ".o.*.part.mp4", process)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, "efftam track: interrupted\n")
+    report = json.loads((tmp_path / "t.json").read_text())
+    assert not report["complete"]
+    with av.open(str(tmp_path / "o.mp4")) as container:
+        assert 0 < container.streams.video[0].frames == len(report["frames"]) < 400
+    assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("room", [0, 20, 40_000])
 @pytest.mark.parametrize("storage", ["mcap", "sqlite3"])
-def test_a_replay_onto_a_full_disk_is_one_line_and_leaves_nothing(bag: Path, tmp_path: Path, storage: str):
+def test_a_replay_onto_a_full_disk_is_one_line_and_leaves_nothing(
+    bag: Path, tmp_path: Path, storage: str, room: int
+):
     process = started(
         tmp_path,
         *("replay", str(bag), "--box", "40,30,24,24", "--out", "tracked", "--storage", storage),
-        file_bytes=40_000,
+        file_bytes=room,
     )
     _, stderr = process.communicate(timeout=100)
     assert process.returncode == 2, stderr
@@ -103,21 +127,53 @@ def test_a_replay_onto_a_full_disk_is_one_line_and_leaves_nothing(bag: Path, tmp
     assert left_over(tmp_path) == []
 
 
-def test_a_full_disk_leaves_the_old_json_and_the_old_video(square_video: Path, tmp_path: Path):
+@pytest.mark.parametrize("room", [0, 20, 500])
+def test_a_full_disk_leaves_the_old_files_and_is_one_line(square_video: Path, tmp_path: Path, room: int):
     old_video = square_video.read_bytes()
     (tmp_path / "o.mp4").write_bytes(old_video)
-    (tmp_path / "t.json").write_text("[1]")
-    for option, name in (("--json", "t.json"), ("--out", "o.mp4")):
-        process = started(
-            tmp_path, "track", str(square_video), "--box", "40,30,24,24", option, name, file_bytes=500
-        )
+    for name in ("t.json", "r.rrd"):
+        (tmp_path / name).write_text("[1]")
+    for option, name in (("--json", "t.json"), ("--out", "o.mp4"), ("--rerun", "r.rrd")):
+        process = started(tmp_path, "track", str(square_video), *BOX, option, name, file_bytes=room)
         _, stderr = process.communicate(timeout=100)
         assert process.returncode == 2, stderr
         assert "no space left" in stderr
+        assert name in stderr
         assert len(stderr.splitlines()) == 1, stderr
-    assert (tmp_path / "t.json").read_text() == "[1]"
+    assert {(tmp_path / name).read_text() for name in ("t.json", "r.rrd")} == {"[1]"}
     assert (tmp_path / "o.mp4").read_bytes() == old_video
     assert left_over(tmp_path) == []
+
+
+def test_a_full_disk_of_the_video_does_not_cost_the_json_on_another(square_video: Path, tmp_path: Path):
+    """Linux's device that is always full; the overlay fails at its first byte, its last or between."""
+    (tmp_path / "o.mp4").symlink_to("/dev/full")
+    process = started(tmp_path, "track", str(square_video), *BOX, "--json", "t.json", "--out", "o.mp4")
+    _, stderr = process.communicate(timeout=100)
+    assert (process.returncode, len(stderr.splitlines())) == (2, 1), stderr
+    assert "o.mp4" in stderr
+    report = json.loads((tmp_path / "t.json").read_text())
+    assert report["frames"]
+    assert not report["complete"]
+
+
+@pytest.mark.parametrize("command", [["track", "square.mp4", "--json", "-"], ["doctor", "--json"]])
+def test_standard_output_that_is_full_is_one_line(place: Path, command: list[str]):
+    words = [*command, *BOX] if command[0] == "track" else command
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "efftam_ros", *words],
+            cwd=place,
+            env=package_environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "no space left" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 def test_a_video_is_at_its_place_once_it_is_whole(tmp_path: Path):
@@ -177,7 +233,6 @@ def place(square_video: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-BOX = ("--box", "40,30,24,24")
 DESTROYS = {
     "json over the video": ["track", "square.mp4", *BOX, "--json", "square.mp4"],
     "overlay over the video": ["track", "square.mp4", *BOX, "--out", "square.mp4"],

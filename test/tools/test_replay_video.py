@@ -19,8 +19,10 @@ CODECS = {"h264": "libx264", "h265": "libx265"}
 FRAMES, GROUP = 12, 6
 
 
-def packets(codec: str, b_frames: int = 0, scale: int = 1) -> list[bytes]:
-    """A square that moves, one packet per image, a key frame every `GROUP` images."""
+def packets(
+    codec: str, b_frames: int = 0, scale: int = 1, count: int = FRAMES, group: int = GROUP
+) -> list[bytes]:
+    """A square that moves, one packet per image, a key frame every ``group`` images."""
 
     def picture(i: int) -> np.ndarray:
         return square_picture(40 + 3 * i, 30 + 2 * i).repeat(scale, axis=0).repeat(scale, axis=1)
@@ -29,11 +31,11 @@ def packets(codec: str, b_frames: int = 0, scale: int = 1) -> list[bytes]:
     encoder = av.CodecContext.create(CODECS[codec], "w")
     encoder.width, encoder.height, encoder.pix_fmt = first.shape[1], first.shape[0], "yuv420p"
     encoder.framerate = 10
-    x265 = f"log-level=none:keyint={GROUP}:min-keyint={GROUP}:bframes={b_frames}:repeat-headers=1"
+    x265 = f"log-level=none:keyint={group}:min-keyint={group}:bframes={b_frames}:repeat-headers=1"
     tune = {} if b_frames else {"tune": "zerolatency"}
-    encoder.options = {"crf": "10", "g": str(GROUP), "bf": str(b_frames), "x265-params": x265} | tune
+    encoder.options = {"crf": "10", "g": str(group), "bf": str(b_frames), "x265-params": x265} | tune
     made = []
-    for i in range(FRAMES):
+    for i in range(count):
         frame = av.VideoFrame.from_ndarray(picture(i), "bgr24")
         frame.pts = i
         made += encoder.encode(frame)
@@ -96,6 +98,53 @@ def test_a_video_that_begins_between_key_frames_waits_for_the_next_and_says_so(
     said = capsys.readouterr()
     assert "video waits for a key frame" in said.err
     assert "4 images not used" in said.out
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("codec", ["h264", "h265"])
+@pytest.mark.parametrize("kind", [FFMPEG_TYPE, FOXGLOVE_TYPE])
+def test_images_that_need_a_lost_message_are_not_used(
+    tmp_path: Path, kind: str, codec: str, counts: bool, capsys
+):
+    """The square would be several px off in them. ffmpeg_image_transport counts its images."""
+    out, rows = tmp_path / "out", []
+    for i, data in enumerate(packets(codec)):
+        made = message(kind, codec, data, stamp := START_NS + i * PERIOD_NS)
+        if counts and kind == FFMPEG_TYPE:
+            made[1].pts = i
+        if i not in (7, 8):
+            rows.append(("/video", stamp, made))
+    bag = write_bag(tmp_path / "bag", rows)
+    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
+    boxes = read_messages(out, "/bbox")
+    assert [(t - START_NS) // PERIOD_NS for t in stamps(boxes)] == list(range(7))
+    said = capsys.readouterr()
+    assert "packets are lost" in said.err
+    assert "key frame" in said.err
+    assert "3 images not used" in said.out
+
+
+def test_a_topic_whose_counter_is_a_time_is_read_whole():
+    decoder = VideoDecoder()
+    for i, data in enumerate(packets("h264")):
+        stamp = START_NS + i * PERIOD_NS
+        made = message(FFMPEG_TYPE, "h264", data, stamp)[1]
+        made.pts = i if i < 3 else 3 * i
+        assert decoder.decode(made, stamp)[:2] == (160, 120)
+
+
+def test_without_a_key_frame_images_are_used_again_after_two_seconds():
+    decoder, used = VideoDecoder(), []
+    coded = packets("h264", count=33, group=250)
+    for i, data in enumerate(coded):
+        stamp = START_NS + i * PERIOD_NS
+        if i != 5:
+            try:
+                decoder.decode(message(FOXGLOVE_TYPE, "h264", data, stamp)[1], stamp)
+                used.append(i)
+            except InputError:
+                pass
+    assert used == [*range(5), *range(27, 33)]
 
 
 @pytest.mark.parametrize("codec", ["h264", "h265"])

@@ -79,7 +79,7 @@ class Bridge:
         self._said: dict[str, float] = {}
         self.camera = CameraComponent(config, self, tracker, self._report)
         self.gimbal = GimbalClient(config, self, gimbal, self._report)
-        self._landing = LandingTarget()
+        self._landing = LandingTarget(config.system_id, self._report)
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
         self._texts = 0  # long ones told

@@ -11,6 +11,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.mavlink.clock_map import image_clock
 from efftam_ros.flight.mavlink.dialect import Message, Severity, mav
 from efftam_ros.flight.mavlink.tracking_status import (
     StreamView,
@@ -75,8 +76,9 @@ class Outbox(Protocol):
 
 @dataclass
 class _Command:
-    """A selection command that was taken: what is known when it comes again."""
+    """A selection command that was taken: what is known when it comes again, also by another link."""
 
+    links: list[str]
     parameters: tuple[float, ...]
     taken_s: float
     request: Selection
@@ -108,7 +110,8 @@ class CameraComponent:
         self._said: tuple[int, int] | None = None
         self._intervals: dict[Sender, float] = {}
         self._next_status: dict[str, float] = {}
-        self._commands: dict[tuple[Sender, int], _Command] = {}
+        self._commands: dict[tuple[int, int, int], _Command] = {}  # by system, component and number
+        self._image_offset_ns = 0  # of the images' clock to the system's
         self._next_heartbeat_s = -math.inf
         self._started_s: float | None = None
         self._last_stamp_ns = -1
@@ -127,6 +130,8 @@ class CameraComponent:
 
     def track(self, status: BoxReport, now: Instant) -> None:
         self._status, self._heard_s = status, now.steady_s
+        clock = image_clock(status.stamp_ns, now)
+        self._image_offset_ns = 0 if clock is None else clock[1] - now.stamp_ns
         self._say_change()
         for command in self._commands.values():
             if command.refusal and status.stamp_ns >= command.request.stamp_ns:
@@ -135,18 +140,17 @@ class CameraComponent:
 
     def selection_result(self, result: ResultReport) -> None:
         """The tracker's decision on a request of ours; results of others' requests are passed over."""
-        for (sender, number), command in self._commands.items():
+        for key, command in self._commands.items():
             stamp_ns = command.request.stamp_ns
             if stamp_ns != result.stamp_ns or command.result is not None:
                 continue
             if result.outcome is not Outcome.REFUSED:
-                command.result = ACCEPTED
-                self._acknowledge(number, ACCEPTED, sender)
+                self._decide(key, command, ACCEPTED)
             elif self._heard_s is not None and 0 < self._status.stamp_ns < stamp_ns:
                 # Images may arrive later than the station's picture of them.
                 command.refusal = result.message
             else:
-                self._refuse(command, number, sender, result.message)
+                self._refuse(key, command, result.message)
 
     # Time
 
@@ -170,20 +174,24 @@ class CameraComponent:
                 # Counted from when it was due, so that ticks do not slow the stream down.
                 self._next_status[link] = max(due_s + min(wanted), now.steady_s)
                 self._send_status(link)
-        for (sender, number), command in self._commands.items():
+        for key, command in self._commands.items():
             if command.result is not None or now.steady_s - command.taken_s <= DECISION_S:
                 continue
             if command.refusal:
-                self._refuse(command, number, sender, command.refusal)
+                self._refuse(key, command, command.refusal)
             else:
-                command.result = REJECTED
                 self._report(Severity.WARNING, "the tracker did not answer the selection; is it running?")
-                self._acknowledge(number, REJECTED, sender)
+                self._decide(key, command, REJECTED)
 
-    def _refuse(self, command: _Command, number: int, sender: Sender, why: str) -> None:
-        command.result = DENIED
+    def _refuse(self, key: tuple[int, int, int], command: _Command, why: str) -> None:
         self._report(Severity.WARNING, f"selection refused: {why}")
-        self._acknowledge(number, DENIED, sender)
+        self._decide(key, command, DENIED)
+
+    def _decide(self, key: tuple[int, int, int], command: _Command, result: int) -> None:
+        """Answer on every link by which the command came."""
+        command.result = result
+        for link in command.links:
+            self._acknowledge(key[2], result, (link, *key[:2]))
 
     def _notice_silence(self, now: Instant) -> None:
         """A tracker that says nothing any more does not track: stop repeating its last word."""
@@ -313,16 +321,19 @@ class CameraComponent:
         """Hand a selection on; None while the tracker has not decided."""
         # NaN equals nothing, not even the NaN of the same command sent again.
         comparable = tuple(p if math.isfinite(p) else -math.inf for p in parameters)
-        known = self._commands.get((sender, number))
+        link, key = sender[0], (*sender[1:], number)
+        known = self._commands.get(key)
         if known is not None and known.parameters == comparable:
             age_s = now.steady_s - known.taken_s
             if age_s < (MARKED_REPEAT_S if confirmation else REPEAT_S):
+                if link not in known.links:
+                    known.links.append(link)
                 return known.result
         request = self._read(number, parameters, now)
         if request is None:
             return DENIED
-        command = _Command(comparable, now.steady_s, request)
-        self._commands[sender, number] = command
+        command = _Command([link], comparable, now.steady_s, request)
+        self._commands[key] = command
         impossible = self._tracker.select(request)
         if impossible is not None:
             command.result = REJECTED
@@ -333,7 +344,8 @@ class CameraComponent:
         """The request in a command; None when its numbers are no selection."""
         if number == STOP_TRACKING:
             return Selection(self._stamp(now.stamp_ns), normalized=True)
-        stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency * NS))
+        latency_ns = round(self.config.video_latency * NS)
+        stamp_ns = self._stamp(now.stamp_ns + self._image_offset_ns - latency_ns)
         u, v, right, bottom = parameters[:4]
         edges = (u, v) if number == TRACK_POINT else (u, v, right, bottom)
         if any(abs(edge) > PIXELS for edge in edges):

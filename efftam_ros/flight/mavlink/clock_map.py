@@ -11,6 +11,14 @@ import math
 import statistics
 from collections import deque
 
+from efftam_ros.flight.control_config import Instant
+
+NS = 1_000_000_000
+# International atomic time is ahead of the system's by so much since 2017, and no leap second will follow.
+TAI_AHEAD_NS = 37 * NS
+# An image is at most so old when it is answered, and its stamp ahead of arrival by at most so much.
+OLDEST_NS, AHEAD_NS = 5 * NS, 100_000_000
+
 SPAN_S, SPANS, LEAST_SPANS = 1.0, 10, 4
 # Crystals are a hundred times better; what looks like less may be the links' jitter. More is no clock.
 LEAST_DRIFT, MOST_DRIFT = 0.002, 0.05
@@ -76,3 +84,14 @@ class ClockMap:
             pairs = itertools.combinations(self._best, 2)
             drift = statistics.median((b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs if b[0] > a[0])
             self._drift = drift if LEAST_DRIFT <= abs(drift) <= MOST_DRIFT else 0.0
+
+
+def image_clock(stamp_ns: int, now: Instant) -> tuple[str, int] | None:
+    """Name and present time, ns, of the clock by which a camera stamped an image that was just answered: the
+    system's, atomic time or the time since boot; None for any other."""
+    clocks = (
+        ("", now.stamp_ns),
+        ("atomic time (TAI)", now.stamp_ns + TAI_AHEAD_NS),
+        ("the time since boot", round(now.steady_s * NS)),
+    )
+    return next((clock for clock in clocks if -AHEAD_NS <= clock[1] - stamp_ns <= OLDEST_NS), None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.clock_map import ClockMap
-from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.clock_map import ClockMap, image_clock
+from efftam_ros.flight.mavlink.dialect import Message, Severity, mav
 from efftam_ros.flight.values import NS
 from efftam_ros.messages.camera_info import CameraModel
 from efftam_ros.messages.reports import BoxReport, MotionReport
@@ -20,6 +21,7 @@ COASTING: int = mav.CAMERA_TRACKING_STATUS_FLAGS_COASTING
 NAN = math.nan
 DOWNWARD = mav.MAV_SENSOR_ROTATION_PITCH_270
 RANGE_AGE_S = 1.0
+INVALID_SIGNAL = 1  # of DISTANCE_SENSOR's quality, where 0 is unknown
 
 Edges = tuple[float, float, float, float]  # left, top, right, bottom, 0..1
 
@@ -120,15 +122,37 @@ class LandingTarget:
     """LANDING_TARGET (149) by angles, for a camera that looks down. ``camera`` and ``status``, the newest,
     give the target's size."""
 
-    def __init__(self) -> None:
+    def __init__(self, system_id: int, report: Callable[[Severity, str], None]) -> None:
         self.camera: CameraModel | None = None
         self.status: BoxReport | None = None
+        self._system_id, self._report = system_id, report
         self._range: tuple[float, float] = (0.0, -math.inf)  # m, when
+        self._clock: str | None = ""  # of the images, as it was told
 
     def measure(self, message: Message, now: Instant) -> None:
-        """DISTANCE_SENSOR: used when it looks down."""
-        if message.orientation == DOWNWARD:
-            self._range = (message.current_distance / 100.0, now.steady_s)
+        """DISTANCE_SENSOR: used when it is of this vehicle, looks down, and its value is one."""
+        if message.get_srcSystem() != self._system_id or message.orientation != DOWNWARD:
+            return
+        is_in_range = message.min_distance <= message.current_distance <= message.max_distance
+        is_valid = is_in_range and message.signal_quality != INVALID_SIGNAL
+        self._range = (message.current_distance / 100.0, now.steady_s if is_valid else -math.inf)
+
+    def _age_s(self, stamp_ns: int, now: Instant) -> float | None:
+        """Age of an image; None where the clock of its stamp is not known. What it is, is told once."""
+        clock = image_clock(stamp_ns, now)
+        name = None if clock is None else clock[0]
+        if name != self._clock:
+            self._clock = name
+            if name is None:
+                off_s = (stamp_ns - now.stamp_ns) / NS
+                self._report(
+                    Severity.WARNING,
+                    f"no LANDING_TARGET: image stamps are {off_s:+.1f} s off the system's clock; correct the"
+                    " camera's stamps",
+                )
+            elif name:
+                self._report(Severity.INFO, f"image stamps are {name}: converted for LANDING_TARGET")
+        return None if clock is None else (clock[1] - stamp_ns) / NS
 
     def message(self, estimate: MotionReport, autopilot: ClockMap, now: Instant) -> Message | None:
         """The bearing, at its image's time on the autopilot's clock; None where it is not measured."""
@@ -141,15 +165,18 @@ class LandingTarget:
             and math.isfinite(estimate.elevation)
         ):
             return None
+        age_s = self._age_s(estimate.stamp_ns, now)
+        if age_s is None:
+            return None
         camera, status, size = self.camera, self.status, (0.0, 0.0)
         lens = None if camera is None else camera.intrinsics
         if lens is not None and status is not None and status.box is not None and edges_of(status):
             box = status.box
             size = (2 * math.atan(box.width / 2 / lens.fx), 2 * math.atan(box.height / 2 / lens.fy))
-        seen_s = now.steady_s - (now.stamp_ns - estimate.stamp_ns) / NS
-        time_usec = (
-            round(autopilot.to_theirs(seen_s) * 1e6) if autopilot.is_known else estimate.stamp_ns // 1000
-        )
+        time_s = now.stamp_ns / NS - age_s
+        if autopilot.is_known:
+            time_s = autopilot.to_theirs(now.steady_s - age_s)
+        time_usec = round(time_s * 1e6)
         distance_m, measured_s = self._range
         return mav.MAVLink_landing_target_message(
             time_usec=max(time_usec, 0),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import shutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.types import Track
 from efftam_ros.images.palette import STATE_STYLES
-from efftam_ros.tools.common.outputs import Output, beside, discard, put_in_place
+from efftam_ros.tools.common.outputs import Output, replacing
 
 if TYPE_CHECKING:
     import rerun
@@ -54,20 +57,47 @@ def rerun_file(path: Path | None, recording: str) -> Iterator[RerunFile | None]:
         return
     import rerun
 
-    part = beside(path)
     stream = rerun.RecordingStream("efftam", recording_id=recording)
     stream.set_log_time_enabled(False)
-    stream.save(part)
-    stream.send_recording_name(recording)
-    file = RerunFile(stream, path.stem)
+    with replacing(path, keep=True) as part, part.open("wb") as out, _pipe_into(out) as pipe:
+        stream.save(pipe)
+        stream.send_recording_name(recording)
+        file = RerunFile(stream, path.stem)
+        try:
+            yield file
+        finally:
+            stream.flush()
+            stream.disconnect()
+            if not file.images:
+                part.unlink()
+
+
+@contextmanager
+def _pipe_into(out: BinaryIO) -> Iterator[str]:
+    """Yield the name of a pipe that is written to ``out``; it must be opened and closed again within the
+    block, which raises OSError then. On a full disk Rerun's own writing waits for ever."""
+    faults: list[OSError] = []
+    read_end, write_end = os.pipe()
+
+    def copy() -> None:
+        with os.fdopen(read_end, "rb") as source:
+            try:
+                shutil.copyfileobj(source, out)
+                out.flush()
+            except OSError as error:
+                faults.append(error)
+                while source.read(1 << 16):
+                    pass
+
+    copying = threading.Thread(target=copy)
+    copying.start()
     try:
-        yield file
+        yield f"/proc/self/fd/{write_end}"
     finally:
-        stream.flush()
-        stream.disconnect()
-        if file.images:
-            put_in_place(part, path)
-        discard(part, path)
+        os.close(write_end)
+        copying.join()
+    if faults:
+        raise faults[0]
 
 
 class RerunFile:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, nullcontext, suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.video import NS
-from efftam_ros.tools.common.outputs import Output, beside, check_outputs, discard, put_in_place
+from efftam_ros.tools.common.outputs import Output, check_outputs, replacing
 
 # MPEG's usual clock: the period of every common frame rate is a whole number of ticks.
 TICKS_PER_S = 90_000
@@ -42,10 +41,12 @@ class VideoWriter:
 
         self.path, self.width, self.height = Path(path), width, height
         check_outputs([Output("", self.path, "video")])  # FFmpeg opens the file with the first frame
-        self._part = beside(self.path)
+        self._place = ExitStack()
+        self._part = self._place.enter_context(replacing(self.path))
         try:
             self._container = av.open(str(self._part), "w", format="mp4", options={"movflags": "+faststart"})
         except av.error.FFmpegError as error:
+            self._place.close()
             raise InputError(f"{self.path} can't be written ({error.strerror})") from None
         rate = Fraction(fps).limit_denominator(1001)
         stream: Any = self._container.add_stream(
@@ -86,35 +87,24 @@ class VideoWriter:
             return
         self._is_closed = True
         is_wanted = self._first_ns is not None and not self._has_failed
-        try:
+        with self._place:
             if is_wanted:
                 self._mux(None)
-            with self._named():
+            # FFmpeg tells the first error again.
+            with suppress(OSError) if self._has_failed else nullcontext():
                 self._container.close()
-            if is_wanted:
-                put_in_place(self._part, self.path)
-        finally:
-            discard(self._part, self.path)
+            if not is_wanted and self._part.is_file():
+                self._part.unlink()
 
     def _mux(self, frame: Any) -> None:
         import av
 
         try:
-            with self._named():
-                self._container.mux(self._stream.encode(frame))
-        except (OSError, av.error.FFmpegError):
+            self._container.mux(self._stream.encode(frame))
+        except (OSError, av.error.FFmpegError) as error:
             # FFmpeg crashes where more is muxed into a file whose header could not be written.
             self._has_failed = True
-            raise
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """An error names the file that was asked for."""
-        try:
-            yield
-        except OSError as error:
-            if not self._has_failed:
-                raise OSError(error.errno, error.strerror, str(self.path)) from None
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def __enter__(self) -> VideoWriter:
         return self
