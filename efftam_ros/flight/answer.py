@@ -11,6 +11,8 @@ from efftam_ros.flight.values import Rates
 ANSWERED = math.radians(0.3)
 # Asked so much more than that in so long without an answer, it stands; then nothing is asked for a while.
 ASKED, STANDS_S, REST_S = math.radians(1.0), 0.5, 1.0
+# Without an attitude for so long, no answer is to be expected.
+BLIND_S = 3.0
 REASON = (
     "the gimbal stands against its rates: check its power, mode and stops (ArduPilot drives its mount 9 s"
     " after it booted)"
@@ -26,7 +28,8 @@ class Answer:
 
     def forget(self) -> None:
         self._answers = self.stands = False
-        self._rests_until_s = -math.inf
+        self._rests_until_s, self._is_blind = -math.inf, False
+        self._blind_since_s = math.inf
         self._begin: tuple[float, tuple[float, float]] | None = None  # when, the axis then
         self._asked = (0.0, 0.0)  # since then: yaw, pitch, rad
         self._asked_s = math.inf  # when that became enough for an answer
@@ -37,9 +40,9 @@ class Answer:
         return now_s < self._rests_until_s
 
     def limited(self, rates: Rates) -> Rates:
-        """The rates, small until the gimbal answers; as they are where its attitude is not known."""
+        """The rates, small until the gimbal answers; as they are where it can not, as no attitude comes."""
         size = math.hypot(rates.pitch, rates.yaw)
-        if not self._first_rate or self._answers or self._begin is None or size <= self._first_rate:
+        if not self._first_rate or self._answers or self._is_blind or size <= self._first_rate:
             return rates
         share = self._first_rate / size
         return Rates(rates.pitch * share, rates.yaw * share)
@@ -47,9 +50,11 @@ class Answer:
     def take(self, sent: Rates, dt_s: float, axis: tuple[float, float] | None, now_s: float) -> None:
         """``sent``: the rates of the last ``dt_s``; ``axis``: yaw, in the frame of the rates, and pitch of
         the gimbal, rad, None where they are not known."""
-        if axis is None or not self._first_rate:
-            self._begin = None
+        if axis is None:
+            self._begin, self._blind_since_s = None, min(self._blind_since_s, now_s)
+            self._is_blind = now_s - self._blind_since_s > BLIND_S
             return
+        self._is_blind, self._blind_since_s = False, math.inf
         if self._begin is None:
             self._begin_at(now_s, axis)
             return
@@ -70,7 +75,7 @@ class Answer:
             self._begin_at(now_s, axis)
         elif self._strayed >= ANSWERED or now_s - self._asked_s >= 2 * STANDS_S:
             self._begin_at(now_s, axis)
-        elif now_s - self._asked_s >= STANDS_S and asked >= ASKED:
+        elif now_s - self._asked_s >= STANDS_S and asked >= ASKED and self._first_rate:
             self._answers, self.stands, self._rests_until_s = False, True, now_s + REST_S
             self._begin_at(now_s, axis)
 

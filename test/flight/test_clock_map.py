@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from efftam_ros.flight.mavlink.clock_map import ClockMap
 
@@ -55,3 +57,41 @@ def test_a_message_that_was_held_up_does_not_look_young():
 def test_an_unheard_clock_has_no_time():
     with pytest.raises(ValueError, match="nothing was heard"):
         ClockMap().to_theirs(1.0)
+
+
+# How long each message takes, s; the clock's own rate; how far it jumps, back or ahead.
+delays = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=40)
+rates = st.floats(0.96, 1.04)
+jumps = st.one_of(st.floats(-1e6, -1.01), st.floats(20.0, 1e6))
+
+
+def told(clock: ClockMap, delays: list[float], rate: float = 1.0, first_s: float = 500.0, at_s: float = 0.0):
+    """Messages every 0.2 s over a link that keeps their order; what the map made of each."""
+    made, arrival_s = [], at_s
+    for i, delay_s in enumerate(delays):
+        sent_s = at_s + 0.2 * i
+        arrival_s = max(arrival_s, sent_s + delay_s)
+        made.append((sent_s, arrival_s, clock.to_ours(first_s + rate * 0.2 * i, arrival_s)))
+    return made
+
+
+@given(delays)
+def test_of_all_delays_the_least_counts_whichever_came_last(delays):
+    clock = ClockMap()
+    least_s = 1e9
+    for sent_s, arrival_s, made_s in told(clock, delays):
+        least_s = min(least_s, arrival_s - sent_s)
+        assert made_s - sent_s == pytest.approx(least_s, abs=1e-9)
+    assert clock.restarts == 0
+
+
+@given(delays, rates, jumps, delays, rates)
+def test_a_clock_that_was_started_anew_is_as_one_never_heard_before(before, rate, jump_s, after, new_rate):
+    clock, fresh = ClockMap(), ClockMap()
+    _, last_s, _ = told(clock, before * 4, rate)[-1]
+    passed_s = 0.2 * (len(before) * 4 - 1)
+    newest_s = 500.0 + rate * passed_s
+    first_s = newest_s + jump_s if jump_s < 0.0 else newest_s + last_s - passed_s + jump_s
+    again = told(clock, after, new_rate, first_s, last_s)
+    assert again == told(fresh, after, new_rate, first_s, last_s)
+    assert clock.restarts == fresh.restarts + 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from flight.rig import FLAVOURS, Rig
+from flight.rig import FLAVOURS, Chase, Rig
 
 from efftam_ros.flight.bridge_config import BridgeConfig
+from efftam_ros.flight.control_config import Phase
 from efftam_ros.flight.mavlink.dialect import ATTITUDE, mav
-from efftam_ros.flight.values import Control, Rates
+from efftam_ros.flight.values import Control, GimbalLimits, Rates
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 NAN = math.nan
@@ -148,3 +149,90 @@ def test_a_gimbal_left_to_another_that_turns_as_we_did_at_last_is_stopped():
     rig.autopilot._wish = (0.0, 0.2, 0)
     rig.run(2)
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+
+
+def chase(rig: Rig, yaw: float = 0.4) -> Chase:
+    return Chase(rig, lambda t: (yaw, 0.0))
+
+
+def phase(rig: Rig) -> tuple[Phase, str]:
+    command = rig.control.tick(rig.time.instant())
+    return command.phase, command.reason
+
+
+@pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])
+def test_rates_do_not_grow_against_a_mount_that_sleeps_and_it_is_followed_when_it_wakes(device):
+    """ArduPilot drives its mount 9 s after its boot; the target is 23 degrees from the axis."""
+    rig = Rig("ardupilot", device)
+    rig.autopilot.booted_s = rig.time.t
+    loop = chase(rig)
+    rig.run(6)
+    assert 0.03 < max(map(abs, rates_sent(rig))) <= 0.0501
+    held, why = phase(rig)
+    assert held is Phase.HOLDING
+    assert "9 s" in why
+    assert rates_sent(rig).count(0.0) > 20
+    rig.run(12)
+    assert phase(rig)[0] is Phase.FOLLOWING
+    assert loop.figures(after_s=rig.time.t - 1.0)[0] < 1.0
+
+
+def test_a_gimbal_that_stands_gets_no_rates_and_its_reason_is_said_until_it_turns():
+    """At a stop that nobody named: PX4 with servos names none."""
+    rig = Rig("px4", device=False)
+    loop = chase(rig, yaw=2.0)
+    rig.mount.limits = GimbalLimits(-1.0, 1.0, -1.0, 1.0)
+    rig.run(6)
+    assert math.degrees(rig.mount.yaw) == pytest.approx(57.3, abs=0.1)
+    held, why = phase(rig)
+    assert held is Phase.HOLDING
+    assert "stands" in why
+    before = len(rates_sent(rig))
+    rig.run(10)
+    assert max(map(abs, rates_sent(rig, before))) <= 0.0501
+    loop.target = lambda t: (0.5, 0.0)
+    rig.run(4)
+    assert phase(rig)[0] is Phase.FOLLOWING
+    assert loop.figures(after_s=rig.time.t - 1.0)[0] < 1.0
+
+
+def test_control_that_is_not_given_in_time_is_given_up_with_the_managers_word():
+    rig = Rig("px4")
+    rig.autopilot._configure = lambda message: None
+    rig.autopilot.primary = (255, 190)
+    chase(rig)
+    rig.run(2)
+    assert phase(rig)[0] is Phase.HOLDING
+    assert "255/190" in rig.control.waits_for
+    rig.run(10)
+    lost, why = phase(rig)
+    assert lost is Phase.CONTROL_LOST
+    assert "10 s" in why
+    assert "255/190" in why
+    assert rig.control.enabled is False
+
+
+def test_a_manager_that_has_found_no_gimbal_is_what_steering_waits_for():
+    rig = Rig("px4")
+    rig.autopilot.gimbal_number = lambda: 0
+    chase(rig)
+    rig.run(3)
+    assert "no gimbal yet" in rig.control.waits_for
+    assert rates_sent(rig) == []
+    del rig.autopilot.gimbal_number
+    rig.run(4)
+    assert rig.control.waits_for == ""
+    assert phase(rig)[0] is Phase.FOLLOWING
+
+
+def test_steering_that_was_never_given_control_does_not_begin_when_an_autopilot_comes_later():
+    rig = Rig("ardupilot")
+    rig.autopilot_runs = False
+    chase(rig)
+    rig.control.on_control(Control.SILENT)
+    rig.run(12)
+    assert rig.control.enabled is False
+    rig.bridge.take_control(False)  # as the node does
+    rig.autopilot_runs = True
+    rig.run(3)
+    assert not any(rates_sent(rig))

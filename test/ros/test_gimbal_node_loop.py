@@ -36,7 +36,7 @@ class Flight:
         namespace = new_namespace()
         self.node = rclpy.create_node("gimbal", namespace=namespace)
         self.outputs = GimbalPublishers(self.node)
-        self.loop = Loop(self.node, ControlConfig(), self.outputs)
+        self.loop = Loop(self.node, ControlConfig(first_rate=0.0), self.outputs)
         self.loop.set_enabled(True)
         self.focal_px, self.late_s = 900.0, 0.0
         self.targets = [{"steered": True, "azimuth": 0.1, "selection": 1}]

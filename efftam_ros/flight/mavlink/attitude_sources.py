@@ -2,7 +2,7 @@
 
 Behind an autopilot the gimbal's own attitude (message 285 of component 154 or 171 to 175) and the autopilot's
 copy of it may both arrive, each with its own clock; the copy goes on with the last attitude after the gimbal
-died. The gimbal itself is preferred, and what does not change is not taken for news.
+died. Where the gimbal itself was heard, it alone is believed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ def mount_of(number: int) -> int:
 
 
 SILENT_S = 0.5
-# Longest time for which a moving gimbal's attitude may be identical.
-FROZEN_S = 0.3
 
 
 class _AttitudeStream:
@@ -33,9 +31,7 @@ class _AttitudeStream:
     def __init__(self) -> None:
         self.clock = ClockMap()
         self.time_boot_ms = -1
-        self.q: tuple[float, ...] = ()
         self.advanced_s = -math.inf
-        self.changed_s = -math.inf
 
     @property
     def is_timeless(self) -> bool:
@@ -44,14 +40,9 @@ class _AttitudeStream:
     def take(self, message: Message, now_s: float) -> bool:
         """Record a message; False when its time has not advanced. One that is always 0 is no time: then each
         arrival counts."""
-        q = tuple(message.q)
         if message.time_boot_ms == self.time_boot_ms and not self.is_timeless:
             return False
         self.time_boot_ms, self.advanced_s = message.time_boot_ms, now_s
-        if q != self.q:
-            # The first one is no change: a copy that begins after the gimbal died repeats its last word.
-            self.changed_s = now_s if self.q else -math.inf
-            self.q = q
         return True
 
 
@@ -63,7 +54,6 @@ class AttitudeSources:
         mount = mount_of(gimbal_device_id)
         self._gimbals = GIMBALS[mount - 1 : mount] if mount else GIMBALS
         self._streams: dict[int, _AttitudeStream] = {}
-        self._moving_since_s = math.inf
         self.yaw_frame: YawFrame | None = None  # of the last attitude that was believed
 
     @property
@@ -80,13 +70,6 @@ class AttitudeSources:
         """The autopilot was restarted; its gimbal was not."""
         self._streams.pop(self._manager, None)
 
-    def wished(self, moving: bool, now: Instant) -> None:
-        """Whether the gimbal is asked to move: then its attitude has to change."""
-        if not moving:
-            self._moving_since_s = math.inf
-        elif self._moving_since_s == math.inf:
-            self._moving_since_s = now.steady_s
-
     def device_speaks(self, now: Instant) -> bool:
         device = self.device
         return device is not None and now.steady_s - self._streams[device].advanced_s <= SILENT_S
@@ -94,11 +77,6 @@ class AttitudeSources:
     def is_dead(self, now: Instant) -> bool:
         """True when a gimbal was heard and is not any more; a copy of what it said says nothing."""
         return self.device is not None and not self.device_speaks(now)
-
-    def _is_frozen(self, copy: _AttitudeStream, now: Instant) -> bool:
-        """Whether it stays identical although the gimbal should move."""
-        moves = now.steady_s - self._moving_since_s > FROZEN_S
-        return moves and now.steady_s - copy.changed_s > FROZEN_S
 
     def take(self, message: Message, now: Instant) -> AttitudeSample | None:
         """The attitude in a message 285 on the images' clock; None when it is not to be believed."""
@@ -112,7 +90,7 @@ class AttitudeSources:
         if not stream.is_timeless:
             made_s = stream.clock.to_ours(message.time_boot_ms / 1000.0, now.steady_s)
         if component == self._manager:
-            if self.device is not None or self._is_frozen(stream, now):
+            if self.device is not None:
                 return None
         elif component != self.device:
             return None

@@ -66,8 +66,8 @@ class GimbalPort(Protocol):
 class GimbalClient:
     """One vehicle's gimbal. One thread at a time.
 
-    While we do not steer, zeros go out until the gimbal stands, and then it is released: whenever steering
-    stops or control is lost, and where the manager says that we hold what nobody here wants.
+    Where steering stops or control is lost, and where the manager says that we hold what nobody here wants,
+    zeros go out as `Debt` says, and the gimbal is released.
     """
 
     def __init__(
@@ -194,7 +194,6 @@ class GimbalClient:
 
     def _update_rates(self, now: Instant) -> None:
         now_s = now.steady_s
-        self._sources.wished(self._rates.moving, now)
         if self._autopilot.link is not None:
             at = self._situation(now_s)
             heard = self._alive and not self._autopilot.pauses(now_s)

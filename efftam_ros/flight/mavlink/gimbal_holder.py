@@ -84,7 +84,7 @@ class GimbalHolder:
         report: Callable[[Severity, str], None],
     ) -> None:
         self._ids, self._configure, self._told, self._report = ids, configure, told, report
-        self.control = Control.SILENT
+        self.control, self._reason = Control.SILENT, ""
         self.wanted = False
         self._by: Ids = (0, 0)
         self._held = False  # since it was wanted
@@ -156,7 +156,8 @@ class GimbalHolder:
 
     def yield_to(self, name: str, now_s: float) -> None:
         """Another moves the gimbal: it is theirs, and given back at once."""
-        self._yielded, self._next_try_s = True, now_s
+        if not self._yielded:
+            self._yielded, self._next_try_s = True, now_s
         self._set(Control.OTHER, f"taken by {name}")
         self.lose(f"taken by {name}")
 
@@ -206,9 +207,9 @@ class GimbalHolder:
         return f"{self._by[0]}/{self._by[1]}"
 
     def _set(self, control: Control, reason: str) -> None:
-        if control is self.control:
+        if (control, reason) == (self.control, self._reason):
             return
-        self.control = control
+        self.control, self._reason = control, reason
         if control is Control.HELD:
             self._held = self.wanted
         elif self._held and control in (Control.OTHER, Control.NOBODY):

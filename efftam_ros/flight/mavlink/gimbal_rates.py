@@ -37,11 +37,6 @@ class GimbalRates:
     def due(self) -> Due:
         return Due.PAID if self._debt is None else self._due
 
-    @property
-    def moving(self) -> bool:
-        """Whether the last word on the wire was a motion."""
-        return not self._sent.is_zero
-
     def wish(self, rates: Rates, now_s: float) -> None:
         self._wished, self._wished_s = rates, now_s
 
@@ -102,7 +97,7 @@ class GimbalRates:
         """The wish ends; where a motion was sent, three zeros at once: a packet may be lost, and the next is
         a tick away."""
         self._wished = STOPPED
-        if self.moving:
+        if not self._sent.is_zero:
             self._end(now_s)
             for _ in range(3):
                 self._send(STOPPED, now_s)

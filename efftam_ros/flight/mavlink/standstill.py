@@ -86,9 +86,9 @@ def _spread(angles: list[float]) -> float:
 
 
 def resembles(motion: Motion, wish: Motion) -> bool:
-    """Whether they agree, in one of both frames of the yaw; what is not known agrees."""
+    """Whether they agree in pitch and in one of both frames of the yaw; what is not known does not."""
     pitch, yaw, other = (
-        not abs(rate - wished) > max(0.5 * abs(wished), OTHERWISE)
+        abs(rate - wished) <= max(0.5 * abs(wished), OTHERWISE)
         for rate, wished in zip(motion, wish, strict=True)
     )
     return pitch and (yaw or other)

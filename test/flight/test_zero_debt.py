@@ -1,0 +1,98 @@
+"""What is owed to a gimbal that was moved: the rule alone, for any autopilot, gimbal and moment."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efftam_ros.flight.angles import from_yaw_pitch
+from efftam_ros.flight.mavlink.standstill import Standstill
+from efftam_ros.flight.mavlink.zero_debt import MANAGERS, Debt, Due, Manager, Situation
+from efftam_ros.flight.values import NS, AttitudeSample, Rates, YawFrame
+
+NOW_S = 100.0
+ARDUPILOT, PX4 = MANAGERS.values()
+OURS = Rates(0.0, 0.2)
+
+
+def seen_turning(yaw_rate: float, until_s: float = NOW_S) -> Standstill:
+    """A gimbal whose attitude comes at 50 Hz for the second before, standing where the rate is 0."""
+    seen = Standstill()
+    for i in range(51):
+        t = until_s - 1.0 + 0.02 * i
+        sample = AttitudeSample(round(t * NS), from_yaw_pitch(yaw_rate * (t - NOW_S), 0.0), YawFrame.EARTH)
+        seen.take(sample, t)
+    return seen
+
+
+managers = st.sampled_from([ARDUPILOT, PX4, Manager()])
+situations = st.builds(
+    Situation, managers, st.booleans(), st.booleans(), st.sampled_from([1.0, 11.9, 12.1, math.inf])
+)
+# Of the past, of the last half second, or not yet.
+moments = st.sampled_from([NOW_S - 0.9, NOW_S - 0.6, NOW_S - 0.3, math.inf])
+debts = st.builds(
+    Debt,
+    st.just(OURS),
+    st.sampled_from([NOW_S - 0.9, NOW_S - 0.6, NOW_S - 0.3]),
+    st.sampled_from([None, (0.0, 0.2, 0.2), (0.0, -0.5, -0.5)]),
+    moments,
+    st.booleans(),
+)
+turning = st.sampled_from([0.0, 0.2, -0.5, 0.6])
+heard = st.sampled_from([NOW_S, NOW_S - 0.3, NOW_S - 0.7])
+
+
+@given(debts, situations, turning, heard)
+def test_only_a_gimbal_that_stands_pays_and_only_one_that_is_driven_or_was_told(debt, at, rate, heard_s):
+    seen = seen_turning(rate, heard_s)
+    if debt.due(at, seen, NOW_S) is Due.PAID:
+        assert rate == 0.0
+        assert NOW_S - heard_s <= 0.6
+        assert at.boot_s >= at.manager.wakes_s
+        since_s = debt.zeros_s if debt.turned is None else debt.ended_s
+        assert since_s <= NOW_S - 0.5
+
+
+@given(debts, situations, turning, heard)
+def test_where_the_manager_gates_zeros_go_out_exactly_while_we_are_in_control(debt, at, rate, heard_s):
+    at = at._replace(manager=PX4)
+    due = debt.due(at, seen_turning(rate, heard_s), NOW_S)
+    assert due in ((Due.ZERO, Due.PAID) if at.in_control else (Due.LEFT, Due.PAID))
+
+
+@given(debts, situations, turning, heard)
+def test_where_it_does_not_gate_only_somebody_known_keeps_a_zero_back(debt, at, rate, heard_s):
+    at = at._replace(manager=ARDUPILOT)
+    due = debt.due(at, seen_turning(rate, heard_s), NOW_S)
+    if due in (Due.LOOK, Due.LEFT):
+        assert debt.is_contested or at.another
+    if due is Due.LEFT:
+        assert rate not in (0.0, OURS.yaw)
+        assert debt.turned is None or rate != debt.turned[1]
+
+
+@pytest.mark.parametrize(
+    ("rate", "turned", "due"),
+    [
+        (0.2, None, Due.ZERO),  # as we asked
+        (0.29, None, Due.ZERO),  # within half of it
+        (0.31, None, Due.LEFT),
+        (-0.2, None, Due.LEFT),
+        (-0.2, (0.0, -0.2, -0.2), Due.ZERO),  # as it turned while we moved it
+        (0.0, None, Due.ZERO),  # stands, perhaps as nothing drives it
+        (0.0, (0.0, 0.2, 0.2), Due.PAID),
+    ],
+)
+def test_who_moves_it_after_anothers_word_is_told_by_its_attitude(rate, turned, due):
+    debt = Debt(OURS, NOW_S - 0.8, turned, is_contested=True)
+    assert debt.due(Situation(ARDUPILOT), seen_turning(rate), NOW_S) is due
+    assert (
+        Debt(OURS, NOW_S - 0.3, turned, is_contested=True).due(
+            Situation(ARDUPILOT), seen_turning(rate), NOW_S
+        )
+        is Due.LOOK
+    )
