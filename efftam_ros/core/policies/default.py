@@ -9,7 +9,7 @@ from operator import attrgetter
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.gallery import Looks
+from efftam_ros.core.gallery import SURE, Looks
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.memory import RankedFrames
 from efftam_ros.core.policies.base import (
@@ -155,7 +155,7 @@ class DefaultPolicy:
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap)
         accepted = search.accepted
         found = [seen for seen in clear if accepted is not None and _is_same(accepted, seen.box)]
-        if found and context.looks.accepts(found[0].box):
+        if found and context.looks.accepts(found[0].box, SURE):
             seen, reason = found[0], "the target was found again"
             return Choice(seen.index, True, seen.box, reason, seen.overlap, jumped=True)
         reason = "not sure of what is seen" if ranked else absence_reason(candidates)
