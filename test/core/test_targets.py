@@ -39,6 +39,7 @@ class Scene:
     def __init__(self, lanes: int = 4, camera=None, config: TrackerConfig | None = None) -> None:
         self.pipeline = ScriptedPipeline(self.shown, SPEC, lanes=lanes)
         self.targets = TargetSet(self.pipeline, config, camera)
+        self.lanes = {tracker: lane for lane, tracker in enumerate(reversed(self.targets._free))}
         self.hidden: set[int] = set()
         self.places = {lane: place(lane) for lane in range(lanes)}
         self.index = -1
@@ -57,7 +58,7 @@ class Scene:
     def add(self, asked: int = 255) -> int:
         """Select what lies in the next lane."""
         target_id = self.targets.id_for(asked)
-        lane = self.targets._lanes[self.targets._free[-1]] if self.targets._free else 0
+        lane = self.lanes[self.targets._free[-1]] if self.targets._free else 0
         self.step({target_id: (Prompt(box=place(lane)), False)})
         return target_id
 

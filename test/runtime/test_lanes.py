@@ -405,7 +405,7 @@ def test_what_a_target_takes_of_memory_is_told(backend: str) -> None:
     pipelines = [MAKERS[backend](default_bundle(), lanes) for lanes in (1, LANES)]
     told = {pipeline.lane(0).target_bytes for pipeline in pipelines}
     (ring,) = {24 * 4 * (one.map_size + one.pointer_channels) for one in [MemoryLayout.of(default_bundle())]}
-    assert min(told) > ring
+    assert min(told) >= ring
     if backend != "onnxruntime-cpu":
         one, four = (pipeline.device_bytes for pipeline in pipelines)  # type: ignore[attr-defined]
         of_several = pipelines[1].target_bytes
