@@ -336,7 +336,7 @@ def test_a_wrong_source_is_one_line(tracker: et.Tracker, clip: Path, tmp_path: P
         (clip, 30, "is a video and has its own time stamps; leave out the frame rate"),
         (3.5, None, "source is a float; give a video file, a folder of images, a camera or an iterable"),
         (picture(0), None, "source is an array (120, 160, 3); give"),
-        ([], None, "source a list holds no image"),
+        ([], None, "the source (a list) holds no image"),
         ([item], None, "item 0 of the source is a tuple of 3; give an image or (image, time in s)"),
         ([picture(0)], 0, "fps is 0; give images per second"),
         (0, 30, "camera 0 has its own times; leave out the frame rate"),

@@ -82,6 +82,9 @@ class TrackerConfig(CheckedSettings):
         "source of the camera's motion (policy default): auto: the images, off: it is assumed to rest",
         choices=CAMERA_MOTIONS,
     )
+    identity: bool = setting(
+        True, "ask the identity network whether what is seen is the selected individual (policy default)"
+    )
     presence_threshold: float = setting(
         0.5, "probability of presence above which the target counts as seen", within=SHARE
     )

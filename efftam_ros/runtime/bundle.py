@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import PipelineSpec
 from efftam_ros.runtime.graphs import Tensor, check_signatures, external_files, table_fault
-from efftam_ros.runtime.likeness import TEMPLATES
 
 FORMAT = 1
 MANIFEST = "bundle.json"
@@ -189,7 +188,6 @@ class _Manifest:
             recent_maps=self._number("protocol.recent_maps", 0, MOST_ROWS, int),
             default_view=self._one_of("protocol.default_view", ("auto", "full", "window")),
             window_factor=float(self._number("protocol.window_factor", 1.0, 100.0)),
-            templates=TEMPLATES,
         )
         return Bundle(
             folder=self._folder,

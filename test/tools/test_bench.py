@@ -17,7 +17,7 @@ from efftam_workshop.bench.frames import drawn_frames, measure_soak, measure_sta
 from efftam_workshop.bench.moving_target import endless
 from simulation.null_pipeline import NullPipeline
 
-NETWORK = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "likeness", "memory_encoder"}
+NETWORK = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder"}
 SMALL = ("bench", "--threads", "1", "--image", "320x192", "--frames", "3")
 
 
@@ -53,7 +53,7 @@ def test_operators_are_those_of_the_networks_modules(efftam_here, monkeypatch):
     result = efftam_here(*SMALL, "--operators", "--json", "-")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)["operators"]
-    assert {one["module"] for one in found} == NETWORK - {"preprocess", "likeness"}
+    assert {one["module"] for one in found} == NETWORK - {"preprocess"}
     assert found == sorted(found, key=lambda one: -one["ms"])
     calls = {(one["module"], one["operator"]): one["calls"] for one in found}
     assert calls["image_encoder", "Conv"] > 1

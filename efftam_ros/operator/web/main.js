@@ -291,6 +291,8 @@ function send(selection, as = null) {
   if (!as) {
     const targets = followedOf(tracks.of(selection.stamp) ?? newest);
     asked = choicesOf(selection, targets, { isTapped: drawing.isTapped, most: limits.max_targets, isSteering: steering.isOn });
+    // What was cleared or lost since the picture is not replaced.
+    asked.replaces &&= steeredOf(newest)?.state === "TRACKING";
     if (drawing.mode === "sent" && (asked.turns || asked.replaces || asked.mayAdd)) {
       drawing.ask();
       return;

@@ -41,11 +41,14 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]
             continue  # stdout, a device or a pipe
         place = path.resolve()
         for other, what in taken.items():
-            if place == other or (other in place.parents and output.kind != "new folder"):
+            if output.kind == "new folder" and what == "the input":
+                continue  # it replaces nothing
+            if place == other or other in place.parents:
                 raise InputError(f"{output} is {what} or lies in it; give another name")
         taken[place] = str(output)
         _check_kind(output, path)
-        there = next(p for p in (path.parent, *path.absolute().parents) if p.is_dir())
+        above = path.absolute().parents
+        there = next(p for p in ((path, *above) if output.kind == "folder" else above) if p.exists())
         try:
             # By writing, as permissions do not tell of a read-only disk, a name too long, a full quota.
             with tempfile.TemporaryDirectory(prefix=f".{path.absolute().name}.", suffix=".part", dir=there):
