@@ -34,6 +34,7 @@ MOST_LINES = {
     "docs/benchmarks.md": 80,
     "docs/bundle.md": 70,
     "docs/camera.md": 40,
+    "docs/cpp.md": 75,
     "docs/flight.md": 150,
     "docs/gpu.md": 140,
     "docs/node.md": 120,
