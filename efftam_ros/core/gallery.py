@@ -34,8 +34,8 @@ SAME = 0.85
 """Likeness from which a look adds nothing."""
 MOST = 6
 """Kept looks, the selected one among them: two or three sides of a target, in two lights."""
-JUDGED = 3
-"""Looks whose median is judged: one alone may show an occluder, or blur."""
+DOUBT_NS = 800_000_000
+"""Time for which each look must be unlike the target, ns: a passer-by hides it for half a second."""
 
 
 class Looks:
@@ -77,10 +77,12 @@ class Gallery:
 
     def __init__(self) -> None:
         self._kept: list[Vector] = []
-        self._usual: deque[float] = deque(maxlen=10 * JUDGED)
-        self._recent: deque[float] = deque(maxlen=JUDGED)
+        self._usual: deque[float] = deque(maxlen=5 * MOST)
         self._asked_ns: int | None = None
+        self._doubted_ns: int | None = None  # since when each look was unlike the target
         self._unsettled = 0  # looks that are kept unjudged
+        self.likeness_now = math.nan
+        """Of the last look; NaN before any."""
 
     def add_prompt(self, vector: Vector, is_weak: bool = False) -> None:
         """Add the crop that was selected, or that a refinement showed. ``is_weak``: it may show a part of the
@@ -88,8 +90,8 @@ class Gallery:
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
             del self._kept[MOST:]
-            self._recent.clear()
-            self._unsettled = JUDGED if is_weak else 0
+            self._unsettled = MOST // 2 if is_weak else 0
+            self.stop_doubting()
 
     def likeness(self, vector: Vector) -> float:
         """The best cosine with the kept vectors, -1..1; NaN where there is none."""
@@ -103,19 +105,16 @@ class Gallery:
         return median(self._usual) if self._usual else math.nan
 
     @property
-    def likeness_now(self) -> float:
-        """The median of the last looks; NaN before any."""
-        return median(self._recent) if self._recent else math.nan
-
-    @property
     def is_doubted(self) -> bool:
         """Whether the last look was unlike the target."""
-        return bool(self._recent) and self._recent[-1] < LEAST
+        return self._doubted_ns is not None
 
     @property
     def is_other(self) -> bool:
         """Whether what is followed is another individual."""
-        return len(self._recent) == JUDGED and self.likeness_now < LEAST
+        if self._doubted_ns is None or self._asked_ns is None:
+            return False
+        return self._asked_ns - self._doubted_ns >= DOUBT_NS
 
     def is_due(self, stamp_ns: int) -> bool:
         """Whether the target is to be looked at in the image of this stamp."""
@@ -132,7 +131,11 @@ class Gallery:
             self._unsettled -= 1
             self._keep(vector)
             return
-        self._recent.append(value)
+        self.likeness_now = value
+        if value >= LEAST:
+            self._doubted_ns = None
+        elif self._doubted_ns is None or self._doubted_ns > stamp_ns:
+            self._doubted_ns = stamp_ns
         if value < SURE:
             return
         self._usual.append(value)
@@ -140,8 +143,8 @@ class Gallery:
             self._keep(vector)
 
     def stop_doubting(self) -> None:
-        """What was followed is given up: the next looks are at something else."""
-        self._recent.clear()
+        """The target is missed, or given up: the next look is the first at what is seen then."""
+        self._doubted_ns, self.likeness_now = None, math.nan
 
     def _keep(self, vector: Vector) -> None:
         """Keep a vector; of too many the one goes that is most like another one, but never the first."""

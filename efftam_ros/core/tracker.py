@@ -614,8 +614,10 @@ class TargetTracker:
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
-        is_shared = self.others.rivals and self.others.is_shared(choice.box) and not context.is_prompted
-        if is_shared or not self._policy.keeps(candidates, choice, context, confirmed):
+        # What hides the target, or is remembered beside another target, would be taken for it later.
+        is_unsure = self.gallery.is_doubted or self.others.is_shared(choice.box)
+        unwanted = is_unsure and not context.is_prompted
+        if unwanted or not self._policy.keeps(candidates, choice, context, confirmed):
             self.memory.skip()
             return
         slot = self.memory.store(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.config import TrackerConfig, expanded
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.gallery import Describe
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, Backend, PipelineConfig, backend_of, function_of
@@ -31,10 +30,11 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
     if config.zero_copy and not row.gpu:
         raise InputError(f"zero_copy is for the back ends on a GPU; {row.name} reads images where they are")
     if bundle is None:
-        bundle = Bundle.load(Path(config.bundle).expanduser()) if config.bundle else default_bundle()
+        bundle = Bundle.load(expanded(config.bundle)) if config.bundle else default_bundle()
     try:
         if not row.gpu:
             return function_of(row)(bundle, config.threads, None, lanes)
+        # Here, so that a CPU flight imports nothing of CUDA.
         from efftam_ros.runtime.device.opening import open_device_pipeline
 
         return open_device_pipeline(bundle, row, precision, config.verify, config.zero_copy, lanes)

@@ -46,11 +46,11 @@ from efftam_workshop.bench.frames import (
     measure_soak,
     measure_stages,
 )
+from efftam_workshop.bench.latency import TRACKER
 
 FRAMES, TOP, NODE_SECONDS = 200, 20, 10.0
 TOTALS = ("image to box", "whole frame")
 PROFILE = "config/fastdds_images.xml"
-TRACKER = "import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_tracker', sys.argv))"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

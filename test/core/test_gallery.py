@@ -11,7 +11,7 @@ from support.scripted_looks import ScriptedLooks, vector
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.gallery import ASKED_NS, JUDGED, LEAST, MOST, SAME, SURE, Gallery, Looks
+from efftam_ros.core.gallery import ASKED_NS, DOUBT_NS, LEAST, MOST, SAME, SURE, Gallery, Looks
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
@@ -33,8 +33,10 @@ def gallery(usual: float = USUAL, looks: int = 5, learns: bool = True) -> Galler
 
 
 def at(found: Gallery, *cosines: float, learns: bool = True) -> Gallery:
-    for number, cosine in enumerate(cosines):
-        found.look(vector(cosine), number * ASKED_NS, learns)
+    """After further looks, `ASKED_NS` apart."""
+    for cosine in cosines:
+        stamp_ns = 0 if found._asked_ns is None else found._asked_ns + ASKED_NS
+        found.look(vector(cosine), stamp_ns, learns)
     return found
 
 
@@ -45,23 +47,30 @@ def test_the_likeness_is_the_best_cosine_with_what_is_kept():
     assert math.isnan(found.likeness(vector(math.nan)))
 
 
-def test_a_white_shirt_in_place_of_a_black_one_is_another_individual_once_most_of_the_last_looks_say_so():
+DOUBTFUL = DOUBT_NS // ASKED_NS + 1  # looks until somebody else is told
+
+
+def test_a_white_shirt_in_place_of_a_black_one_is_another_individual_once_every_look_says_so_for_a_while():
     found = gallery()
-    for _ in range(JUDGED // 2):
+    for _ in range(DOUBTFUL - 1):
         assert not at(found, UNLIKE).is_other
         assert found.is_doubted
     assert at(found, UNLIKE).is_other
     assert found.likeness_now == pytest.approx(UNLIKE)
 
 
-def test_another_individual_is_not_told_by_fewer_looks_than_are_judged():
-    assert not at(gallery(looks=0), *[UNLIKE] * (JUDGED - 1)).is_other
-
-
-def test_one_look_at_what_passes_in_front_decides_nothing():
-    found = at(gallery(), 0.1, USUAL, USUAL)
+def test_who_walks_past_in_front_of_the_target_decides_nothing():
+    found = at(gallery(), *[UNLIKE] * (DOUBTFUL - 1), LEAST + 0.01, *[UNLIKE] * (DOUBTFUL - 1))
     assert not found.is_other
-    assert not found.is_doubted
+    assert found.is_doubted
+    assert not at(found, USUAL).is_doubted
+
+
+def test_stamps_that_go_back_start_a_doubt_anew():
+    found = at(gallery(), *[UNLIKE] * (DOUBTFUL - 1))
+    found.look(vector(UNLIKE), 0, learns=True)
+    assert not at(found, *[UNLIKE] * (DOUBTFUL - 2)).is_other
+    assert at(found, UNLIKE).is_other
 
 
 @pytest.mark.parametrize("cosine", [UNLIKE, (LEAST + SURE) / 2])
@@ -121,7 +130,7 @@ def test_a_weak_selection_counts_no_more_than_the_first_looks_after_it():
     """A crop at the image's edge shows half of the target."""
     found = Gallery()
     found.add_prompt(vector(1.0), is_weak=True)
-    for number in range(JUDGED):
+    for number in range(MOST // 2):
         found.look(vector(0.2), number * ASKED_NS, learns=True)
     assert not found.is_other
     assert found.likeness(vector(0.2)) == pytest.approx(1.0)
@@ -166,7 +175,7 @@ def test_what_stops_being_like_the_target_is_given_up_with_both_figures_in_the_r
     given_up = next(track for track in tracks[30:] if track.state is TrackState.LOST)
     assert f"{UNLIKE:.2f} of {USUAL:.2f}" in given_up.reason
     assert not given_up.measured
-    assert given_up.stamp_ns <= (30 + JUDGED) * SECOND // 30 + ASKED_NS
+    assert given_up.stamp_ns <= 30 * SECOND // 30 + DOUBT_NS + 2 * ASKED_NS
     assert all(track.state is TrackState.LOST for track in tracks if track.stamp_ns > given_up.stamp_ns)
 
 

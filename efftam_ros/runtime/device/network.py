@@ -68,6 +68,7 @@ class DeviceNetwork:
             self.graphs[name] = opener.open(name)
             closing.callback(self.graphs[name].close)
         self.tracked = {name: self.graphs[name].binding(True) for name in GRAPHS if name != "prompt_encoder"}
+        # Bindings whose addresses may change before every run: what selections and lanes use.
         self._free = {
             name: self.graphs[name].binding(False)
             for name in ("prompt_encoder", "mask_decoder", "memory_encoder")
@@ -87,6 +88,7 @@ class DeviceNetwork:
                 section.capture()
 
     def warm_up(self) -> None:
+        # The libraries choose kernels and allocate in the first runs, which a capture forbids.
         for _ in range(WARM_UP_RUNS):
             self.run_tracked()
             self.tracked["memory_encoder"].run()
@@ -102,6 +104,7 @@ class DeviceNetwork:
         with self._clock.time("prompt_encoder", stream):
             if encoded.has_mask.any():
                 tensors.stage(stream, "prompt_mask", encoded.mask)  # left there, and ignored, later
+            # The number of points differs from prompt to prompt, so the shapes are bound anew.
             for name, values, shape in (
                 ("points", encoded.points, (1, count, 2)),
                 ("labels", encoded.labels, (1, count)),
@@ -135,6 +138,7 @@ class DeviceNetwork:
         self._run("mask_decoder", binding)
         self._tensors.keep_output(self._stream, lane)
         self._tensors.copy_answers_out(self._stream, lane)
+        # A drawn mask is remembered as it was drawn, not as the decoder draws it.
         if prompt is not None and prompt.logits is not None:
             self._tensors.stage(self._stream, "masks", prompt.logits, lane)  # for the single answer, row 0
 

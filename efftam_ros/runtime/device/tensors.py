@@ -92,6 +92,7 @@ class DeviceTensors:
             SEARCH: SEARCH_VIEWS * VIEW_BYTES,
         }
         self.shapes = self._network_shapes(bundle) | {name: (size // 4,) for name, size in blocks.items()}
+        # One allocation for all: what lies side by side can be copied or cleared at once.
         self._arena = Arena(cuda, self.shapes)
         closing.callback(self._arena.free)
         self.parameters = Parameters(cuda, self._arena, blocks)
@@ -99,10 +100,12 @@ class DeviceTensors:
         self.plans, self.decisions = (
             self.parameters.view(name).view(np.int32).reshape(lanes, -1) for name in (PLAN, DECISION)
         )
+        # What the host decides by is one copy of a few hundred bytes, also of several views.
         self._answers_bytes = self._arena.span("boxes", "presence")
         self._answers = HostBuffer(cuda, SEARCH_VIEWS * aligned(self._answers_bytes))
         closing.callback(self._answers.free)
         self.answer_views = [self._answers_at(index) for index in range(SEARCH_VIEWS)]
+        # A prompt comes once per selection: its pinned memory is apart from every frame's.
         self._staged: dict[str, int] = {}
         staging = 0
         for name in ("prompt_mask", "points", "labels", "has_mask", "masks"):
