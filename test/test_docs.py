@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from test_architecture import ALLOWED
 
+from efftam_ros.core.gallery import LEAST, MOST, SURE
 from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.tools.cli import EFFTAM, Parser
 
@@ -300,6 +301,11 @@ def test_lines_of_prose_are_short():
         for line in prose.splitlines():
             table = line.lstrip().startswith("|") or page == "docs/bundle.md"
             assert table or len(line) <= MOST_COLUMNS, f"{page}: {line}"
+
+
+def test_the_limits_of_likeness_are_those_of_the_code():
+    assert {f"{LEAST:g}", f"{SURE:g}"} <= set(re.findall(r"[\d.]*\d", PAGES["docs/tracking.md"]))
+    assert MOST == 6  # "up to five later ones"
 
 
 def test_every_picture_is_shown_and_small():

@@ -339,7 +339,7 @@ class Track:
         windows: Windows of this image searched for a missed target.
         hypotheses: Possible positions of a missed target.
         camera: The camera's motion; None if it was not requested.
-        likeness: To the selected target, -1..1; NaN where it is not known.
+        likeness: Cosine of the last looks with the target's kept crops, -1..1; NaN where it is not known.
     """
 
     stamp_ns: int

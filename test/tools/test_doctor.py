@@ -95,6 +95,7 @@ def test_json_has_every_back_end_and_the_network(efftam):
     found = {f["name"]: f["found"] for f in report["findings"]}
     assert found["numpy"] == np.__version__
     assert found["network"].startswith("compact_192, sha256 of bundle.json ")
+    assert found["identity network"].startswith("1.64 MB, 128 numbers")
     assert report["environment"]["python"] == platform.python_version()
 
 
@@ -102,11 +103,13 @@ def test_a_damaged_package_is_found_out(tmp_path: Path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "efftam_ros", tmp_path / "efftam_ros", ignore=ignored)
     next((tmp_path / "efftam_ros" / "models").rglob("mask_decoder*.onnx")).unlink()
+    (tmp_path / "efftam_ros" / "models" / "identity" / "identity.onnx").write_bytes(b"cut off")
     started = [sys.executable, "-m", "efftam_ros", "doctor"]
     result = subprocess.run(started, cwd=tmp_path, timeout=100, **CAPTURED)
     assert result.returncode == 1, result.stderr
     assert "mask_decoder" in result.stdout
     assert "is missing" in result.stdout
+    assert "identity.onnx is damaged" in result.stdout
     assert "can NOT run" in result.stdout
 
 
