@@ -10,8 +10,11 @@ import json
 import sys
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
-from efftam_ros.runtime.backends import DEFAULT_BACKEND, TABLE
+from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, TABLE, text_of
 from efftam_ros.tools.doctor.checks import (
     Finding,
     environment,
@@ -20,6 +23,7 @@ from efftam_ros.tools.doctor.checks import (
     ros_findings,
     tool_findings,
 )
+from efftam_ros.tools.doctor.jetson import jetson_findings
 from efftam_ros.tools.doctor.probe import answer
 
 MARKS = {"ok": "ok", "absent": "--", "wrong": "!!", "untried": "??"}
@@ -30,13 +34,17 @@ OPEN_SECONDS = 60.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="findings as JSON")
+    parser.add_argument("--jetson", action="store_true", help="only what a Jetson needs, in order")
+    text = "write findings, versions, reports of engines and checks, and times to FILE, to send with a fault"
+    parser.add_argument("--report", type=Path, metavar="FILE", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
     facts = environment()
     findings: list[Finding] = []
     needed = chain(python_findings(), machine_findings(facts), backend_findings())
-    for finding in chain(needed, tool_findings(), ros_findings()):
+    asked = jetson_findings() if args.jetson else chain(needed, tool_findings(), ros_findings())
+    for finding in asked:
         if not args.json:
             if not findings or findings[-1].section != finding.section:
                 print(f"\n{finding.section}")
@@ -47,12 +55,31 @@ def run(args: argparse.Namespace) -> int:
                 print(f"{'':28}-> {finding.remedy if told is None else f'as for {told}'}", flush=True)
         findings.append(finding)
     runs = Finding(BACKENDS_SECTION, DEFAULT_BACKEND, "ok", "")[:3] in (found[:3] for found in findings)
+    if args.jetson:
+        runs = not any(finding.state == "wrong" for finding in findings)
+    report = {"runs": runs, "environment": facts, "findings": [f._asdict() for f in findings]}
+    if args.report:
+        _write(args.report, report)
     if args.json:
-        report = {"runs": runs, "environment": facts, "findings": [f._asdict() for f in findings]}
         print(json.dumps(report, indent=1))
+    elif args.jetson:
+        print(f"\n{'Ready' if runs else 'NOT ready'} to build engines: efftam build")
     else:
         print(f"\nThe default back end ({DEFAULT_BACKEND}) {'can run' if runs else 'can NOT run'} here.")
     return 0 if runs else 1
+
+
+def _write(path: Path, report: dict[str, Any]) -> None:
+    """The report with those of engines and checks. Nothing else is read: no image, no variable of the
+    environment but those of the findings; the user's folder is written as ~. Raises InputError."""
+    from efftam_ros.runtime.device.opening import engine_folder
+
+    kept = {one.name: text_of(one) for one in sorted(engine_folder().glob("*.json"))}
+    text = json.dumps(report | {"kept": kept}, indent=1).replace(str(Path.home()), "~")
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"report {path} can't be written ({error.strerror}); name another file") from error
 
 
 def backend_findings() -> Iterator[Finding]:
@@ -63,7 +90,7 @@ def backend_findings() -> Iterator[Finding]:
         found = answer("open", row.name, seconds=OPEN_SECONDS)
         if "network" in found:
             runs = f"runs {found['network']} in {row.auto}; offers {', '.join(('auto', *row.precisions))}"
-            runs = "; ".join(filter(None, (runs, found["notice"])))
+            runs = "; ".join(filter(None, (runs, f"{found['frame_ms']:.1f} ms a frame", found["notice"])))
             yield Finding(BACKENDS_SECTION, row.name, "ok", runs)
         elif found.get("slow"):  # it may be compiling for this GPU
             remedy = f"efftam bench --frames 1 --backend {row.name}"
