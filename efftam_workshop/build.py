@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.runtime.backends import ENGINES
-from efftam_ros.runtime.verify.verify import CLIP_FRAMES
 from efftam_ros.tools.common.options import add_bundle_argument, add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.terminal import print_table
+from efftam_workshop.agreement.reference import CLIP_FRAMES
 from efftam_workshop.eval.sequences import find_sequences
 
 if TYPE_CHECKING:

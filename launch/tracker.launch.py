@@ -1,5 +1,7 @@
 """Start the tracker: `ros2 launch efftam_ros tracker.launch.py image:=/camera/image_raw`."""
 
+from importlib.metadata import PackageNotFoundError, distribution
+
 from launch.actions import LogInfo, SetEnvironmentVariable
 from launch.substitutions import EnvironmentVariable
 from launch_ros.parameter_descriptions import ParameterValue
@@ -17,8 +19,8 @@ from efftam_ros.ros.common.launching import (
 )
 
 FLIGHT = "flight"  # parameters of gimbal and bridge, see flight.launch.py
-ON_THE_CPU = (
-    "params:=jetson computes on the CPU; for the GPU build the engines once (efftam build) and add"
+ON_A_JETSON = (
+    "params:=jetson computes with {}; the fastest is TensorRT: build the engines once (efftam build) and add"
     " backend:=tensorrt"
 )
 PROFILE = str(CONFIG / "fastdds_images.xml")
@@ -32,6 +34,15 @@ def tracker_parameters(name):
             f"params:={name} is no file of the tracker's parameters and not one of the shipped ones: {ships}"
         )
     return path
+
+
+def jetson_backend():
+    """The back end that ran on hardware, where it is installed; TensorRT needs engines first."""
+    try:
+        distribution("onnxruntime-gpu")
+    except PackageNotFoundError:
+        return "onnxruntime-cpu"
+    return "onnxruntime-cuda"
 
 
 def operator_node(value):
@@ -69,6 +80,11 @@ def start_nodes(context, value):
     settings = ("image_transport", "bundle", "backend", "precision", "camera_motion")
     # Texts: "off" would else become false.
     own = {name: ParameterValue(value[name], value_type=str) for name in settings if value[name]}
+    said = passed_over(context)
+    if value["params"] == "jetson" and not value["backend"]:
+        backend = jetson_backend()
+        own["backend"] = ParameterValue(backend, value_type=str)
+        said.append(LogInfo(msg=ON_A_JETSON.format(backend)))
     tracker = restarted_node(
         "efftam_tracker",
         value,
@@ -78,9 +94,6 @@ def start_nodes(context, value):
         ],
         remappings=[(name, value[name]) for name in ("image", "camera_info") if value[name]],
     )
-    said = passed_over(context)
-    if value["params"] == "jetson" and not value["backend"]:
-        said.append(LogInfo(msg=ON_THE_CPU))
     camera = [camera_node(value)] if value["stream"] else []
     return [*said, *camera, tracker, *([operator_node(value)] if value["operator"] == "true" else [])]
 

@@ -75,7 +75,7 @@ def layers(bundle: Any) -> dict[str, Any]:
 def layer_ms(library: Any, cuda: Any, stream: Any, graph: Any) -> dict[str, float]:
     """By TensorRT's profiler, on zeros of the usual shapes."""
     from efftam_ros.runtime.tensorrt.engine_set import AXES
-    from efftam_ros.runtime.verify.runners import DeviceRunner
+    from efftam_workshop.agreement.runners import DeviceRunner
 
     profiler = library.module.IProfiler
 
@@ -110,7 +110,7 @@ def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[s
     if spinning:
         Event.wait = _spin  # type: ignore[method-assign]
     found = []
-    with closing(open_pipeline(PipelineConfig(backend=backend, verify="off"), bundle)) as pipeline:
+    with closing(open_pipeline(PipelineConfig(backend=backend, verify="never"), bundle)) as pipeline:
         for rate in RATES:
             before, steal = resource.getrusage(resource.RUSAGE_SELF), _steal()
             with _second_thread() as pause, _tegrastats() as board:

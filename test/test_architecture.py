@@ -291,7 +291,7 @@ def test_no_module_is_loaded_once_frames_come():
 
 @pytest.mark.parametrize("module", ["runtime.device.opening", "runtime.device.pipeline"])
 def test_a_gpu_loads_what_compares_it_with_the_cpu_only_to_compare(module):
-    loaded = "[m for m in sys.modules if m == 'onnxruntime' or m.startswith('efftam_ros.runtime.verify')]"
+    loaded = "[m for m in sys.modules if m == 'onnxruntime' or m == 'efftam_ros.runtime.verify']"
     code = f"import sys, efftam_ros.{module}; print({loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"

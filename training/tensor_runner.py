@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from efftam_ros.runtime.verify.runners import CpuRunner
+from efftam_workshop.agreement.runners import CpuRunner
 
 
 class TensorRunner:

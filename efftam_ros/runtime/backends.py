@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     pass
 
 PRECISIONS = ("auto", "fp32", "fp16", "int8")
-VERIFY = ("quick", "full", "off")
+VERIFY = ("once", "always", "never")
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,9 @@ class PipelineConfig(CheckedSettings):
         0, "CPU threads of the network; 0: one per physical core, at most four", within=(0, 256)
     )
     verify: str = setting(
-        "quick",
-        "check of a GPU back end against the CPU at start-up: every graph (quick), a clip as well (full)",
+        "once",
+        "check of a GPU back end at start-up, frames against the CPU's: once until engines, libraries or the"
+        " network change, always, or never",
         choices=VERIFY,
     )
     zero_copy: bool = setting(

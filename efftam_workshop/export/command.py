@@ -15,7 +15,7 @@ from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.terminal import print_table, progress_bar
 
 if TYPE_CHECKING:
-    from efftam_ros.runtime.verify.compare import Deviation
+    from efftam_workshop.agreement.compare import GraphDeviation
 
 
 NEEDS = ("torch", "onnx", "onnxscript", "tqdm")
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _report(args: argparse.Namespace, differences: list[Deviation]) -> None:
+def _report(args: argparse.Namespace, differences: list[GraphDeviation]) -> None:
     size = sum(path.stat().st_size for path in args.out.iterdir())
     if args.json:
         rows = [vars(difference) for difference in differences]

@@ -28,9 +28,9 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.runtime.bundle import MANIFEST, Bundle, file_sha256
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
-from efftam_ros.runtime.verify.compare import run_clip
-from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, Runner
-from efftam_ros.runtime.verify.verify import seeded_clip, seeded_clip_box
+from efftam_workshop.agreement.compare import run_clip
+from efftam_workshop.agreement.reference import seeded_clip, seeded_clip_box
+from efftam_workshop.agreement.runners import Arrays, CpuRunner, Runner
 from efftam_workshop.export.fp16.convert import plain_graph
 from efftam_workshop.export.onnx.folding import evaluated
 

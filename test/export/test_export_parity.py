@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.verify.compare import Deviation
+from efftam_workshop.agreement.compare import GraphDeviation
 from efftam_workshop.export.onnx import parity
 from efftam_workshop.export.onnx.parity import CHAINED_CLIP, compare_with_network, require_parity
 from efftam_workshop.export.onnx.weights import prepare
@@ -93,7 +93,8 @@ def test_a_weight_that_only_a_drawn_mask_meets_is_compared_too(bundle, network, 
 def test_of_the_cases_of_an_output_the_worst_is_told(bundle, network, monkeypatch):
     exported = Bundle.load(bundle("compact"))
     cases = [
-        Deviation("mask_decoder", "masks", 0.1, off, 9.0, name) for name, off in [("box", 2.0), ("no", 1.0)]
+        GraphDeviation("mask_decoder", "masks", 0.1, off, 9.0, name)
+        for name, off in [("box", 2.0), ("no", 1.0)]
     ]
     monkeypatch.setattr(parity._Comparison, "graphs", lambda self: iter(cases))
     monkeypatch.setattr(parity._Comparison, "clip", lambda self: iter(()))
@@ -102,9 +103,9 @@ def test_of_the_cases_of_an_output_the_worst_is_told(bundle, network, monkeypatc
 
 
 def test_the_worst_output_is_named_and_not_a_number_is_worse_than_any():
-    good = Deviation("image_encoder", "features", 3e-7, 1e-6, 3.0, "noise")
-    bad = Deviation("mask_decoder", "masks", 0.1, 0.5, 9.0, "box")
-    broken = Deviation("memory_encoder", "map", float("inf"), float("nan"), 1.0, "absent")
+    good = GraphDeviation("image_encoder", "features", 3e-7, 1e-6, 3.0, "noise")
+    bad = GraphDeviation("mask_decoder", "masks", 0.1, 0.5, 9.0, "box")
+    broken = GraphDeviation("memory_encoder", "map", float("inf"), float("nan"), 1.0, "absent")
     require_parity([good])
     with pytest.raises(InputError, match=r"mask_decoder: output masks"):
         require_parity([good, bad])

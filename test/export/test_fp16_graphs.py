@@ -13,7 +13,7 @@ from support.fp16_interpreter import LiteralGraph
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.runtime.verify.runners import CpuRunner
+from efftam_workshop.agreement.runners import CpuRunner
 from efftam_workshop.export.fp16.attention import FORMS, attentions
 from efftam_workshop.export.fp16.checks import check_fp16
 from efftam_workshop.export.fp16.convert import in_groups, plain_graph, to_fp16, trt_ready

@@ -18,8 +18,8 @@ from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
 from efftam_ros.runtime.tensorrt.library import RTX, load_library
-from efftam_ros.runtime.verify.compare import deviation
-from efftam_ros.runtime.verify.runners import CpuRunner
+from efftam_workshop.agreement.compare import deviation
+from efftam_workshop.agreement.runners import CpuRunner
 from efftam_workshop.eval.int8 import MOST_AO_DROP, Int8Cost
 from efftam_workshop.export import int8
 from efftam_workshop.export.fp16.attention import attentions

@@ -17,9 +17,9 @@ from test_engines import ROOT, Workshop, coarse
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.verify import verify
 from efftam_ros.tools import cli
 from efftam_workshop import build
+from efftam_workshop.agreement import reference
 from efftam_workshop.export import int8
 from efftam_workshop.export.tensorrt import builder
 
@@ -43,7 +43,7 @@ def command(tmp_path: Path, sequence: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Cuda, "load", lambda: workshop.cuda)
     monkeypatch.setattr("efftam_ros.runtime.tensorrt.library.load_library", lambda: workshop.library)
     monkeypatch.setattr(opening, "engine_folder", lambda: workshop.folder)
-    for module in (build, verify):
+    for module in (build, reference):
         monkeypatch.setattr(module, "CLIP_FRAMES", 3)
 
     def run(*arguments: object) -> int:

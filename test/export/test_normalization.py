@@ -22,8 +22,8 @@ from efftam_ros.runtime.cuda.api import Cuda, open_device
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, engine_options, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library
-from efftam_ros.runtime.verify.compare import deviation
-from efftam_ros.runtime.verify.runners import CpuRunner
+from efftam_workshop.agreement.compare import deviation
+from efftam_workshop.agreement.runners import CpuRunner
 from efftam_workshop.export.fp16.convert import load_graphs, plain_graph, to_fp16
 from efftam_workshop.export.onnx.graphs import build_graphs
 from efftam_workshop.export.onnx.trace import Tracer

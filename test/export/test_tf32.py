@@ -15,7 +15,7 @@ from efftam_ros.images.prompts import no_prompt
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
-from efftam_ros.runtime.verify.compare import deviation
+from efftam_workshop.agreement.compare import deviation
 from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
 from efftam_workshop.export.fp16.fp32_regions import inexact_products, round_to_tf32
 from efftam_workshop.export.tensorrt.builder import allowed_options

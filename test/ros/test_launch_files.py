@@ -252,11 +252,25 @@ def test_an_unknown_parameter_file_is_named_with_those_that_ship(caplog, params)
     assert launch.started == []
 
 
-@pytest.mark.parametrize(("backend", "said"), [("", True), ("tensorrt", False)])
-def test_the_jetsons_parameters_say_how_the_gpu_is_chosen(backend, said):
-    launch = Launch("tracker.launch.py", params="jetson", backend=backend)
+@pytest.mark.usefixtures("_no_profile")
+@pytest.mark.parametrize(
+    ("wheel", "asked", "backend"),
+    [(True, "", "onnxruntime-cuda"), (False, "", "onnxruntime-cpu"), (True, "tensorrt", "tensorrt")],
+)
+def test_on_a_jetson_it_starts_with_cuda_where_that_is_installed_and_names_tensorrt(
+    monkeypatch, tmp_path, wheel, asked, backend
+):
+    if wheel:
+        info = tmp_path / "onnxruntime_gpu-1.23.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime-gpu\nVersion: 1.23.0\n")
+        monkeypatch.syspath_prepend(tmp_path)
+    launch = Launch("tracker.launch.py", params="jetson", backend=asked)
     launch.run_until_started(1)
-    assert ("add backend:=tensorrt" in launch.said.getvalue()) is said
+    (tracker,) = launch.started
+    _, given = (Path(tracker.cmd[i + 1]) for i, p in enumerate(tracker.cmd) if p == "--params-file")
+    assert f"backend: {backend}" in given.read_text()
+    assert ("add backend:=tensorrt" in launch.said.getvalue()) is (not asked)
 
 
 @pytest.mark.usefixtures("_no_profile")

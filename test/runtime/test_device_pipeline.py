@@ -20,7 +20,7 @@ from runtime.cuda.fake_cuda import COPIES, FakeGpu
 from runtime.cuda.fake_memory import RaceError
 from runtime.cuda.shim import shared_shim
 from runtime.fake_ort import FakeOrt
-from support.gpu_rig import Rig, fake_gpu
+from support.gpu_rig import Rig, divided_arena, fake_gpu
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
@@ -29,20 +29,20 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
 from efftam_ros.images.encodings import ENCODINGS
+from efftam_ros.runtime import verify
 from efftam_ros.runtime.backends import backend_of
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, open_device
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.device import opening
+from efftam_ros.runtime.device import opening, tensors
 from efftam_ros.runtime.device.image import merged
 from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
 from efftam_ros.runtime.device.section import Section
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
-from efftam_ros.runtime.verify import verify
-from efftam_ros.runtime.verify.verify import Reference
+from efftam_ros.runtime.verify import Reference
 
 ABSENT = 2
 FRAMES = 5
@@ -1036,14 +1036,14 @@ class TestClosing:
 
 @pytest.fixture(scope="module")
 def reference() -> Reference:
-    return Reference(default_bundle())
+    return Reference(default_bundle(), 1)
 
 
 class TestOpening:
     """`open_device_pipeline`, whole, where a call of the driver fails for lack of memory."""
 
     @pytest.fixture
-    def gpu(self, monkeypatch: pytest.MonkeyPatch, reference: Reference) -> FakeGpu:
+    def gpu(self, monkeypatch: pytest.MonkeyPatch, reference: Reference, tmp_path: Path) -> FakeGpu:
         gpu = fake_gpu()
         cuda = Cuda(gpu.driver)
         ort = FakeOrt(gpu.enqueue, gpu.take)
@@ -1055,7 +1055,9 @@ class TestOpening:
                 lambda bundle, _, facts, stream, folder: OrtGraphs(bundle, "cuda", stream.handle, ort=ort)
             ),
         )
-        monkeypatch.setattr(verify, "Reference", lambda bundle: reference)
+        monkeypatch.setattr(verify, "Reference", lambda bundle, lanes: reference)
+        monkeypatch.setattr(opening, "engine_folder", lambda: tmp_path)
+        monkeypatch.setattr(tensors, "Arena", partial(divided_arena, gpu))
         return gpu
 
     @pytest.mark.parametrize(
@@ -1068,8 +1070,8 @@ class TestOpening:
             *product(["cuMemAlloc", "cuMemsetD8Async", "cuMemHostGetDevicePointer"], [0]),
             ("cuModuleLoadDataEx", 1),
             # Of the agreement check.
-            *product(["cuMemAlloc"], (1, 20)),
-            *product(["cuMemHostAlloc", "cuMemHostGetDevicePointer"], (3, 20)),
+            ("cuMemAlloc", 1),
+            *product(["cuMemHostAlloc", "cuMemHostGetDevicePointer"], (3, 5)),
             *product(["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"], [10]),
         ],
     )
@@ -1078,12 +1080,12 @@ class TestOpening:
     ) -> None:
         gpu.fail(call, 2, after)
         with pytest.raises(BackendError, match=f"opening Fake GPU failed; {call} .*OUT_OF_MEMORY"):
-            opening.open_device_pipeline(shipped, backend_of("onnxruntime-cuda"), "tf32", "quick")
+            opening.open_device_pipeline(shipped, backend_of("onnxruntime-cuda"), "tf32", "always")
         assert gpu.memory.alive == []
         assert gpu.driver.functions.held == 0
 
     def test_succeeds_otherwise(self, shipped: Bundle, gpu: FakeGpu) -> None:
-        opening.open_device_pipeline(shipped, backend_of("onnxruntime-cuda"), "tf32", "quick").close()
+        opening.open_device_pipeline(shipped, backend_of("onnxruntime-cuda"), "tf32", "always").close()
         assert gpu.memory.alive == []
         assert gpu.driver.functions.held == 0
 

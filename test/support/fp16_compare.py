@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import onnx
 
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.verify.compare import Deviation, compare_graphs, seeded_chain
-from efftam_ros.runtime.verify.runners import Runner
+from efftam_workshop.agreement.compare import GraphDeviation, compare_graphs, seeded_chain
+from efftam_workshop.agreement.runners import Runner
 from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
 from support.fp16_interpreter import LiteralGraph
 
@@ -28,7 +28,7 @@ def compare_fp16(
     bundle: Bundle,
     options: Mapping[str, str] | None = None,
     graphs: Mapping[str, onnx.ModelProto] | None = None,
-) -> list[Deviation]:
+) -> list[GraphDeviation]:
     """Every output of every FP16 graph against FP32, in the interpreter, on seeded inputs: a box prompt on a
     noise image with a disc, then two tracked frames. ``graphs``: FP32 graphs in place of the bundle's
     own."""

@@ -20,7 +20,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_resize import Resize as _Resize
 
-from efftam_ros.runtime.verify.runners import Arrays
+from efftam_workshop.agreement.runners import Arrays
 from efftam_workshop.export.fp16.attention import attentions
 from efftam_workshop.export.fp16.fp32_regions import round_to_tf32
 

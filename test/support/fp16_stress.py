@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.verify.compare import deviation
-from efftam_ros.runtime.verify.runners import Runner
+from efftam_workshop.agreement.compare import deviation
+from efftam_workshop.agreement.runners import Runner
 from efftam_workshop.export.fp16.attention import AttentionBlock, attentions
 from efftam_workshop.export.fp16.convert import to_fp16
 from efftam_workshop.export.fp16.divergence import DIVERGED

@@ -45,7 +45,7 @@ def start(folder: str) -> None:
 
     from efftam_ros.runtime.cuda.kernel_table import KERNELS
     from efftam_ros.runtime.device import opening, tensors
-    from efftam_ros.runtime.verify import verify
+    from efftam_workshop.agreement import reference
     from support.gpu_rig import divided_arena
 
     gpu = FakeGpu("12.9", ORIN_NX, driver_version=12060, total_bytes=ORIN_NX.total_bytes)
@@ -62,7 +62,7 @@ def start(folder: str) -> None:
     engines.mkdir(exist_ok=True)
     tensors.Arena = partial(divided_arena, gpu)  # type: ignore[assignment, misc]
     opening.engine_folder = lambda: engines
-    verify.CLIP_FRAMES = CLIP_FRAMES
+    reference.CLIP_FRAMES = CLIP_FRAMES
     from golden import clip
 
     whole_clip = clip.clip

@@ -293,7 +293,7 @@ def test_a_back_end_is_named_on_a_terminal_while_it_is_waited_for(monkeypatch: p
 
     def asked(*_: object, **__: object) -> dict[str, str]:
         shown.append(terminal.getvalue())
-        return {"network": "compact_192", "notice": ""}
+        return {"network": "compact_192", "notice": "", "frame_ms": 9.0}
 
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(command, "answer", asked)
@@ -303,7 +303,9 @@ def test_a_back_end_is_named_on_a_terminal_while_it_is_waited_for(monkeypatch: p
 
 def test_what_a_back_end_tells_of_itself_is_in_its_line(monkeypatch: pytest.MonkeyPatch):
     told = "the engines were built in another power mode"
-    monkeypatch.setattr(command, "answer", lambda *_, **__: {"network": "compact_192", "notice": told})
+    monkeypatch.setattr(
+        command, "answer", lambda *_, **__: {"network": "compact_192", "notice": told, "frame_ms": 9.0}
+    )
     for finding in command.backend_findings():
         assert finding.state == "ok"
         assert finding.found.endswith(f"; {told}")

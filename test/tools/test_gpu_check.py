@@ -234,8 +234,7 @@ def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
 
 
 WRONG = {
-    "deviations": [{"graph": "image_encoder", "output": "features", "relative": 0.4}],
-    "clip": {"mean": 0.3, "worst": 0.0, "frames": 3},
+    "worst": [{"stage": "image_encoder", "output": "features", "value": 0.4, "limit": 0.05}],
     "launch": {"plan to answers": "cuda graph"},
     "fault": "features of image_encoder is off by 0.4",
 }

@@ -72,7 +72,7 @@ def test_engines_are_verified_and_their_captures_told(
     for name in (f"verify {variant} shipped", f"captures {variant} shipped"):
         assert items[name]["state"] == "OK", items[name]["why"]
     report = json.loads((rehearsed[1] / f"verify_{variant.replace(' ', '_')}_shipped.json").read_text())
-    assert report["clip"]["frames"] == rehearsal.CLIP_FRAMES
+    assert {"preprocess", "memory_encoder", "search"} <= {one["stage"] for one in report["worst"]}
 
 
 def test_every_graph_goes_through_the_parser_before_anything_is_built(

@@ -61,8 +61,8 @@ _TRACKER = (
     Argument(
         "params",
         "tracker",
-        "the tracker's parameter file: tracker, desktop, jetson (shipped; on the CPU unless backend:=tensorrt"
-        " is added), or a path",
+        "the tracker's parameter file: tracker, desktop, jetson (shipped; onnxruntime-cuda"
+        " where it is installed, unless backend:= is given), or a path",
     ),
     Argument("namespace", "", "namespace of the nodes and their topics"),
     Argument("operator", "false", "serve the operator's page beside the tracker", YES_NO),

@@ -73,6 +73,12 @@ class GraphOpener(Protocol):
         """See `Pipeline.notice`."""
         ...
 
+    @property
+    def made_of(self) -> str:
+        """What the graphs that were opened are made of: versions of the library, and hashes of its engines. A
+        change of it may change their results."""
+        ...
+
     def open(self, name: str) -> DeviceGraph:
         """Raises BackendError when the graph can't run whole on the GPU."""
         ...

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.backends import Backend, function_of
-from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.bundle import MANIFEST, Bundle, file_sha256
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, open_device
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.graph import GraphError
 from efftam_ros.runtime.device.memory import ATTENTION
 from efftam_ros.runtime.device.pipeline import DevicePipeline
+from efftam_ros.version import __version__
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
@@ -57,8 +58,14 @@ def open_device_pipeline(
         # From here on the pipeline owns driver, stream and graphs, and closes them.
         pipeline = DevicePipeline(bundle, cuda, facts, stream, opener, zero_copy, max_targets)
         try:
-            if verify != "off":
-                _require_agreement(bundle, pipeline, verify, precision)
+            if verify != "never":
+                parts = {"backend": backend.name, "precision": precision, "zero_copy": zero_copy}
+                _require_agreement(
+                    bundle,
+                    pipeline,
+                    parts | {"gpu": facts.board, "driver": facts.driver_version},
+                    verify == "always",
+                )
         except BaseException:
             pipeline.close()
             raise
@@ -92,16 +99,21 @@ def _failures_of(facts: DeviceFacts) -> Iterator[None]:
         raise BackendError(f"opening {facts.name} failed", str(error)) from error
 
 
-def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, verify: str, precision: str) -> None:
-    """Raises BackendError when the pipeline computes something else than the CPU."""
-    # With it comes onnxruntime's CPU provider, which a GPU needs for nothing else.
-    from efftam_ros.runtime.verify.verify import Reference, limits_of
+def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str, Any], always: bool) -> None:
+    """Raises BackendError when the pipeline computes something else than the CPU; unless ``always``, one that
+    agreed before is not asked again."""
+    from efftam_ros.runtime.verify import AgreementRecord, Reference
 
-    reference = Reference(bundle)
-    with pipeline.runners() as runners:
-        fault = reference.judge(runners, verify == "full", limits_of(precision)).fault
-    if fault:
-        raise BackendError(f"it does not compute what the CPU computes: {fault}", "run efftam verify")
+    parts |= {"made_of": pipeline.made_of, "bundle": file_sha256(bundle.folder / MANIFEST)}
+    parts |= {"lanes": pipeline.lanes, "efftam": __version__}
+    record = AgreementRecord(engine_folder(), parts)
+    if record.agreed and not always:
+        return
+    agreement = Reference(bundle, pipeline.lanes).judge(pipeline, parts["precision"])
+    record.keep(agreement)
+    if agreement.fault:
+        reason = f"it does not compute what the CPU computes: {agreement.fault}"
+        raise BackendError(reason, "run efftam verify")
 
 
 def engine_folder() -> Path:

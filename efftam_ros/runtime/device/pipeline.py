@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from efftam_ros.images.prompts import EncodedPrompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS, VIEW_BYTES
+from efftam_ros.runtime.cuda.memory import HostBuffer
 from efftam_ros.runtime.cuda.module import KernelSet
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Event, Stream
@@ -30,7 +32,6 @@ from efftam_ros.runtime.graphs import NEEDED
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener
-    from efftam_ros.runtime.verify.runners import Runner
 
 
 class _Closing(Protocol):
@@ -120,19 +121,23 @@ class DevicePipeline(FramePipeline):
         """Device memory held, as far as it is known."""
         return sum(one.device_bytes for one in (self._tensors, self._image, self._masks, self._opener))
 
-    @contextmanager
-    def runners(self) -> Iterator[Mapping[str, Runner]]:
-        """Every graph, to be run on host arrays: for comparing them, not for frames. What the runners hold on
-        the GPU is given back at the end."""
-        from efftam_ros.runtime.verify.runners import DeviceRunner
+    @property
+    def made_of(self) -> str:
+        """See `GraphOpener.made_of`."""
+        return self._opener.made_of
 
-        if self._all.is_closed:
-            raise self._all.misuse()
-        with ExitStack() as opened:
-            yield {
-                name: opened.enter_context(closing(DeviceRunner(self._stream.cuda, self._stream, graph)))
-                for name, graph in self._network.graphs.items()
-            }
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """See `verify.Inspected`; waits for the GPU."""
+        self._threads.make_current()
+        shape = self._tensors.shapes[name]
+        host = HostBuffer(self._stream.cuda, 4 * math.prod(shape))
+        try:
+            self._end_all()
+            self._stream.copy_out(host, self._tensors.at(name), 4 * math.prod(shape))
+            self._stream.synchronize()
+            return host.view(np.float32, shape).copy()
+        finally:
+            host.free()
 
     @property
     def stage_interval(self) -> int:

@@ -267,6 +267,14 @@ class OrtPipeline(FramePipeline):
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         return image_mask(self._answers["masks"].array[0, row], view, width, height)
 
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """See `verify.Inspected`."""
+        network = self._network
+        arrays = {name: shared.array for name, shared in (*self._features.items(), *self._answers.items())}
+        arrays |= {"image": self._preprocess.output, "conditioned": self._conditioned.array}
+        arrays |= {"ring_maps": network.maps, "ring_pointers": network.pointers}
+        return arrays[name].copy()
+
     def end_profiling(self) -> dict[str, Path]:
         """The trace files by graph, of a pipeline opened with ``profile_folder``: JSON for chrome://tracing
         with every run since opening. Nothing is recorded afterwards."""

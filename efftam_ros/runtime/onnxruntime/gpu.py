@@ -11,7 +11,7 @@ import numpy as np
 
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.backends import backend_of
-from efftam_ros.runtime.bundle import Bundle, BundleGraph
+from efftam_ros.runtime.bundle import Bundle, BundleGraph, file_sha256
 from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.onnxruntime.graph import (
@@ -94,6 +94,7 @@ class OrtGraphs:
         self._stream, self._device = stream, device
         self._engine_cache, self._board = engine_cache, board
         self._opened: list[OrtGraph] = []
+        self._caches: list[Path] = []
         load_libraries(self._ort, provider)
         # Since 1.26 every session on a built-in provider is reported as one without a plugin, at the level of
         # warnings; what matters is checked here and raised as an error.
@@ -105,6 +106,14 @@ class OrtGraphs:
     def device_bytes(self) -> int:
         """0, because onnxruntime's Python API does not report the size of its arena."""
         return 0
+
+    @property
+    def made_of(self) -> str:
+        version = f"onnxruntime {self._ort.__version__}"
+        if self._provider == "cuda":
+            return version
+        engines = sorted(path for folder in self._caches for path in folder.glob("*.engine"))
+        return " ".join((version, tensorrt_version(), *map(file_sha256, engines)))
 
     def open(self, name: str) -> OrtGraph:
         """Open a graph. Raises BackendError naming graph and node when it can't run on the provider as a
@@ -178,6 +187,7 @@ class OrtGraphs:
             return options
         made_for = (self._ort.__version__, tensorrt_version(), self._board)
         folder = provider_cache_folder(self._engine_cache, self._bundle, graph.name, options, made_for)
+        self._caches.append(folder)
         return tensorrt_options(self._stream, self._device, graph, folder)
 
     def _probe(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -51,6 +52,7 @@ class TrtGraphs:
         self._scratch = Scratch(stream.cuda)
         self._graphs: list[TrtGraph] = []
         self.notice = notice
+        self.made_of = f"{library.name} {library.dotted}"
 
     @property
     def device_bytes(self) -> int:
@@ -64,6 +66,7 @@ class TrtGraphs:
             raise RuntimeError("these engines are closed; open the pipeline again")
         log_start = self._library.log.position
         plan = self._plans(name)
+        self.made_of += f" {hashlib.sha256(plan).hexdigest()}"
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
             raise BackendError(

@@ -189,7 +189,7 @@ def environment(root: Path = Path("/")) -> dict[str, Any]:
         "driver_problem": driver.get("problem"),
         "driver_remedy": driver.get("remedy"),
         "power_mode": power_mode(root) or None,
-        "gpu_clock": _gpu_clock(root),
+        "gpu_clock": gpu_clock(root),
         "python": platform.python_version(),
         "efftam_ros": __version__,
         **{name: version(name) or None for name in PACKAGES},
@@ -229,7 +229,7 @@ def _platform(root: Path) -> str:
     return f"L4T {'0, unknown release' if release == '0' else release}, {model or 'a Jetson'}"
 
 
-def _gpu_clock(root: Path) -> str | None:
+def gpu_clock(root: Path) -> str | None:
     """Range of a Jetson's GPU clock, which follows the load unless jetson_clocks fixes it."""
     for folder in sorted((root / "sys/class/devfreq").glob("*gpu*")):
         low, high = (text_of(folder / f"{end}_freq").strip() for end in ("min", "max"))

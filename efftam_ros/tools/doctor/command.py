@@ -9,8 +9,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from efftam_ros.runtime.backends import DEFAULT_BACKEND, TABLE
+from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.backends import DEFAULT_BACKEND, TABLE, text_of
 from efftam_ros.tools.doctor.checks import (
     Finding,
     environment,
@@ -19,6 +22,7 @@ from efftam_ros.tools.doctor.checks import (
     ros_findings,
     tool_findings,
 )
+from efftam_ros.tools.doctor.jetson import jetson_findings
 from efftam_ros.tools.doctor.probe import answer
 
 MARKS = {"ok": "ok", "absent": "--", "wrong": "!!", "untried": "??"}
@@ -34,36 +38,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ros", action="store_true", help="the node and the page: ROS 2, messages, profiles")
     parser.add_argument("--flight", action="store_true", help="the autopilot's bridge")
     parser.add_argument("--all", action="store_true", help="all of these, and what single commands need")
+    parser.add_argument("--jetson", action="store_true", help="only what a Jetson needs, in order")
     parser.add_argument("--json", action="store_true", help="the findings of --all as JSON")
+    text = "write findings, versions, reports of engines and checks, and times to FILE, to send with a fault"
+    parser.add_argument("--report", type=Path, metavar="FILE", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
     every = args.all or args.json
     facts = environment()
     asked: list[tuple[str, list[Finding]]] = []
-    cpu = [*python_findings(), *backend_findings(gpu=False)]
-    if args.gpu or every:
-        asked.append(("GPU", [*machine_findings(facts), *backend_findings(gpu=True)]))
+    if args.jetson:
+        asked.append(("this Jetson", list(jetson_findings())))
     else:
-        cpu += [found for found in machine_findings(facts) if found.name == "platform"]
-    asked.insert(0, ("tracking on the CPU", cpu))
-    if args.ros or every:
-        asked.append(("ROS 2", [*ros_findings(), *tool_findings("operator")]))
-    if args.flight or every:
-        asked.append(("flight", list(tool_findings("mavlink"))))
+        asked += _areas(args, facts, every)
     verdicts = {area: _verdict(findings) for area, findings in asked}
     findings = [finding for _, found in asked for finding in found]
-    if every:
+    if every and not args.jetson:
         findings += [f for f in tool_findings() if f not in findings]
     runs = Finding(BACKENDS_SECTION, DEFAULT_BACKEND, "ok", "")[:3] in (found[:3] for found in findings)
+    if args.jetson:
+        runs = not any(finding.state == "wrong" for finding in findings)
+    report = {"runs": runs, "environment": facts, "findings": [f._asdict() for f in findings]}
+    if args.report:
+        _write(args.report, report)
     if args.json:
-        report = {"runs": runs, "environment": facts, "findings": [f._asdict() for f in findings]}
         print(json.dumps(report, indent=1))
         return 0 if runs else 1
     for area, problem in verdicts.items():
         print(f"{area}: {problem or 'can run here'}")
     _tell(findings)
     return 1 if any(verdicts.values()) else 0
+
+
+def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list[tuple[str, list[Finding]]]:
+    """What was asked for, tracking on the CPU first."""
+    cpu = [*python_findings(), *backend_findings(gpu=False)]
+    areas = [("tracking on the CPU", cpu)]
+    if args.gpu or every:
+        areas.append(("GPU", [*machine_findings(facts), *backend_findings(gpu=True)]))
+    else:
+        cpu += [found for found in machine_findings(facts) if found.name == "platform"]
+    if args.ros or every:
+        areas.append(("ROS 2", [*ros_findings(), *tool_findings("operator")]))
+    if args.flight or every:
+        areas.append(("flight", list(tool_findings("mavlink"))))
+    return areas
 
 
 def _verdict(findings: list[Finding]) -> str:
@@ -94,6 +114,19 @@ def _tell(findings: list[Finding]) -> None:
         told.append(finding)
 
 
+def _write(path: Path, report: dict[str, Any]) -> None:
+    """The report with those of engines and checks. Nothing else is read: no image, no variable of the
+    environment but those of the findings; the user's folder is written as ~. Raises InputError."""
+    from efftam_ros.runtime.device.opening import engine_folder
+
+    kept = {one.name: text_of(one) for one in sorted(engine_folder().glob("*.json"))}
+    text = json.dumps(report | {"kept": kept}, indent=1).replace(str(Path.home()), "~")
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"report {path} can't be written ({error.strerror}); name another file") from error
+
+
 def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
     """One finding per row of the table, of those for a GPU, of the others or of all.
 
@@ -107,7 +140,7 @@ def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
         found = answer("open", row.name, seconds=OPEN_SECONDS)
         if "network" in found:
             runs = f"runs {found['network']} in {row.auto}; offers {', '.join(('auto', *row.precisions))}"
-            runs = "; ".join(filter(None, (runs, found["notice"])))
+            runs = "; ".join(filter(None, (runs, f"{found['frame_ms']:.1f} ms a frame", found["notice"])))
             yield Finding(BACKENDS_SECTION, row.name, "ok", runs)
         elif found.get("slow"):  # it may be compiling for this GPU
             remedy = f"efftam bench --frames 1 --backend {row.name}"

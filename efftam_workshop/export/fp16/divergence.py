@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from efftam_ros.runtime.verify.compare import deviation
-from efftam_ros.runtime.verify.runners import Runner
+from efftam_workshop.agreement.compare import deviation
+from efftam_workshop.agreement.runners import Runner
 from efftam_workshop.export.fp16.attention import GraphIndex
 
 DIVERGED = 0.05

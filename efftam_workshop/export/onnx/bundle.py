@@ -17,8 +17,8 @@ import torch
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import FORMAT, MANIFEST, Bundle, file_sha256
-from efftam_ros.runtime.verify.compare import Deviation
 from efftam_ros.version import __version__
+from efftam_workshop.agreement.compare import GraphDeviation
 from efftam_workshop.export.onnx.graphs import build_graphs
 from efftam_workshop.export.onnx.parity import compare_with_network, require_parity
 from efftam_workshop.export.onnx.trace import OPSET, Tracer
@@ -121,7 +121,7 @@ def export_bundle(
     weights: WeightType = "float32",
     source: Source | None = None,
     progress: Callable[[str], None] = lambda step: None,
-) -> list[Deviation]:
+) -> list[GraphDeviation]:
     """Write ``network`` as a bundle to the folder ``out``, which must be new, empty or a bundle, which is
     replaced once the new one is complete.
 

@@ -18,8 +18,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
-from efftam_ros.runtime.verify.compare import Chain, Deviation, deviations, prompt_inputs, step_together
-from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, Runner
+from efftam_workshop.agreement.compare import Chain, GraphDeviation, deviations, prompt_inputs, step_together
+from efftam_workshop.agreement.runners import Arrays, CpuRunner, Runner
 from efftam_workshop.export.onnx.graphs import ExportGraph, build_graphs
 from efftam_workshop.model.common.layers import boxes_and_areas
 from efftam_workshop.model.common.network import Network
@@ -55,12 +55,12 @@ class ParityError(InputError):
     """A graph's output is further from PyTorch's than allowed; the text names graph, output and case."""
 
 
-def compare_with_network(bundle: Bundle, network: Network) -> list[Deviation]:
+def compare_with_network(bundle: Bundle, network: Network) -> list[GraphDeviation]:
     """Run every graph of ``bundle`` in onnxruntime on the CPU against ``network``; the worst case of every
     output."""
     reference = network_runners(network)
     candidate: dict[str, Runner] = {name: CpuRunner(graph.path) for name, graph in bundle.graphs.items()}
-    worst: dict[tuple[str, str], Deviation] = {}
+    worst: dict[tuple[str, str], GraphDeviation] = {}
     comparison = _Comparison(bundle, reference, candidate)
     for found in (*comparison.graphs(), *comparison.clip()):
         known = worst.get((found.graph, found.output))
@@ -69,7 +69,7 @@ def compare_with_network(bundle: Bundle, network: Network) -> list[Deviation]:
     return list(worst.values())
 
 
-def require_parity(found: Sequence[Deviation], limit: float = LIMIT) -> None:
+def require_parity(found: Sequence[GraphDeviation], limit: float = LIMIT) -> None:
     """Raises ParityError naming the worst output when one is beyond ``limit`` or not a number."""
     failed = [one for one in found if not one.max_abs <= limit]
     if failed:
@@ -88,7 +88,7 @@ class _Comparison:
         self._side = bundle.spec.image_side
         self._random = np.random.default_rng(_SEED)
 
-    def graphs(self) -> Iterator[Deviation]:
+    def graphs(self) -> Iterator[GraphDeviation]:
         noise = self._noise(1, 3, self._side, self._side)
         yield from self._compare("image_encoder", "noise", {"image": noise})
         image = next(self._images())
@@ -104,7 +104,7 @@ class _Comparison:
         yield from self._memory_encoder(encoded["features"], decoded)
         yield from self._memory_attention(encoded["features"])
 
-    def clip(self) -> Iterator[Deviation]:
+    def clip(self) -> Iterator[GraphDeviation]:
         """A box prompt, then tracked frames; memory maps, pointers and masks of each side feed that side."""
         chains = [Chain(self._bundle, graphs) for graphs in (self._reference, self._candidate)]
         for number, image in enumerate(self._images()):
@@ -116,7 +116,7 @@ class _Comparison:
 
     def _compare(
         self, graph: str, case: str, inputs: Arrays, expected: Arrays | None = None
-    ) -> list[Deviation]:
+    ) -> list[GraphDeviation]:
         got = self._candidate[graph]({name: inputs[name] for name in self._bundle.graphs[graph].inputs})
         wanted = self._reference[graph](inputs) if expected is None else expected
         if graph == "mask_decoder":
@@ -124,7 +124,7 @@ class _Comparison:
             wanted = wanted | {"boxes": boxes.numpy(), "areas": areas.numpy()}
         return deviations(graph, wanted, got, case)
 
-    def _memory_encoder(self, features: NDArray[np.float32], decoded: Arrays) -> Iterator[Deviation]:
+    def _memory_encoder(self, features: NDArray[np.float32], decoded: Arrays) -> Iterator[GraphDeviation]:
         low = decoded["masks"].shape[-1]
         for case, present, prompted in (("tracked", 1, 0), ("prompted", 1, 1), ("absent", 0, 0)):
             inputs = {
@@ -137,7 +137,7 @@ class _Comparison:
             }
             yield from self._compare("memory_encoder", case, inputs)
 
-    def _memory_attention(self, features: NDArray[np.float32]) -> Iterator[Deviation]:
+    def _memory_attention(self, features: NDArray[np.float32]) -> Iterator[GraphDeviation]:
         """The dynamic and the fixed form against the network's dynamic form."""
         layout = MemoryLayout.of(self._bundle)
         last = layout.rows - 1

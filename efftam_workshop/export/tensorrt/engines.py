@@ -14,8 +14,8 @@ from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
-from efftam_ros.runtime.verify.runners import Arrays
-from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT, Agreement, Reference
+from efftam_workshop.agreement.reference import INT8_LIMITS, STRICT, GraphAgreement, GraphReference
+from efftam_workshop.agreement.runners import Arrays
 from efftam_workshop.export.fp16.attention import attentions
 from efftam_workshop.export.fp16.checks import check_fp16
 from efftam_workshop.export.fp16.convert import in_groups, load_graphs, plain_graph, to_fp16
@@ -63,7 +63,7 @@ class _Choice:
     def engine(self) -> BuiltEngine:
         return self.engines[0]
 
-    def report(self, agreement: Agreement) -> dict[str, Any]:
+    def report(self, agreement: GraphAgreement) -> dict[str, Any]:
         """The report stored beside the engine, as JSON values."""
         record = {key: value for key, value in asdict(self.engine).items() if key != "plan"}
         record["times_ms"] = self.times_ms
@@ -120,7 +120,7 @@ class EngineBuilder:
         bundle = self._engines.bundle
         self._say(f"{bundle.spec.name}: computing the reference on the CPU")
         self._models = load_graphs(bundle)
-        reference = Reference(bundle)
+        reference = GraphReference(bundle)
         if self._engines.precision == INT8 and self._clip is not None:
             modules = [name for name in INT8_MODULES if quantizable(self._models[name])]
             self._say(f"calibrating {', '.join(modules)} on {self._clip.name}")
@@ -213,7 +213,7 @@ class EngineBuilder:
         choice.rejected.append(reason)
         self._say(f"rejected {name}, {reason}")
 
-    def _compare_together(self, choices: dict[str, _Choice], trials: EngineTrials) -> Agreement:
+    def _compare_together(self, choices: dict[str, _Choice], trials: EngineTrials) -> GraphAgreement:
         """Compare all modules over a chained clip. While they disagree, the module that is worst on its own
         gets its next form."""
         reference = trials.reference

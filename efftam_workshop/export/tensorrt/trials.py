@@ -20,8 +20,8 @@ from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
-from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, DeviceRunner, Runner
-from efftam_ros.runtime.verify.verify import Reference, Tolerance
+from efftam_workshop.agreement.reference import GraphReference, Tolerance
+from efftam_workshop.agreement.runners import Arrays, CpuRunner, DeviceRunner, Runner
 from efftam_workshop.export.fp16.divergence import first_divergent_block
 from efftam_workshop.export.tensorrt.builder import (
     BuildCancelledError,
@@ -60,7 +60,7 @@ class EngineTrials:
     """Engines of one `EngineSet`, tried on one GPU."""
 
     def __init__(
-        self, engines: EngineSet, cuda: Cuda, stream: Stream, progress: Progress, reference: Reference
+        self, engines: EngineSet, cuda: Cuda, stream: Stream, progress: Progress, reference: GraphReference
     ) -> None:
         self._engines, self._cuda, self._stream = engines, cuda, stream
         self._progress, self.reference = progress, reference

@@ -17,7 +17,7 @@ from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout, laid_out
 from efftam_ros.runtime.frame_state import round_bfloat16
 from efftam_ros.runtime.preprocess import Preprocessor
-from efftam_ros.runtime.verify.runners import Arrays, Runner
+from efftam_workshop.agreement.runners import Arrays, Runner
 
 
 class Chain:
@@ -99,7 +99,7 @@ _SEED = 20261121
 
 
 @dataclass(frozen=True)
-class Deviation:
+class GraphDeviation:
     """One output of a graph against the reference's on the same inputs.
 
     ``relative``: root mean square of the difference over that of the reference's output, infinite where the
@@ -133,7 +133,7 @@ class ClipAgreement:
 
 
 def deviation(reference: NDArray[np.float32], value: NDArray[np.float32]) -> float:
-    """`Deviation.relative` of two arrays of one shape."""
+    """`GraphDeviation.relative` of two arrays of one shape."""
     if not np.isfinite(value).all():
         return float("inf")
     scale = float(np.sqrt(np.mean(np.square(reference, dtype=np.float64))))
@@ -141,21 +141,21 @@ def deviation(reference: NDArray[np.float32], value: NDArray[np.float32]) -> flo
     return error / scale if scale > 0 else (0.0 if error == 0 else float("inf"))
 
 
-def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -> list[Deviation]:
+def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -> list[GraphDeviation]:
     """Every output of ``results`` against the reference's."""
     found = []
     for output, value in results.items():
         wanted = reference[output]
         if wanted.shape != value.shape:
-            found.append(Deviation(graph, output, float("inf"), case=case))
+            found.append(GraphDeviation(graph, output, float("inf"), case=case))
             continue
         max_abs = float(np.abs(np.subtract(wanted, value, dtype=np.float64)).max(initial=0.0))
         largest = float(np.abs(wanted).max(initial=0.0))
-        found.append(Deviation(graph, output, deviation(wanted, value), max_abs, largest, case))
+        found.append(GraphDeviation(graph, output, deviation(wanted, value), max_abs, largest, case))
     return found
 
 
-def compare_graphs(chain: Chain, candidate: Mapping[str, Runner]) -> list[Deviation]:
+def compare_graphs(chain: Chain, candidate: Mapping[str, Runner]) -> list[GraphDeviation]:
     """Every output of every graph that ``candidate`` has, on the inputs that the graph got last in ``chain``,
     against what the chain made of them."""
     found = []

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.verify.compare import (
+from efftam_workshop.agreement.compare import (
     Chain,
     ClipAgreement,
-    Deviation,
+    GraphDeviation,
     compare_clip,
     compare_graphs,
     seeded_chain,
 )
-from efftam_ros.runtime.verify.runners import CpuRunner, Runner
+from efftam_workshop.agreement.runners import CpuRunner, Runner
 
 MOST_DEVIATION = 0.02
 """Relative, of any output: ten times what FP16 with FP32 sums leaves (1.6e-3, measured in an interpreter), a
@@ -51,10 +51,10 @@ def limits_of(precision: str) -> Tolerance:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class GraphAgreement:
     """How far a back end is from the CPU; ``clip`` is None where only single graphs were compared."""
 
-    deviations: tuple[Deviation, ...]
+    deviations: tuple[GraphDeviation, ...]
     clip: ClipAgreement | None = None
     limits: Tolerance = STRICT
 
@@ -78,7 +78,7 @@ class Agreement:
         return ""
 
 
-class Reference:
+class GraphReference:
     """A bundle in FP32 on the CPU, with the inputs that its graphs get in use."""
 
     def __init__(self, bundle: Bundle) -> None:
@@ -86,15 +86,17 @@ class Reference:
         self.runners: dict[str, Runner] = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}
         self.chain: Chain = seeded_chain(bundle, self.runners)
 
-    def judge(self, candidate: Mapping[str, Runner], clip: bool, limits: Tolerance = STRICT) -> Agreement:
+    def judge(
+        self, candidate: Mapping[str, Runner], clip: bool, limits: Tolerance = STRICT
+    ) -> GraphAgreement:
         """Compare the graphs that ``candidate`` has; with ``clip`` also a chained run, the others' graphs
         being the reference's."""
         deviations = tuple(compare_graphs(self.chain, candidate))
         if not clip:
-            return Agreement(deviations, limits=limits)
+            return GraphAgreement(deviations, limits=limits)
         mixed = {**self.runners, **candidate}
         agreement = compare_clip(self.bundle, self.runners, mixed, seeded_clip(), seeded_clip_box())
-        return Agreement(deviations, agreement, limits)
+        return GraphAgreement(deviations, agreement, limits)
 
 
 def seeded_clip() -> Iterator[NDArray[np.uint8]]:

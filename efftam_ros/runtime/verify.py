@@ -1,0 +1,346 @@
+"""Whether a back end computes what the CPU computes: the same frames through both pipelines, as in flight.
+
+The first run is as frames are in flight, with nothing between the calls that a missing wait could hide
+behind. The second reads what every stage left on the device, and so names the first one that differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
+from efftam_ros.images.levels import Levels
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.tensorrt.store import check_private, write_atomically
+
+WIDTH, HEIGHT = 480, 360
+RADIUS = 36
+"""Of the two targets, striped discs, px."""
+SECOND = (340.0, 200.0)
+"""Centre of the second target, which rests."""
+SECOND_SLOT = 12
+"""First ring slot of the second target where both have one ring."""
+LIMIT, LIMIT_INT8 = 0.05, 0.25
+"""Largest deviation (`Deviation`). Products in TF32 or FP16 with FP32 sums leave less than a fifth of it over
+these frames; a wrong kernel or slot leaves ten times as much."""
+MASK_LIMIT = 0.1
+"""Of masks, whose edge pixels fall to one side or the other."""
+
+
+class Inspected(Pipeline, Protocol):
+    """A pipeline that shows its tensors."""
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """A copy of what all calls so far left in a tensor: ``image``, an output of the image encoder,
+        ``conditioned``, ``masks``, ``ring_maps``, ``ring_pointers``; of the lane that ran last."""
+        ...
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """One result of a pipeline against the CPU's.
+
+    ``frame``: which, in words; ``stage`` that made ``output``; ``value``: root mean square of the difference
+    over that of the CPU's tensor, of a mask 1 - IoU, of a box the largest difference of its edges over its
+    size, of predicted IoU and presence the largest difference; infinite where it is no number.
+    """
+
+    frame: str
+    stage: str
+    output: str
+    value: float
+    limit: float
+
+    @property
+    def is_wrong(self) -> bool:
+        return not self.value <= self.limit
+
+    def __str__(self) -> str:
+        return f"{self.frame}: {self.stage} gives {self.output} that deviate by {self.value:.2g}"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """``flown``: deviations of the frames as in flight; ``stages``: with a wait after each call, in order;
+    ``seconds`` that both took."""
+
+    flown: tuple[Deviation, ...]
+    stages: tuple[Deviation, ...]
+    seconds: float
+
+    @property
+    def fault(self) -> str:
+        """What is wrong in one line, naming the first stage that differs; "" when all is well."""
+        for found in self.stages:
+            if found.is_wrong:
+                return f"{found}, {found.limit} is the limit"
+        for found in self.flown:
+            if found.is_wrong:
+                return (
+                    f"{found}, {found.limit} is the limit, and no stage does when the host waits after each"
+                    " call: a wait is missing between them"
+                )
+        return ""
+
+
+class Reference:
+    """The frames on the CPU in FP32, computed once for all pipelines of a bundle with as many ``lanes``."""
+
+    def __init__(self, bundle: Bundle, lanes: int) -> None:
+        # With it comes onnxruntime's CPU provider, which a GPU needs for nothing else.
+        from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
+
+        self._bundle, self._choices = bundle, dict[str, int]()
+        self._images = list(images())
+        with closing(OrtPipeline(bundle, lanes=min(lanes, 2))) as pipeline:
+            flight = _Flight(bundle, pipeline, self._images, self._choices, staged=True)
+            self._wanted = {(frame, output): value for frame, _, output, value in flight.run()}
+
+    def judge(self, pipeline: Inspected, precision: str) -> Agreement:
+        """Compare a pipeline that computes in ``precision``."""
+        begin = time.monotonic()
+        flown, stages = (self._compared(pipeline, precision, staged) for staged in (False, True))
+        return Agreement(flown, stages, time.monotonic() - begin)
+
+    def _compared(self, pipeline: Inspected, precision: str, staged: bool) -> tuple[Deviation, ...]:
+        limit = LIMIT_INT8 if precision == "int8" else LIMIT
+        flight = _Flight(self._bundle, pipeline, self._images, self._choices, staged)
+        return tuple(
+            Deviation(
+                frame,
+                stage,
+                output,
+                deviation(output, self._wanted[frame, output], value),
+                max(limit, MASK_LIMIT) if output == "mask" else limit,
+            )
+            for frame, stage, output, value in flight.run()
+        )
+
+
+Found = tuple[str, str, str, NDArray[Any]]
+"""Frame, stage, output, value."""
+
+
+class _Flight:
+    """The frames through one pipeline: a prompt, tracked frames in a window and in the full view with the
+    next image announced, a return through `search`, and a second target, in a lane of its own where the
+    pipeline has one. ``choices``: rows that are remembered, by frame; filled where they are missing, so that
+    all pipelines remember the same."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        pipeline: Inspected,
+        pictures: list[Image],
+        choices: dict[str, int],
+        staged: bool,
+    ) -> None:
+        self._pipeline, self._images, self._choices, self._staged = pipeline, pictures, choices, staged
+        self._side, self._last_row = pipeline.spec.image_side, pipeline.spec.temporal_rows - 1
+        self._features = tuple(bundle.graphs["image_encoder"].outputs)
+        self._lanes: tuple[Pipeline, Pipeline] = pipeline, pipeline
+        self._second_slot = SECOND_SLOT
+        if pipeline.lanes > 1:
+            self._lanes, self._second_slot = (pipeline.lane(0), pipeline.lane(1)), 0
+        self._remembered: list[tuple[str, int]] = []
+
+    def run(self) -> Iterator[Found]:
+        """The results in the order in which they are made; of the ring at the end, but for ``staged``."""
+        disc = Box(160 - RADIUS, 150 - RADIUS, 2 * RADIUS, 2 * RADIUS)
+        full = View.full(WIDTH, HEIGHT, self._side)
+        yield from self._frame(0, self._window(0), Prompt(box=disc))
+        yield from self._frame(1, self._window(1))
+        yield from self._frame(2, full, announced=3)
+        yield from self._frame(3, full, present=False)
+        yield from self._search(4)
+        yield from self._frame(4, self._window(4))
+        both = View.window(260, 180, 330, self._side)
+        click = Prompt(points=(SECOND,), labels=(1,))
+        if self._pipeline.lanes == 1:
+            yield from self._frame(5, both, click, second=True)
+            yield from self._frame(6, both, second=True)
+        else:
+            yield from self._shared(5, both, click)
+            yield from self._shared(6, both)
+        for frame, slot in () if self._staged else self._remembered:
+            yield from self._memory(frame, slot)
+
+    def _frame(
+        self,
+        number: int,
+        view: View,
+        prompt: Prompt | None = None,
+        *,
+        announced: int | None = None,
+        present: bool = True,
+        second: bool = False,
+    ) -> Iterator[Found]:
+        lane, frame = self._lanes[second], self._named(number, prompt, second)
+        lane.encode(self._images[number], view)
+        if prompt is None:
+            lane.attend(self._plan(number, second))
+        candidates = lane.decode(prompt)
+        if self._staged:
+            attended = "memory_attention" if prompt is None else "prompt_encoder"
+            for stage, names in (
+                ("preprocess", ("image",)),
+                ("image_encoder", self._features),
+                (attended, ("conditioned",)),
+                ("mask_decoder", ("masks",)),
+            ):
+                for name in names:
+                    yield frame, stage, name, self._pipeline.tensor(name)
+        yield from self._answers(frame, candidates)
+        yield frame, "mask", "mask", lane.mask(self._choices[frame])
+        if announced is not None:
+            lane.prefetch(self._images[announced])
+        yield from self._remember(frame, lane, number, present, second)
+
+    def _shared(self, number: int, view: View, click: Prompt | None = None) -> Iterator[Found]:
+        """Both targets in one view of an image, launched one behind the other; ``click`` is the second's."""
+        targets = list(zip(self._lanes, (None, click), (False, True), strict=True))
+        for lane, prompt, second in targets:
+            lane.encode(self._images[number], view)
+            if prompt is None:
+                lane.attend(self._plan(number, second))
+        decoded = [lane.decode(prompt) for lane, prompt, _ in targets]
+        for (lane, prompt, second), candidates in zip(targets, decoded, strict=True):
+            frame = self._named(number, prompt, second)
+            yield from self._answers(frame, candidates)
+            yield frame, "mask", "mask", lane.mask(self._choices[frame])
+            yield from self._remember(frame, lane, number, True, second)
+
+    def _search(self, number: int) -> Iterator[Found]:
+        views = [View.window(x, y, 220, self._side) for x, y in (SECOND, (400, 300), (176, 158))]
+        found = self._lanes[0].search(self._images[number], views, self._plan(number, False))
+        for index, candidates in enumerate(found):
+            yield from self._answers(f"window {index} of the search in image {number}", candidates, "search")
+
+    def _answers(self, frame: str, candidates: Candidates, stage: str = "mask_decoder") -> Iterator[Found]:
+        choice = self._choices.setdefault(frame, int(candidates.ious.argmax()))
+        yield frame, stage, "predicted IoU", candidates.ious
+        yield frame, stage, "presence", 1 / (1 + np.exp(-np.array([candidates.presence_logit])))
+        yield frame, stage, "box", candidates.boxes[choice]
+
+    def _remember(
+        self, frame: str, lane: Pipeline, number: int, present: bool, second: bool
+    ) -> Iterator[Found]:
+        slot = number + second * self._second_slot
+        lane.remember(self._choices[frame], slot, present)
+        at = slot + second * (self._pipeline.lanes > 1) * self._pipeline.spec.slots
+        if self._staged:
+            yield from self._memory(frame, at)
+        else:
+            self._remembered.append((frame, at))
+
+    def _memory(self, frame: str, slot: int) -> Iterator[Found]:
+        for name in ("ring_maps", "ring_pointers"):
+            yield frame, "memory_encoder", name, self._pipeline.tensor(name)[slot]
+
+    def _plan(self, number: int, second: bool) -> MemoryPlan:
+        """The prompted frame in the last temporal row, the latest others before it."""
+        first, offset = (5, self._second_slot) if second else (0, 0)
+        slots = tuple(offset + index for index in (first, *range(number - 1, first, -1)))
+        return MemoryPlan(slots, (self._last_row, *range(len(slots) - 1)), slots)
+
+    def _window(self, number: int) -> View:
+        """Round the moving target, never whole pixels to whole pixels."""
+        return View.window(160 + 4 * number, 150 + 2 * number, 220, self._side)
+
+    def _named(self, number: int, prompt: Prompt | None, second: bool) -> str:
+        kind = "tracked" if prompt is None else "prompted"
+        which = "second" if second else "first"
+        return f"image {number} ({self._images[number].encoding}), {which} target {kind}"
+
+
+def deviation(output: str, wanted: NDArray[Any], value: NDArray[Any]) -> float:
+    """`Deviation.value`."""
+    if wanted.shape != value.shape or not np.array_equal(np.isfinite(wanted), np.isfinite(value)):
+        return float("inf")
+    if output == "mask":
+        union = np.count_nonzero(wanted | value)
+        return 1 - np.count_nonzero(wanted & value) / union if union else 0.0
+    if not np.isfinite(wanted).all():  # an empty mask has no box
+        return 0.0
+    error = np.subtract(value, wanted, dtype=np.float64)
+    if output in ("predicted IoU", "presence"):
+        return float(np.abs(error).max())
+    if output == "box":
+        left, top, right, bottom = wanted.tolist()
+        return float(np.abs(error).max() / max(1.0, ((right - left) * (bottom - top)) ** 0.5))
+    scale = float(np.sqrt(np.mean(np.square(wanted, dtype=np.float64))))
+    return float(np.sqrt(np.mean(np.square(error)))) / max(scale, 1e-12)
+
+
+def images() -> Iterator[Image]:
+    """Seven pictures of two striped discs over a coarse pattern, one of which moves, in the encodings that
+    cameras send most: bgr8, nv12, and mono16 as it is narrowed to mono8."""
+    random = np.random.default_rng(7)
+    background = np.kron(random.integers(60, 190, (18, 24, 3)), np.ones((20, 20, 1)))
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    levels = Levels()
+    for number in range(7):
+        picture = background
+        for (x, y), colour in (
+            ((160 + 4 * number, 150 + 2 * number), (20, 20, 230)),
+            (SECOND, (230, 80, 20)),
+        ):
+            stripes = np.where(((columns - x) // 8 % 2 == 0)[..., None], colour, (20, 200, 230))
+            picture = np.where((np.hypot(columns - x, rows - y) < RADIUS)[..., None], stripes, picture)
+        bgr = picture.astype(np.uint8)
+        if number % 3 == 0:
+            yield Image.from_array(bgr)
+        elif number % 3 == 1:
+            planes = cv2.cvtColor(bgr, cv2.COLOR_BGR2YUV_I420)
+            chroma = planes[HEIGHT:].reshape(2, -1).T.reshape(HEIGHT // 2, WIDTH)
+            yield Image(np.concatenate([planes[:HEIGHT], chroma]), WIDTH, HEIGHT, "nv12")
+        else:
+            thermal = 3000 + 16 * cv2.cvtColor(bgr, cv2.COLOR_BGR2GRAY).astype(np.uint16)
+            yield Image.from_array(levels.reduced(thermal, number * 33_000_000), "mono8")
+
+
+class AgreementRecord:
+    """A file in ``folder`` that says that a pipeline agreed, found by ``parts``, all that its results depend
+    on."""
+
+    def __init__(self, folder: Path, parts: Mapping[str, Any]) -> None:
+        self._parts = json.loads(json.dumps(parts, sort_keys=True))
+        key = hashlib.sha256(json.dumps(self._parts, sort_keys=True).encode()).hexdigest()
+        self.path = folder / f"verified-{key[:16]}.json"
+
+    @property
+    def agreed(self) -> bool:
+        """Whether it is there and whole, where not every user may write it."""
+        try:
+            check_private(self.path.parent)
+            check_private(self.path)
+            return bool(json.loads(self.path.read_bytes())["key"] == self._parts)
+        except (OSError, ValueError, KeyError, TypeError, InputError):
+            return False
+
+    def keep(self, agreement: Agreement) -> None:
+        """Write it, or remove it where the pipeline does not agree. A folder that can't be written is left
+        alone: the check then runs at every start."""
+        entry = {"key": self._parts, "deviations": [asdict(found) for found in agreement.flown]}
+        try:
+            if agreement.fault:
+                self.path.unlink(missing_ok=True)
+                return
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, (json.dumps(entry, indent=1) + "\n").encode())
+        except OSError:
+            return

@@ -1,1 +1,0 @@
-"""Comparison of a back end with the CPU reference."""
