@@ -20,10 +20,9 @@ def middleware() -> str:
     every distribution from Humble to Lyrical.
     """
     named = os.environ.get("RMW_IMPLEMENTATION", "")
-    if not named and "rclpy" in sys.modules:
-        from rclpy.utilities import get_rmw_implementation_identifier
-
-        named = str(get_rmw_implementation_identifier())
+    loaded = sys.modules.get("rclpy.utilities")
+    if not named and loaded is not None:
+        named = str(loaded.get_rmw_implementation_identifier())
     return named or "rmw_fastrtps_cpp"
 
 
