@@ -29,7 +29,7 @@ def chromium() -> Iterator[Any]:
         "playwright.sync_api", reason="pip install playwright (the driver alone)"
     )
     if CHROMIUM is None:
-        pytest.skip("no Chromium: apt-get install chromium")
+        pytest.skip("no Chromium; run: sudo apt-get install -y chromium")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
         yield browser

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.latency import NULL_NODE
+from efftam_workshop.bench.latency import TRACKER
 from simulation import cpu_s, spinning
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
+OPERATOR = TRACKER.replace("efftam_tracker", "efftam_operator")
 
 
 class Chain:
@@ -47,11 +49,9 @@ class Chain:
 
     def _start(self) -> None:
         camera = self._run([str(ROOT / "test" / "operator" / "scene_camera.py"), "--barcode"])
-        tracker = [str(ROOT / "scripts" / "efftam_tracker")] if self._network else ["-c", NULL_NODE]
-        self._run([*tracker, "--ros-args", "--log-level", "warn"])
-        self.operator = self._run(
-            [str(ROOT / "scripts" / "efftam_operator"), "--ros-args", "-p", "port:=0", "--log-level", "warn"]
-        )
+        tracker = TRACKER if self._network else NULL_NODE
+        self._run(["-c", tracker, "--ros-args", "--log-level", "warn"])
+        self.operator = self._run(["-c", OPERATOR, "--ros-args", "-p", "port:=0", "--log-level", "warn"])
         assert camera.stdout is not None
         assert self.operator.stdout is not None
         self.truth = json.loads(camera.stdout.readline())

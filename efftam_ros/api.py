@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.config import MOST_TARGETS, TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, shown
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step
@@ -20,7 +21,9 @@ from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
 from efftam_ros.images.camera import is_live, open_source
 from efftam_ros.images.encodings import check_image
+from efftam_ros.images.levels import AUTO
 from efftam_ros.images.limits import check_size
+from efftam_ros.images.streams.decoding import DEFAULT_TRACK
 from efftam_ros.images.video import NS
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_targets
@@ -67,7 +70,7 @@ class Result:
         box: Measured in this image or predicted; None while the target is LOST.
         measured: Whether ``box`` was measured.
         velocity: Of the box's centre, px/s; None while the target is LOST.
-        presence: Probability that the target is in view, 0..1.
+        presence: Probability that something like the selected object is in view, 0..1.
         quality: The network's estimate of the mask's IoU with the target, 0..1.
         likeness: To the selected target, -1..1; NaN where it is not known.
         age: Time since the last measured box, s.
@@ -169,6 +172,7 @@ class Tracker:
         labels: Sequence[int] | None = None,
         mask: NDArray[Any] | None = None,
         fps: float | None = None,
+        video_track: int | None = None,
     ) -> Iterator[Result]:
         """Select a target in the first image of a source and follow it to the end: a Result for every image.
 
@@ -178,17 +182,21 @@ class Tracker:
                 iterable of images or (image, time in s).
             box: The target, as for `start`; or ``point``, ``points`` with ``labels``, ``mask``.
             fps: Rate of a folder's images, or of images without a time; default: the tracker's.
+            video_track: Number of the video track, of several; default: the default one.
+
+        Warns:
+            UserWarning: Images are turned, damaged and left out, or have no true times.
 
         Raises:
             InputError: The source can't be read, or the target is not in its first image.
         """
         self._require_open()
         _require_one_prompt(box=box, point=point, points=points, mask=mask)
-        frames = self._frames(source, fps)
+        frames = self._frames(source, fps, video_track)
         try:
             image, stamp_ns = next(frames)
         except StopIteration:
-            raise InputError(f"source {_named(source)} holds no image; give one that does") from None
+            raise InputError(f"the source ({_named(source)}) holds no image; give one or more") from None
         prompt = _prompt(image, box, point, points, labels, mask)
         first = self._begin(image, stamp_ns, prompt)
         return self._results(first, frames, self._starts)
@@ -278,6 +286,10 @@ class Tracker:
         _require_one_prompt(box=box, point=point, points=points, mask=mask)
         image = self._image(image)
         stamp_ns = self._time_ns if time is None and self._time_ns is not None else self._stamp_ns(time)
+        most = self._targets.max_targets
+        if len(self.ids) >= most and target_id not in self.ids:
+            more = f"open the tracker with et.Tracker(max_targets={most + 1}), or " * (most < MOST_TARGETS)
+            raise InputError(f"max_targets is {most}, and {most} are followed; {more}remove one: {self.ids}")
         chosen = self._targets.id_for(NEXT_FREE) if target_id is None else target_id
         prompt = _prompt(image, box, point, points, labels, mask)
         return self._step(image, stamp_ns, {chosen: (prompt, False)}, [chosen])[0]
@@ -385,13 +397,18 @@ class Tracker:
             raise InputError(f"time is {shown(time)}; give seconds as a finite number")
         return round(seconds * NS)
 
-    def _frames(self, source: Source, fps: float | None) -> Iterator[tuple[Image, int]]:
+    def _frames(
+        self, source: Source, fps: float | None, video_track: int | None
+    ) -> Iterator[tuple[Image, int]]:
         """The images of a source with their stamps. Raises InputError here where it can't be opened."""
         if isinstance(source, os.PathLike):
             source = os.fspath(source)
         if isinstance(source, int | str):
             is_folder = fps is None and not is_live(source) and Path(str(source)).is_dir()
-            video = open_source(source, self._fps if is_folder else fps)
+            track = DEFAULT_TRACK if video_track is None else video_track
+            video = open_source(source, self._fps if is_folder else fps, AUTO, track, _warn)
+            if video.note:
+                _warn(f"{video.name}: {video.note}")
             return ((Image.from_array(f.bgr), f.stamp_ns) for f in video.frames())
         if not isinstance(source, Iterable) or (isinstance(source, np.ndarray) and source.ndim < 4):
             raise InputError(
@@ -438,6 +455,10 @@ class Tracker:
             raise InputError(f"image has the shape {image.shape}; give [H, W, 3], or [H, W] if grey{first}")
         check_size(image.shape[1], image.shape[0])
         return Image.from_array(np.array(image, order="C"), "mono8" if image.ndim == 2 else self._encoding)
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=2)
 
 
 def _require_one_prompt(**given: Any) -> None:

@@ -8,7 +8,22 @@ from pathlib import Path
 
 PACKAGE = "efftam_ros"
 PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
-"""Name the profile ``config/fastdds_images.xml`` to Fast DDS 2 and 3."""
+"""Name the profile ``config/fastdds_images.xml`` to Fast DDS 2 and 3; other middlewares read neither."""
+FAST_DDS, CYCLONE_DDS, ZENOH = "rmw_fastrtps", "rmw_cyclonedds", "rmw_zenoh"
+"""How the names of middlewares begin."""
+
+
+def middleware() -> str:
+    """Return the name of the ROS 2 middleware in use, such as ``rmw_zenoh_cpp``.
+
+    Without ``RMW_IMPLEMENTATION`` rclpy is asked where it is loaded; else it is Fast DDS, the default of
+    every distribution from Humble to Lyrical.
+    """
+    named = os.environ.get("RMW_IMPLEMENTATION", "")
+    loaded = sys.modules.get("rclpy.utilities")
+    if not named and loaded is not None:
+        named = str(loaded.get_rmw_implementation_identifier())
+    return named or "rmw_fastrtps_cpp"
 
 
 def package_file(relative: str) -> Path | None:

@@ -26,6 +26,8 @@ from efftam_workshop.agreement.reference import CLIP_FRAMES
 from efftam_workshop.eval.sequences import find_sequences
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from efftam_workshop.export.int8 import CalibrationClip
 
 
@@ -67,7 +69,6 @@ def run(args: argparse.Namespace) -> int:
     from efftam_ros.runtime.device.opening import device_session, engine_folder
     from efftam_ros.runtime.tensorrt.engine_set import Calibration, EngineSet
     from efftam_ros.runtime.tensorrt.library import load_library
-    from efftam_ros.tools.common.terminal import BuildProgress
     from efftam_workshop.eval.int8 import cost_of_int8
     from efftam_workshop.export.tensorrt.engines import EngineBuilder
 
@@ -151,3 +152,38 @@ def _times(report: dict[str, Any]) -> str:
     if kept is None:
         return "-"
     return "; ".join([f"{kept:.3f}", *(f"{form} {ms / kept:.2f}x" for form, ms in times.items())])
+
+
+class BuildProgress:
+    """Progress of an engine build on stderr: lines of text, and a bar for each phase of TensorRT's builder.
+
+    Close it when the build ends. Prints nothing when ``quiet``.
+    """
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._bar: tqdm | None = None
+        self._phase = ""
+
+    def say(self, line: str) -> None:
+        if not self._quiet:
+            self.close()
+            print(line, file=sys.stderr)
+
+    def step(self, phase: str, step: int, steps: int) -> bool:
+        """Called by the builder; always returns True, which lets the build continue."""
+        if self._quiet:
+            return True
+        if phase != self._phase or self._bar is None:
+            from tqdm import tqdm
+
+            self.close()
+            self._phase = phase
+            self._bar = tqdm(total=steps, desc=phase[:40], unit="step", leave=False, dynamic_ncols=True)
+        self._bar.update(step - self._bar.n)
+        return True
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        self._bar, self._phase = None, ""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.runtime.bundle import file_sha256
 from efftam_ros.tools.common.options import add_quiet_argument
@@ -27,7 +28,7 @@ from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
 
 LIBRARY = "efftam_ros"
 REPOSITORY = "yunyangx/efficient-track-anything"
-NEEDS = ("huggingface_hub",)
+HUB, EXPORT = ("huggingface_hub",), ("torch", "onnx", "onnxscript")
 NAMES = tuple(CONFIGURATIONS)
 # Second hand: published values, not yet confirmed by a download from the hub. So a difference only warns.
 PUBLISHED_SHA256 = {
@@ -64,11 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.name not in NAMES:
         raise InputError(f"{args.name!r} is not an official checkpoint; choose one of {', '.join(NAMES)}")
-    needed = () if args.no_export else ("torch", "onnx", "onnxscript")
+    needed = HUB if args.no_export else HUB + EXPORT
     if missing := [module for module in needed if importlib.util.find_spec(module) is None]:
+        only = "" if args.no_export else "; to download only: --no-export"
         raise InputError(
-            f"exporting needs {', '.join(missing)}, not installed here; pip install {' '.join(missing)}, "
-            "or download only with --no-export"
+            f"it needs {', '.join(missing)}, not installed here; run: pip install {' '.join(missing)}{only}"
         )
     out = args.out or Path(args.name)
     check_outputs([Output("--out", args.out if args.no_export else out, "folder")])
@@ -170,7 +171,7 @@ def _check_private(url: str) -> None:
 
 def cache_folder() -> Path:
     """The user's cache folder for downloads."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / LIBRARY
+    return Path(os.environ.get("XDG_CACHE_HOME") or expanded("~/.cache")) / LIBRARY
 
 
 @contextmanager

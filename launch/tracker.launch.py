@@ -99,7 +99,7 @@ def start_nodes(context, value):
 
 
 def generate_launch_description():
-    # A profile set by the user is kept.
+    # A profile set by the user is kept; other middlewares than Fast DDS read neither variable.
     profiles = [
         SetEnvironmentVariable(name, EnvironmentVariable(name, default_value=PROFILE))
         for name in PROFILE_VARIABLES

@@ -55,9 +55,6 @@ class NullPipeline(FramePipeline):
     def _remember(self, row: int, slot: int, present: bool) -> None:
         return
 
-    def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
-        return
-
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         return rectangle_mask(self._candidates[self._lane].box(row), width, height)
 

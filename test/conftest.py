@@ -73,6 +73,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if any(path.resolve().is_relative_to(training) for path in named) else True
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A count alone hides what was not looked at: one line per reason, which names the remedy."""
+    reports = terminalreporter.stats.get("skipped", ())
+    reasons = Counter(str(report.longrepr[-1]).removeprefix("Skipped: ") for report in reports)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason}")
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Iterator[None]:
     """The garbage collector leaves out what is imported and collected, and starts less often: at Python's own

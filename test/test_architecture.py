@@ -21,13 +21,13 @@ FACE = ("version", "packages", "package_files")
 """Modules beside the folders that state facts of the installation and import nothing of ours."""
 NOT_INSTALLED = ("training", "benchmarks", "simulation")
 """Packages of the checkout, which what is installed never imports."""
-MOST_IMPORTED = {"CPU": 58, "GPU": 81}
+MOST_IMPORTED = {"CPU": 60, "GPU": 83}
 """Modules of the package in a process that flies with the default parameters; a smaller number may become the
 limit."""
-MOST_IN_A_FRAME = {"calls": 119, "files": 17, "changes": 49}
+MOST_IN_A_FRAME = {"calls": 119, "files": 16, "changes": 50}
 """Calls into the package for a tracked frame on the CPU, files they are in, changes from file to file."""
-MOST_OF_AN_IMAGE = {"calls": 168, "files": 27, "changes": 72}
-"""The same in the node, from the image's callback to the published box: step and ROS side together."""
+MOST_OF_AN_IMAGE = {"calls": 182, "files": 29, "changes": 81}
+"""The same in the node, from the image's callback to the published velocity: step and ROS side together."""
 
 FLIGHT_SIDE = {"core", "images", "messages"}
 ALL = FLIGHT_SIDE | {"runtime", "flight", "operator", "api", "tools", "ros"}
@@ -110,16 +110,25 @@ def may_import(importer: str, module: str) -> bool:
     return other in {part, *FACE, *ALLOWED.get(part, set())} or (part in NOT_INSTALLED and module in SHOWN)
 
 
-def test_imports_go_one_way():
-    upwards = [
+def arrows_up() -> list[str]:
+    """Imports that the rules forbid."""
+    return [
         f"{importer} imports {module}"
         for importer, path in BY_NAME.items()
         if importer not in ("efftam_ros", "efftam_ros.__main__")
         for module in map(own, imports(path))
         if module and not may_import(importer, module)
     ]
+
+
+def import_graph() -> dict[str, set[str]]:
+    """The modules of the repository that each one imports."""
+    return {name: {own(m) for m in imports(path)} - {"", name} for name, path in BY_NAME.items()}
+
+
+def test_imports_go_one_way():
     assert len(BY_NAME) > 200
-    assert upwards == []
+    assert arrows_up() == []
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
@@ -143,9 +152,8 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def test_no_modules_import_each_other():
-    graph = {name: {own(m) for m in imports(path)} - {"", name} for name, path in BY_NAME.items()}
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
-    assert circles(graph) == []
+    assert circles(import_graph()) == []
 
 
 def test_every_folder_of_the_package_has_its_import_rule():

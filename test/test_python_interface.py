@@ -336,7 +336,7 @@ def test_a_wrong_source_is_one_line(tracker: et.Tracker, clip: Path, tmp_path: P
         (clip, 30, "is a video and has its own time stamps; leave out the frame rate"),
         (3.5, None, "source is a float; give a video file, a folder of images, a camera or an iterable"),
         (picture(0), None, "source is an array (120, 160, 3); give"),
-        ([], None, "source a list holds no image"),
+        ([], None, "the source (a list) holds no image"),
         ([item], None, "item 0 of the source is a tuple of 3; give an image or (image, time in s)"),
         ([picture(0)], 0, "fps is 0; give images per second"),
         (0, 30, "camera 0 has its own times; leave out the frame rate"),
@@ -530,3 +530,38 @@ def test_what_can_t_be_added_or_removed_is_refused_with_the_ids(several: et.Trac
     with pytest.raises(et.InputError, match="max_targets is 9; give 1 to 8"):
         et.Tracker(max_targets=9)
     assert several.ids == [0, 1]
+
+
+def test_a_further_target_of_a_tracker_for_one_is_told_how_to_open_it():
+    with et.Tracker() as tracker:
+        tracker.start(two_squares(0), BOX)
+        with pytest.raises(et.InputError, match=r"max_targets is 1, .*et\.Tracker\(max_targets=2\)"):
+            tracker.add(two_squares(0), SECOND)
+
+
+def test_a_tracker_that_is_left_at_the_interpreters_end_says_nothing(tmp_path: Path):
+    code = (
+        "import numpy, efftam_ros as et\n"
+        "t = et.Tracker()\n"
+        "image = numpy.random.default_rng(0).integers(0, 255, (120, 160, 3), numpy.uint8)\n"
+        "r = t.start(image, box=(40, 30, 24, 24))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_what_is_noticed_in_a_source_is_a_warning_and_the_track_can_be_chosen(tmp_path: Path):
+    import av
+
+    with av.open(str(tmp_path / "two.mkv"), "w") as out:
+        for width in (320, 160):
+            stream = out.add_stream("libx264", rate=10)
+            stream.width, stream.height, stream.pix_fmt = width, 120, "yuv420p"
+        for stream in out.streams:
+            frame = av.VideoFrame.from_ndarray(np.full((120, stream.width, 3), 90, np.uint8), "bgr24")
+            out.mux([*stream.encode(frame), *stream.encode(None)])
+    with et.Tracker() as tracker:
+        with pytest.warns(UserWarning, match=r"two\.mkv: holds several video tracks"):
+            tracker.track(tmp_path / "two.mkv", (40, 30, 24, 24))
+        with pytest.raises(et.InputError, match="outside the image of 160 x 120"):
+            tracker.track(tmp_path / "two.mkv", (200, 30, 24, 24), video_track=1)

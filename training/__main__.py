@@ -1,9 +1,9 @@
-"""`python -m training COMMAND`: trains and evaluates the shipped compact network; ``--help`` lists the
-commands."""
+"""`python -m training COMMAND`: trains and evaluates the networks that ship; ``--help`` lists commands."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     _add_pan(commands.add_parser("pan", help="frames lost while the camera pans quickly"))
     _add_look(commands.add_parser("look", help="looks at whole images with a frozen memory"))
     _add_export(commands.add_parser("export", help="write a run's weights as a bundle"))
+    _add_identity(commands.add_parser("identity", help="the network that tells individuals apart"))
     args = parser.parse_args(arguments)
     try:
         return int(args.run(args))
@@ -365,6 +366,20 @@ def _add_look(parser: argparse.ArgumentParser) -> None:
 
     whole_image.add_arguments(parser)
     parser.set_defaults(run=whole_image.run)
+
+
+def _add_identity(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="step", required=True, metavar="STEP")
+    for name, text in (
+        ("data", "write crops of individuals seen several times, and whole images"),
+        ("train", "train, or resume, and write checkpoints and a report"),
+        ("judge", "tell right boxes from wrong ones on pictures that were held out"),
+        ("export", "write a run's weights as the network that ships"),
+    ):
+        step = commands.add_parser(name, help=text)
+        module = importlib.import_module(f"training.identity.{name}")
+        module.add_arguments(step)
+        step.set_defaults(run=module.run)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import InputError, shown
@@ -81,6 +82,9 @@ class TrackerConfig(CheckedSettings):
         "source of the camera's motion (policy default): auto: the images, off: it is assumed to rest",
         choices=CAMERA_MOTIONS,
     )
+    identity: bool = setting(
+        True, "ask the identity network whether what is seen is the selected individual (policy default)"
+    )
     presence_threshold: float = setting(
         0.5, "probability of presence above which the target counts as seen", within=SHARE
     )
@@ -112,3 +116,14 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
         raise InputError(f"{name} is {shown(value)}, {len(value)} characters; give at most {MOST_TEXT}")
     if within is not None and not (isinstance(value, Real) and within[0] <= value <= within[1]):
         raise InputError(f"{name} is {shown(value)}; it must lie in [{within[0]:g}, {within[1]:g}]")
+
+
+def expanded(path: str | Path) -> Path:
+    """A path in which ``~`` is the user's home folder. Raises InputError where that is not known, as in a
+    container whose user has no entry."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InputError(
+            f"{path} lies in the home folder, which is not known: set HOME, or give another path"
+        ) from None

@@ -27,7 +27,6 @@ class Pipeline(Protocol):
         attend(plan)            # tracked frames only
         decode(prompt)          # the only synchronisation of a frame; prompt=None on tracked frames
         remember(choice, slot, present)   # only if the frame is to be stored
-        take_template(index, box)         # only where the target's appearance is to be kept
         mask(choice)            # only if a mask is needed
 
     Between frames, `search` evaluates several windows of one image. Tensors (features, maps, pointers,
@@ -44,7 +43,7 @@ class Pipeline(Protocol):
         ...
 
     def lane(self, index: int) -> Pipeline:
-        """One of them as a pipeline, with slots and templates of its own; the pipeline itself is lane 0.
+        """One of them as a pipeline, with slots of its own; the pipeline itself is lane 0.
 
         Of an image that several lanes encode in the same view the features are computed once, and each can be
         attended to before the first is decoded. Where another lane encodes another view or searches, the
@@ -110,14 +109,6 @@ class Pipeline(Protocol):
         """Encode candidate ``choice`` of this frame into ring slot ``slot`` (map and pointer).
 
         If ``present`` is False, the mask is stored as empty and the pointer as the network's "no object".
-        """
-        ...
-
-    def take_template(self, index: int, box: Box) -> None:
-        """Keep this frame's features over a box, image px, as template ``index``, with which later candidates
-        are compared (`Candidates.likeness`). Template 0 is the prompted frame's: it replaces all others.
-
-        Raises IndexError for a template that the pipeline does not keep, ValueError for an empty box.
         """
         ...
 

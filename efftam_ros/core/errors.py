@@ -73,7 +73,7 @@ def without_secrets(text: str) -> str:
 
     def safe(found: re.Match[str]) -> str:
         address = found[0].rstrip(".,:;)")
-        is_link = address.startswith("http") and not re.search(r"[@?=&]", address)
+        is_link = address.startswith("http") and not re.search(r"[@?=&]|m3u8$", address)
         return found[0] if is_link else safe_address(address) + found[0][len(address) :]
 
     return re.sub(r"[a-zA-Z][\w+.-]*://[^\s'\"<>]*", safe, text) if "://" in text else text

@@ -187,6 +187,12 @@ class MemoryBank:
         self.records.append(record)
         return slot
 
+    def forget_from(self, frame: int) -> None:
+        """Forget the frames from this one on, but prompts."""
+        for old in [r for r in self.records if r.frame >= frame and not r.prompted]:
+            self._free.append(self._slots.pop(old.frame))
+            self.records.remove(old)
+
 
 class FrameMemory:
     """Counts the frames since the prompt and keeps those that a policy wants to remember. Per frame: `plan`,
@@ -224,6 +230,16 @@ class FrameMemory:
         record = Record(self._frame, prompted, quality, presence_logit, motion_iou, is_spaced)
         self.skip()
         return self._bank.add(record)
+
+    @property
+    def count(self) -> int:
+        """Frames that are closed."""
+        return self._frame
+
+    def forget_from(self, frame: int) -> None:
+        """Forget what was kept since `count` was ``frame``, but prompts."""
+        self._bank.forget_from(frame)
+        self._plan = None
 
     def skip(self) -> None:
         """Close the frame without keeping it."""

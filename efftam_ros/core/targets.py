@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.gallery import Describe
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.identity import Others, Rival
 from efftam_ros.core.motion import CameraAtImage, SharedCamera
+from efftam_ros.core.others import Others, Rival
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
@@ -82,6 +83,7 @@ class TargetSet:
         camera: CameraMotionSource | None = None,
         points: Callable[[], PointSource] | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
+        describe: Describe | None = None,
     ) -> None:
         """Without a target. ``points`` makes the source for one target; the others as in `TargetTracker`."""
         self._targets: dict[int, TargetTracker] = {}
@@ -91,12 +93,12 @@ class TargetSet:
                 config,
                 points=None if points is None else points(),
                 is_blank=is_blank,
+                describe=describe,
             )
             for index in reversed(range(pipeline.lanes))
         ]
         searches = self._free[-1].searches
         self._camera = SharedCamera(camera) if camera is not None and searches else None
-        self._lanes = {tracker: lane for lane, tracker in enumerate(reversed(self._free))}
         # Several threads where lanes work side by side, started when there are targets for them.
         self._pool = (
             ThreadPoolExecutor(pipeline.side_by_side, "target") if pipeline.side_by_side > 1 else None
@@ -323,7 +325,7 @@ class TargetSet:
             motion = image.expected[other] if other in image.expected else tracker.predict(stamp_ns)
             box = self._box_before(other, stamp_ns) if motion is None else motion.box
             if box is not None:
-                rivals.append(Rival(other, box, self._lanes[tracker], tracker.templates))
+                rivals.append(Rival(other, box, tracker.gallery))
         return Others(rivals, image.windows.get(target_id), [rival.box for rival in rivals])
 
     def _box_before(self, target_id: int, stamp_ns: int) -> Box | None:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.gallery import Describe, Gallery, Looks
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.identity import ALONE, Others, Templates
 from efftam_ros.core.memory import FrameMemory, MemoryBank
 from efftam_ros.core.motion import CameraAtImage, MotionFilter, SharedCamera, TargetMotion
+from efftam_ros.core.others import ALONE, Others
 from efftam_ros.core.policies import make_policy
-from efftam_ros.core.policies.base import Choice, FrameContext
+from efftam_ros.core.policies.base import NOT_KNOWN, Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
 from efftam_ros.core.policies.search import BlindSearch, Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from efftam_ros.core.contract import CameraMotionSource, Pipeline, PointSource
     from efftam_ros.core.types import Image
 
-FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
+FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion", "identity")
 
 POINTS_VALID_NS = 250_000_000
 """Longest interval between two images over which points are followed; beyond it they are lost anyway."""
@@ -117,7 +118,8 @@ class TrackedFrame:
     searched for; ``interruption``: why the motion estimate does not hold, "" where it does;
     ``motion``: the filter, predicted to this frame, and ``expected`` its estimate over the ground, None where
     there is none; ``view``: what the network sees, once it is chosen; ``is_attended``: whether the network
-    has started; ``candidates``: its answer, once it is there; ``refusal``: why the frame can't be used.
+    has started; ``candidates``: its answer, once it is there; ``refusal``: why the frame can't be used;
+    ``looks``: what its boxes look like.
     """
 
     frame: Frame
@@ -135,6 +137,7 @@ class TrackedFrame:
     candidates: Candidates | None = None
     windows: tuple[View, ...] = ()
     refusal: str = ""
+    looks: Looks = NOT_KNOWN
 
 
 class TargetTracker:
@@ -153,6 +156,7 @@ class TargetTracker:
         camera: CameraMotionSource | None = None,
         points: PointSource | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
+        describe: Describe | None = None,
     ) -> None:
         """Create a tracker in state IDLE.
 
@@ -163,6 +167,7 @@ class TargetTracker:
                 assumed not to move.
             points: Follows points on the target for policies that search; None: not used.
             is_blank: Whether a box of an image, px, and what surrounds it show nothing; None: not used.
+            describe: Tells individuals apart, for policies that search; None: not asked.
         """
         config = config or TrackerConfig()
         self._pipeline = pipeline
@@ -171,6 +176,7 @@ class TargetTracker:
         """Whether the policy searches, for which it needs the camera's motion."""
         self._camera = SharedCamera(camera) if camera is not None and self.searches else None
         self._points, self._is_blank = points if self.searches else None, is_blank
+        self._describe = describe if self.searches else None
         self._target = TargetState(config)
         self.clear()
 
@@ -202,8 +208,9 @@ class TargetTracker:
         """Plans what the next frame attends to."""
         self._motion = TargetMotion()
         self._search = Reacquisition()
-        self.templates = Templates()
-        """Of the target's appearance."""
+        self.gallery = Gallery()
+        """Of the target's looks."""
+        self._sure_frame = 0  # `memory.count` at the last look at what is like the target
         self._window = self._make_window()
         self._extent: TargetExtent = DrawnExtent(None)
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
@@ -280,6 +287,8 @@ class TargetTracker:
         if not candidates.is_finite:
             return self._miss_unread(work)
         choice = self._policy.choose(candidates, context)
+        if choice.box is not None and self.gallery.is_other:
+            choice = self._give_up(choice)
         confirmed = self._decide(choice, context.stamp_ns)
         self._remember(candidates, choice, context, confirmed)
         self._update(work, candidates, choice, confirmed)
@@ -376,12 +385,12 @@ class TargetTracker:
             self._search,
             drawn=box,
             is_prompted=True,
-            later=self._pending,
         )
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
         self._start(context, window, start, choice)
-        self._take_first_template(stamp, start if doubt else box or start)
+        shown = start if doubt else box or start
+        self._pending.append(partial(self._add_prompt, frame.image, shown, bool(doubt)))
         self._remember(candidates, choice, context, confirmed=True)
         self._forget_points()
         if choice.box is not None:
@@ -398,11 +407,9 @@ class TargetTracker:
         self._target.select(context.stamp_ns)
         self._last = context.stamp_ns, context.image_size
 
-    def _take_first_template(self, stamp_ns: int, box: Box) -> None:
-        count = self._pipeline.spec.templates if self.searches else 0
-        self.templates = Templates(count, stamp_ns)
-        if count:
-            self._pending.append(partial(self._pipeline.take_template, 0, box))
+    def _add_prompt(self, image: Image, box: Box, is_weak: bool) -> None:
+        if self._describe is not None:
+            self.gallery.add_prompt(self._describe(image, [box])[0], is_weak or _is_cut(box, image))
 
     # Predict
 
@@ -410,7 +417,8 @@ class TargetTracker:
         """Where the target is expected in this image, and whether the estimate of its motion holds."""
         previous, previous_size = self._last
         dt_s, size = (frame.stamp_ns - previous) * 1e-9, _size(frame)
-        work = TrackedFrame(frame, size, dt_s, camera, self._target.state)
+        looks = Looks(self.gallery, frame.image, self._describe)
+        work = TrackedFrame(frame, size, dt_s, camera, self._target.state, looks=looks)
         if dt_s == 0:
             work.refusal = f"stamp {frame.stamp_ns} ns was already processed"
             return work
@@ -468,9 +476,8 @@ class TargetTracker:
             except InputError as refusal:
                 work.refusal = str(refusal)
                 return
-            likeness = partial(self.templates.likeness, stamp_ns=stamp)
-            own = [self.others.withheld(one, self.templates, None, stamp)[0] for one in found]
-            seen = [self._policy.detections(candidates, likeness) for candidates in own]
+            own = [self.others.withheld(one, work.looks, None)[0] for one in found]
+            seen = [self._policy.detections(candidates, work.looks) for candidates in own]
             search.observe(stamp, list(zip(windows, seen, strict=True)))
             work.view, work.windows = search.view(extent, side), tuple(windows)
         elif extent is not None and (work.interruption or work.state is TrackState.LOST):
@@ -534,7 +541,7 @@ class TargetTracker:
             return candidates, None
         is_expected = work.expected is not None and work.state is not TrackState.LOST
         predicted = work.expected.box if work.expected is not None and is_expected else None
-        return self.others.withheld(candidates, self.templates, predicted, work.frame.stamp_ns)
+        return self.others.withheld(candidates, work.looks, predicted)
 
     def _context(self, work: TrackedFrame) -> FrameContext:
         assert work.view is not None
@@ -545,19 +552,28 @@ class TargetTracker:
             work.state,
             work.size,
             self._search,
-            partial(self.templates.likeness, stamp_ns=stamp),
+            work.looks,
             self._motion.filter,
             work.expected,
             points=work.points,
             is_confirmed=self._target.confirmed,
             confirmed_ns=self._target.confirmed_ns,
-            later=self._pending,
         )
+
+    def _give_up(self, choice: Choice) -> Choice:
+        """What is followed is another individual: it is not claimed, and what was remembered of it goes."""
+        now, usual = self.gallery.likeness_now, self.gallery.usual
+        self.memory.forget_from(self._sure_frame)
+        self._target.lose()
+        self._search.begin(self._last[1], self._motion.filter)
+        reason = f"no longer like what was selected ({now:.2f} of {usual:.2f})"
+        return replace(choice, box=None, present=False, reason=reason)
 
     def _decide(self, choice: Choice, stamp_ns: int) -> bool:
         """Update the state; whether it claims the target."""
         if choice.box is None:
             self._target.miss(stamp_ns)
+            self.gallery.stop_doubting()
             return False
         return self._target.hit(stamp_ns)
 
@@ -598,8 +614,10 @@ class TargetTracker:
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
-        is_shared = self.others.rivals and self.others.is_shared(choice.box) and not context.is_prompted
-        if is_shared or not self._policy.keeps(candidates, choice, context, confirmed):
+        # What hides the target, or is remembered beside another target, would be taken for it later.
+        is_unsure = self.gallery.is_doubted or self.others.is_shared(choice.box)
+        unwanted = is_unsure and not context.is_prompted
+        if unwanted or not self._policy.keeps(candidates, choice, context, confirmed):
             self.memory.skip()
             return
         slot = self.memory.store(
@@ -626,11 +644,17 @@ class TargetTracker:
             self._search.stop()
         if self._points is not None:
             self._pending.append(partial(self._points.keep, frame.image, box))
-        if self.others.rivals and self.others.is_shared(box):
-            return
-        template = self.templates.renew(frame.stamp_ns)
-        if template is not None:
-            self._pending.append(partial(self._pipeline.take_template, template, box))
+        if self._describe is not None and self.gallery.is_due(frame.stamp_ns):
+            self._pending.append(
+                partial(self._look, frame, box, self.memory.count, not self.others.is_shared(box))
+            )
+
+    def _look(self, frame: Frame, box: Box, count: int, learns: bool) -> None:
+        """Look at what is followed. ``count``: of `memory` after this frame; ``learns``: it is alone."""
+        assert self._describe is not None
+        self.gallery.look(self._describe(frame.image, [box])[0], frame.stamp_ns, learns)
+        if not self.gallery.is_doubted:
+            self._sure_frame = count
 
     def _keep_place(self, camera: CameraAtImage, boxes: Sequence[Box]) -> None:
         """Keep the image in which the target was seen, to recognise the place once it is missed."""
@@ -657,7 +681,7 @@ class TargetTracker:
         box, presence, quality, likeness = None, 0.0, 0.0, math.nan
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
-            likeness = self.templates.likeness(candidates, choice.index, frame.stamp_ns)
+            likeness = self.gallery.likeness_now
             if choice.box is not None and motion is not None:
                 self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
         measured = box is not None
@@ -695,6 +719,12 @@ class TargetTracker:
         if motion is None or self.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
             return None
         return self._extent.grown_motion(motion.at(stamp_ns))
+
+
+def _is_cut(box: Box, image: Image) -> bool:
+    """Whether a box touches the image's edge."""
+    left, top, right, bottom = box.edges()
+    return left < 1 or top < 1 or right > image.width - 1 or bottom > image.height - 1
 
 
 def _size(frame: Frame) -> tuple[int, int]:

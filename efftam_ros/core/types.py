@@ -185,18 +185,12 @@ class Candidates:
         areas: float32 [K], image px^2.
         ious: float32 [K], predicted mask IoU, 0..1.
         presence_logit: Above 0 when the network sees the target.
-        likeness: float32 [K, T], to each template of the target, -1..1 (`Pipeline.take_template`); NaN where
-            the mask is empty or the template is missing. None: the pipeline does not compute it.
-        by_lane: float32 [K, L, T], the same to the templates of every lane (`Pipeline.lane`); None where
-            there is one.
     """
 
     boxes: NDArray[np.float32]
     areas: NDArray[np.float32]
     ious: NDArray[np.float32]
     presence_logit: float
-    likeness: NDArray[np.float32] | None = None
-    by_lane: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.ious)
@@ -257,7 +251,6 @@ class PipelineSpec:
         recent_maps: Number of recent frames, besides the prompt, that the network was trained to attend to.
         default_view: "auto", "full" or "window".
         window_factor: Side of the window in target sizes.
-        templates: Templates that `Pipeline.take_template` keeps; 0: there is no likeness.
     """
 
     name: str
@@ -270,7 +263,6 @@ class PipelineSpec:
     default_view: str = "full"
     window_factor: float = 5.0
     max_prompts: int | None = None
-    templates: int = 0
 
 
 @dataclass(frozen=True)
@@ -347,7 +339,7 @@ class Track:
         windows: Windows of this image searched for a missed target.
         hypotheses: Possible positions of a missed target.
         camera: The camera's motion; None if it was not requested.
-        likeness: To the selected target, -1..1; NaN where it is not known.
+        likeness: Cosine of the last looks with the target's kept crops, -1..1; NaN where it is not known.
     """
 
     stamp_ns: int

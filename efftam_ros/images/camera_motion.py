@@ -176,12 +176,14 @@ class ImageCameraMotion:
             changed = previous and f"the image's size changed from {previous.size} to {size}"
             return CameraMotion(None, changed or "no previous image")
         scale = small.shape[1] / image.width
+        # Corners on what moves by itself would be taken for the ground.
         known, images = _are_allowed(previous.corners, targets, scale), previous.images + 1
         corners = previous.corners[known]
         if not previous.follows(corners):
             found = ""
         elif ahead is None or ahead.previous is not previous or not known.all():
             found = _register(previous, small, corners)
+        # The corners that are followed have become too few: new ones in the previous image, once.
         if isinstance(found, str):
             images, allowed = 0, _allowed_mask(targets, scale, small.shape)
             found = _register(previous, small, _detect_corners(previous.grey, allowed))
@@ -316,6 +318,7 @@ def _follow(previous: Grey, present: Grey, start: Corners, guess: Corners) -> tu
     inliers = int(together.sum())
     if inliers < max(LEAST_INLIERS, LEAST_INLIER_SHARE * len(start)):
         return f"{inliers} of {len(start)} corners move together (at least {LEAST_INLIER_SHARE:.0%})"
+    # A homography of one corner of the image says little about the others.
     spread = before[together, 0].std(axis=0) / np.array(previous.shape[::-1])
     if spread.min() < LEAST_SPREAD:
         return f"the corners that move together fill only a part of the image (spread {spread.min():.2f})"

@@ -195,6 +195,7 @@ def check_image(image: Image) -> Encoding:
             f"image encoding {shown(image.encoding)} is not supported; publish one of"
             f" {', '.join([*ENCODINGS, *NARROWED])}"
         )
+    # The checks go from what the sender declares to what it sent: the first one that fails is the cause.
     width, height = image.width, image.height
     if width < 1 or height < 1:
         raise InputError(f"image is {width} x {height} px; both sides must be at least 1")
@@ -224,6 +225,7 @@ def check_image(image: Image) -> Encoding:
             f"image data ends after {rows.shape[0]} rows; {width} x {height} px of {image.encoding}"
             f" need {need_rows}: the image is truncated or its height is wrong"
         )
+    # With the image: several targets, the camera's motion and the overlay use it again.
     image.derived[CHECKED] = encoding
     return encoding
 

@@ -75,13 +75,16 @@ class Levels:
     def _follow(self, pixels: NDArray[Any], stamp_ns: int) -> tuple[float, float]:
         if self._is_fixed and self._range is not None:
             return self._range
+        # A sample suffices for percentiles, and a partition costs less than sorting it.
         step = max(1, math.isqrt(pixels.shape[0] * pixels.shape[1] // SAMPLE))
         sample = pixels[::step, ::step].reshape(-1)
         first, last = int(TAIL * (sample.size - 1)), math.ceil((1 - TAIL) * (sample.size - 1))
         ordered = np.partition(sample, (first, last))
         dark, bright = float(ordered[first]), float(ordered[last])
+        # A flat image must not have its noise stretched to black and white.
         room = max(MARGIN * (bright - dark), (LEAST_SPAN - (bright - dark)) / 2)
         low, high = max(0.0, dark - room), min(65535.0, bright + room)
+        # Without smoothing a bright reflection would dim everything else from one image to the next.
         if self._range is not None:
             interval_s = min(abs(stamp_ns - self._last_ns) * 1e-9, LONGEST_S)
             low = _smoothed(self._range[0], low, interval_s, low < self._range[0])

@@ -48,8 +48,6 @@ def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels 
     name = NARROWED.get(msg.encoding, msg.encoding)
     encoding = ENCODINGS.get(name)
     data = np.frombuffer(msg.data, np.uint8)
-    if width < 1 or height < 1:
-        check_image(Image(data[:0].reshape(0, 0), width, height, "bgr8"))
     check_size(width, height, most_pixels)
     if encoding is None:
         return _converted(msg)
@@ -67,6 +65,7 @@ def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels 
             f"image data has {data.size} bytes; {width} x {height} px in {msg.encoding} with step {step} need"
             f" {need}: the image is truncated"
         )
+    # No copy: the rows are a view into the message, without the padding that its step may have.
     view = np.lib.stride_tricks.as_strided(data, (rows, row), (step, 1), writeable=False)
     if is_wide:
         wide = np.ascontiguousarray(view).view(">u2" if msg.is_bigendian else "<u2")
@@ -113,6 +112,7 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Leve
     ``levels``: see `image_from_message`. Raises InputError when it can't be decoded or has too many pixels,
     which is checked before decoding.
     """
+    # Before decoding: a small file may unpack to gigabytes.
     compressed_size(msg, most_pixels)
     data = np.frombuffer(msg.data, np.uint8)
     # OpenCV may fill the missing part of a truncated JPEG with grey without an error. The end marker can't
@@ -166,9 +166,9 @@ class ImageReader:
             self._decoder = VideoDecoder()
 
     def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> Received:
-        """``arrived_ns``: arrival on a steady clock, or the recording time. A raw image and a video's are
-        checked, as the next ones of a video need it; decoding takes milliseconds, and is left to who uses the
-        image. Raises InputError."""
+        """Check a message and say what it holds. A compressed image is decoded later, by the thread that uses
+        it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady clock,
+        or the recording time. Raises InputError."""
         if self._is_raw:
             image = image_from_message(message, most_pixels, self.levels)
             return Received(message.header, image.rows.nbytes, (image.width, image.height), image)

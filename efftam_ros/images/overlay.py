@@ -39,7 +39,7 @@ def draw_overlay(
 ) -> None:
     """Draw mask, box, velocity, state and scores into ``bgr`` (uint8 [H, W, 3], C-contiguous), in place.
 
-    Colour and line of the box are those of the state (`core.palette`); the arrow ends at the target's
+    Colour and line of the box are those of the state (`images.palette`); the arrow ends at the target's
     predicted position in half a second. While a target is missed, searched windows are thin and grey and its
     possible positions dashed, with their scores. ``mask``: uint8 [H, W], non-zero on the target.
 
@@ -55,6 +55,7 @@ def draw_overlay(
     if target_id is not None:
         red, green, blue = TARGET_RGB[target_id % len(TARGET_RGB)]
         colour = blue, green, red
+    # Lines and letters keep their share of the picture whatever its size.
     unit = max(1, round(max(bgr.shape[:2]) / 640))
     if mask is not None:
         _tint(bgr, mask, colour, unit)
@@ -66,6 +67,7 @@ def draw_overlay(
             _draw_arrow(bgr, track.box, track.motion.velocity, colour, unit)
         if target_id is not None:
             at = _pixel(track.box.x, track.box.y - 2 * unit)
+            # A dark edge below the colour: readable on bright ground too.
             for edge, width in ((EDGE, 3 * unit), (colour, unit)):
                 cv2.putText(bgr, str(target_id), at, FONT, 0.45 * unit, edge, width, cv2.LINE_AA)
     if not is_steered:

@@ -57,6 +57,7 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
         if view.to_network(box).clipped(view.side, view.side).is_empty:
             raise InputError(f"selection box {box.xywh()} px lies outside {_describe(view)}; {_ANOTHER_VIEW}")
         points += [(box.x, box.y), (box.x1, box.y1)]
+        # As the network was trained: a box is its two corners, with labels of their own.
         labels += [2, 3]
     right, bottom = view.extent[0] + ROUNDING_PX, view.extent[1] + ROUNDING_PX
     for x, y in prompt.points:
@@ -89,6 +90,7 @@ def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -
             f"selection mask of {np.count_nonzero(mask)} px leaves nothing in {_describe(view)}"
             f" at {side} x {side} network px; mark a larger target, or choose view window"
         )
+    # The mask that was drawn is the answer: the decoder's own would only blur it.
     quarter = triangle_weights(side, side // 4)
     return replace(
         no_prompt(side),
@@ -113,6 +115,7 @@ def triangle_weights(
     distance = np.abs(np.arange(source) + 0.5 - centres[:, None]) / max(pitch, 1.0)
     weights = np.maximum(1.0 - distance, 0.0)
     weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
+    # A view may reach beyond the image: there is no target there.
     weights[(centres < 0.0) | (centres > source)] = 0.0
     return weights.astype(np.float32)
 

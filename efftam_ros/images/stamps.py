@@ -51,6 +51,7 @@ class StampGuard:
                     f"the stamp {stamp_ns * 1e-9:.3f} s is {abs(wrong_ns) * 1e-9:.3f} s {where}: the image is"
                     " not used; correct the driver's stamps"
                 )
+            # The second image in a row that goes on like this: the clock was set.
             self._offsets.clear()
             self._steps.clear()
         elif self._offsets:

@@ -210,6 +210,7 @@ def writing(path: Path, storage: str) -> Iterator[Writer]:
     except OSError as error:
         raise InputError(f"{path} can't be written ({error.strerror}); write it elsewhere") from None
     try:
+        # The folder gets its name only when the bag is whole.
         with Writer(folder / place.name, version=9, storage_plugin=plugin) as writer:
             yield writer
         (folder / place.name).rename(place)

@@ -158,6 +158,7 @@ class Intrinsics:
         if covariance is not None:
             turn = np.reshape(rates, (2, 2))
             position[:] = turn @ covariance[:2, :2] @ turn.T
+            # The rates depend on the place too: by central differences, as lenses have no simple derivative.
             jacobian = np.empty((2, 4))
             for axis, (du, dv) in enumerate(((SLOPE_STEP_PX, 0.0), (0.0, SLOPE_STEP_PX))):
                 after = _apply(self._rate_matrix(u + du, v + dv), velocity)
@@ -170,6 +171,7 @@ class Intrinsics:
             elevation=math.atan2(y, math.hypot(1.0, x)),
             azimuth_rate=azimuth_rate,
             elevation_rate=elevation_rate,
+            # Symmetric to the last bit, as a covariance must be.
             covariance=(position + position.T) / 2,
             rate_covariance=(spread + spread.T) / 2,
         )

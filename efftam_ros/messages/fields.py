@@ -44,6 +44,7 @@ def not_valid(track: Track, withheld: str = "") -> str:
     if track.state not in STEERABLE or box is None or motion is None:
         return track.reason or UNCLAIMED.get(track.state, "the motion is not known")
     width, height = track.image_size
+    # A box may be cut off by the edge, but nobody can steer by a centre that is not seen.
     for place in (box, motion.box):
         cx, cy = place.x + place.width / 2, place.y + place.height / 2
         if not (0 <= cx <= width and 0 <= cy <= height):
@@ -88,6 +89,7 @@ def velocity_fields(
         predicted = bearing = predicted_bearing = None
     motion, later = track.motion or UNKNOWN_MOTION, predicted or track.motion
     seen, soon = bearing or UNKNOWN_BEARING, predicted_bearing or UNKNOWN_BEARING
+    # Every field is set: rclpy would publish 0 for one that is left out, which is a number like others.
     stamp = about.header.stamp
     return {
         **_answer_fields(track, about),

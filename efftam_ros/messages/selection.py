@@ -79,6 +79,7 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
     else:
         raise InputError("selection kind is CLEAR; it marks nothing")
     prompt.checked(width, height, is_typed=True)  # now, while the sender waits for the response
+    # Numbers of 0 to 1 sent as pixels select a corner of the image.
     if prompt.box is not None and min(prompt.box.width, prompt.box.height) < 1.0:
         raise InputError(
             f"selection box is {prompt.box.width:g} x {prompt.box.height:g} px, less than a pixel;"

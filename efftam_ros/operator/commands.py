@@ -74,7 +74,6 @@ class Commands:
             wire.Clear: self._clear,
             wire.SteerBy: self._steer_by,
             wire.SeatRequest: self._take_seat,
-            wire.Steer: self._steer,
         }
 
     def joined(self, viewer: Viewer) -> str:
@@ -112,8 +111,14 @@ class Commands:
 
     def carry_out(self, viewer: Viewer, message: Any) -> None:
         """What the page asks; one that is not allowed is answered with the reason."""
+        armed_s = viewer.armed_s
+        if not isinstance(message, (wire.Hold, wire.Propose)):
+            viewer.armed_s = float("-inf")  # whatever comes between two presses takes the first one back
         try:
-            self._handlers[type(message)](viewer, message)
+            if isinstance(message, wire.Steer):
+                self._steer(viewer, message, armed_s)
+            else:
+                self._handlers[type(message)](viewer, message)
         except InputError as refusal:
             self.answer(viewer, message.id, CommandAnswer(False, str(refusal)))
 
@@ -125,7 +130,6 @@ class Commands:
         self.watch_seat()
 
     def _select(self, viewer: Viewer, message: wire.Select) -> None:
-        viewer.armed_s = float("-inf")
         self._require_seat(viewer)
         if not viewer.selections.allows(time.monotonic()):
             most = f"{self._settings.selections_per_s:g} selections in a second"
@@ -148,14 +152,12 @@ class Commands:
 
     def _clear(self, viewer: Viewer, message: wire.Clear) -> None:
         self._require_seat(viewer)
-        viewer.armed_s = float("-inf")
         steered = self._hub.steered_target
         if steered is None or message.target_id in (wire.LARGEST_TARGET, steered):
             self._disarm(viewer)
         self._feed.clear(message.target_id, self._reply(viewer, message.id))
 
     def _steer_by(self, viewer: Viewer, message: wire.SteerBy) -> None:
-        viewer.armed_s = float("-inf")
         self._require_seat(viewer)
         if self._is_steered and not message.turns:
             raise InputError(
@@ -163,13 +165,12 @@ class Commands:
             )
         self._feed.steer_by(message.target_id, self._reply(viewer, message.id))
 
-    def _steer(self, viewer: Viewer, message: wire.Steer) -> None:
+    def _steer(self, viewer: Viewer, message: wire.Steer, armed_s: float) -> None:
         """Every page may stop; only the operator may enable."""
         if self._steering is None:
             raise InputError("no gimbal controller runs here")
-        armed_s, now_s = viewer.armed_s, time.monotonic()
+        now_s = time.monotonic()
         if message.action == "stop":
-            viewer.armed_s = float("-inf")
             self._stop(self._steering, self._reply(viewer, message.id, CONTROLLER))
             return
         self._require_seat(viewer)
@@ -177,7 +178,6 @@ class Commands:
             viewer.armed_s = now_s
             self.answer(viewer, message.id, CommandAnswer(True))
             return
-        viewer.armed_s = float("-inf")
         if not ARMED_FROM_S <= now_s - armed_s <= ARMED_FOR_S:
             limits = f"{ARMED_FROM_S:g} to {ARMED_FOR_S:g} s after the first"
             raise InputError(f"the second press must come {limits}; start again")
@@ -221,7 +221,7 @@ class Commands:
             self.seat.take(viewer.name, now_s)
             self.watch_seat()
         elif holder != viewer.name:
-            raise InputError(f"view only: {holder} has the seat; take over first")
+            raise InputError(f"view only: {holder} is in control; take over first")
 
     def _reply(self, viewer: Viewer, id: str, whose: str = "the tracker") -> Reply:
         """What the feed calls, from any thread, once; after ``answer_s`` the page is told that nothing

@@ -32,7 +32,7 @@ class DrawnPrompt:
         self._has_drawn = threading.Event()
         self._lock = threading.Lock()
 
-    def ask(self, bgr: NDArray[np.uint8], stamp_ns: int) -> Prompt:
+    def ask(self, bgr: NDArray[np.uint8], stamp_ns: int, progress: feed.Progress | None = None) -> Prompt:
         """Show a picture, uint8 [H, W, 3], until a person has drawn on it; gives what was drawn, in image px.
         Waits as long as it takes; Ctrl-C ends it."""
         height, width = bgr.shape[:2]
@@ -40,16 +40,19 @@ class DrawnPrompt:
             self._asked = stamp_ns, width, height
         waiting = Track(stamp_ns, TrackState.IDLE, image_size=(width, height), reason="draw the target")
         while not self._has_drawn.wait(REPEAT_S):
-            self.show(bgr, waiting)
+            self.show(bgr, waiting, progress)
         assert self._drawn is not None
         return self._drawn
 
-    def show(self, bgr: NDArray[np.uint8], track: Track) -> None:
-        """One picture with what was tracked in it. The pixels must stay unchanged afterwards."""
+    def show(self, bgr: NDArray[np.uint8], track: Track, progress: feed.Progress | None = None) -> None:
+        """One picture with what was tracked in it, and of a video how far it is. The pixels must stay
+        unchanged afterwards."""
         if self._sink is None:
             return
         selection = 1 if self._has_drawn.is_set() else 0
-        self._sink(feed.Picture(track.stamp_ns, bgr=lambda: bgr))
+        self._sink(feed.Picture(track.stamp_ns, bgr=lambda: bgr, nbytes=bgr.nbytes))
+        if progress is not None:
+            self._sink(progress)
         known = {f.name: getattr(track, f.name) for f in fields(BoxReport) if hasattr(track, f.name)}
         known |= {"image_size": (bgr.shape[1], bgr.shape[0]), "selection": selection}
         if not selection:
@@ -106,19 +109,21 @@ class DrawnPrompt:
 
 
 @contextmanager
-def drawn_prompt(settings: Settings) -> Iterator[tuple[DrawnPrompt, str]]:
-    """Serve the page inside a ``with`` block: gives the feed and the address to open. The page then says that
-    the video is over.
+def drawn_prompt(
+    settings: Settings, over: str = "the video is over"
+) -> Iterator[tuple[DrawnPrompt, list[str]]]:
+    """Serve the page inside a ``with`` block: gives the feed and the addresses to open. The page then says
+    ``over``.
 
     ::
 
-        with drawn_prompt(Settings()) as (page, url):
-            print(f"open {url} and draw the target")
+        with drawn_prompt(Settings()) as (page, urls):
+            print(announcement(urls, " and draw the target"))
             prompt = page.ask(first.bgr, first.stamp_ns)
             for picture in pictures:
                 page.show(picture.bgr, tracker.step(frame_of(picture), ...))
     """
     drawn = DrawnPrompt()
     server = OperatorServer(settings, drawn)
-    with serving(server, over="the video is over"):
-        yield drawn, server.url
+    with serving(server, over=over):
+        yield drawn, server.urls

@@ -51,6 +51,23 @@ class Limits:
     max_targets: int = 1
 
 
+@dataclass(frozen=True)
+class Trackers:
+    """Names of the nodes that answer for the camera's images: more than one is a mistake."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Of a video that is tracked: the number of the picture that comes next, from 0, of ``count``, and its
+    time in the video, s."""
+
+    frame: int
+    count: int
+    video_s: float
+
+
 class Lifecycle(Enum):
     """What the tracker's node says of itself."""
 
@@ -110,6 +127,8 @@ Report = (
     | ResultReport
     | Proposal
     | Limits
+    | Trackers
+    | Progress
     | Lifecycle
     | SteeringState
 )

@@ -18,9 +18,11 @@ from efftam_ros.operator.feed import (
     Lifecycle,
     Limits,
     Picture,
+    Progress,
     Proposal,
     Report,
     SteeringState,
+    Trackers,
     Unreadable,
 )
 from efftam_ros.operator.pace import LEVELS
@@ -133,9 +135,10 @@ class Hub:
         return {"op": "status", **self.status()}
 
     async def show_last(self) -> None:
-        """Wait until every page has the newest picture; not longer than the pages take pictures."""
+        """Wait until every page has all that was said and the newest picture."""
         while any(
-            not v.is_hidden and (v.pace.is_under_way or v.pace.newest_seq < self._seq) for v in self.viewers
+            v.is_telling or (not v.is_hidden and (v.pace.is_under_way or v.pace.newest_seq < self._seq))
+            for v in self.viewers
         ):
             await asyncio.sleep(0.02)
 
@@ -198,6 +201,11 @@ class Hub:
             self._tell_finished()
         elif isinstance(report, Unreadable):
             self._chain.refusal = report.reason
+        elif isinstance(report, Trackers):
+            self._chain.trackers = report.names
+            self.tell_all(self.status_message())
+        elif isinstance(report, Progress):
+            self.tell_all(wire.told("progress", report))
         elif isinstance(report, Lifecycle):
             # While nobody watches, being active is enough to be called alive.
             self._chain.inactive = report is Lifecycle.INACTIVE
@@ -241,7 +249,8 @@ class Hub:
 
 class LastHeard:
     """When camera and tracker were heard last. ``now_s``: a monotonic clock. ``refusal``: why pictures can't
-    be read; ``latency_ms``: from the newest answered image's stamp to the answer."""
+    be read; ``trackers``: names of those that answer; ``latency_ms``: from the newest answered image's stamp
+    to the answer."""
 
     def __init__(self, silent_s: float) -> None:
         self._silent_s = self._patience_s = silent_s
@@ -250,6 +259,7 @@ class LastHeard:
         self.heard_s = float("-inf")
         self.inactive = False
         self.refusal = ""
+        self.trackers: tuple[str, ...] = ()
         self.latency_ms = float("nan")
 
     def watched(self, now_s: float) -> bool:
@@ -287,4 +297,5 @@ class LastHeard:
             "image_silent_s": round(image_s, 1),
             "latency_ms": round(self.latency_ms, 1),
             "picture": self.refusal,
+            "trackers": list(self.trackers),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import cv2
@@ -9,8 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.images.limits import Size, coded_size
 from efftam_ros.operator.feed import Picture
 
+REDUCED = (
+    cv2.IMREAD_COLOR,
+    cv2.IMREAD_REDUCED_COLOR_2,
+    cv2.IMREAD_REDUCED_COLOR_4,
+    cv2.IMREAD_REDUCED_COLOR_8,
+)
 # As many as the tracker's own check of a JPEG's header follows.
 MOST_SEGMENTS = 500
 # Like libjpeg's: fill bytes and anything else between segments are skipped.
@@ -25,9 +33,8 @@ def encode(picture: Picture, quality: int = 70, width: int | None = None) -> tup
     that can't be read."""
     if picture.jpeg is not None and width is None:
         return without_exif(picture.jpeg), (0, 0)
-    bgr = _pixels(picture)
-    height, whole = bgr.shape[:2]
-    if width is not None and width < whole:
+    bgr, (whole, height) = _pixels(picture, width)
+    if width is not None and width < bgr.shape[1]:
         small = width, max(1, round(height * width / whole))
         bgr = np.asarray(cv2.resize(bgr, small, interpolation=cv2.INTER_AREA), np.uint8)
     done, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
@@ -61,16 +68,21 @@ def without_exif(jpeg: bytes) -> bytes:
     return jpeg if changed is None else bytes(changed)
 
 
-def _pixels(picture: Picture) -> NDArray[np.uint8]:
+def _pixels(picture: Picture, width: int | None) -> tuple[NDArray[np.uint8], Size]:
+    """Pixels, in no less than ``width``, and the size of the camera's image."""
     if picture.jpeg is None:
         assert picture.bgr is not None
-        return picture.bgr()
+        bgr = picture.bgr()
+        return bgr, (bgr.shape[1], bgr.shape[0])
+    size = coded_size(picture.jpeg, "the camera's JPEG")
+    # The decoder skips what a smaller picture doesn't need.
+    halvings = 0 if width is None else max(0, min(3, int(math.log2(max(1.0, size[0] / width)))))
     # Not turned, as in `without_exif`.
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    flags = REDUCED[halvings] | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         decoded = cv2.imdecode(np.frombuffer(picture.jpeg, np.uint8), flags)
     except cv2.error:
         decoded = None
     if decoded is None:
         raise InputError(f"the camera's JPEG ({len(picture.jpeg)} bytes) can't be read; is it cut off?")
-    return np.asarray(decoded, np.uint8)
+    return np.asarray(decoded, np.uint8), size

@@ -80,7 +80,12 @@ class OperatorServer:
     @property
     def url(self) -> str:
         """Where a browser finds the page, once the server runs; holds the token where there is one."""
-        return self.access.url(self.port, "https" if self.settings.https else "http")
+        return self.urls[0]
+
+    @property
+    def urls(self) -> list[str]:
+        """All of these, where the server listens on every address."""
+        return self.access.urls(self.port, "https" if self.settings.https else "http")
 
     def health(self) -> dict[str, Any]:
         """The state of the chain: what `/health` tells, for diagnostics too."""
@@ -127,11 +132,12 @@ class OperatorServer:
         """``over``: what the pages say from now on, once they have shown the last picture; "": that there is
         no link."""
         if over:
+            self._hub.tell_all({"op": "over", "message": over})
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._hub.show_last(), CLOSE_S)
         if self._listener is not None:
             self._listener.close()
-        code, text = (CLOSED_OVER, over) if over else (1001, "server ends")
+        code, text = (CLOSED_OVER, "over") if over else (1001, "server ends")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from efftam_ros.core.config import CheckedSettings, setting
+from efftam_ros.core.config import CheckedSettings, expanded, setting
 from efftam_ros.core.errors import InputError
+from efftam_ros.operator.announce import ANY, own_addresses
 
 TOKEN_BYTES = 16
 SHORTEST_TOKEN = 16
@@ -42,11 +43,11 @@ class Settings(CheckedSettings):
     key: str = setting("", "key of the certificate, PEM file")
     on_operator_lost: str = setting(
         "keep",
-        "what becomes of the target when nobody has taken the seat for lease_s",
+        "what becomes of the target when nobody has taken control for lease_s",
         choices=("keep", "clear"),
     )
     jpeg_quality: int = setting(70, "quality of the pictures' JPEG", within=(1, 100))
-    lease_s: float = setting(10.0, "silence after which the seat is free, s", within=(1.0, 3600.0))
+    lease_s: float = setting(10.0, "silence after which control is free, s", within=(1.0, 3600.0))
     answer_s: float = setting(
         3.0, "longest wait for the tracker's answer to a command, s", within=(0.1, 60.0)
     )
@@ -72,7 +73,7 @@ class Settings(CheckedSettings):
     def https(self) -> tuple[Path, ...]:
         """Certificate and key; empty for http."""
         files = (self.certificate, self.key) if self.certificate else ()
-        return tuple(Path(file).expanduser() for file in files)
+        return tuple(expanded(file) for file in files)
 
 
 class Access:
@@ -118,14 +119,11 @@ class Access:
             return ""
         return f"Origin is {origin or 'missing'}; only this server's own page ({host}) may connect"
 
-    def url(self, port: int, scheme: str = "http") -> str:
-        """The page's address, with the token where there is one."""
-        host = self.address
-        if host in ("0.0.0.0", "::"):
-            host = socket.gethostname()
-        elif ":" in host:
-            host = f"[{host}]"
-        return f"{scheme}://{host}:{port}/" + (f"#token={self.token}" if self.token else "")
+    def urls(self, port: int, scheme: str = "http") -> list[str]:
+        """The page's addresses, with the token where there is one."""
+        hosts = own_addresses() if self.address in ANY else [self.address]
+        token = f"#token={self.token}" if self.token else ""
+        return [f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/{token}" for host in hosts]
 
 
 def _is_loopback(address: str) -> bool:

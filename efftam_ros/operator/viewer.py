@@ -86,6 +86,11 @@ class Viewer:
         self._waiting = asyncio.Event()
         self._closing = False
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether something that must arrive was not sent yet."""
+        return bool(self._answers)
+
     def tell(self, message: dict[str, Any]) -> None:
         """Queue a message that must arrive; a page whose queue is full is disconnected."""
         if len(self._answers) >= MOST_ANSWERS_WAITING:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from efftam_ros.core.geometry import Box
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
 from efftam_ros.messages.selection import Outcome
-from efftam_ros.operator.feed import CommandAnswer, Controller, Limits, Proposal, SteeringState
+from efftam_ros.operator.feed import CommandAnswer, Controller, Limits, Progress, Proposal, SteeringState
 
 VERSION = 1
 CODEC_JPEG = 1
@@ -157,7 +157,9 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
     return entry
 
 
-def told(op: str, report: CommandAnswer | Proposal | Limits | ResultReport | SteeringState) -> dict[str, Any]:
+def told(
+    op: str, report: CommandAnswer | Proposal | Limits | Progress | ResultReport | SteeringState
+) -> dict[str, Any]:
     """What the pages are told of a report: its fields."""
     named = {RENAMED.get(f.name, f.name): getattr(report, f.name) for f in fields(report)}
     return {"op": op, **{name: _plain(value, name) for name, value in named.items()}}

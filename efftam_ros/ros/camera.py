@@ -6,7 +6,6 @@ import threading
 import time
 import traceback
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,7 +14,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo, Image
 
-from efftam_ros.core.config import CheckedSettings, setting
+from efftam_ros.core.config import CheckedSettings, expanded, setting
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.camera import Camera, CameraOptions, is_live, local_path
 from efftam_ros.images.message import fill_image
@@ -54,9 +53,7 @@ MATRICES = (("k", "camera_matrix", 9), ("r", "rectification_matrix", 9), ("p", "
 
 def read_calibration(file: str) -> CameraInfo:
     """Read a file, named by its path or ``file://``. Raises InputError where it is not a calibration."""
-    path = local_path(file)
-    with suppress(RuntimeError):  # no home folder is known
-        path = path.expanduser()
+    path = expanded(local_path(file))
     try:
         text = path.read_text(encoding="utf-8")
         if text.startswith("%YAML:"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
@@ -14,6 +13,7 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
 
+from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
@@ -164,7 +164,7 @@ class MavlinkNode(Node):
         self._tracker, self._gimbal = TrackerTopics(self), GimbalTopics(self, config.yaw_lock)
         self._knows_steering = False
         self._target: int | None = None  # the one that was shown last
-        signer = Signer(Path(config.signing_key).expanduser()) if config.signing_key else None
+        signer = Signer(expanded(config.signing_key)) if config.signing_key else None
         self._links = open_links(config.addresses)
         ends = (self._tracker, self._gimbal, self._now, self._report)
         self._bridge = Bridge(config, self._links, *ends, signer)

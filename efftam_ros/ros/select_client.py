@@ -66,10 +66,13 @@ def _ask(node: Node, request: dict[str, Any]) -> int:
         return [r for r in results if r.selection == answer.selection or _answers(r, request)]
 
     # The check is passed; the network may still find nothing in the image.
-    if spin(executor, decided, DECISION_S) and decided()[-1].outcome == SelectionResult.REFUSED:
-        print(f"refused: {decided()[-1].message}")
-        return 1
-    note = f": {answer.message}" if answer.message else ""
+    said = answer.message
+    if spin(executor, decided, DECISION_S):
+        said = decided()[-1].message
+        if decided()[-1].outcome == SelectionResult.REFUSED:
+            print(f"refused: {said}")
+            return 1
+    note = f": {said}" if said else ""
     print(f"selection {answer.selection} accepted{note}")
     return 0
 

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import PipelineSpec
-from efftam_ros.runtime.graphs import Shape, Tensor, check_signatures, external_files
-from efftam_ros.runtime.likeness import TEMPLATES
+from efftam_ros.runtime.graphs import Tensor, check_signatures, external_files, table_fault
 
 FORMAT = 1
 MANIFEST = "bundle.json"
@@ -75,6 +74,7 @@ class Bundle:
         folder = Path(folder)
         manifest = _read_manifest(folder)
         bundle = _Manifest(folder, manifest).bundle()
+        # Only listed files are hashed, so every file that is read must be listed.
         for graph in bundle.graphs.values():
             if graph.path.name not in manifest["files"]:
                 raise InputError(
@@ -88,6 +88,7 @@ class Bundle:
                     f"bundle {folder}: {graph.path.name} reads {shown(location)}, which is not listed under"
                     f" files; {_AGAIN}"
                 )
+        # Last: what does not fit together would else show in flight, as a wrong size in a frame.
         check_signatures(
             str(folder),
             bundle.spec.image_side,
@@ -102,20 +103,15 @@ class Bundle:
         InputError."""
         graph = self.graphs[name]
         for kind, table, found in (("input", graph.inputs, inputs), ("output", graph.outputs, outputs)):
-            real = {tensor.name: tensor for tensor in found}
-            if set(real) != set(table):
-                raise InputError(
-                    f"bundle {self.folder}: {graph.path.name} has {kind}s {', '.join(sorted(real))};"
-                    f" the table says {', '.join(sorted(table))}; {_AGAIN}"
+            real = {
+                tensor.name: Tensor(
+                    _ONNX_DTYPES.get(tensor.type, tensor.type),
+                    tuple("?" if axis is None else axis for axis in tensor.shape),
                 )
-            for key, tensor in table.items():
-                dtype = _ONNX_DTYPES.get(real[key].type, real[key].type)
-                shape = tuple("?" if axis is None else axis for axis in real[key].shape)
-                if dtype != tensor.dtype or not _same_shape(shape, tensor.shape, exact=kind == "input"):
-                    raise InputError(
-                        f"bundle {self.folder}: {kind} {key} of {graph.path.name} is {Tensor(dtype, shape)};"
-                        f" the table says {tensor}; {_AGAIN}"
-                    )
+                for tensor in found
+            }
+            if fault := table_fault(kind, real, table):
+                raise InputError(f"bundle {self.folder}: {graph.path.name} {fault}; {_AGAIN}")
 
 
 def default_bundle() -> Bundle:
@@ -192,7 +188,6 @@ class _Manifest:
             recent_maps=self._number("protocol.recent_maps", 0, MOST_ROWS, int),
             default_view=self._one_of("protocol.default_view", ("auto", "full", "window")),
             window_factor=float(self._number("protocol.window_factor", 1.0, 100.0)),
-            templates=TEMPLATES,
         )
         return Bundle(
             folder=self._folder,
@@ -291,17 +286,3 @@ def _locations(path: Path) -> frozenset[str]:
     if key not in _located:
         _located[key] = external_files(path)
     return _located[key]
-
-
-def _same_shape(real: Shape, table: Shape, exact: bool) -> bool:
-    """Whether a graph's shape is the table's. An output axis that the graph leaves open counts as equal:
-    exporters can not always infer it, and a result that does not fit is refused when it is bound."""
-    if len(real) != len(table):
-        return False
-    for found, expected in zip(real, table, strict=True):
-        if isinstance(found, str):
-            if exact and not isinstance(expected, str):
-                return False
-        elif found != expected:
-            return False
-    return True

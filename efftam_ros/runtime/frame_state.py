@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.images.prompts import CERTAIN, EncodedPrompt, encode_prompt
 from efftam_ros.runtime.masks import boxes_and_areas
@@ -29,14 +29,12 @@ SINGLE = (0,)
 
 class Decoded(NamedTuple):
     """The mask decoder's small outputs: ``boxes`` float32 [4,4] (left, top, right, bottom) and ``areas`` [4]
-    in network px, ``ious`` [4], ``presence`` logit; ``cosines`` float32 [4, T, P], place by place, of the
-    boxes with the templates of all lanes (`likeness`)."""
+    in network px, ``ious`` [4], ``presence`` logit."""
 
     boxes: NDArray[np.float32]
     areas: NDArray[np.float32]
     ious: NDArray[np.float32]
     presence: float
-    cosines: NDArray[np.float32] | None = None
 
 
 def rows_as_candidates(view: View, answers: Decoded, rows: Sequence[int]) -> Candidates:
@@ -47,28 +45,12 @@ def rows_as_candidates(view: View, answers: Decoded, rows: Sequence[int]) -> Can
     chosen = slice(rows[0], rows[-1] + 1)
     boxes, areas = view.edges_to_image(answers.boxes[chosen]), answers.areas[chosen]
     boxes[areas == 0] = np.nan
-    likeness = None if answers.cosines is None else answers.cosines[chosen].mean(axis=2, dtype=np.float32)
-    if likeness is not None:
-        likeness[areas == 0] = np.nan
     return Candidates(
         boxes=boxes,
         areas=(areas / (view.scale_x * view.scale_y)).astype(np.float32),
         ious=answers.ious[chosen].astype(np.float32),
         presence_logit=float(answers.presence),
-        likeness=likeness,
     )
-
-
-def for_lane(found: Candidates, taken: NDArray[np.bool_], lane: int) -> Candidates:
-    """The candidates with the likeness to one lane's templates, and to every lane's where there are several.
-    ``taken`` [L, T]: which templates exist; the likeness to others is NaN."""
-    if found.likeness is None:
-        return found
-    found.likeness[:, ~taken.ravel()] = np.nan
-    if len(taken) == 1:
-        return found
-    by_lane = found.likeness.reshape(len(found), *taken.shape)
-    return replace(found, likeness=by_lane[:, lane], by_lane=by_lane)
 
 
 def check_slots(count: int, *slots: int) -> None:
@@ -103,8 +85,7 @@ class _Encoded:
 class LanesState:
     """What all lanes of a pipeline have in common, for lanes that work side by side too."""
 
-    def __init__(self, lanes: int, templates: int) -> None:
-        self.has_template = np.zeros((lanes, templates), bool)
+    def __init__(self) -> None:
         self.is_closed = False
         self.pipelines: list[FramePipeline] = []
         """By lane, where each has buffers of its own; else none."""
@@ -162,7 +143,7 @@ class FramePipeline(ABC):
     """The `Pipeline` contract around what a back end computes.
 
     A derived class implements the methods with an underscore; they are called in order and with checked
-    arguments, slots and templates counted through all lanes. One without a network also overrides `_decoded`
+    arguments, slots counted through all lanes. One without a network also overrides `_decoded`
     and `_searched`.
     """
 
@@ -176,7 +157,7 @@ class FramePipeline(ABC):
     def __init__(self, spec: PipelineSpec, lanes: int = 1, state: LanesState | None = None) -> None:
         """``state``: of the lanes before, for a pipeline that is the next one alone."""
         self.spec, self.lanes = spec, lanes
-        self._all = state or LanesState(lanes, spec.templates)
+        self._all = state or LanesState()
         self._lane = len(self._all.pipelines)  # whose frame this is
         self._frames = [LaneFrame() for _ in range(lanes)]
         self._frame = self._frames[self._lane]
@@ -242,20 +223,6 @@ class FramePipeline(ABC):
         check_slots(self.spec.slots, slot)
         self._remember(self._frame.rows[choice], self._lane * self.spec.slots + slot, present)
 
-    def take_template(self, index: int, box: Box) -> None:
-        view = self._frame.view
-        if view is None:
-            raise self._all.misuse()
-        if not 0 <= index < self.spec.templates:
-            raise IndexError(f"template {index} is beyond the {self.spec.templates} that are kept")
-        if box.is_empty:
-            raise ValueError(f"a template of the box {box.xywh()}; give one with an area")
-        if index == 0:
-            self._all.has_template[self._lane] = False
-        self._all.has_template[self._lane, index] = True
-        edges = np.array(view.to_network(box).edges(), np.float32)
-        self._take_template(self._lane * self.spec.templates + index, edges)
-
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         self._frame.view = None
         if self._all.is_closed:
@@ -295,14 +262,12 @@ class FramePipeline(ABC):
         if encoded is not None and encoded.logits is not None:
             boxes, areas = boxes_and_areas(encoded.logits[None])
             answers = Decoded(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return for_lane(
-            rows_as_candidates(view, answers, self._frame.rows), self._all.has_template, self._lane
-        )
+        return rows_as_candidates(view, answers, self._frame.rows)
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         """The candidates of each view, in image px."""
         return [
-            for_lane(rows_as_candidates(view, answers, ALTERNATIVES), self._all.has_template, self._lane)
+            rows_as_candidates(view, answers, ALTERNATIVES)
             for view, answers in zip(views, self._search(image, views, plan), strict=True)
         ]
 
@@ -338,11 +303,6 @@ class FramePipeline(ABC):
     def _remember(self, row: int, slot: int, present: bool) -> None:
         """Encode a row of the decoder's output into a ring slot."""
 
-    def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
-        """Keep the features over a box, float32 [4] edges in network px, as a template. Not called where the
-        spec has no templates."""
-        raise NotImplementedError
-
     @abstractmethod
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         """See `Pipeline.mask`."""
@@ -353,7 +313,7 @@ class FramePipeline(ABC):
 
 
 class Lane:
-    """One of a pipeline's memories, itself a `Pipeline`: slots, templates and a frame of its own, and the
+    """One of a pipeline's memories, itself a `Pipeline`: slots and a frame of its own, and the
     network, which works for one lane at a time. Where another lane encodes another view or searches, the
     frame ends."""
 
@@ -382,9 +342,6 @@ class Lane:
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
         self._whole.enter(self._index).remember(choice, slot, present)
-
-    def take_template(self, index: int, box: Box) -> None:
-        self._whole.enter(self._index).take_template(index, box)
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
         return self._whole.enter(self._index).mask(choice)

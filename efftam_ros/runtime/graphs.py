@@ -151,6 +151,26 @@ def _fits(axis: int | str, expected: int | str, sizes: dict[str, int]) -> bool:
     return axis == (expected if isinstance(expected, int) else sizes.setdefault(expected, axis))
 
 
+def table_fault(kind: str, found: Tensors, table: Tensors) -> str:
+    """What is wrong with an opened graph's inputs or outputs (``kind``: "input" or "output") against the
+    bundle's table; "" where they fit. In ``found`` a string is an axis that the library leaves open."""
+    if set(found) != set(table):
+        return f"has {kind}s {', '.join(sorted(found))}; the bundle says {', '.join(sorted(table))}"
+    for name, tensor in table.items():
+        real = found[name]
+        # Exporters can not always infer an output's axis; a result that does not fit is refused when it is
+        # bound.
+        fits = len(real.shape) == len(tensor.shape) and all(
+            (kind == "output" or isinstance(wanted, str)) if isinstance(axis, str) else axis == wanted
+            for axis, wanted in zip(real.shape, tensor.shape, strict=True)
+        )
+        if not fits or real.dtype != tensor.dtype:
+            return f"has {kind} {name} {real}; the bundle says {tensor}"
+    return ""
+
+
+# onnxruntime before 1.24 reads external weights from any path that a graph names, and TensorRT's parser reads
+# the same files: only those that the manifest lists, with their hashes, may be there.
 MOST_NESTED = 64
 """Messages within messages; a graph within a node of a graph takes three."""
 

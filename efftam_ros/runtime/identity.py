@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -25,26 +26,32 @@ GRAPH, MANIFEST, FORMAT = "identity.onnx", "identity.json", 1
 REMEDY = "install efftam_ros again, or set the parameter identity to false"
 
 
+def read_network(folder: Path = SHIPPED) -> tuple[dict[str, Any], bytes]:
+    """Manifest and graph. Raises BackendError when one is missing or is not what it must be."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content = (folder / GRAPH).read_bytes()
+        known, _, _ = (int(manifest[name]) for name in ("format", "side", "size"))
+    except OSError as error:
+        raise BackendError(f"the identity network is missing: {error.filename}", REMEDY) from None
+    except (ValueError, KeyError, TypeError):
+        raise BackendError(
+            f"{folder / MANIFEST} is not the manifest of an identity network", REMEDY
+        ) from None
+    if known != FORMAT:
+        raise BackendError(f"{folder / MANIFEST} has format {known}, this version reads {FORMAT}", REMEDY)
+    if hashlib.sha256(content).hexdigest() != manifest.get("sha256"):
+        raise BackendError(f"{folder / GRAPH} is damaged: its SHA-256 is not that of {MANIFEST}", REMEDY)
+    return manifest, content
+
+
 class Identity:
     """The identity network. `describe` may be called from any thread."""
 
     def __init__(self, folder: Path = SHIPPED) -> None:
         """Load the network. Raises BackendError when a file is missing or is not the one of the manifest."""
-        try:
-            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            content = (folder / GRAPH).read_bytes()
-            known, side, size = int(manifest["format"]), int(manifest["side"]), int(manifest["size"])
-        except OSError as error:
-            raise BackendError(f"the identity network is missing: {error.filename}", REMEDY) from None
-        except (ValueError, KeyError, TypeError):
-            raise BackendError(
-                f"{folder / MANIFEST} is not the manifest of an identity network", REMEDY
-            ) from None
-        if known != FORMAT:
-            raise BackendError(f"{folder / MANIFEST} has format {known}, this version reads {FORMAT}", REMEDY)
-        if hashlib.sha256(content).hexdigest() != manifest.get("sha256"):
-            raise BackendError(f"{folder / GRAPH} is damaged: its SHA-256 is not that of {MANIFEST}", REMEDY)
-        self.side, self.size = side, size
+        manifest, content = read_network(folder)
+        self.side, self.size = int(manifest["side"]), int(manifest["size"])
         """Of a crop, px; numbers of a vector."""
         self._session = _session(content)
 

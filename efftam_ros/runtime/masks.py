@@ -35,6 +35,7 @@ def _crossings(profile: NDArray[np.float32]) -> tuple[float, float]:
     inside = np.flatnonzero(profile > 0)
     first, last = int(inside[0]), int(inside[-1])
     low, high = 0.0, float(len(profile))
+    # Linear between the last pixel outside and the first one inside: edges finer than a cell.
     if first > 0:
         low = first + 0.5 - profile[first] / (profile[first] - profile[first - 1])
     if last + 1 < len(profile):
@@ -51,6 +52,7 @@ def image_mask(logits: NDArray[np.float32], view: View, width: int, height: int)
     if view.is_full(width, height):
         scaled = cv2.resize(logits, (width, height), interpolation=cv2.INTER_LINEAR)
         return _positive(scaled)
+    # Only the pixels of the window are computed: a window is a small part of a large image.
     mask = np.zeros((height, width), np.uint8)
     extent_x, extent_y = view.extent
     x0, x1 = centres_within(view.x, view.x + extent_x, width)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.config import TrackerConfig, expanded
 from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.core.gallery import Describe
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, Backend, PipelineConfig, backend_of, function_of
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 
@@ -30,10 +30,11 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
     if config.zero_copy and not row.gpu:
         raise InputError(f"zero_copy is for the back ends on a GPU; {row.name} reads images where they are")
     if bundle is None:
-        bundle = Bundle.load(Path(config.bundle).expanduser()) if config.bundle else default_bundle()
+        bundle = Bundle.load(expanded(config.bundle)) if config.bundle else default_bundle()
     try:
         if not row.gpu:
             return function_of(row)(bundle, config.threads, None, lanes)
+        # Here, so that a CPU flight imports nothing of CUDA.
         from efftam_ros.runtime.device.opening import open_device_pipeline
 
         return open_device_pipeline(bundle, row, precision, config.verify, config.zero_copy, lanes)
@@ -50,7 +51,7 @@ def open_tracker(pipeline: Pipeline, config: TrackerConfig | None = None) -> Tar
     from efftam_ros.images.target_points import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    return TargetTracker(pipeline, config, _camera_of(config), FlowPoints(), is_blank)
+    return TargetTracker(pipeline, config, _camera_of(config), FlowPoints(), is_blank, _describe_of(config))
 
 
 def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetSet:
@@ -59,7 +60,14 @@ def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> Tar
     from efftam_ros.images.target_points import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    return TargetSet(pipeline, config, _camera_of(config), FlowPoints, is_blank)
+    return TargetSet(pipeline, config, _camera_of(config), FlowPoints, is_blank, _describe_of(config))
+
+
+def _describe_of(config: TrackerConfig) -> Describe | None:
+    """Raises BackendError when the identity network can't be used."""
+    from efftam_ros.runtime.identity import Identity
+
+    return Identity().describe if config.identity and config.policy == "default" else None
 
 
 def _camera_of(config: TrackerConfig) -> CameraMotionSource | None:

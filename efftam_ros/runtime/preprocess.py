@@ -39,6 +39,7 @@ class Preprocessor:
 
     def __init__(self, side: int, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
         self._side = side
+        # (pixel / 255 - mean) / std as one multiplication and one addition.
         self._gain = [1.0 / s for s in std]
         self._shift = [-m / s for m, s in zip(mean, std, strict=True)]
         self._input = np.zeros((1, 3, side, side), np.float32)
@@ -60,6 +61,7 @@ class Preprocessor:
         if view.side != side:
             raise ValueError(f"view of side {view.side} given to a preprocessor of side {side}")
         is_full = view.is_full(image.width, image.height)
+        # A window of a large image: only its pixels are converted to the network's channels.
         if is_full:
             region = Region(0, 0, image.width, image.height)
         else:
@@ -75,6 +77,7 @@ class Preprocessor:
             )
         else:
             sampled = _warp(pixels, region, view, fine, sampled)
+        # Bilinear samples of a strongly reduced picture would miss small targets between them.
         if fine > 1:
             small = self._buffer("small", (side, side, *pixels.shape[2:]), pixels.dtype)
             sampled = cv2.resize(sampled, (side, side), dst=small, interpolation=cv2.INTER_AREA)

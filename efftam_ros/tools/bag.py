@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     focal_px = source.width / 2 / math.tan(math.radians(args.fov) / 2) if args.fov is not None else None
     with writing(args.out, args.storage) as writer:
         topics = {
+            # As image_transport names them, so that the tracker finds the calibration beside the images.
             IMAGE_TYPES[compressed]: base + "/compressed" * compressed,
             CAMERA_INFO_TYPE: base.rpartition("/")[0] + "/camera_info",
         }
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         count = 0
         bar_total = None if math.isinf(total) else int(total)
         with progress_bar(bar_total, args.out.name, unit="image", quiet=args.quiet) as bar:
+            # Images are written as they are decoded: a video may be larger than the memory.
             for frame in source.frames():
                 if count >= total:
                     break

@@ -97,7 +97,9 @@ class Program:
         if command in self.modules:
             return self.modules[command]
         for point in entry_points(group=GROUP, name=command):
-            return point.module
+            # An image of a vehicle may leave the package's folder out and keep what pip noted of it.
+            if find_spec(point.module.partition(".")[0]):
+                return point.module
         raise InputError(f"the package efftam_workshop is not installed; run: {INSTALL_WORKSHOP}")
 
     def help_line(self, command: str) -> str:
@@ -146,7 +148,7 @@ class Program:
         args = described(f"{self.name} {command}", module).parse_args(arguments[1:])
         if missing := [name for name in getattr(module, "NEEDS", ()) if not find_spec(name)]:
             raise InputError(
-                f"it needs {' and '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for this"
+                f"it needs {', '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for this"
                 f" command alone: pip install {' '.join(missing)}"
             )
         return int(module.run(args))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,10 @@ def run(args: argparse.Namespace) -> int:
     for name, given in (("--frames", args.frames), ("--bundle", args.bundle)):
         words += [] if given is None else [name, given]
     words += ["--quiet"] * args.quiet
+    if not args.quiet:
+        count = min(args.frames or len(boxes), len(boxes))
+        told = f"demo: {count} frames of 640x360 (the bar tells how long), about 2 MB in {args.out}"
+        print(told, file=sys.stderr)
     track.run(described("efftam demo", track).parse_args([*map(str, words)]))
     print(_compared(json.loads(file.read_text(encoding="utf-8"))["frames"], boxes))
     print(f"wrote {args.out / 'overlay.mp4'}, {file}")

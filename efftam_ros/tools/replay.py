@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         if not drawn and not selections:
             raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
         is_one = all(selection.message.target_id == STEERED for selection in selections)
+        # Each target costs memory; how many a recorded selection asks for is known only as it comes.
         wanted = len(args.box) if drawn else 1 if is_one else MOST_TARGETS
         pipeline = open_pipeline(options.pipeline_config(args, min(max(1, wanted), MOST_TARGETS)))
         stack.callback(pipeline.close)

@@ -40,6 +40,9 @@ from efftam_ros.tools.common.video import VideoWriter
 
 if TYPE_CHECKING:
     from efftam_ros.operator.drawn import DrawnPrompt
+    from efftam_ros.operator.feed import Progress
+
+NOT_KEPT = "no file was written: --json FILE keeps the boxes, --out FILE.mp4 the pictures"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,13 +98,18 @@ def run(args: argparse.Namespace) -> int:
     run_ = _Run(source, pipeline, open_targets(pipeline, config), prompts)
     try:
         if not prompts:
+            from efftam_ros.operator.announce import announcement
             from efftam_ros.operator.drawn import drawn_prompt
             from efftam_ros.operator.settings import Settings
 
             settings = Settings(address=args.address, port=args.port, token=args.token or "")
-            with drawn_prompt(settings) as (page, url):
-                print(f"open {url} and draw the target", file=sys.stderr, flush=True)
+            files = [str(one) for one in (args.json, args.out, args.rerun) if one is not None]
+            kept = f"written: {', '.join(files)}" if files else NOT_KEPT
+            with drawn_prompt(settings, f"the video is over; {kept}") as (page, urls):
+                print(announcement(urls, " and draw the target"), file=sys.stderr, flush=True)
                 run_.follow(args, page)
+            if not files:
+                print(kept, file=sys.stderr)
         else:
             run_.follow(args)
     finally:
@@ -142,11 +150,11 @@ class _Run:
                     )
                 if not self._prompts:
                     assert page is not None
-                    self._prompts[0] = page.ask(frame.bgr, frame.stamp_ns)
+                    self._prompts[0] = page.ask(frame.bgr, frame.stamp_ns, self._progress(frame))
                 tracks, masks = self._step(frame, args.out is not None or recording is not None)
                 first = next(iter(tracks))
                 if page is not None:
-                    page.show(frame.bgr, tracks[first])
+                    page.show(frame.bgr, tracks[first], self._progress(frame))
                 if recording is not None:
                     recording.write(frame.bgr, {one: (track, masks[one]) for one, track in tracks.items()})
                 if args.out is not None:
@@ -169,6 +177,13 @@ class _Run:
                 " used"
             )
 
+    def _progress(self, frame: VideoFrame) -> Progress | None:
+        """None where there is no end, as for a camera: its pictures have an age instead."""
+        from efftam_ros.operator.feed import Progress
+
+        count = self._source.count
+        return None if count is None else Progress(frame.index, count, frame.stamp_ns / NS)
+
     def _step(
         self, frame: VideoFrame, masked: bool
     ) -> tuple[dict[int, Track], dict[int, NDArray[np.uint8] | None]]:
@@ -186,6 +201,7 @@ class _Run:
             masks[step.target_id] = step.tracker.mask() if masked else None
             for stage, seconds in step.track.stage_seconds.items():
                 self._spent[stage] += seconds
+            # Masks are for the video that is written, and no part of a frame's time.
             apart_s += time.perf_counter() - reached
 
         self._targets.step(Frame(image, frame.stamp_ns), prompts, answered=answered)

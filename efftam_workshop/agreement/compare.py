@@ -225,6 +225,7 @@ def run_clip(
         choice = step_together(chains, image, prompt)
         yield chains
         boxes = chains[0].results["mask_decoder"]["boxes"]
+        # The window follows the reference alone: both networks see the same pictures throughout.
         seen = Box.from_edges(*view.edges_to_image(boxes[choice : choice + 1])[0].tolist())
         if seen.width > 0 and seen.height > 0:
             box = seen

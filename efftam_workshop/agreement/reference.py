@@ -25,7 +25,7 @@ MOST_DEVIATION = 0.02
 """Relative, of any output: ten times what FP16 with FP32 sums leaves (1.6e-3, measured in an interpreter), a
 tenth of what a wrong engine shows. TF32 stays below it too."""
 LEAST_OVERLAP, LEAST_WORST = 0.98, 0.9
-"""Of masks over a clip, in the mean and in the worst frame. A wrong image encoder fell to 0.12 (DESIGN 8)."""
+"""Of masks over a clip, in the mean and in the worst frame. A wrong image encoder fell to 0.12."""
 CLIP_FRAMES = 30
 
 

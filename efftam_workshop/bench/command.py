@@ -2,9 +2,9 @@
 
 Stages: median and p99 of the counted frames, and the share of the whole frame. preprocess converts the image;
 image_encoder, memory_attention, mask_decoder and memory_encoder are the network (on a GPU its own times, the
-memory encoder's that of the frame before); likeness (on a GPU part of the decoder), camera motion and points
-are the host's. "image to box" ends when the box is known, the "whole frame" when it is remembered, which the
-node does after it published.
+memory encoder's that of the frame before); camera motion and points are the host's. "identity of a crop" is
+the time of one crop; a followed target has five a second. "image to box" ends when the box is known, the
+"whole frame" when it is remembered, which the node does after it published.
 --operators: onnxruntime's profile, calls and ms per frame. --soak: memory and the whole frame at the start
 and at the end of a long run. --node: "published" is from a camera's process publishing an image to its
 receiving the box, "callback" is the node's own time from image callback to box published.
@@ -38,6 +38,7 @@ from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.prompts import read_prompt
 from efftam_ros.tools.common.terminal import Cell, print_table
 from efftam_workshop.bench.frames import (
+    A_CROP,
     WARM_UP,
     Frames,
     drawn_frames,
@@ -45,11 +46,11 @@ from efftam_workshop.bench.frames import (
     measure_soak,
     measure_stages,
 )
+from efftam_workshop.bench.latency import TRACKER
 
 FRAMES, TOP, NODE_SECONDS = 200, 20, 10.0
 TOTALS = ("image to box", "whole frame")
 PROFILE = "config/fastdds_images.xml"
-TRACKER = "import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_tracker', sys.argv))"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -163,7 +164,11 @@ def table(report: dict[str, Any]) -> tuple[list[str], list[list[Cell]]]:
         whole = stages["whole frame"]["median_ms"]
         names = sorted(set(stages) - set(TOTALS), key=lambda name: -stages[name]["median_ms"])
         return ["stage", "median, ms", "p99, ms", "share"], [
-            [name, *stages[name].values(), f"{stages[name]['median_ms'] / whole:.0%}"]
+            [
+                name,
+                *stages[name].values(),
+                None if name == A_CROP else f"{stages[name]['median_ms'] / whole:.0%}",
+            ]
             for name in (*names, *TOTALS)
         ]
     if operators := report.get("operators"):

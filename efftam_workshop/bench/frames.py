@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,19 @@ import numpy as np
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.camera_motion import ImageCameraMotion
 from efftam_ros.images.target_points import FlowPoints
 from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.identity import Identity
 from efftam_ros.runtime.opening import open_tracker
 from efftam_workshop.bench.moving_target import endless
 
 # Enough frames to fill maps and pointers and to settle clocks; in a long run allocators too.
 WARM_UP, SETTLED = 40, 100
 ON_THE_HOST = {"camera motion": ImageCameraMotion, "points": FlowPoints}
+A_CROP = "identity of a crop"
 
 Frames = Iterator[tuple[Frame, Prompt | None]]
 
@@ -54,7 +57,8 @@ def measure_stages(
     pipeline: Pipeline, config: TrackerConfig, frames: Frames, count: int
 ) -> dict[str, dict[str, float]]:
     """``median_ms`` and ``p99_ms`` of each stage, "image to box" and the "whole frame" over ``count`` frames
-    after the warm-up, back to back. Raises InputError: no more frames than the warm-up takes."""
+    after the warm-up, back to back, and of each crop that the identity network describes.
+    Raises InputError: no more frames than the warm-up takes."""
     if hasattr(pipeline, "stage_interval"):  # of a GPU, where times cost time
         pipeline.stage_interval = 1
     host: dict[str, float] = defaultdict(float)
@@ -62,6 +66,8 @@ def measure_stages(
         for method in [m for m, value in vars(kind).items() if callable(value) and not m.startswith("_")]:
             setattr(kind, method, _adding_to(host, name, getattr(kind, method)))
     times: dict[str, list[float]] = defaultdict(list)
+    crops: list[float] = []
+    Identity.describe = _per_crop(crops, Identity.describe)  # type: ignore[method-assign]
     answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count))
     for number, (box_s, whole_s, track) in enumerate(answers):
         found = {**track.stage_seconds, **host, "image to box": box_s, "whole frame": whole_s}
@@ -70,6 +76,8 @@ def measure_stages(
         host.clear()
     if not times:
         raise InputError(f"the first {WARM_UP} frames are a warm-up and there are no more; give more")
+    if len(crops) > 1:
+        times[A_CROP] = crops[1:]  # those of the warm-up too: few frames have one
     return {
         name: {"median_ms": float(np.median(ms)), "p99_ms": float(np.percentile(ms, 99))}
         for name, ms in times.items()
@@ -86,6 +94,17 @@ def _adding_to(host: dict[str, float], name: str, method: Callable[..., Any]) ->
             host[name] += time.perf_counter() - begin
 
     return adding
+
+
+def _per_crop(times: list[float], describe: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(describe)
+    def timing(identity: Any, image: Image, boxes: Sequence[Box]) -> Any:
+        begin = time.perf_counter()
+        found = describe(identity, image, boxes)
+        times.extend([1e3 * (time.perf_counter() - begin) / max(1, len(boxes))] * len(boxes))
+        return found
+
+    return timing
 
 
 def measure_operators(

@@ -21,8 +21,8 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ from efftam_ros.tools.common.options import (
     pipeline_config,
     tracker_config,
 )
-from efftam_ros.tools.common.outputs import Output, check_outputs, plotted, write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
 from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_workshop.eval.metrics import (
@@ -154,13 +154,15 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
         title = f"\nmean over {len(sequences)} sequences, {args.repeats} run{'s'[: args.repeats > 1]} each"
         rows = [[r.name, *score_cells(r.mean, r.repeats), f"{r.ms_per_frame:.1f}"] for r in results]
         print_table(["tracker", *headers, "ms/frame"], rows, title=title)
-    if args.json is not None:
-        text = json.dumps(
-            {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
-        )
-        write_text(args.json, text + "\n")
-    if args.plot is not None:
-        _plot(args.plot, results, len(sequences))
+    try:
+        if args.json is not None:
+            text = json.dumps(
+                {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
+            )
+            write_text(args.json, text + "\n")
+    finally:  # it may lie on another disk
+        if args.plot is not None:
+            _plot(args.plot, results, len(sequences))
     return 0
 
 
@@ -431,8 +433,24 @@ def _opened(
     return OwnTracker(open_pipeline(pipeline_config(args, max_targets, bundle=bundle)), config)
 
 
+@contextmanager
+def _plotted(path: Path) -> Iterator[Any]:
+    """Yield matplotlib's axes; at the end of the block their picture replaces ``path``."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
+    yield axes
+    axes.grid(alpha=0.3)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=120)
+    pyplot.close(figure)
+
+
 def _plot(path: Path, results: list[Passes], sequences: int) -> None:
-    with plotted(path) as axes:
+    with _plotted(path) as axes:
         for result in sorted(results, key=lambda r: -r.curve.mean()):
             axes.plot(SUCCESS_THRESHOLDS, result.curve, label=f"{result.name} [{result.curve.mean():.3f}]")
         axes.set(

@@ -206,17 +206,21 @@ def write_quantized_bundle(bundle: Bundle, clip: CalibrationClip, out: Path) -> 
 
     What stays in FP16 on a GPU is FP32 here. Returns the names of the quantised graphs.
     """
-    shutil.copytree(bundle.folder, out)
     runners = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}
     samples = recorded_inputs(bundle, runners, clip, INT8_MODULES)
     written = []
-    for module, inputs in samples.items():
-        name, given = (CPU_ATTENTION, dynamic_inputs(inputs)) if module == ATTENTION else (module, inputs)
-        model = plain_graph(onnx.load(bundle.graphs[name].path))
-        if quantizable(model):
-            (out / bundle.graphs[name].path.name).write_bytes(quantize(model, given).SerializeToString())
-            written.append(name)
-    _list_again(out, [bundle.graphs[name].path.name for name in written])
+    try:
+        shutil.copytree(bundle.folder, out)
+        for module, inputs in samples.items():
+            name, given = (CPU_ATTENTION, dynamic_inputs(inputs)) if module == ATTENTION else (module, inputs)
+            model = plain_graph(onnx.load(bundle.graphs[name].path))
+            if quantizable(model):
+                (out / bundle.graphs[name].path.name).write_bytes(quantize(model, given).SerializeToString())
+                written.append(name)
+        _list_again(out, [bundle.graphs[name].path.name for name in written])
+    except BaseException:  # half a bundle, as where the disk is full
+        shutil.rmtree(out, ignore_errors=True)
+        raise
     return written
 
 

@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from efftam_ros.core.policies.target_model import RETURN_MARGIN, TargetModel
 
 
-def known(
-    quality: float = 0.8, area: float = 900.0, logit: float = 4.0, likeness: float = 0.8
-) -> TargetModel:
+def known(quality: float = 0.8, area: float = 900.0, logit: float = 4.0) -> TargetModel:
     model = TargetModel()
     for _ in range(10):
-        model.add(area, quality, logit, likeness, remembered=True)
+        model.add(area, quality, logit, remembered=True)
     return model
 
 
-def test_a_candidate_weighs_less_the_less_it_is_like_the_target_usually_is():
-    model = known(likeness=0.8)
-    weights = [model.llr(900.0, 0.8, 4.0, likeness) for likeness in (0.9, 0.8, 0.6, 0.4, 0.3, 0.0)]
-    assert weights[0] == weights[1] > weights[2] > weights[3] > weights[4] == weights[5]
-
-
-@pytest.mark.parametrize("model", [known(likeness=math.nan), TargetModel()])
-def test_where_the_likeness_is_not_known_it_does_not_count(model):
-    assert model.llr(900.0, 0.8, 4.0, 0.1) == model.llr(900.0, 0.8, 4.0, math.nan)
-    assert known().llr(900.0, 0.8, 4.0, math.nan) == known().llr(900.0, 0.8, 4.0, 0.8)
+def test_a_candidate_weighs_less_the_less_it_is_like_the_target_up_to_a_half():
+    weights = [known().llr(900.0, 0.8, 4.0, deficit) for deficit in (0.0, 0.1, 0.4, 0.5, 0.8)]
+    assert weights[0] > weights[1] > weights[2] > weights[3] == weights[4]
 
 
 def test_a_candidate_weighs_less_the_more_its_area_differs_and_much_less_beyond_three_times():
     model = known()
-    weights = [model.llr(900.0 * factor, 0.8, 4.0, 0.8) for factor in (1.0, 2.0, 2.9, 3.1)]
+    weights = [model.llr(900.0 * factor, 0.8, 4.0, 0.0) for factor in (1.0, 2.0, 2.9, 3.1)]
     assert weights == sorted(weights, reverse=True)
     assert weights[2] - weights[3] > 2 * (weights[0] - weights[1]) * np.log(3.1 / 2.9) / np.log(2)
-    assert model.llr(None, 0.8, 4.0, 0.8) == weights[0]
+    assert model.llr(None, 0.8, 4.0, 0.0) == weights[0]
 
 
 def test_a_return_may_weigh_a_little_less_than_confirmed_frames_do_but_never_less_than_nothing():
     model = known(logit=4.0)
-    assert model.least_llr == pytest.approx(model.llr(900.0, 0.8, 4.0, 0.8) - RETURN_MARGIN)
+    assert model.least_llr == pytest.approx(model.llr(900.0, 0.8, 4.0, 0.0) - RETURN_MARGIN)
     assert known(logit=0.0).least_llr == 0.0
 
 
@@ -55,4 +44,4 @@ def test_the_usual_area_follows_the_size_of_the_images():
     model = known(area=900.0)
     model.resize(4.0)
     assert model.usual_area == 3600.0
-    assert model.llr(3600.0, 0.8, 4.0, 0.8) == known(area=900.0).llr(900.0, 0.8, 4.0, 0.8)
+    assert model.llr(3600.0, 0.8, 4.0, 0.0) == known(area=900.0).llr(900.0, 0.8, 4.0, 0.0)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.scripted_looks import vector
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.identity import Others, Rival, Templates
+from efftam_ros.core.others import Others, Rival
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import CameraMotion, Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
 from simulation.null_pipeline import certain_candidate
@@ -39,6 +39,7 @@ class Scene:
     def __init__(self, lanes: int = 4, camera=None, config: TrackerConfig | None = None) -> None:
         self.pipeline = ScriptedPipeline(self.shown, SPEC, lanes=lanes)
         self.targets = TargetSet(self.pipeline, config, camera)
+        self.lanes = {tracker: lane for lane, tracker in enumerate(reversed(self.targets._free))}
         self.hidden: set[int] = set()
         self.places = {lane: place(lane) for lane in range(lanes)}
         self.index = -1
@@ -57,7 +58,7 @@ class Scene:
     def add(self, asked: int = 255) -> int:
         """Select what lies in the next lane."""
         target_id = self.targets.id_for(asked)
-        lane = self.targets._lanes[self.targets._free[-1]] if self.targets._free else 0
+        lane = self.lanes[self.targets._free[-1]] if self.targets._free else 0
         self.step({target_id: (Prompt(box=place(lane)), False)})
         return target_id
 
@@ -319,28 +320,33 @@ def test_a_target_can_be_selected_anew_where_it_is():
 class Crossing:
     """Two targets that look alike pass one another, 12 px an image; to each the network prefers the other.
 
-    ``likeness``: of a candidate to the target that it is, and to the other one.
+    ``alike``: the likeness of one to the other.
     """
 
-    def __init__(self, likeness: tuple[float, float] = (0.9, 0.6)) -> None:
-        spec = PipelineSpec(name="scripted", image_side=512, templates=1)
+    def __init__(self, alike: float = 0.6) -> None:
+        spec = PipelineSpec(name="scripted", image_side=512)
         self.pipeline = ScriptedPipeline(self.shown, spec, lanes=2)
-        self.targets = TargetSet(self.pipeline, TrackerConfig(view="full"))
-        self.likeness, self.index, self.is_wrong = likeness, 0, False
+        self.targets = TargetSet(self.pipeline, TrackerConfig(view="full"), describe=self.described)
+        self.vectors, self.index = [vector(1.0), vector(alike)], 0
+
+    def described(self, image, boxes):
+        """The vector of the one that a box shows best."""
+        places = [self.true(one, self.index) for one in (0, 1)]
+        shown = [int(np.argmax([iou(one, box) for one in places])) for box in boxes]
+        return np.stack([self.vectors[one] for one in shown])
 
     def true(self, lane: int, index: int) -> Box:
         return Box.from_centre(160 + 12 * index if lane == 0 else 640 - 12 * index, 200, 60, 80)
 
     def shown(self, index: int, view):
-        lane, (own, other) = self.pipeline.in_lane, self.likeness
+        lane = self.pipeline.in_lane
         objects = [self.true(one, self.index) for one in (0, 1)]
-        by_lane = np.array([[[own], [other]], [[other], [own]]], np.float32)
         quality = [0.6, 0.95] if lane == 0 else [0.95, 0.6]
         if index < 2:
-            objects, by_lane, quality = [objects[lane]], by_lane[lane : lane + 1], [0.9]
+            objects, quality = [objects[lane]], [0.9]
         edges = np.array([box.edges() for box in objects], np.float32)
         areas = np.array([box.area for box in objects], np.float32)
-        return Candidates(edges, areas, np.array(quality, np.float32), 6.0, by_lane[:, lane], by_lane)
+        return Candidates(edges, areas, np.array(quality, np.float32), 6.0)
 
     def run(self, images: int) -> list[dict[int, Box | None]]:
         found = []
@@ -367,7 +373,7 @@ class Neighbours(Crossing):
 
 
 def test_what_is_as_like_both_targets_stays_with_the_one_that_is_expected_there():
-    for boxes in Neighbours(likeness=(0.9, 0.9)).run(10):
+    for boxes in Neighbours(alike=1.0).run(10):
         assert {lane: box.cx for lane, box in boxes.items()} == {0: 300.0, 1: 325.0}
 
 
@@ -379,10 +385,6 @@ def test_an_image_in_which_targets_overlap_is_not_remembered():
     remembered = {call.frame // 2 for call in scene.pipeline.calls if call.name == "remember"}
     assert remembered.isdisjoint(overlapping)
     assert min(remembered) < overlapping[0] < overlapping[-1] < max(remembered)
-
-
-def rival(likeness: float, box: Box, target_id: int = 7) -> Others:
-    return Others([Rival(target_id, box, 1, Templates(1))])
 
 
 @pytest.mark.parametrize(
@@ -401,9 +403,10 @@ def rival(likeness: float, box: Box, target_id: int = 7) -> Others:
     ],
 )
 def test_a_candidate_belongs_to_the_target_with_the_better_evidence(mine, theirs, expected, box, is_withheld):
-    by_lane = np.array([[[mine], [theirs]]], np.float32)
-    seen = replace(certain_candidate(place(0)), likeness=by_lane[:, 0], by_lane=by_lane)
-    found, holder = rival(theirs, box).withheld(seen, Templates(1), expected, 0)
+    seen = certain_candidate(place(0))
+    looks = SimpleNamespace(vector=lambda box: vector(1.0), likeness=lambda box: mine)
+    others = Others([Rival(7, box, SimpleNamespace(likeness=lambda vector: theirs))])
+    found, holder = others.withheld(seen, looks, expected)
     assert (holder == 7) == (not found.visible) == is_withheld
     assert len(seen.visible) == 1
 

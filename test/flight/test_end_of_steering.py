@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from flight.rig import FLAVOURS, Chase, Rig
@@ -51,6 +52,26 @@ def test_a_word_that_moves_nothing_leaves_no_swing(flavour, take):
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
     assert rig.autopilot.primary == (0, 0)
     assert rig.log.controls[-1] in (Control.OTHER, Control.NOBODY)
+
+
+def test_px4_is_not_given_back_before_its_gimbal_stands():
+    """The first zeros are lost: those of one who is not in control any more are nothing to it."""
+    rig = Rig("px4").steer(yaw=0.4).run(3)
+    rig.station.heartbeat()
+    rig.run(1)
+    before, send = rig.mount.yaw, rig.bridge.send
+    lost_until_s = rig.time.t + 0.5
+
+    def lossy(message: Any, link: str | None = None) -> None:
+        if message.get_type() != "GIMBAL_MANAGER_SET_ATTITUDE" or rig.time.t > lost_until_s:
+            send(message, link)
+
+    rig.bridge.send = lossy
+    denied_1000(rig)
+    rig.rates = lambda t: None
+    rig.run(3)
+    assert rig.mount.yaw - before < 0.4 * 0.8
+    assert rig.autopilot.primary == (0, 0)
 
 
 def test_steering_can_be_enabled_after_px4_was_restarted():

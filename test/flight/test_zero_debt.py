@@ -70,6 +70,7 @@ def test_where_it_does_not_gate_only_somebody_known_keeps_a_zero_back(debt, at, 
     due = debt.due(at, seen_turning(rate, heard_s), NOW_S)
     if due in (Due.LOOK, Due.LEFT):
         assert debt.is_contested or at.another
+        assert at.boot_s >= ARDUPILOT.wakes_s
     if due is Due.LEFT:
         assert rate not in (0.0, OURS.yaw)
         assert debt.turned is None or rate != debt.turned[1]

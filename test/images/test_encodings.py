@@ -1,4 +1,4 @@
-"""Every accepted encoding, against conversions written out here."""
+"""Every accepted encoding, against conversions written out in support/stored_images.py."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stored_images import stored
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image
@@ -21,64 +22,6 @@ def scene() -> np.ndarray:
     return np.stack([40 + 4 * x, 200 - 5 * y, 60 + 2 * x + 3 * y], axis=-1).astype(np.uint8)
 
 
-def yuv(bgr: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """BT.601 limited range, rounded."""
-    b, g, r = (bgr[..., i].astype(float) for i in range(3))
-    luma = 16 + (65.481 * r + 128.553 * g + 24.966 * b) / 255
-    blue = 128 + (-37.797 * r - 74.203 * g + 112.0 * b) / 255
-    red = 128 + (112.0 * r - 93.786 * g - 18.214 * b) / 255
-    return tuple(np.rint(v).astype(np.uint8) for v in (luma, blue, red))
-
-
-def bgr_of(luma: np.ndarray, blue: np.ndarray, red: np.ndarray) -> np.ndarray:
-    """The inverse of `yuv`, for planes of one size."""
-    y, u, v = luma.astype(float) - 16, blue.astype(float) - 128, red.astype(float) - 128
-    b = 255 / 219 * y + 255 / 224 * 1.772 * u
-    g = 255 / 219 * y - 255 / 224 * (0.344136 * u + 0.714136 * v)
-    r = 255 / 219 * y + 255 / 224 * 1.402 * v
-    return np.clip(np.rint(np.stack([b, g, r], axis=-1)), 0, 255).astype(np.uint8)
-
-
-def repeated(plane: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    return plane.repeat(rows, axis=0).repeat(columns, axis=1)
-
-
-def stored(encoding: str) -> tuple[np.ndarray, np.ndarray]:
-    """The scene's bytes [rows, bytes] in an encoding, and what they must become in BGR."""
-    bgr = scene()
-    opaque = np.full((HEIGHT, WIDTH, 1), 255, np.uint8)
-    grey = np.ascontiguousarray(bgr[..., 1])
-    if encoding in ("bgr8", "8UC3"):
-        return bgr.reshape(HEIGHT, -1), bgr
-    if encoding == "rgb8":
-        return bgr[..., ::-1].reshape(HEIGHT, -1), bgr
-    if encoding == "bgra8":
-        return np.concatenate([bgr, opaque], -1).reshape(HEIGHT, -1), bgr
-    if encoding == "rgba8":
-        return np.concatenate([bgr[..., ::-1], opaque], -1).reshape(HEIGHT, -1), bgr
-    if encoding in ("mono8", "8UC1"):
-        return grey, np.stack([grey] * 3, -1)
-    if encoding.startswith("bayer_"):
-        filters = ["bgr".index(c) for c in encoding[6:10]]
-        mosaic = np.empty((HEIGHT, WIDTH), np.uint8)
-        for i, channel in enumerate(filters):
-            mosaic[i // 2 :: 2, i % 2 :: 2] = bgr[i // 2 :: 2, i % 2 :: 2, channel]
-        return mosaic, bgr
-    luma, blue, red = yuv(bgr)
-    if encoding in ("nv12", "nv21"):
-        blue, red = blue[::2, ::2], red[::2, ::2]
-        pair = (blue, red) if encoding == "nv12" else (red, blue)
-        rows = np.concatenate([luma, np.stack(pair, -1).reshape(HEIGHT // 2, WIDTH)])
-        return rows, bgr_of(luma, repeated(blue, 2, 2), repeated(red, 2, 2))
-    blue, red = blue[:, ::2], red[:, ::2]
-    first_luma = encoding in ("yuyv", "yuv422_yuy2")
-    order = (
-        [luma[:, ::2], blue, luma[:, 1::2], red] if first_luma else [blue, luma[:, ::2], red, luma[:, 1::2]]
-    )
-    rows = np.stack(order, -1).reshape(HEIGHT, 2 * WIDTH)
-    return rows, bgr_of(luma, repeated(blue, 1, 2), repeated(red, 1, 2))
-
-
 def padded(rows: np.ndarray) -> np.ndarray:
     """The same rows as a view into a buffer whose lines are longer."""
     buffer = np.full((rows.shape[0], rows.shape[1] + PADDING), 99, np.uint8)
@@ -89,7 +32,7 @@ def padded(rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 class TestEveryEncoding:
     def test_gives_the_colours_of_an_independent_conversion(self, encoding: str) -> None:
-        rows, expected = stored(encoding)
+        rows, expected = stored(encoding, scene())
         got = to_bgr(Image(np.ascontiguousarray(rows), WIDTH, HEIGHT, encoding))
         assert got.shape == (HEIGHT, WIDTH, 3)
         assert got.dtype == np.uint8
@@ -103,13 +46,13 @@ class TestEveryEncoding:
             assert difference.max() <= 2
 
     def test_ignores_row_padding(self, encoding: str) -> None:
-        rows, _ = stored(encoding)
+        rows, _ = stored(encoding, scene())
         plain = to_bgr(Image(np.ascontiguousarray(rows), WIDTH, HEIGHT, encoding))
         with_padding = to_bgr(Image(padded(rows), WIDTH, HEIGHT, encoding))
         assert np.array_equal(plain, with_padding)
 
     def test_reads_bytes_that_may_not_be_written(self, encoding: str) -> None:
-        rows, _ = stored(encoding)
+        rows, _ = stored(encoding, scene())
         frozen = np.frombuffer(rows.tobytes(), np.uint8).reshape(rows.shape)
         assert np.array_equal(
             to_bgr(Image(frozen, WIDTH, HEIGHT, encoding)),
@@ -123,7 +66,7 @@ class TestEveryEncoding:
         y0 = data.draw(st.integers(0, HEIGHT - 1))
         x1 = data.draw(st.integers(x0 + 1, WIDTH))
         y1 = data.draw(st.integers(y0 + 1, HEIGHT))
-        rows, _ = stored(encoding)
+        rows, _ = stored(encoding, scene())
         image = Image(padded(rows), WIDTH, HEIGHT, encoding)
         assert np.array_equal(to_bgr(image, Region(x0, y0, x1, y1)), to_bgr(image)[y0:y1, x0:x1])
 
@@ -138,7 +81,7 @@ class TestEveryEncoding:
         y1 = data.draw(st.integers(y0 + 1, HEIGHT))
         row_step = data.draw(st.integers(1, HEIGHT))
         column_step = data.draw(st.sampled_from([n for n in range(1, 17) if (x1 - x0) % n == 0]))
-        rows, _ = stored(encoding)
+        rows, _ = stored(encoding, scene())
         image, region = Image(padded(rows), WIDTH, HEIGHT, encoding), Region(x0, y0, x1, y1)
         blue, green, red = to_bgr(image, region)[::row_step, ::column_step].astype(float).transpose(2, 0, 1)
         grey = to_grey(image, region, row_step, column_step)
@@ -147,31 +90,31 @@ class TestEveryEncoding:
         assert np.abs(grey - (0.114 * blue + 0.587 * green + 0.299 * red)).max() <= 2
 
     def test_grey_refuses_what_colours_refuse(self, encoding: str) -> None:
-        rows, _ = stored(encoding)
+        rows, _ = stored(encoding, scene())
         with pytest.raises(InputError, match="truncated"):
             to_grey(Image(rows[:-1], WIDTH, HEIGHT, encoding))
 
     def test_too_few_bytes_per_row_are_refused_with_both_numbers(self, encoding: str) -> None:
-        rows, _ = stored(encoding)
+        rows, _ = stored(encoding, scene())
         with pytest.raises(InputError, match=rf"{rows.shape[1] - 1} bytes; .* need {rows.shape[1]}"):
             check_image(Image(rows[:, :-1], WIDTH, HEIGHT, encoding))
 
     def test_too_few_rows_are_refused_with_both_numbers(self, encoding: str) -> None:
-        rows, _ = stored(encoding)
+        rows, _ = stored(encoding, scene())
         with pytest.raises(
             InputError, match=rf"after {rows.shape[0] - 1} rows; .* need {rows.shape[0]}: .*truncated"
         ):
             check_image(Image(rows[:-1], WIDTH, HEIGHT, encoding))
 
     def test_zero_size_is_refused(self, encoding: str) -> None:
-        rows, _ = stored(encoding)
+        rows, _ = stored(encoding, scene())
         with pytest.raises(InputError, match="0 x 28 px; both sides must be at least 1"):
             check_image(Image(rows, 0, HEIGHT, encoding))
 
 
 @pytest.mark.parametrize("encoding", ["bgr8", "rgb8", "bgra8", "rgba8", "mono8", "8UC1", "8UC3"])
 def test_plain_encodings_are_read_without_a_copy(encoding: str) -> None:
-    rows, _ = stored(encoding)
+    rows, _ = stored(encoding, scene())
     image = Image(np.ascontiguousarray(rows), WIDTH, HEIGHT, encoding)
     pixels = check_image(image).read(image, Region(3, 2, 30, 20))
     assert np.shares_memory(pixels, image.rows)

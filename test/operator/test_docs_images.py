@@ -124,7 +124,7 @@ def test_drawing_on_a_phone(opened, scene, tmp_path):
     hands.touch("touchStart", (car.x - 6, car.y - 8))
     hands.touch("touchMove", (car.cx, car.cy))
     hands.touch("touchMove", (car.x1 + 8, car.y1 + 8))
-    hands.wait_text("#banners", "FROZEN")
+    hands.wait_text("#left", "left")
     linger(0.5)
     save(page, "operator-phone.webp", tmp_path)
     hands.touch("touchEnd")

@@ -21,7 +21,7 @@ PICTURE = np.full((90, 160, 3), 80, np.uint8)
 def command():
     """A command on a thread: asks on the picture of stamp 5, then shows three tracked ones."""
     prompts: list[Prompt] = []
-    with drawn_prompt(Settings(port=0)) as (drawn, url):
+    with drawn_prompt(Settings(port=0)) as (drawn, (url,)):
 
         def work() -> None:
             prompts.append(drawn.ask(PICTURE, 5))

@@ -132,6 +132,8 @@ def test_outages_of_two_seconds_leave_whole_pictures():
 
 def test_a_link_that_becomes_thin_gets_smaller_pictures_by_half_a_step_quality_first():
     sent = simulate(lambda t: 50 * MBIT if t < 5 else 0.3 * MBIT, seconds=25)
+    # Each further slow picture is a step: the first two of 1280 px take two seconds each.
+    assert {one.level for one in within(sent, 15, 25)} == {FLOOR}
     levels = [one.level for one in within(sent, 4, 25)]
     changes = [(a, b) for a, b in pairwise(levels) if a != b]
     assert levels[0] == 0
@@ -148,6 +150,20 @@ def test_all_is_back_within_three_seconds_of_quick_answers(width):
     assert {one.level for one in within(sent, 13, 20)} == {0}
     rise = list(dict.fromkeys(one.level for one in within(sent, 9.9, 14)))
     assert rise == [i for i in range(FLOOR, -1, -1) if i <= WHOLE or LEVELS[i][1] < width]
+
+
+def test_what_was_sent_before_a_step_says_nothing_of_the_pictures_after_it():
+    pace = Pace()
+    pace.greeted(0.0)
+    pace.sent(1, 3000, 1280, 0.0)
+    pace.sent(2, 3000, 1280, 0.0)
+    pace.acknowledged(1, 0.001)  # at the start: up as far as the link has room
+    level = pace.level
+    assert level < FLOOR
+    pace.acknowledged(2, 2.0)
+    pace.sent(3, 30000, 1280, 2.0)
+    pace.acknowledged(3, 4.0)
+    assert pace.level == level  # one slow picture of this level so far
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 3)), max_size=60))

@@ -46,7 +46,7 @@ def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(serve, feed, op
     count = len(feed.stamps)
     until(lambda: len(feed.stamps) > count + 15)
     assert hands.page.get_attribute("#view", "data-stamp") == drawn_on
-    hands.wait_text("#banners", "FROZEN")
+    hands.wait_text("#left", "left")
     mouse.move(*hands.at(260, 150))
     mouse.up()
     assert one_selection(feed).stamp_ns == int(drawn_on)
@@ -131,6 +131,8 @@ def test_r_places_the_last_size_and_arrows_move_it(serve, feed, open_page):
     hands.keys("r")
     hands.wait_mode("placed")
     hands.keys("ArrowRight", "ArrowRight", "ArrowDown", "Enter")
+    hands.wait_text("#choice-text", "Follow this instead?")
+    hands.keys("Enter")
     until(lambda: len(feed.selections) == 2)
     second = feed.selections[1].box
     assert (second.width, second.height) == pytest.approx((first.width, first.height))
@@ -470,7 +472,7 @@ def test_two_pages_one_seat_and_a_take_over(serve, feed, open_page):
     assert feed.selections == []
     second.page.click("#banners button")
     first.wait_text("#banners", "VIEW ONLY")
-    first.wait_text("#notices", "has the seat now")
+    first.wait_text("#notices", "is in control now")
     second.drag(200, 100, 260, 150)
     one_selection(feed)
     until(lambda: second.page.locator("#banners p").count() == 0)

@@ -191,9 +191,17 @@ def test_after_a_selection_on_an_older_picture_what_followed_it_is_told_at_once(
     points = hands.page.evaluate("""async () => {
         const { History } = await import("/static/plots.js"), history = new History();
         for (const ms of [1, 2, 3, 4, 2]) history.add({ stamp: String(ms * 1e6), targets: [] });
-        return history.points.map(({ t }) => Math.round(t * 1000));
+        const before = history.points.map(({ t }) => Math.round(t * 1000));
+        const idle = { id: 0, state: "IDLE", steered: true, presence: 0, quality: 0 };
+        for (const ms of [500, 1502, 2502]) history.add({ stamp: String(ms * 1e6), targets: [idle] });
+        const after = history.points.slice(2);
+        return [before, after.map(({ t, state, presence }) => [Math.round(t * 1000), state, presence])];
     }""")
-    assert points == [1, 2]  # what was before stays in the plots
+    before, after = points
+    assert before == [1, 2]  # what was before stays in the plots
+    # Of no target nothing is measured; over a second without images no line is drawn.
+    measured = [500, "IDLE", None], [500, None, None], [1502, "IDLE", None], [2502, "IDLE", None]
+    assert after == list(measured)
 
 
 def test_what_the_plots_know_of_now_goes_with_the_tracker(serve, feed, open_page):

@@ -34,7 +34,7 @@ def test_at_300_kbit_a_second_a_thumb_draws_on_a_whole_picture_after_a_loss(serv
     with thin_link(serve(landscape).port, 300e3, 0.02) as port:
         hands = open_page(f"http://127.0.0.1:{port}/", phone=True, size=(1280, 720))
         hands.wait_text("#banners", "small picture:")
-        assert painted_width(hands) == 320
+        assert 320 <= painted_width(hands) < 640
         landscape.state = TrackState.LOST
         hands.wait_text("#banners", "LOST")
         hands.touch("touchStart", (600, 300))
@@ -51,7 +51,7 @@ def test_at_300_kbit_a_second_a_thumb_draws_on_a_whole_picture_after_a_loss(serv
         assert (x, y) == pytest.approx((600, 300), abs=3)
         assert (width, height) == pytest.approx((100, 60), abs=3)
         hands.wait_mode("live")
-        until(lambda: painted_width(hands) == 320)
+        until(lambda: painted_width(hands) < 640)
 
 
 def test_on_a_free_link_nothing_is_said_of_it(serve, landscape, open_page):

@@ -11,7 +11,7 @@ import pytest
 WEB = Path(__file__).parent / "web"
 
 
-def test_geometry_wire_and_drawing():
+def test_the_modules_under_node():
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")

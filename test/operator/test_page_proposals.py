@@ -7,6 +7,7 @@ from barcode_feed import RecordedSteering
 
 from benchmarks.browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.types import TrackState
 from efftam_ros.operator.feed import Proposal
 
 CAR = Box(180, 80, 80, 50)
@@ -152,3 +153,62 @@ def test_who_only_views_proposes_nothing(serve, feed, open_page):
     viewer.page.mouse.click(*viewer.at(200, 100))
     viewer.page.wait_for_timeout(200)
     assert feed.asked == []
+
+
+# A tap inside what is followed
+
+
+@pytest.fixture
+def followed(serve, feed, open_page):
+    """``followed(proposal)``: Hands on a page where `CAR` is followed and any tap gets this proposal."""
+
+    def open_(proposal):
+        feed.state, feed.box, feed.selection = TrackState.TRACKING, CAR, 1
+        feed.proposal = lambda asked: Proposal(asked.stamp_ns, proposal)
+        hands = open_page(serve(feed).url, phone=True)
+        hands.wait_text("#state", "TRACKING")
+        return hands
+
+    return open_
+
+
+@pytest.mark.parametrize(
+    "proposal", [Box(190, 82, 50, 20), CAR, Box(170, 70, 100, 65)], ids=["its roof", "itself", "a bit more"]
+)
+def test_a_tap_inside_a_followed_target_keeps_it(followed, feed, proposal):
+    hands = followed(proposal)
+    hands.tap(210, 92)
+    hands.wait_text("#notices", "this target is followed")
+    assert hands.mode == "live"
+    hands.tap(212, 94)
+    until(lambda: len(feed.asked) == 2)
+    hands.wait_mode("live")
+    assert feed.selections == []
+
+
+def test_another_thing_that_reaches_into_a_followed_target_replaces_it_once_agreed_to(followed, feed):
+    truck = Box(200, 60, 220, 120)
+    hands = followed(truck)
+    hands.tap(210, 92)
+    hands.wait_mode("proposed")
+    hands.tap(212, 94)
+    hands.wait_text("#choice-text", "Follow this instead")
+    assert feed.selections == []
+    hands.page.tap("#choice-cancel")
+    hands.wait_mode("live")
+    hands.tap(210, 92)
+    hands.wait_mode("proposed")
+    hands.page.tap("#choice-send")
+    hands.wait_text("#choice-text", "Follow this instead")
+    hands.page.tap("#choice-send")
+    assert iou(one_selection(feed).box, truck) > 0.99
+
+
+def test_a_lost_target_is_found_by_a_tap_where_it_was_seen_last(followed, feed):
+    hands = followed(CAR)
+    feed.state = TrackState.LOST
+    hands.wait_text("#state", "LOST")
+    hands.tap(210, 92)
+    hands.wait_mode("proposed")
+    hands.tap(212, 94)
+    assert iou(one_selection(feed).box, CAR) > 0.99

@@ -123,8 +123,7 @@ def test_on_a_phone_the_list_is_a_row_below_and_covers_nothing_that_is_said(two,
     assert places["#targets"]["height"] < 60
     assert bottom["#notices"] <= places["#targets"]["y"] + 1
     hands.page.click("#targets [data-id='1']")
-    choice = hands.page.locator("#choice").bounding_box()
-    assert choice["y"] + choice["height"] <= places["#targets"]["y"] + 1
+    hands.page.wait_for_selector("#targets", state="hidden")
 
 
 def test_without_a_steered_target_the_page_says_so(two, feed):
@@ -201,7 +200,7 @@ def test_a_drag_on_a_target_draws_that_one_anew(two, feed):
     assert feed.selections[0].target_id == 1
 
 
-def test_with_max_targets_and_for_a_lost_one_a_drag_replaces_at_once(two, feed):
+def test_a_lost_target_is_replaced_at_once_and_a_tracked_one_once_agreed_to(two, feed):
     """Also where another tracker with another limit was started while the page was open."""
     hands = two()
     feed.state = TrackState.LOST
@@ -210,7 +209,12 @@ def test_with_max_targets_and_for_a_lost_one_a_drag_replaces_at_once(two, feed):
     until(lambda: [s.target_id for s in feed.selections] == [STEERED])
     feed.max_targets = 2
     feed.tell_limits()
+    hands.wait_text("#state", "TRACKING")
     hands.drag(30, 250, 80, 300)
+    hands.wait_text("#choice-text", "Follow this instead?")
+    assert not hands.page.locator("#choice-add").is_visible()
+    assert len(feed.selections) == 1
+    hands.page.click("#choice-send")
     until(lambda: [s.target_id for s in feed.selections] == [STEERED, STEERED])
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import socket
 import string
 import time
 import urllib.error
@@ -25,6 +26,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.reports import BoxReport, ResultReport
 from efftam_ros.messages.selection import Outcome
+from efftam_ros.operator.announce import announcement, own_addresses
 from efftam_ros.operator.feed import CommandAnswer, Lifecycle, Picture
 from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer
 from efftam_ros.operator.settings import Settings
@@ -134,6 +136,25 @@ def test_an_address_beyond_this_machine_gets_a_token_of_128_bits():
     assert all(len(bytes.fromhex(token)) == 16 for token in tokens)
     assert f"#token={servers[0].access.token}" in servers[0].url
     assert OperatorServer(Settings(), feed=feed).access.token is None
+
+
+def test_every_address_is_a_line_and_the_first_a_qr_code(monkeypatch):
+    monkeypatch.setattr("efftam_ros.operator.settings.own_addresses", lambda: ["192.0.2.7", "198.51.100.1"])
+    urls = OperatorServer(Settings(address="0.0.0.0", token=TOKEN), feed=BarcodeFeed()).urls
+    assert urls == [f"http://{host}:8080/#token={TOKEN}" for host in ("192.0.2.7", "198.51.100.1")]
+    first, second, *code = announcement(urls).splitlines()
+    assert [first, second] == [f"open {url}" for url in urls]
+    # As a camera sees it: two modules a character, light on dark.
+    rows = [[" ▄▀█".index(c) >> shift & 1 for c in line] for line in code for shift in (1, 0)]
+    picture = np.kron(np.array(rows, np.uint8) * 255, np.ones((8, 8), np.uint8))
+    assert cv2.QRCodeDetector().detectAndDecode(picture)[0] == urls[0]
+    assert announcement(["http://127.0.0.1:8080/"]) == "open http://127.0.0.1:8080/"
+
+
+def test_this_computer_s_addresses_can_be_reached_by_others():
+    for address in own_addresses():
+        assert not address.startswith("127.")
+        assert socket.getaddrinfo(address, None)
 
 
 def test_a_guessable_token_is_refused():

@@ -84,6 +84,40 @@ def assert_parsed_or_refused(text):
     assert "\n" not in refusal
 
 
+ABSURD = [
+    "9" * 5000,
+    '"' + "9" * 5000 + '"',
+    "1e999",
+    "[" * 900 + "]" * 900,
+    '"' + "\\u0000" * 5000 + '"',
+    "[1e308,1e308]",
+]
+
+
+@pytest.mark.parametrize("op", wire._READERS)
+@pytest.mark.parametrize("absurd", ABSURD, ids=range(len(ABSURD)))
+def test_absurd_sizes_in_any_field_are_refused_in_one_line(op, absurd):
+    for name in (
+        "id",
+        "stamp",
+        "kind",
+        "box",
+        "points",
+        "labels",
+        "target",
+        "seq",
+        "t",
+        "action",
+        "token",
+        "turns",
+    ):
+        good = {"op": op, "id": "a", "stamp": "1", "kind": "box", "box": [1, 2, 3, 4], "points": [[1, 2]]}
+        good |= {"labels": [1], "target": 1, "seq": 1, "t": 1, "token": "", "turns": True}
+        for kind in ("box", "points"):
+            fields = json.dumps({**good, "kind": kind, name: "ABSURD"})
+            assert_parsed_or_refused(fields.replace('"ABSURD"', absurd))
+
+
 @given(st.text())
 def test_any_text_is_a_message_or_a_refusal_of_one_line(text):
     assert_parsed_or_refused(text)

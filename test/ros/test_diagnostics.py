@@ -117,6 +117,7 @@ def test_silence_is_explained_by_what_is_published():
 
 @pytest.fixture(autouse=True)
 def without_profile(monkeypatch):
+    monkeypatch.delenv("RMW_IMPLEMENTATION", raising=False)
     for name in PROFILE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
@@ -128,6 +129,24 @@ def test_a_node_that_has_the_profile_asks_for_it_in_the_camera_alone(monkeypatch
     assert "BOTH" not in remedy
     assert "/etc/images.xml" in remedy
     assert "camera driver" in remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("rmw_fastrtps_cpp", "fastdds_images.xml"),
+        ("rmw_fastrtps_dynamic_cpp", "fastdds_images.xml"),
+        ("rmw_cyclonedds_cpp", "SocketReceiveBufferSize"),
+        ("rmw_zenoh_cpp", "publish them compressed"),
+        ("rmw_connextdds", "how rmw_connextdds is set up"),
+    ],
+)
+def test_the_remedy_for_lost_images_is_that_of_the_middleware_in_use(monkeypatch, name, words):
+    monkeypatch.setenv("RMW_IMPLEMENTATION", name)
+    said = running(30, keep=lambda i: i % 3 == 2).loss(100.0)
+    assert words in said
+    assert ("FASTRTPS" in said) == ("Fast DDS" in said) == name.startswith("rmw_fastrtps")
+    assert ("publish reliably" in said) is (name != "rmw_zenoh_cpp")
 
 
 @pytest.mark.parametrize(("load", "said"), [(2.0, False), (12.0, True)])

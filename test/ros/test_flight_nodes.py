@@ -183,7 +183,7 @@ def test_another_yaw_lock_in_the_bridge_is_refused(processes, rig):
 
 
 @pytest.mark.parametrize(
-    ("program", "line"), [("efftam_gimbal", "kp: 7.5"), ("efftam_mavlink", "system_id: 1")]
+    ("program", "line"), [("efftam_gimbal", "kp: 7.0"), ("efftam_mavlink", "system_id: 1")]
 )
 @pytest.mark.parametrize("namespaced", [True, False])
 def test_the_shipped_parameter_file_reaches_its_nodes(processes, tmp_path, program, line, namespaced):
@@ -370,8 +370,12 @@ def test_another_component_that_takes_the_gimbal_ends_steering_until_the_next_ye
     assert not last.enabled
     assert not last.sending
     assert rig.tracker.managers[-1].control == GimbalManager.OTHER
+    answer = rig.tracker.enable()
+    assert answer.success
+    assert "255/190 controls the gimbal" in answer.message
     rig.follow()
     wait(lambda: rig.tracker.managers[-1].control == GimbalManager.HELD, "control again")
+    assert rig.tracker.enable().message == "steering"
 
 
 def test_a_bridge_that_comes_back_does_not_take_the_gimbal_from_who_took_it_meanwhile(lasting_rig):

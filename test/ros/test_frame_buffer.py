@@ -445,7 +445,7 @@ def tasks(frame_buffer: FrameBuffer, ids: tuple[int, ...], count: int, new=()) -
         if index < len(new):
             frame_buffer.put(frame(new[index]))
         task = frame_buffer.take(0.0, Followed(ids, 0))
-        only = None if task.only is None else set(task.only)
+        only = None if task.ids is None else set(task.ids)
         if task.prompt is not None:
             only = only and only | {task.command.target_id}
         found.append((task.frame.stamp_ns // MS, only))

@@ -18,7 +18,7 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 pytest.importorskip("aiohttp", reason="the operator's page needs aiohttp: pip install efftam_ros[operator]")
 
-from efftam_ros.msg import SelectionResult
+from efftam_ros.msg import BoundingBox, SelectionResult
 from level_pipeline import bright_box, grey_box, scene
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
@@ -361,6 +361,18 @@ def test_a_tracker_that_stands_still_is_called_silent(chain):
     assert not page.answer("c1")["ok"]
     peer.process.send(signal.SIGCONT)
     peer.wait(alive, "the tracker to be called alive again")
+
+
+def test_two_trackers_on_one_graph_are_both_named(chain):
+    running = chain()
+    page = running.page()
+    running.show_until_seen(page, 0)
+    assert len(page.status["trackers"]) == 1
+    other = running.peer.node.create_publisher(BoundingBox, "bbox", 1)
+    running.peer.wait(lambda: len(page.status["trackers"]) == 2, "both to be named")
+    assert any(name.endswith("/efftam_tracker") for name in page.status["trackers"])
+    running.peer.node.destroy_publisher(other)
+    running.peer.wait(lambda: len(page.status["trackers"]) == 1, "one to be left")
 
 
 def test_a_tracker_that_is_not_active_is_called_so(chain):

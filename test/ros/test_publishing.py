@@ -103,7 +103,8 @@ def publish(
     header = Header(stamp=Time(nanosec=stamp_ns))
     frame = BufferedFrame(header, stamp_ns, time.monotonic(), 100, (64, 48), lambda: None)
     predictions = SimpleNamespace(predict=lambda stamp_ns: motion)
-    about = About(header, selection, target_id, steered)
+    outputs.table.select(target_id, selection)
+    about = About(header, 0, target_id, steered)
     return outputs.publish(frame, Step(target_id, track, predictions), about, "", **how)[0]
 
 

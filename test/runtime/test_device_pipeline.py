@@ -218,7 +218,6 @@ class TestTheFrame:
             "cuLaunchKernel",  # gather
             "memory_attention_fixed",
             "mask_decoder",
-            "cuLaunchKernel",  # likeness
             "cuMemcpyDtoHAsync",  # boxes and scores
             "cuEventSynchronize",
             "cuMemcpyHtoDAsync",  # decision
@@ -657,7 +656,6 @@ class TestTheImageThatWaits:
             rig.pipeline.close()
 
     def test_gives_the_same_to_the_last_bit(self, both: tuple[Rig, Rig]) -> None:
-        """To a tracker whose policy takes templates too."""
         images = [Image.from_array(picture, "rgb8") for picture in clip()[0]]
         trackers = [TargetTracker(rig.pipeline, TrackerConfig(view="full")) for rig in both]
         for index, image in enumerate(images):
@@ -671,7 +669,7 @@ class TestTheImageThatWaits:
             ours, theirs = tracks
             assert ours.box is not None
             assert ours.box == theirs.box
-            assert (ours.quality, ours.likeness) == (theirs.quality, theirs.likeness)
+            assert ours.quality == theirs.quality
         assert both[0].pipeline.stage_seconds.keys() == both[1].pipeline.stage_seconds.keys()
 
     def test_is_encoded_before_its_own_frame_begins(self, both: tuple[Rig, Rig]) -> None:
@@ -733,22 +731,6 @@ class TestTheImageThatWaits:
         monkeypatch.setattr(rig.stream, "wait", lambda event: None)
         with pytest.raises((RaceError, RuntimeError), match="no event or wait sets their order"):
             rig.pipeline.remember(0, 0, present=True)
-
-    def test_over_features_that_are_still_read_would_be_a_fault(
-        self, shipped: Bundle, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A template is taken of the frame's features after its memory."""
-        cosines = []
-        for in_place in (False, True):
-            rig = Rig(shipped)
-            network = rig.pipeline._network
-            if in_place:
-                monkeypatch.setattr(network, "encode_ahead", network.encode_image)
-            self.frame(rig, 0, Image.from_array(clip()[0][5], "rgb8"))
-            rig.pipeline.take_template(0, Box.from_edges(*BOX_EDGES))
-            cosines.append(self.frame(rig, 1).likeness)
-            rig.pipeline.close()
-        assert not np.array_equal(*cosines)
 
 
 class TestOnTensorRT:

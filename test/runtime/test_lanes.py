@@ -88,21 +88,15 @@ def visited(pipeline: Pipeline, lane: int, index: int) -> Run:
     if index:
         pipeline.attend(ONE_MAP)
     found = pipeline.decode(None if index else Prompt(box=target(lane)))
-    if not index:
-        found = replace(found, likeness=None)  # to what an earlier target left
     pipeline.remember(0, 23, True)
-    if index < 2 and pipeline.spec.templates:
-        pipeline.take_template(index, target(lane))
     return [found]
 
 
 def same(one: Candidates, other: Candidates) -> bool:
-    likeness = one.likeness is not None and other.likeness is not None
     return (
         np.array_equal(one.boxes, other.boxes, equal_nan=True)
         and np.array_equal(one.ious, other.ious)
         and one.presence_logit == other.presence_logit
-        and (not likeness or np.array_equal(one.likeness, other.likeness, equal_nan=True))  # type: ignore[arg-type]
     )
 
 
@@ -137,7 +131,6 @@ def test_a_frame_ends_where_another_target_s_begins(lanes: list[Pipeline]) -> No
         lambda: lanes[0].attend(ONE_MAP),
         lambda: lanes[0].decode(None),
         lambda: lanes[0].remember(0, 1, True),
-        lambda: lanes[0].take_template(0, BOX),
         lambda: lanes[0].mask(0),
     ):
         with pytest.raises(RuntimeError, match="encode"):
@@ -169,17 +162,6 @@ def test_a_slot_beyond_a_target_s_own_is_an_error(lanes: list[Pipeline], slot: i
 def test_a_lane_that_does_not_exist_is_an_error(lanes: list[Pipeline], index: int) -> None:
     with pytest.raises(IndexError, match=str(LANES)):
         lanes[0].lane(index)
-
-
-def test_a_candidate_is_compared_with_every_target(lanes: list[Pipeline]) -> None:
-    for index, lane in product(range(2), range(2)):
-        (found,) = visited(lanes[lane], lane, index)
-    if found.by_lane is None:
-        pytest.skip("nothing is computed here")
-    assert found.likeness is not None
-    assert found.by_lane.shape == (len(found), LANES, lanes[0].spec.templates)
-    assert np.array_equal(found.by_lane[:, 1], found.likeness, equal_nan=True)
-    assert np.isfinite(found.by_lane[:, :2, 0]).all()
 
 
 def test_of_one_view_the_image_is_encoded_once_and_each_image_again() -> None:
@@ -423,7 +405,7 @@ def test_what_a_target_takes_of_memory_is_told(backend: str) -> None:
     pipelines = [MAKERS[backend](default_bundle(), lanes) for lanes in (1, LANES)]
     told = {pipeline.lane(0).target_bytes for pipeline in pipelines}
     (ring,) = {24 * 4 * (one.map_size + one.pointer_channels) for one in [MemoryLayout.of(default_bundle())]}
-    assert min(told) > ring
+    assert min(told) >= ring
     if backend != "onnxruntime-cpu":
         one, four = (pipeline.device_bytes for pipeline in pipelines)  # type: ignore[attr-defined]
         of_several = pipelines[1].target_bytes

@@ -350,7 +350,7 @@ class TestWhatIsRefused:
             manifest["graphs"]["memory_encoder"]["file"] = "image_encoder.onnx"
 
         graphs = OrtGraphs(Bundle.load(spoiled(swap)), "cuda", STREAM, ort=fake)
-        with pytest.raises(InputError, match=r"image_encoder\.onnx has inputs image; the table says"):
+        with pytest.raises(InputError, match=r"image_encoder\.onnx has inputs image; the bundle says"):
             graphs.open("memory_encoder")
 
     def test_more_points_than_an_engine_is_built_for(self, opener: Opener) -> None:

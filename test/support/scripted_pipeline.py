@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from simulation.null_pipeline import NullPipeline
 
@@ -84,10 +84,6 @@ class ScriptedPipeline(NullPipeline):
     def remember(self, choice: int, slot: int, present: bool) -> None:
         super().remember(choice, slot, present)
         self._record("remember", choice, slot, present)
-
-    def take_template(self, index: int, box: Box) -> None:
-        super().take_template(index, box)
-        self._record("take_template", index, box)
 
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         super().search(image, views, plan)

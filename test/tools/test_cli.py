@@ -88,8 +88,12 @@ def test_help_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize("name", cli.WORKSHOP)
-def test_without_the_workshop_its_commands_name_the_extra(name, efftam_here, monkeypatch):
-    monkeypatch.setattr(cli, "entry_points", lambda **asked: ())
+@pytest.mark.parametrize("missing", ["the distribution", "its folder"])
+def test_without_the_workshop_its_commands_name_the_extra(name, missing, efftam_here, monkeypatch):
+    if missing == "the distribution":
+        monkeypatch.setattr(cli, "entry_points", lambda **asked: ())
+    else:
+        monkeypatch.setattr(cli, "find_spec", lambda module: None)
     assert_refused(efftam_here(name, "--help"), f"efftam {name}", "pip install 'efftam_ros[workshop]'")
 
 
@@ -103,7 +107,7 @@ def test_help_says_which_commands_are_not_installed(efftam_here, monkeypatch):
 @pytest.mark.parametrize("name", ["eval", "export"])
 def test_a_command_whose_packages_are_missing_names_them_and_the_extra(name, efftam_here, monkeypatch):
     monkeypatch.setattr(cli, "find_spec", lambda module: None if module in ("tqdm", "torch") else object())
-    missing = {"eval": "it needs tqdm", "export": "it needs torch and tqdm"}[name]
+    missing = {"eval": "it needs tqdm", "export": "it needs torch, tqdm"}[name]
     given = {"eval": ["."], "export": ["x.pt", "--config", "efficienttam_ti", "--out", "o"]}[name]
     assert_refused(efftam_here(name, *given), missing, "pip install 'efftam_ros[workshop]'")
 

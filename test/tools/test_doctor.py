@@ -20,6 +20,7 @@ import pytest
 import setuptools
 from tools_helpers import CAPTURED, ROOT, driver_module
 
+from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.packages import OPTIONAL
 from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND
 from efftam_ros.tools.doctor import checks, command
@@ -59,18 +60,28 @@ def driver(source: str, version: str = "12.9.10") -> dict[str, str]:
 
 
 def test_the_page_names_what_runs_and_one_remedy_for_what_does_not(efftam):
-    result = efftam("doctor")
-    assert result.returncode == 0, result.stderr
+    result = efftam("doctor", "--all")
     lines = result.stdout.splitlines()
     assert len(lines) < 80
     assert any("python" in line and platform.python_version() in line for line in lines)
-    assert lines[-1] == f"The default back end ({DEFAULT_BACKEND}) can run here."
+    assert lines[0] == "tracking on the CPU: can run here"
+    assert [line.partition(":")[0] for line in lines[1:4]] == ["GPU", "ROS 2", "flight"]
+    assert result.returncode == int(any("can NOT run" in line for line in lines[:4]))
     for line, following in itertools.pairwise(lines):
         is_remedy = following.strip().startswith("->")
         assert is_remedy == line.strip().startswith(("--", "!!", "??")), line
     remedies = [line.strip() for line in lines if line.strip().startswith("->")]
     again = {line for line in remedies if remedies.count(line) > 1}
     assert all(line.startswith("-> as for ") for line in again)  # the text of each is there once
+
+
+def test_of_a_healthy_pc_only_what_tracking_on_its_cpu_needs_is_told(efftam):
+    result = efftam("doctor")
+    assert result.returncode == 0, result.stderr
+    answer, *rest = result.stdout.splitlines()
+    assert answer == "tracking on the CPU: can run here"
+    assert not [line for line in rest if line.strip().startswith(("--", "!!", "??", "->"))]
+    assert [line for line in rest if line and not line.startswith(" ")] == ["Python", "back ends", "machine"]
 
 
 def test_json_has_every_back_end_and_the_network(efftam):
@@ -84,6 +95,7 @@ def test_json_has_every_back_end_and_the_network(efftam):
     found = {f["name"]: f["found"] for f in report["findings"]}
     assert found["numpy"] == np.__version__
     assert found["network"].startswith("compact_192, sha256 of bundle.json ")
+    assert found["identity network"].startswith("1.64 MB, 128 numbers")
     assert report["environment"]["python"] == platform.python_version()
 
 
@@ -91,11 +103,13 @@ def test_a_damaged_package_is_found_out(tmp_path: Path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "efftam_ros", tmp_path / "efftam_ros", ignore=ignored)
     next((tmp_path / "efftam_ros" / "models").rglob("mask_decoder*.onnx")).unlink()
+    (tmp_path / "efftam_ros" / "models" / "identity" / "identity.onnx").write_bytes(b"cut off")
     started = [sys.executable, "-m", "efftam_ros", "doctor"]
     result = subprocess.run(started, cwd=tmp_path, timeout=100, **CAPTURED)
     assert result.returncode == 1, result.stderr
     assert "mask_decoder" in result.stdout
     assert "is missing" in result.stdout
+    assert "identity.onnx is damaged" in result.stdout
     assert "can NOT run" in result.stdout
 
 
@@ -118,9 +132,11 @@ def test_a_bare_wheel_is_examined_and_the_extras_that_are_missing_are_named(mach
     machine(**{"fake/sitecustomize.py": WITHOUT.format(hidden=hidden)})
     environ = {**os.environ, "PYTHONPATH": f"{tmp_path}/fake{os.pathsep}{ROOT}"}
     started = [sys.executable, "-m", "efftam_ros", "doctor"]
-    result = subprocess.run(started, env=environ, timeout=100, **CAPTURED)
-    assert result.returncode == 0, result.stderr
+    result = subprocess.run([*started, "--all"], env=environ, timeout=100, **CAPTURED)
+    assert result.returncode == 1
     assert result.stderr == ""
+    assert "\nROS 2: can NOT run here, see rclpy" in result.stdout
+    assert "\nflight: can NOT run here, see pymavlink, pyserial" in result.stdout
     for package in OPTIONAL:
         assert f"-> {package.install}" in result.stdout
         assert package.install.startswith(f"pip install {package.pip}")
@@ -326,6 +342,8 @@ def test_libraries_that_write_to_stdout_do_not_spoil_the_answer(machine):
         ({"FASTRTPS_DEFAULT_PROFILES_FILE": "/nowhere.xml"}, "wrong", "does not exist"),
         ({"FASTRTPS_DEFAULT_PROFILES_FILE": __file__}, "ok", __file__),
         ({"RMW_IMPLEMENTATION": "rmw_cyclonedds_cpp"}, "ok", "not used"),
+        ({"RMW_IMPLEMENTATION": "rmw_zenoh_cpp", PROFILE_VARIABLES[1]: "/nowhere.xml"}, "ok", "not used"),
+        ({"RMW_IMPLEMENTATION": "rmw_fastrtps_dynamic_cpp"}, "absent", "not set"),
     ],
 )
 def test_the_fast_dds_profile(monkeypatch: pytest.MonkeyPatch, environ, state: str, words: str):
@@ -336,3 +354,7 @@ def test_the_fast_dds_profile(monkeypatch: pytest.MonkeyPatch, environ, state: s
     finding = checks.fastdds_profile()
     assert finding.state == state
     assert words in finding.found
+    # Its shared memory is judged where it is used.
+    monkeypatch.setattr(checks, "loads", lambda module: "")
+    judged = any(found.name == checks.SHM for found in checks.ros_findings())
+    assert judged == (Path(checks.SHM).is_dir() and words != "not used")

@@ -8,9 +8,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
+import numpy as np
 import pytest
 
 pytest.importorskip("aiohttp", reason="the operator's page needs aiohttp: pip install efftam_ros[operator]")
@@ -20,6 +22,8 @@ from tools_helpers import package_environment
 
 from benchmarks.browser import Hands, chromium
 from benchmarks.page_client import page
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Prompt
 
 Start = Callable[..., tuple["subprocess.Popen[str]", str]]
 
@@ -89,11 +93,44 @@ def test_the_page_says_that_the_video_is_over(start: Start, square_video: Path):
         hands.wait_text("#banners", "the video is over")
         assert process.wait(60) == 0
         tab.wait_for_timeout(4000)  # longer than a page waits before it says that there is no link
-        assert tab.locator("#banners p").all_inner_texts() == ["OVERthe video is over"]
-        assert tab.locator("#state").inner_text() == "TRACKING"
+        (said,) = tab.locator("#banners p").all_inner_texts()
+        assert re.fullmatch(
+            r"OVERthe video is over; no file was written: --json FILE .* --out FILE\.mp4 .*", said
+        )
+        assert tab.locator("#state").inner_text() == "OVER"
+        assert tab.locator("#detail").inner_text() == "was TRACKING"
+        assert tab.locator("#age").inner_text() == "0:01.1 · 12 of 12"
+        assert "no file was written" in process.stdout.read()
         assert tab.get_attribute("#view", "data-stamp") == "1100000000"
         hands.drag(40, 30, 64, 54)
+        tab.click("#choice-send")
         hands.wait_text("#notices", "the video is over: nothing was sent")
+
+
+def test_the_overlay_of_the_video_is_not_drawn_on_the_page_s_pictures(
+    efftam_here, square_video: Path, tmp_path: Path, monkeypatch
+):
+    """A page reads the pixels later, on a thread of its own."""
+    shown: list[tuple[np.ndarray, np.ndarray]] = []
+
+    class Page:
+        def ask(self, bgr, stamp_ns, progress):
+            return Prompt(box=Box(40, 30, 24, 24))
+
+        def show(self, bgr, track, progress):
+            shown.append((bgr, bgr.copy()))
+
+    @contextmanager
+    def drawn_prompt(settings, over):
+        assert over == "the video is over; written: o.mp4"
+        yield Page(), ["http://127.0.0.1:1/"]
+
+    monkeypatch.setattr("efftam_ros.operator.drawn.drawn_prompt", drawn_prompt)
+    monkeypatch.chdir(tmp_path)
+    result = efftam_here("track", square_video, "--page", "--out", "o.mp4", "--quiet")
+    assert result.returncode == 0, result.stderr
+    assert len(shown) == 12
+    assert all(np.array_equal(now, then) for now, then in shown)
 
 
 def test_a_command_that_is_ended_is_no_link(start: Start, square_video: Path):

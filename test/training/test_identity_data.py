@@ -18,9 +18,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from efftam_ros.interop.video import NS
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.images.video import NS
 from efftam_ros.tools.common.video import VideoWriter
 from training.clones import Commit
 from training.identity import data

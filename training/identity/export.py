@@ -14,8 +14,7 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor, nn
 
-from efftam_ros.core.errors import InputError
-from training import checkpoints
+from training.identity.judge import load_network
 from training.identity.network import SIDE, SIZE, IdentityNetwork
 
 SHIPPED = Path("efftam_ros/models/identity")
@@ -40,17 +39,13 @@ def export(run: Path, out: Path, licence: str) -> int:
 
     Raises InputError when the run has no weights.
     """
-    weights, recipe_path = run / checkpoints.WEIGHTS, run / "recipe.json"
-    if not weights.is_file() or not recipe_path.is_file():
-        raise InputError(f"{run} is not a training run with weights; train first, or name it with --run")
-    recipe = json.loads(recipe_path.read_text(encoding="utf-8"))
-    network = IdentityNetwork(recipe["width"])
-    network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True)["model"])
+    network = load_network(run)
+    recipe = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / GRAPH
         crops = torch.zeros(1, SIDE, SIDE, 3, dtype=torch.uint8)
         torch.onnx.export(
-            _FromBytes(network.eval()),
+            _FromBytes(network),
             (crops,),
             str(path),
             input_names=["crops"],

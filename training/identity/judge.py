@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from efftam_ros.core.errors import InputError
+from training import checkpoints
 from training.identity import views
-from training.identity.crops import Pictures
-from training.identity.network import SIDE
+from training.identity.crops import Pictures, load_pictures
+from training.identity.network import SIDE, IdentityNetwork
 
 FALSE_ALARMS = (0.01, 0.03, 0.10)
 BATCH = 512
@@ -32,12 +38,21 @@ class Separation:
     kinds: dict[str, tuple[float, float]]
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON has it: null for what is not known."""
+        return {name: _known(value) for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
         shares = " / ".join(f"{share:.3f}" for share in self.found)
         kinds = ", ".join(f"{name} {area:.3f} {share:.2f}" for name, (area, share) in self.kinds.items())
         return f"area {self.area:.4f}, found {shares} of {self.wrong} (right {self.right}); {kinds}"
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _known(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def area_under_curve(right: NDArray[np.float64], wrong: NDArray[np.float64]) -> float:
@@ -103,3 +118,64 @@ def separation(
         tuple(share_found(all_right, all_wrong, level) for level in FALSE_ALARMS),
         kinds,
     )
+
+
+def load_network(run: Path) -> IdentityNetwork:
+    """The averaged weights of a run's folder, for use. Raises InputError when it has none."""
+    weights, recipe = run / checkpoints.WEIGHTS, run / "recipe.json"
+    if not weights.is_file() or not recipe.is_file():
+        raise InputError(f"{run} is not a training run with weights; train first, or name it with --run")
+    network = IdentityNetwork(json.loads(recipe.read_text(encoding="utf-8"))["width"])
+    network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True)["model"])
+    return network.eval()
+
+
+def of_onnx(path: Path) -> tuple[Callable[[Tensor], Tensor], int, int]:
+    """What describes crops by an ONNX file, with the crops' height and width: of the network that ships, or a
+    teacher (float32 [n,3,h,w] RGB, ImageNet's mean and deviation). Raises InputError when it is neither."""
+    import onnxruntime
+
+    from training.identity.train import TEACHER_DEVIATION, TEACHER_MEAN, TEACHER_SIZE
+
+    if not path.is_file():
+        raise InputError(f"there is no network {path}; name an ONNX file")
+    try:
+        session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+        (given,) = session.get_inputs()
+    except Exception as error:  # onnxruntime's own kinds, and several inputs
+        raise InputError(f"{path} is not a network with one input: {str(error).splitlines()[0]}") from None
+    is_own = given.type == "tensor(uint8)"
+
+    def describe(crops: Tensor) -> Tensor:
+        if is_own:
+            pixels = crops.permute(0, 2, 3, 1).round().to(torch.uint8)
+        else:
+            mean, deviation = (torch.tensor(v)[:, None, None] for v in (TEACHER_MEAN, TEACHER_DEVIATION))
+            pixels = (crops.flip(1) / 255.0 - mean) / deviation
+        found = [session.run(None, {given.name: one.numpy()})[0] for one in pixels.cpu().split(1)]
+        return torch.nn.functional.normalize(torch.from_numpy(np.concatenate(found)), dim=1)
+
+    return describe, *((SIDE, SIDE) if is_own else TEACHER_SIZE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = __doc__
+    parser.add_argument("--data", type=Path, default=Path("runs/identity_data"), help="default %(default)s")
+    parser.add_argument(
+        "--run", type=Path, default=Path("runs/identity"), dest="folder", help="default %(default)s"
+    )
+    parser.add_argument("--network", type=Path, metavar="ONNX", help="a network, in place of a run's weights")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures")
+
+
+def run(args: argparse.Namespace) -> int:
+    pictures = load_pictures(args.data)
+    if args.network is None:
+        found = separation(pictures, load_network(args.folder), "cpu")
+    else:
+        describe, height, width = of_onnx(args.network)
+        found = separation(pictures, describe, "cpu", height, width)
+    print(found)
+    if args.json is not None:
+        args.json.write_text(json.dumps(found.as_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return 0

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.gallery import Gallery, Looks
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import Rule
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.search import Detection, Reacquisition
 from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Motion, TrackState
 
-Likeness = Callable[[Candidates, int], float]
-"""Likeness of a candidate to the target, -1..1; NaN where it is not known."""
-
-
-def no_likeness(candidates: Candidates, index: int) -> float:
-    return math.nan
+NOT_KNOWN = Looks(Gallery())
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,7 @@ class FrameContext:
         state: Before this frame.
         image_size: Width and height, px.
         search: Of a target that is missed; a policy that searches adds what it rejects.
-        likeness: Of the candidates of this image.
+        looks: What the candidates of this image look like.
         motion: The filter predicted to the frame's stamp, None without an estimate.
         expected: The estimate of ``motion``, with the velocity relative to the ground.
         drawn: A prompted frame's box, or that of its mask.
@@ -42,7 +36,6 @@ class FrameContext:
         is_confirmed: Whether the state before this frame claims the target: the track is unbroken.
         confirmed_ns: Stamp of the last confirmed frame, ns.
         is_prompted: Whether the target is selected on this frame.
-        later: The policy adds what only later frames need; called before the next frame, in order.
     """
 
     stamp_ns: int
@@ -50,7 +43,7 @@ class FrameContext:
     state: TrackState
     image_size: tuple[int, int]
     search: Reacquisition
-    likeness: Likeness = no_likeness
+    looks: Looks = NOT_KNOWN
     motion: MotionFilter | None = None
     expected: Motion | None = None
     drawn: Box | None = None
@@ -58,7 +51,6 @@ class FrameContext:
     is_confirmed: bool = True
     confirmed_ns: int | None = None
     is_prompted: bool = False
-    later: list[Callable[[], object]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -103,7 +95,7 @@ class Policy(Protocol):
         """Carry over what is known in pixels: the images' area changed by this factor."""
         ...
 
-    def detections(self, candidates: Candidates, likeness: Likeness) -> list[Detection]:
+    def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
         """Weigh the candidates of a window."""
         ...
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.gallery import SURE, Looks
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.memory import RankedFrames
 from efftam_ros.core.policies.base import (
     Choice,
     FrameContext,
-    Likeness,
     absence_reason,
     accept_if_visible,
     best_quality,
@@ -150,12 +149,13 @@ class DefaultPolicy:
         for seen in clear:
             if (
                 self._is_near(seen.box, context)
-                and self._llr(seen, candidates, context.likeness) > self._model.least_llr
+                and self._llr(seen, candidates, context.looks) > self._model.least_llr
+                and context.looks.accepts(seen.box)
             ):
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap)
         accepted = search.accepted
         found = [seen for seen in clear if accepted is not None and _is_same(accepted, seen.box)]
-        if found:
+        if found and context.looks.accepts(found[0].box, SURE):
             seen, reason = found[0], "the target was found again"
             return Choice(seen.index, True, seen.box, reason, seen.overlap, jumped=True)
         reason = "not sure of what is seen" if ranked else absence_reason(candidates)
@@ -166,7 +166,7 @@ class DefaultPolicy:
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
         """Add what the frame's own view shows to the search."""
-        shown = [(context.view, self.detections(candidates, context.likeness))]
+        shown = [(context.view, self.detections(candidates, context.looks))]
         context.search.observe(context.stamp_ns, shown)
 
     def _is_near(self, box: Box, context: FrameContext) -> bool:
@@ -191,16 +191,14 @@ class DefaultPolicy:
         if seen.quality < least:
             return "seen unclearly"
         is_sure = context.is_confirmed and candidates.presence_logit > self.SURE_PRESENCE
-        if not context.is_confirmed:
-            llr, least = self._llr(seen, candidates, context.likeness), model.least_llr
-            if not llr > least:
-                return "seen too unlike the target for a return"
+        if not context.is_confirmed and not context.looks.accepts(seen.box):
+            return "seen too unlike the target for a return"
         if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
         if context.is_confirmed and self._doubted and not is_sure:
             # Without the size, which may change: a car approaches, or leaves the image.
-            likeness = context.likeness(candidates, seen.index)
-            llr, least = model.llr(None, seen.quality, candidates.presence_logit, likeness), model.least_llr
+            deficit = context.looks.deficit(seen.box)
+            llr, least = model.llr(None, seen.quality, candidates.presence_logit, deficit), model.least_llr
             if not llr > least:
                 return "the points followed have ended, and what is seen is unlike the target"
         return None
@@ -225,18 +223,18 @@ class DefaultPolicy:
         usual = self._model.usual_area
         return 1.0 if usual is None else area / usual
 
-    def _llr(self, seen: VisibleCandidate, candidates: Candidates, likeness: Likeness) -> float:
-        known = likeness(candidates, seen.index)
-        return self._model.llr(seen.area, seen.quality, candidates.presence_logit, known)
+    def _llr(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> float:
+        deficit = looks.deficit(seen.box)
+        return self._model.llr(seen.area, seen.quality, candidates.presence_logit, deficit)
 
-    def detections(self, candidates: Candidates, likeness: Likeness) -> list[Detection]:
+    def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
         """Of candidates that overlap only the best."""
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
             return []
         found: list[Detection] = []
         for seen in self._ranked(candidates, None):
             if all(iou(seen.box, other.box) < SAME_IOU for other in found):
-                llr = self._llr(seen, candidates, likeness)
+                llr = self._llr(seen, candidates, looks)
                 found.append(Detection(seen.box, seen.quality, llr))
         return found
 
@@ -265,15 +263,8 @@ class DefaultPolicy:
             is_merged = share > self.GROWN_SHARE and quality < self.GROWN_CLEARNESS * model.usual_quality
             is_itself = share >= self.WHOLE_SHARE and not is_merged
             keeps = quality > self.config.memory_quality and is_clear and is_itself
-        context.later.append(partial(self._learn, candidates, choice.index, area, context.likeness, keeps))
+        self._model.add(area, quality, candidates.presence_logit, keeps)
         return keeps
-
-    def _learn(
-        self, candidates: Candidates, index: int, area: float, likeness: Likeness, is_kept: bool
-    ) -> None:
-        """Make a confirmed frame part of what is usual."""
-        quality, known = float(candidates.ious[index]), likeness(candidates, index)
-        self._model.add(area, quality, candidates.presence_logit, known, is_kept)
 
 
 def have_ended(points: FoundPoints, box: Box) -> bool:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.gallery import Looks
 from efftam_ros.core.memory import AttendedFrames, RecentFrames, Record, Rule
 from efftam_ros.core.policies.base import (
     Choice,
     FrameContext,
-    Likeness,
     accept_if_visible,
     best_quality,
 )
@@ -36,7 +36,7 @@ class ReferencePolicy(ABC):
     def resize(self, area_factor: float) -> None:
         return
 
-    def detections(self, candidates: Candidates, likeness: Likeness) -> list[Detection]:
+    def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
         return []
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:

@@ -1,4 +1,4 @@
-"""What is usual of the target: predicted IoU, area and likeness of its confirmed frames."""
+"""What is usual of the target: predicted IoU and area of its confirmed frames."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ MAX_AREA_RATIO = 3.0
 # footage's choosing half 5 wrong objects are accepted and 106 absent frames claimed without it, 3 and 56 with
 # it; 52 targets are regained in both.
 RETURN_MARGIN = 1.2
+UNLIKE = 5.0  # weight of the deficit of likeness
 
 
 class TargetModel:
@@ -31,15 +32,10 @@ class TargetModel:
         self._qualities: deque[float] = deque(maxlen=USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=USUAL_FRAMES)
         self._confirmed_llrs: deque[float] = deque(maxlen=USUAL_FRAMES)
-        self._likenesses: deque[float] = deque(maxlen=USUAL_FRAMES)
 
-    def add(
-        self, area: float, quality: float, presence_logit: float, likeness: float, remembered: bool
-    ) -> None:
+    def add(self, area: float, quality: float, presence_logit: float, remembered: bool) -> None:
         """Add a confirmed frame; for the values see `llr`."""
-        self._confirmed_llrs.append(self.llr(area, quality, presence_logit, likeness))
-        if math.isfinite(likeness):
-            self._likenesses.append(likeness)
+        self._confirmed_llrs.append(self.llr(area, quality, presence_logit, 0.0))
         self._qualities.append(quality)
         self._confirmed_areas.append(area)
         if remembered:
@@ -55,10 +51,11 @@ class TargetModel:
             areas.extend(known)
         self.usual_area = median(self._confirmed_areas) if self._confirmed_areas else None
 
-    def llr(self, area: float | None, quality: float, presence_logit: float, likeness: float) -> float:
+    def llr(self, area: float | None, quality: float, presence_logit: float, deficit: float) -> float:
         """Log-likelihood ratio that a candidate is the target rather than something else.
 
-        ``area``: px^2, None: not weighed; ``quality``: predicted IoU; ``likeness``: -1..1, NaN: unknown.
+        ``area``: px^2, None: not weighed; ``quality``: predicted IoU; ``deficit``: by how much it is less
+        like the target than usual, at least 0.
         """
         usual = self.usual_quality if self._qualities else quality
         size = 0.0
@@ -66,10 +63,7 @@ class TargetModel:
             usual_area = median(self._areas) if self._areas else area
             size = abs(math.log(max(area, 1.0) / max(usual_area, 1.0)))
         size += UNLIKELY_SIZE * max(0.0, size - math.log(MAX_AREA_RATIO))
-        less_alike = 0.0
-        if self._likenesses and math.isfinite(likeness):
-            less_alike = max(0.0, median(self._likenesses) - likeness)
         # The weights were chosen on detections recorded at losses of the target (docs/tracking.md), their
         # scale so that the sum over several detections weighs against the prior as it should.
         seen = 0.33 * min(max(presence_logit, -3.0), 4.0) + 1.6 * min(quality / max(usual, 0.1), 1.2)
-        return seen - 0.33 * size - 5.0 * min(less_alike, 0.5) - 1.0
+        return seen - 0.33 * size - UNLIKE * min(deficit, 0.5) - 1.0

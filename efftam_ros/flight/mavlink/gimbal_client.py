@@ -287,6 +287,7 @@ class GimbalClient:
             self._gimbals.clear()
             self._begin_anew(now)
             self._holder.restarted()
+            self._rates.restarted()
         return made_s
 
     def _on_control(self, control: Control, reason: str) -> None:

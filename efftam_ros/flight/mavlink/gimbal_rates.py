@@ -44,6 +44,11 @@ class GimbalRates:
         """Somebody who was us may have moved the gimbal."""
         self._debt = self._debt or Debt(STOPPED)
 
+    def restarted(self) -> None:
+        """The autopilot has forgotten what another wished."""
+        if self._debt is not None:
+            self._debt = replace(self._debt, is_contested=False)
+
     def rival(self, at: Situation, now_s: float) -> None:
         """Another moves the gimbal now: our rate ends, without a zero where that would stop theirs."""
         self._wished = STOPPED

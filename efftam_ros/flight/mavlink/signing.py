@@ -99,8 +99,11 @@ class Signer:
 
     def _write(self, timestamp: int) -> None:
         new = self._store.with_name(self._store.name + ".new")
-        new.write_text(f"{timestamp}\n")
-        new.replace(self._store)
+        try:
+            new.write_text(f"{timestamp}\n")
+            new.replace(self._store)
+        finally:
+            new.unlink(missing_ok=True)
         self._stored = timestamp
 
 

@@ -72,7 +72,8 @@ class Debt:
             return Due.PAID
         if at.manager.gates:
             return Due.ZERO if at.in_control else Due.LEFT
-        if not (self.is_contested or at.another):
+        is_asleep = at.boot_s < at.manager.wakes_s  # then nobody moves its gimbal
+        if is_asleep or not (self.is_contested or at.another):
             return Due.ZERO
         if self.is_contested and not seen.reaches(self.ended_s, now_s):
             return Due.LOOK

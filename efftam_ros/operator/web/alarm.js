@@ -6,19 +6,20 @@ const TONE_S = 0.18;
 
 export class Alarm {
   isLost = false;
-  #id = null;
+  #of = null; // target and selection
   #unseenS = null;
   #foundMs = -Infinity;
   #afterS = 0;
   #audio = null; // while sound is on
 
-  /** The state's word now, of the target of this id, and how long it has been unseen, s or null. Words of no state change
-   * nothing. */
-  see(word, id, unseenS, nowMs) {
-    if (word !== "UNKNOWN" && id !== this.#id) {
+  /** The state's word now, `target`, the track's entry that it is of (or undefined), and how long it has been unseen, s or
+   * null. Words of no state change nothing; what was selected anew was not found. */
+  see(word, target, unseenS, nowMs) {
+    const of = target && `${target.id} ${target.selection}`;
+    if (word !== "UNKNOWN" && of !== this.#of) {
       this.isLost = false;
       this.#foundMs = -Infinity;
-      this.#id = id;
+      this.#of = of;
     }
     if (word === "LOST") {
       if (!this.isLost) this.#sound(LOST_HZ);

@@ -24,10 +24,12 @@ export function rootCause({ refused, linkS, status, sinceS, pictureS, gimbal }) 
   const imageS = status.image_silent_s + sinceS;
   if (picture) return cause(tracker === "alive" ? "picture" : "camera", "NO PICTURE", picture);
   if (camera === "stopped") return cause("camera", pictureS === null ? "NO PICTURE" : "CAMERA STOPPED", "no images", imageS);
+  if (status.trackers?.length > 1) return cause("tracker", "TWO TRACKERS", `${status.trackers.join(" and ")} answer here; end one`);
   if (tracker === "inactive") return cause("tracker", "TRACKER INACTIVE", "it runs but was not activated");
   if (tracker === "silent") return cause("tracker", "TRACKER SILENT", "images arrive, no answer from the tracker", status.tracker_silent_s + sinceS);
   if (camera === "unseen") return cause("picture", pictureS === null ? "NO PICTURE" : "PICTURE STOPPED", "the tracker has images, the page gets none", imageS);
-  if (pictureS !== null && pictureS > OLD_S) return cause("picture", "PICTURE OLD", "the link is slow", pictureS);
+  // Until the server has told of newer pictures only the age is known: the camera may have stopped.
+  if (pictureS > OLD_S) return cause("picture", "PICTURE OLD", camera === "alive" && imageS < pictureS - OLD_S / 2 ? "the link is slow" : "", pictureS);
   return gimbal && cause("gimbal", gimbal.word, gimbal.text, gimbal.seconds);
 }
 

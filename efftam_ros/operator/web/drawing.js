@@ -27,6 +27,7 @@ export class Drawing {
   #forget() {
     this.start = this.end = this.corner = this.placed = this.box = this.selection = null;
     this.isKeyed = false; // arrows draw a box from the corner: no proposal is wanted
+    this.isTapped = false; // what is sent is a point, or the box proposed for one
   }
 
   get isFrozen() {
@@ -97,6 +98,7 @@ export class Drawing {
     const isProposed = this.mode === "proposed";
     this.corner = this.mode === "corner" || isProposed ? this.start : null;
     this.placed = this.mode === "placed" || isProposed ? this.box : null;
+    this.wasProposed = isProposed;
     this.start = this.end = this.cursor = point;
     this.box = this.selection = null;
     this.isKeyed = false;
@@ -116,7 +118,7 @@ export class Drawing {
     if (this.mode !== "dragging") return null;
     this.move(point);
     if (far) return this.#finish(boxFromCorners(this.start, point));
-    if (this.placed && isInside(this.placed, point)) return this.#finish(this.placed);
+    if (this.placed && isInside(this.placed, point)) return this.#finish(this.placed, this.wasProposed);
     if (this.corner && near(this.corner, point)) return this.#point(this.corner);
     const box = this.corner && clipBox(boxFromCorners(this.corner, point), this.frame.width, this.frame.height);
     if (box && !isTooSmall(box)) {
@@ -146,7 +148,7 @@ export class Drawing {
       this.mode = "sent";
       return this.selection;
     }
-    if (this.mode === "placed" || this.mode === "proposed") return this.#finish(this.box);
+    if (this.mode === "placed" || this.mode === "proposed") return this.#finish(this.box, this.mode === "proposed");
     if (this.mode === "corner") {
       const { x, y } = this.start;
       const moved = x !== this.cursor.x || y !== this.cursor.y;
@@ -205,21 +207,22 @@ export class Drawing {
     return this.mode === "corner" ? this.start : this.selection?.points?.[0] ?? null;
   }
 
-  #finish(drawn) {
+  #finish(drawn, isTapped = false) {
     const box = clipBox(drawn, this.frame.width, this.frame.height);
     if (isTooSmall(box)) {
       this.cancel();
       return { tooSmall: box };
     }
     this.lastSize = { width: box.width, height: box.height };
-    return this.#send({ box });
+    return this.#send({ box }, isTapped);
   }
 
   #point(point) {
-    return this.#send({ points: [point], labels: [1] });
+    return this.#send({ points: [point], labels: [1] }, true);
   }
 
-  #send(selection) {
+  #send(selection, isTapped) {
+    this.isTapped = isTapped;
     this.box = selection.box ?? null;
     this.mode = "sent";
     this.selection = { stamp: this.frame.stamp, ...selection };

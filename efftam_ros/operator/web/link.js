@@ -15,6 +15,7 @@ export class Link extends EventTarget {
   clock = new ServerClock();
   heardMs = -Infinity;
   #socket = null;
+  #last = ""; // what the server says of its end
   #openedMs = -Infinity;
   #admitted = false;
   #waitMs = FIRST_WAIT_MS;
@@ -33,8 +34,9 @@ export class Link extends EventTarget {
     }, PING_MS);
   }
 
+  /** Whether there is no link, as far as is known; a closed socket is none at once. */
   isSilent(nowMs) {
-    return nowMs - this.heardMs > SILENT_MS;
+    return !this.#admitted || nowMs - this.heardMs > SILENT_MS;
   }
 
   open() {
@@ -45,7 +47,7 @@ export class Link extends EventTarget {
     socket.onopen = () => socket.send(JSON.stringify({ op: "hello", token: this.token }));
     socket.onmessage = ({ data }) => this.#receive(data);
     socket.onclose = ({ code, reason }) => {
-      if (code === CLOSED_OVER) this.over = reason;
+      if (code === CLOSED_OVER) this.over = this.#last || reason;
       this.#lose();
     };
   }
@@ -54,8 +56,7 @@ export class Link extends EventTarget {
    * tells a message that lay in a dead socket. */
   send(message) {
     const nowMs = performance.now();
-    const isOpen = this.#admitted && this.#socket.readyState === WebSocket.OPEN;
-    if (!isOpen || this.isSilent(nowMs)) return false;
+    if (this.isSilent(nowMs) || this.#socket.readyState !== WebSocket.OPEN) return false;
     this.#socket.send(JSON.stringify({ ...message, t: nowMs }));
     return true;
   }
@@ -64,9 +65,10 @@ export class Link extends EventTarget {
     const socket = this.#socket;
     if (!socket) return; // the next one is due
     this.#socket = socket.onopen = socket.onmessage = socket.onclose = null;
+    const had = this.#admitted;
     this.#admitted = false;
     socket.close();
-    this.dispatchEvent(new Event("lost"));
+    if (had) this.dispatchEvent(new Event("lost"));
     setTimeout(() => this.open(), this.#waitMs);
     this.#waitMs = Math.min(2 * this.#waitMs, LONGEST_WAIT_MS);
   }
@@ -79,10 +81,11 @@ export class Link extends EventTarget {
     }
     const message = JSON.parse(data);
     if (message.op === "pong") this.clock.add(message.t, message.server_ns, performance.now());
+    else if (message.op === "over") this.#last = message.message;
     else if (message.op === "refused") this.refused = message.message;
     else if (message.op === "hello") {
       this.#admitted = true;
-      this.refused = this.over = "";
+      this.refused = this.over = this.#last = "";
       this.#waitMs = FIRST_WAIT_MS;
       this.clock = new ServerClock();
       this.send({ op: "ping" });

@@ -9,10 +9,11 @@ import { Tracks } from "./tracks.js";
 import { Viewport } from "./geometry.js";
 import { bindKeys, bindPointer } from "./input.js";
 import { Link } from "./link.js";
-import { notify, say, showBanners } from "./notices.js";
+import { Notices, say, showBanners, showNotices } from "./notices.js";
+import { bannersOf, drawingQuestion, menuQuestion } from "./panels.js";
 import { History, Plots } from "./plots.js";
 import { SteeringPanel } from "./steering.js";
-import { TargetList, areMany, followedOf, speedOf, steeredOf, targetAt, targetUnder } from "./targets.js";
+import { NEXT_FREE, STEERED, TargetList, areMany, choicesOf, followedOf, isFollowed, speedOf, steeredOf, targetAt } from "./targets.js";
 import { BEHIND_S, View } from "./view.js";
 import { selectMessage } from "./wire.js";
 
@@ -25,8 +26,6 @@ const ANSWER_MS = 6000;
 const KEYED_MS = 5000;
 // A finger takes what is so far beside it, in px of the view.
 const REACH_PX = 10;
-// In place of a target's id: the one that is steered by, and a new one.
-const STEERED = 0, NEXT_FREE = 255;
 
 const $ = (id) => document.getElementById(id);
 const seconds = () => performance.now() / 1000;
@@ -39,10 +38,11 @@ const viewport = new Viewport();
 const view = new View($("view"), viewport);
 const drawing = new Drawing();
 const alarm = new Alarm();
+const notices = new Notices();
 const history = new History();
 const plots = new Plots($("plot"));
 const list = new TargetList($("targets"), (id) => openMenu(id, true));
-const steering = new SteeringPanel((action) => command({ op: "steer", action }), (text) => notify(text, true));
+const steering = new SteeringPanel((action) => command({ op: "steer", action }, "gimbal"), (text) => notify("gimbal", text, true));
 
 let hello = null; // what the server said of itself and of this page
 let limits = { buffer_s: null, max_targets: 1 }; // the tracker's
@@ -50,9 +50,10 @@ let holder = null;
 let status = null;
 let newest = null; // the newest track
 let statusMs = 0;
+let progress = null; // of a video
 let newestMs = 0;
 let cause = null; // why what is shown may not be true any more
-const isGrey = (part) => cause !== null && GREY[cause.id].includes(part);
+const isGrey = (part) => (link.over ? part !== "box" : cause !== null && GREY[cause.id].includes(part));
 let lensOn = false;
 let drawnBy = "mouse";
 let escapedMs = -Infinity;
@@ -64,8 +65,15 @@ let isHeld = false; // the tracker was asked to keep the frozen image
 let isSecond = false; // held in place of an image that the tracker did not have
 let stale = true; // something has changed since the last painting
 let menu = null; // {id, mayRemove}: the target that is asked about
-let asked = {}; // of what is drawn: {target, turns, mayReplace, mayAdd, addTurns}, see `choices`
+let asked = {}; // what may become of what is drawn, see `choicesOf`
+const subjects = new Map(); // of the commands sent: id -> what the answer is about
 let awaited = null; // {id, ms} of the selection whose answer we wait for
+
+/** Say once what has happened; `subject` is one of target, drawing, gimbal, control, picture, reason. */
+function notify(subject, text, isRefusal = false) {
+  notices.say(subject, text, isRefusal, performance.now());
+  say(text);
+}
 
 const mayCommand = () => hello !== null && (holder === null || holder === hello.name);
 // Who only views may look at a held picture for as long as he likes.
@@ -79,16 +87,19 @@ const RECEIVE = {
     hello = message;
     frames.forget();
     tracks.forget();
+    progress = null;
     steering.forget();
+    notices.retire();
     abandon();
     watch();
   },
   seat(message) {
-    if (holder !== null && holder === hello?.name && message.holder !== holder) {
-      notify(`${message.holder ?? "nobody"} has the seat now`);
-      abandon();
-    }
+    const had = holder !== null && holder === hello?.name;
     holder = message.holder;
+    notices.retire("control");
+    if (!had || mayCommand()) return;
+    notify("control", `${holder} is in control now`);
+    abandon();
   },
   limits: (message) => { limits = message; },
   status(message) {
@@ -98,6 +109,9 @@ const RECEIVE = {
   track(message) {
     tracks.add(message);
     history.add(message);
+    // "following selection 3" is no news beside LOST.
+    const now = steeredOf(message)?.state;
+    if (now !== steeredOf(newest)?.state && ["LOST", "IDLE"].includes(now)) notices.retire("target");
     newest = message;
     newestMs = performance.now();
   },
@@ -108,25 +122,32 @@ const RECEIVE = {
       awaited = null;
       goLive();
     }
-    if (message.message && (wasAwaited || !message.ok || message.id)) notify(plain(message.message), !message.ok);
+    const subject = subjects.get(message.id) ?? "gimbal";
+    subjects.delete(message.id);
+    if (message.message && (wasAwaited || !message.ok || message.id)) notify(subject, plain(message.message), !message.ok);
   },
   result(message) {
     if (message.outcome === "REFUSED") {
       const isGone = message.stamp === drawing.frame?.stamp.toString() && drawing.mode !== "sent";
       // Some images get lost on their way to the tracker.
       if (isGone && !isSecond && (isSecond = renew(performance.now()))) return;
-      notify(plain(message.message), true);
+      notify("target", plain(message.message), true);
       if (isGone) goLive();
     }
-    else if (message.outcome === "CLEARED") notify(message.message || "the target was cleared");
+    else if (message.outcome === "CLEARED") notify("target", message.message || "the target was cleared");
   },
   proposal({ stamp, box, reason }) {
     if (!drawing.wants(BigInt(stamp))) return;
-    if (!box) return notify(`no proposal: ${reason}`);
-    const [x, y, width, height] = box;
-    drawing.propose(drawing.frame.stamp, { x, y, width, height });
+    if (!box) return notify("drawing", `no proposal: ${reason}`);
+    const [x, y, width, height] = box, proposed = { x, y, width, height };
+    if (!isFollowed(proposed, drawing.start, followedOf(tracks.of(drawing.frame.stamp)))) return drawing.propose(drawing.frame.stamp, proposed);
+    goLive();
+    notify("drawing", "this target is followed; draw a box to follow another part");
   },
-  steering: (message) => steering.update(message),
+  progress: (message) => { progress = message; },
+  steering(message) {
+    if (steering.update(message)) notices.retire("gimbal");
+  },
 };
 
 /** A page that nobody sees takes no pictures. */
@@ -138,18 +159,21 @@ link.addEventListener("frame", ({ detail }) => {
   try {
     frames.add(detail);
   } catch (error) {
-    notify(error.message, true);
+    notify("picture", error.message, true);
   }
 });
 link.addEventListener("lost", () => {
-  if (awaited) notify("the link was lost before the answer; see the state for what is followed", true);
+  notices.retire();
+  if (awaited) notify("target", "the link was lost before the answer; see the state for what is followed", true);
   awaited = null;
+  subjects.clear();
   abandon();
 });
 frames.addEventListener("whole", ({ detail: { stamp, bitmap } }) => {
   if (drawing.frame?.stamp === stamp) drawing.frame = { ...drawing.frame, bitmap, isSmall: false };
 });
-frames.addEventListener("unreadable", () => notify("a picture could not be decoded", true));
+frames.addEventListener("unreadable", () => notify("picture", "a picture could not be decoded", true));
+frames.addEventListener("shown", () => notices.retire("picture"));
 
 /** The track that badge, box, banner and title speak of: that of the picture shown, where pictures come. */
 function told() {
@@ -157,7 +181,7 @@ function told() {
   return ofPicture ?? newest;
 }
 
-const stateOf = (track) => (!track || isGrey("badge") ? "UNKNOWN" : steeredOf(track)?.state ?? "IDLE");
+const stateOf = (track) => (link.over ? "OVER" : !track || isGrey("badge") ? "UNKNOWN" : steeredOf(track)?.state ?? "IDLE");
 
 function showState() {
   const track = told();
@@ -168,7 +192,7 @@ function showState() {
     badge.dataset.state = word;
     badge.textContent = word;
     badge.style.background = STATES[word]?.colour ?? "";
-    if (word !== "UNKNOWN") say(word + (target?.reason ? `: ${target.reason}` : ""));
+    if (STATES[word]) say(word + (target?.reason ? `: ${target.reason}` : ""));
   }
   const parts = [];
   // A reason speaks for itself; the seconds are at the box as well.
@@ -186,13 +210,19 @@ function showState() {
   const { shown } = frames;
   const ageMs = shown ? link.clock.ageMs(shown.stamp, isGrey("age") ? performance.now() : shown.arrivedMs) : null;
   const age = ageMs >= 1000 ? `${(ageMs / 1000).toFixed(1)} s` : `${Math.round(ageMs)} ms`;
-  $("age").textContent = !shown ? "" : ageMs === null ? "age unknown" : age;
+  $("age").textContent = !shown ? "" : progress ? progressText(progress) : ageMs === null ? "age unknown" : age;
   // As the label of the box has it.
   const behindS = (shown && track?.behindS || 0) + (target?.behind_s ?? 0);
   $("behind").textContent = behindS >= BEHIND_S && !isGrey("box") ? `tracker ${behindS.toFixed(1)} s behind` : "";
   const unseenS = target && target.age_s !== null ? target.age_s + (performance.now() - newestMs) / 1000 : null;
-  alarm.see(word, target?.id ?? null, unseenS, performance.now());
+  if (!link.over) alarm.see(word, target, unseenS, performance.now());
   document.title = `${cause ? cause.word : alarm.isLost && unseenS !== null ? `LOST ${Math.floor(unseenS)} s` : word} · Target tracker`;
+}
+
+/** Time in the video and number of the picture. */
+function progressText({ frame, count, video_s }) {
+  const time = `${Math.floor(video_s / 60)}:${(video_s % 60).toFixed(1).padStart(4, "0")}`;
+  return `${time} · ${frame + 1} of ${count}`;
 }
 
 // What a person does
@@ -200,14 +230,17 @@ function showState() {
 /** Nobody at a page copies a stamp from an image. */
 const plain = (text) => (/\d\.\d{9}\b/.test(text) ? "the tracker does not have this picture; draw again" : text);
 
-const notSent = () => `${link.over || "no link"}: nothing was sent`;
+const notSent = () => `${link.over.split(";")[0] || "no link"}: nothing was sent`;
 
 /** The id of the command sent; null where it was not sent, which is said. */
-function command(message) {
+function command(message, subject = "target") {
   const id = `c${++commands}`;
-  if (link.send({ ...message, id })) return id;
-  notify(notSent(), true);
-  return null;
+  if (!link.send({ ...message, id })) {
+    notify(subject, notSent(), true);
+    return null;
+  }
+  subjects.set(id, subject);
+  return id;
 }
 
 /** Freeze what is on the screen now; false where nothing can be selected. */
@@ -247,43 +280,29 @@ function letGo() {
   isHeld = false;
 }
 
-/** What may become of a selection: it replaces `target`, and a gimbal that is steered `turns`; or it is added. */
-function choices(selection) {
-  const targets = followedOf(tracks.of(selection.stamp) ?? newest), steered = targets.find((one) => one.steered);
-  const drawnOn = targetUnder(targets, selection);
-  const isOther = drawnOn && !drawnOn.steered && drawnOn.id !== STEERED;
-  return {
-    target: isOther ? drawnOn.id : STEERED,
-    turns: steering.isOn && !isOther,
-    mayReplace: isOther || steered !== undefined || targets.length < 2,
-    mayAdd: !drawnOn && targets.length > 0 && targets.length < limits.max_targets && steered?.state !== "LOST",
-    addTurns: steering.isOn && !steered,
-  };
-}
-
 /** `as`: "replace" or "add" once that was chosen, and agreed to that a gimbal that is steered turns. */
 function send(selection, as = null) {
   if (!selection) return;
   if (selection.tooSmall) {
     const { width, height } = selection.tooSmall;
-    notify(`the box is ${width.toFixed(1)} x ${height.toFixed(1)} px; draw at least 4 x 4, zoom in for more`, true);
+    notify("drawing", `the box is ${width.toFixed(1)} x ${height.toFixed(1)} px; draw at least 4 x 4, zoom in for more`, true);
     return;
   }
   if (!as) {
-    asked = choices(selection);
-    if (drawing.mode === "sent" && (asked.turns || asked.mayAdd)) {
+    const targets = followedOf(tracks.of(selection.stamp) ?? newest);
+    asked = choicesOf(selection, targets, { isTapped: drawing.isTapped, most: limits.max_targets, isSteering: steering.isOn });
+    // What was cleared or lost since the picture is not replaced.
+    asked.replaces &&= steeredOf(newest)?.state === "TRACKING";
+    if (drawing.mode === "sent" && (asked.turns || asked.replaces || asked.mayAdd)) {
       drawing.ask();
       return;
     }
   }
   const target = as === "add" ? NEXT_FREE : asked.target;
   const turns = as === "add" ? asked.addTurns : as === "replace" && asked.turns;
-  awaited = { id: `c${++commands}`, ms: performance.now() };
-  if (!link.send({ ...selectMessage(awaited.id, selection.stamp, selection, target), turns })) {
-    notify(notSent(), true);
-    awaited = null;
-    goLive();
-  }
+  const id = command({ ...selectMessage("", selection.stamp, selection, target), turns });
+  awaited = id && { id, ms: performance.now() };
+  if (!awaited) goLive();
 }
 
 const inside = (at) => viewport.toImageInside(at);
@@ -293,12 +312,13 @@ const POINTER = {
     drawnBy = kind;
     if (drawing.mode === "sent") return false;
     if (!mayCommand()) {
-      notify(hello ? "view only: take over to select" : "no link yet", true);
+      notify("drawing", hello ? "view only: take over to select" : "no link yet", true);
       return false;
     }
     if (!freeze(false)) return false;
     menu = null;
     steering.disarm();
+    notices.retire("drawing");
     drawing.press(inside(at));
     return true;
   },
@@ -459,6 +479,8 @@ $("sound").onclick = () => toggle($("sound"), alarm.toggle());
 $("full").onclick = toggleFull;
 $("help-button").onclick = KEYS["?"];
 $("detail").title = $("numbers").textContent;
+// A reason is cut where there is no room.
+$("detail").onclick = () => $("detail").textContent && notify("reason", $("detail").textContent);
 $("help-close").onclick = () => $("help").close();
 $("choice-point").onclick = () => send(drawing.confirmPoint());
 $("choice-send").onclick = confirm;
@@ -500,72 +522,50 @@ function pictureS(nowMs) {
 }
 
 function currentBanners(nowMs) {
-  if (link.over) return { over: { word: "OVER", text: link.over } };
-  const banners = {};
-  if (cause) banners[cause.id] = cause;
-  if (cause?.id === "link") return banners;
-  // Who moves the gimbal fails on his own, whatever the camera does.
-  const fault = steering.fault(nowMs);
-  if (fault) banners.gimbal = fault;
-  const alarming = isGrey("badge") ? null : alarm.banner(nowMs);
-  if (alarming) banners.alarm = alarming;
-  if (drawing.isFrozen) {
-    const left = drawing.secondsLeft(bufferS(), seconds());
-    const text = drawing.mode === "sent" ? "waiting for the answer" : left === null ? "the picture is held" : `${Math.max(0, Math.ceil(left))} s left to select on this picture`;
-    banners.frozen = { word: "FROZEN", text };
-  }
-  if (frames.smallMs !== null && nowMs - frames.smallMs > SMALL_MS && (drawing.frame ?? frames.shown).isSmall) {
-    banners.small = { word: "small picture:", text: "slow link" };
-  }
-  if (hello && !mayCommand()) {
-    const button = { label: "Take over", press: () => link.send({ op: "seat", action: "take" }) };
-    banners.view = { word: "VIEW ONLY", text: `${holder} has the seat`, button };
-  }
-  return banners;
+  const isLongSmall = frames.smallMs !== null && nowMs - frames.smallMs > SMALL_MS;
+  const isHeld = drawing.isFrozen && !countdown();
+  return bannersOf({
+    over: link.over,
+    cause,
+    gimbal: steering.fault(nowMs),
+    alarm: isGrey("badge") ? null : alarm.banner(nowMs),
+    held: !isHeld ? "" : drawing.mode === "sent" ? "waiting for the answer" : "the picture is held",
+    isSmall: isLongSmall && !question() && (drawing.frame ?? frames.shown).isSmall,
+    holder: hello && !mayCommand() ? holder : null,
+  });
 }
 
-/** What is asked of a drawing: {text, send} with the label of the button that sends it, null for none. */
-function drawingChoice() {
-  const { mode } = drawing, byKeys = document.body.classList.contains("keys");
-  if (mode === "corner") {
-    const text = !byKeys ? "Tap again to take this point, or tap the opposite corner of a box" : drawing.isKeyed ? "Arrows draw the box, Enter sends it" : "Enter again takes this point; arrows draw a box from here";
-    return { text, send: null };
-  }
-  if (mode === "proposed") return { text: `Follow this? ${byKeys ? "Enter; arrows draw another box" : "Tap it, or the opposite corner of another box"}`, send: "Follow" };
-  if (mode === "placed") return { text: drawing.isBetweenTaps ? "A box between the two taps?" : "Move the box with the arrows, then send it", send: "Send" };
-  if (mode !== "asked") return null;
-  const turn = "The gimbal is steered: it will turn to this";
-  if (!asked.mayAdd) return { text: turn, send: "Turn to it" };
-  if (!asked.mayReplace) return { text: `Follow this as well?${asked.addTurns ? ` ${turn}` : ""}`, send: null };
-  return { text: `Follow this instead${asked.turns ? " (the gimbal will turn to it)" : ""}, or as well?`, send: "Replace" };
-}
-
-function menuChoice() {
+function question() {
+  const byKeys = document.body.classList.contains("keys");
+  if (!menu) return drawingQuestion(drawing, asked, byKeys);
   const target = followedOf(told()).find(({ id }) => id === menu.id);
-  if (!target) return null;
-  const turn = steering.isOn && !target.steered;
-  return {
-    text: `Target ${target.id}: ${turn && !menu.mayRemove ? "the gimbal is steered and will turn to it" : target.state}`,
-    send: target.steered ? null : turn ? "Turn to it" : "Steer by it",
-    remove: menu.mayRemove,
-  };
+  return target ? menuQuestion(target, steering.isOn, menu.mayRemove) : null;
 }
 
 function showChoice() {
-  const choice = menu ? menuChoice() : drawingChoice();
+  const choice = question();
   if (!choice) menu = null;
   $("choice").hidden = !choice;
   if (!choice) return;
-  const { mode } = drawing, drawn = menu ? null : drawing.shownBox ?? { ...drawing.mark, height: 0 };
+  const drawn = menu ? null : drawing.shownBox ?? { ...drawing.mark, height: 0 };
   // Where there is more room: above the drawing and its label, or below.
   const above = drawn && viewport.toView(drawn).y - 80, below = drawn && viewport.view.height - viewport.toView({ x: 0, y: drawn.y + drawn.height }).y;
   $("choice").classList.toggle("high", above > below);
   if ($("choice-text").textContent !== choice.text) say($("choice-text").textContent = choice.text);
-  $("choice-point").hidden = menu !== null || (!["corner", "proposed"].includes(mode) && !drawing.isBetweenTaps);
-  $("choice-send").hidden = choice.send === null;
   $("choice-send").textContent = choice.send;
-  $("choice-add").hidden = menu !== null || mode !== "asked" || !asked.mayAdd;
-  $("choice-remove").hidden = !choice.remove;
+  for (const what of ["point", "send", "add", "remove"]) $(`choice-${what}`).hidden = !choice[what];
+}
+
+/** The ring of the time that is left: at the top right, or away from who draws there. */
+function showCountdown() {
+  const left = countdown(), { cursor } = drawing;
+  $("left").hidden = !left;
+  if (!left) return;
+  const at = cursor && viewport.toView(cursor);
+  $("left").classList.toggle("aside", drawing.mode === "dragging" && at.x > viewport.view.width - 110 && at.y < 110);
+  $("left").classList.toggle("soon", left.seconds < 2);
+  $("left").style.setProperty("--share", left.share);
+  $("left-s").textContent = `${Math.ceil(left.seconds)} s`;
 }
 
 /** Hold a newer picture and keep what is drawn; false where there is none. */
@@ -575,7 +575,7 @@ function renew(nowMs) {
   drawing.renew({ ...shown, ageS: pictureS(nowMs) }, seconds());
   hold();
   if (drawing.wants(shown.stamp)) askForProposal();
-  notify("a newer picture: see whether the box still fits");
+  notify("drawing", "a newer picture: see whether the box still fits");
   return true;
 }
 
@@ -583,12 +583,12 @@ function expire(nowMs) {
   const left = drawing.secondsLeft(bufferS(), seconds());
   const isByKeys = document.body.classList.contains("keys") && nowMs - keyedMs < KEYED_MS;
   if (left !== null && left <= 0 && drawing.mode !== "sent" && !(isByKeys && renew(nowMs))) {
-    notify(`this picture is older than the ${bufferS()} s that the tracker keeps; draw on the live one`, true);
+    notify("drawing", `this picture is older than the ${bufferS()} s that the tracker keeps; draw on the live one`, true);
     goLive();
   }
   if (awaited && nowMs - awaited.ms > ANSWER_MS) {
     awaited = null;
-    notify("no answer: see the state for what is followed now", true);
+    notify("target", "no answer: see the state for what is followed now", true);
     goLive();
   }
 }
@@ -615,12 +615,11 @@ function paint() {
     track: frame ? tracks.of(frame.stamp) : undefined,
     drawing,
     lensAt: lensAt(),
-    left: countdown(),
     isGrey: isGrey("box"),
     proposedS: drawing.mode === "proposed" ? drawing.ageS(seconds()) : null,
     cursor: byKeys && ["live", "frozen", "corner"].includes(drawing.mode) ? drawing.cursor : null,
   });
-  showState();
+  showPanels(performance.now());
   view.canvas.dataset.stamp = frame ? frame.stamp.toString() : "";
   view.canvas.dataset.width = frame?.bitmap.width ?? "";
   view.canvas.dataset.mode = drawing.mode;
@@ -628,32 +627,37 @@ function paint() {
   frames.release(frame?.bitmap);
 }
 
-function paintSlowly() {
-  const nowMs = performance.now();
-  const before = cause;
+/** All that is said, of one moment: no badge beside the banner of another. */
+function showPanels(nowMs) {
   cause = findCause(nowMs);
-  stale ||= before?.id !== cause?.id;
-  steering.hasLink = !link.isSilent(nowMs);
-  steering.isGrey = isGrey("gimbal");
+  steering.know({ hasLink: !link.isSilent(nowMs), isGrey: isGrey("gimbal"), mayEnable: mayCommand() });
   document.body.dataset.grey = cause ? GREY[cause.id].join(" ") : "";
   showState();
-  showBanners(currentBanners(nowMs));
+  showBanners(currentBanners(nowMs), () => link.send({ op: "seat", action: "take" }));
+  // Room for what is drawn.
+  showNotices(notices.shown(nowMs).slice(0, drawing.mode === "dragging" ? 1 : undefined));
+  showCountdown();
   // It covers nothing that is drawn on.
-  list.show(["live", "frozen"].includes(drawing.mode) ? followedOf(told()) : [], isGrey("badge"));
+  list.show(!menu && ["live", "frozen"].includes(drawing.mode) ? followedOf(told()) : [], isGrey("badge"));
   showChoice();
-  stale ||= drawing.isFrozen; // the countdown
   toggle($("freeze"), drawing.isFrozen);
   // The banners make room for what is drawn and for the lens.
   const banners = $("banners");
   const y = drawing.mode === "dragging" ? viewport.toView(drawing.cursor).y : Infinity;
   const room = banners.offsetHeight + 24;
   banners.classList.toggle("low", y < room || (lensAt() !== null && y < viewport.view.height - room));
-  const isAsked = nowMs - clearMs < CLEAR_MS;
-  $("clear").textContent = isAsked ? "Clear?" : "Clear";
-  $("clear").classList.toggle("armed", isAsked);
   const isIdle = stateOf(told()) === "IDLE" && !followedOf(told()).length && drawing.mode === "live" && mayCommand() && !link.over;
   $("hint").hidden = !isIdle;
   $("hint").textContent = document.body.classList.contains("keys") ? "Arrows to the target, then Enter" : "Drag a box around the target";
+}
+
+function paintSlowly() {
+  const nowMs = performance.now(), before = cause?.id;
+  showPanels(nowMs);
+  stale ||= before !== cause?.id;
+  const isAsked = nowMs - clearMs < CLEAR_MS;
+  $("clear").textContent = isAsked ? "Clear?" : "Clear";
+  $("clear").classList.toggle("armed", isAsked);
   paintPlots();
 }
 

@@ -1,52 +1,75 @@
-// Banners for what lasts, notices for what has just happened; both reach a screen reader.
+// What has just happened, in one line per subject; banners for what lasts. Both reach a screen reader.
 
 const SHOWN_MS = 6000;
+const MOST = 3;
 
-const banners = document.getElementById("banners");
-const notices = document.getElementById("notices");
-const spoken = document.getElementById("spoken");
+/** One notice per subject: a newer word on it replaces the older, and what made it true can end it. No DOM. */
+export class Notices {
+  #bySubject = new Map(); // in order of what was said last
 
-/** Show exactly these banners: {id: {word, text, seconds?, button?}} with button {label, press}. */
-export function showBanners(wanted) {
-  for (const shown of [...banners.children]) if (!(shown.dataset.id in wanted)) shown.remove();
-  for (const [id, { word, text, seconds = null, button }] of Object.entries(wanted)) {
-    let banner = banners.querySelector(`[data-id="${id}"]`);
-    if (!banner) {
-      banner = document.createElement("p");
-      banner.dataset.id = id;
-      banner.append(document.createElement("b"), document.createElement("span"));
-      if (button) {
-        const made = document.createElement("button");
-        made.textContent = button.label;
-        made.onclick = button.press;
-        banner.append(made);
-      }
-      banners.append(banner);
-    }
+  say(subject, text, isRefusal, nowMs) {
+    this.#bySubject.delete(subject);
+    this.#bySubject.set(subject, { subject, text, isRefusal, untilMs: nowMs + SHOWN_MS });
+    for (const oldest of this.#bySubject.keys()) if (this.#bySubject.size > MOST) this.#bySubject.delete(oldest);
+  }
+
+  /** What was said of these subjects, of all without one, is true no more. */
+  retire(...subjects) {
+    for (const subject of subjects.length ? subjects : [...this.#bySubject.keys()]) this.#bySubject.delete(subject);
+  }
+
+  /** [{subject, text, isRefusal}] to show now, the newest first. */
+  shown(nowMs) {
+    for (const [subject, { untilMs }] of this.#bySubject) if (nowMs >= untilMs) this.#bySubject.delete(subject);
+    return [...this.#bySubject.values()].reverse();
+  }
+}
+
+export function showNotices(list) {
+  const element = document.getElementById("notices");
+  const kept = new Map([...element.children].map((one) => [one.dataset.subject, one]));
+  const rows = list.map(({ subject, text, isRefusal }) => {
+    const row = kept.get(subject) ?? document.createElement("p");
+    row.dataset.subject = subject;
+    row.className = isRefusal ? "refusal" : "";
+    if (row.textContent !== text) row.textContent = text;
+    return row;
+  });
+  if (rows.length !== element.children.length || rows.some((row, i) => row !== element.children[i])) element.replaceChildren(...rows);
+}
+
+/** Show exactly these banners (`panels.js`) in this order; `act(id)`: a banner's button was pressed. */
+export function showBanners(wanted, act) {
+  const element = document.getElementById("banners");
+  for (const shown of [...element.children]) if (!(shown.dataset.id in wanted)) shown.remove();
+  Object.entries(wanted).forEach(([id, { word, text, seconds = null, action }], i) => {
+    const banner = [...element.children].find((shown) => shown.dataset.id === id) ?? made(id, action, act);
+    if (element.children[i] !== banner) element.insertBefore(banner, element.children[i] ?? null);
     const [first, second] = banner.children;
     const shown = seconds === null ? word : `${word} ${Math.floor(seconds)} s`;
     if (first.textContent !== shown) first.textContent = shown;
     if (second.textContent !== text) second.textContent = text;
     if (banner.dataset.word !== word) say(`${word}: ${text}`); // not every second
     banner.dataset.word = word;
-  }
+  });
 }
 
-/** Say something once; the same words twice within their time are shown once. */
-export function notify(text, isRefusal = false) {
-  if ([...notices.children].some((notice) => notice.textContent === text)) return;
-  const notice = document.createElement("p");
-  notice.textContent = text;
-  notice.className = isRefusal ? "refusal" : "";
-  notices.append(notice);
-  while (notices.children.length > 3) notices.firstChild.remove();
-  setTimeout(() => notice.remove(), SHOWN_MS);
-  say(text);
+function made(id, action, act) {
+  const banner = document.createElement("p");
+  banner.dataset.id = id;
+  banner.append(document.createElement("b"), document.createElement("span"));
+  if (action) {
+    const button = document.createElement("button");
+    button.textContent = action;
+    button.onclick = () => act(id);
+    banner.append(button);
+  }
+  return banner;
 }
 
 /** For a screen reader alone. */
 export function say(text) {
-  const line = document.createElement("p");
+  const spoken = document.getElementById("spoken"), line = document.createElement("p");
   line.textContent = text;
   spoken.append(line);
   while (spoken.children.length > 5) spoken.firstChild.remove();

@@ -4,6 +4,8 @@ import { STATES } from "./palette.js";
 import { speedOf, steeredOf } from "./targets.js";
 
 const SPAN_S = 60;
+// Nothing is known of a time without images: points so far apart are not joined.
+const GAP_S = 1;
 const MOST_POINTS = 3600;
 const LEFT_PX = 110, RIGHT_PX = 8;
 const RIBBON_PX = 18, GAP_PX = 6;
@@ -27,14 +29,11 @@ export class History {
     const t = Number(BigInt(track.stamp) / 1000000n) / 1000;
     // A bag starts again, or it was selected on an older picture.
     if (t <= this.points.at(-1)?.t) this.points = this.points.filter((point) => point.t < t);
-    this.points.push({
-      t,
-      state: target?.state ?? "IDLE",
-      speed: target ? speedOf(target) : null,
-      presence: target?.presence ?? null,
-      quality: target?.quality ?? null,
-      latency: track.latency_ms,
-    });
+    const before = this.points.at(-1)?.t, state = target?.state ?? "IDLE";
+    if (t - before > GAP_S) this.points.push({ t: before });
+    // Of no target nothing is measured.
+    const known = state === "IDLE" ? {} : { speed: speedOf(target), presence: target.presence, quality: target.quality };
+    this.points.push({ t, state, speed: null, presence: null, quality: null, ...known, latency: track.latency_ms });
     while (this.points.length > MOST_POINTS || this.points[0].t < t - SPAN_S) this.points.shift();
   }
 }
@@ -126,7 +125,7 @@ export class Plots {
     let start = 0;
     for (let i = 1; i <= points.length; i++) {
       if (i < points.length && points[i].state === points[start].state) continue;
-      const end = i < points.length ? points[i].t : this.to;
+      const end = i < points.length ? points[i].t : this.to; // a piece without a state is a gap
       this.#piece(points[start].state, this.#x(points[start].t), this.#x(end), top);
       start = i;
     }

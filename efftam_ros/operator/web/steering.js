@@ -15,8 +15,7 @@ const FAULTS = {
 
 export class SteeringPanel {
   #state = null; // what the controller said last
-  #hasLink = true;
-  #isGrey = false;
+  #known = { hasLink: true, isGrey: false, mayEnable: true };
   #faultMs = null; // since when there is a fault
   #stopId = null; // the Stop whose answer is awaited
 
@@ -49,23 +48,20 @@ export class SteeringPanel {
     return this.#state?.enabled === true;
   }
 
+  /** Returns whether the gimbal does something else than before. */
   update(state) {
+    const before = this.#state;
     this.#state = state;
     this.panel.hidden = false;
     this.#show();
+    return ["controller", "enabled", "phase"].some((key) => state[key] !== before?.[key]);
   }
 
-  /** What was heard last says nothing about now once the link is gone. */
-  set hasLink(hasLink) {
-    if (hasLink === this.#hasLink) return;
-    this.#hasLink = hasLink;
-    this.#show();
-  }
-
-  /** What is shown is not known to be true. */
-  set isGrey(isGrey) {
-    if (isGrey === this.#isGrey) return;
-    this.#isGrey = isGrey;
+  /** `hasLink`: what was heard last says something about now; `isGrey`: what is shown is not known to be true; `mayEnable`:
+   * this page is in control. */
+  know(known) {
+    if (Object.keys(known).every((key) => known[key] === this.#known[key])) return;
+    this.#known = known;
     this.#show();
   }
 
@@ -118,14 +114,14 @@ export class SteeringPanel {
 
   #show() {
     if (!this.#state) return;
-    const { controller, enabled, phase, reason } = this.#state;
-    const runs = controller === "running" && this.#hasLink;
-    this.panel.dataset.state = this.#isGrey ? "grey" : !runs ? "fault" : enabled ? "on" : "off";
+    const { controller, enabled, phase, reason } = this.#state, { hasLink, isGrey, mayEnable } = this.#known;
+    const runs = controller === "running" && hasLink;
+    this.panel.dataset.state = isGrey ? "grey" : !runs ? "fault" : enabled ? "on" : "off";
     let word = `GIMBAL ${(runs ? phase : controller).toUpperCase()}`, text = runs ? reason : FAULTS[controller];
-    if (!this.#hasLink) [word, text] = ["GIMBAL UNKNOWN", "no link"];
+    if (!hasLink) [word, text] = ["GIMBAL UNKNOWN", "no link"];
     if (this.#stopId !== null) text = "STOP was sent";
     this.text.textContent = this.text.title = text ? `${word}: ${text}` : word;
-    this.enable.disabled = !runs || enabled;
+    this.enable.disabled = !runs || enabled || !mayEnable;
     if (this.enable.disabled) this.disarm();
   }
 }

@@ -1,7 +1,10 @@
 // The targets that are followed: which one is steered by, which lies under a point, and their list.
 
 import { TARGETS } from "./palette.js";
-import { isInside } from "./geometry.js";
+import { clipBox, isInside } from "./geometry.js";
+
+/** In place of a target's id: the one that is steered by, and a new one. */
+export const STEERED = 0, NEXT_FREE = 255;
 
 /** Where there are several, each has a colour of its own. */
 export const colourOf = ({ id }) => TARGETS[id % TARGETS.length];
@@ -42,6 +45,33 @@ export function targetUnder(targets, { box, points }) {
     const known = boxOf(target);
     return known && isInside(known, centre(box)) && isInside(box, centre(known));
   });
+}
+
+/**
+ * What may become of a `selection` while `targets` are followed: it replaces `target`, with a steered gimbal it `turns`; or it is
+ * added. `isTapped`: it was not drawn as a box, but tapped; `most` targets are followed; `isSteering`: the gimbal follows.
+ */
+export function choicesOf(selection, targets, { isTapped, most, isSteering }) {
+  const steered = targets.find((one) => one.steered), drawnOn = targetUnder(targets, selection);
+  const isOther = drawnOn && !drawnOn.steered && drawnOn.id !== STEERED;
+  // Whoever draws a box on a target draws that one anew, and a lost one is helped: neither is asked about.
+  const replaces = !isOther && steered?.state === "TRACKING" && (isTapped || !drawnOn);
+  return {
+    target: isOther ? drawnOn.id : STEERED,
+    replaces,
+    turns: isSteering && !isOther,
+    mayReplace: isOther || steered !== undefined || targets.length < 2,
+    mayAdd: !drawnOn && targets.length > 0 && targets.length < most && steered?.state !== "LOST",
+    addTurns: isSteering && !steered,
+  };
+}
+
+/** Whether a box proposed for a tap is the target that is steered by, or a part of it. */
+export function isFollowed(proposal, point, targets) {
+  const steered = targets.find((one) => one.steered), known = steered && steered.state !== "LOST" && boxOf(steered);
+  if (!known || !isInside(known, point)) return false;
+  const inside = clipBox({ ...proposal, x: proposal.x - known.x, y: proposal.y - known.y }, known.width, known.height);
+  return 2 * inside.width * inside.height >= proposal.width * proposal.height;
 }
 
 /** A button for each target, while they must be told apart. */

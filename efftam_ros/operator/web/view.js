@@ -1,8 +1,8 @@
-// One canvas: the picture, the targets on it by word, line and colour, what is being drawn, lens and countdown.
+// One canvas: the picture, the targets on it by word, line and colour, what is being drawn, and the lens.
 
 import { STATES, EDGE } from "./palette.js";
 import { areMany, boxOf, colourOf, followedOf, speedOf } from "./targets.js";
-import { LENS_RADIUS_PX, lensPlace, lensZoom } from "./geometry.js";
+import { LENS_RADIUS_PX, clipBox, lensPlace, lensZoom } from "./geometry.js";
 
 const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
 const DRAWN = "#ffffff", GREY = "#bbbbbb";
@@ -36,10 +36,9 @@ export class View {
 
   /**
    * `frame` the picture, `track` its targets (or undefined), `drawing` what a person draws, `lensAt` the image
-   * point under the lens or null, `left` {share, seconds} of the buffer or null, `isGrey` whether the targets may not be
-   * true any more, `proposedS` the age of the image that the box drawn was proposed on, s, null where it was not.
+   * point under the lens or null, `isGrey` whether the targets may not be true any more, `proposedS` the age of the image that the box drawn was proposed on, s, null where it was not.
    */
-  paint({ frame, track, drawing, lensAt, left, cursor, isGrey, proposedS }) {
+  paint({ frame, track, drawing, lensAt, cursor, isGrey, proposedS }) {
     this.isGrey = isGrey;
     this.fit();
     const { context } = this;
@@ -53,7 +52,6 @@ export class View {
     if (proposedS !== null) this.#proposal(drawing.shownBox, proposedS);
     if (cursor) this.#cross(this.viewport.toView(cursor));
     if (lensAt) this.#lens(lensAt, frame, track, drawing);
-    if (left) this.#countdown(left, drawing.cursor && this.toView(drawing.cursor));
   }
 
   #scene(frame, track, drawing) {
@@ -79,7 +77,7 @@ export class View {
     const colour = this.isGrey ? GREY : isOne ? STATES[target.state].colour : colourOf(target);
     const { toView } = this;
     if (frame && !isHeld && target.steered) this.#border(this.isGrey ? GREY : STATES[target.state].colour, line);
-    const shown = boxOf(target);
+    const shown = this.#inPicture(boxOf(target));
     if (!shown) return;
     this.#box(shown, colour, line, isOne ? 1 : target.steered ? 1.5 : 0.75);
     if (target.box) this.#arrow(shown, target, colour);
@@ -92,6 +90,12 @@ export class View {
     else if ((words.length ? behindS : target.behind_s) >= BEHIND_S) words.push(`${words.length ? "" : "from "}${behindS.toFixed(1)} s ago`);
     if (!isOne) words.unshift(target.steered ? `\u25b6 ${target.id}` : target.id);
     this.#label(words.join(" "), at.x, at.y, at.y + shown.height * this.viewport.scale, colour);
+  }
+
+  /** The part of a box in the picture, null where there is none: where a lost target was may have left it. */
+  #inPicture(box) {
+    const { width, height } = this.viewport.image, part = box && clipBox(box, width, height);
+    return part && part.width && part.height ? part : null;
   }
 
   #proposal(box, ageS) {
@@ -209,24 +213,5 @@ export class View {
     context.restore();
     this.#stroke(DRAWN, "solid", (c) => c.arc(place.x, place.y, LENS_RADIUS_PX, 0, 2 * Math.PI));
     this.#cross(place);
-  }
-
-  /** Top right, or left where `cursor` (in the view) is at work there. */
-  #countdown({ share, seconds }, cursor) {
-    const { context } = this;
-    const radius = 20, edge = radius + 12, y = edge;
-    const x = cursor && cursor.x > this.width - 3 * edge && cursor.y < 3 * edge ? edge : this.width - edge;
-    context.fillStyle = "rgba(0,0,0,0.7)";
-    context.beginPath();
-    context.arc(x, y, radius + 5, 0, 2 * Math.PI);
-    context.fill();
-    const colour = seconds < 2 ? STATES.LOST.colour : DRAWN;
-    this.#stroke(colour, "solid", (c) => c.arc(x, y, radius, -Math.PI / 2, -Math.PI / 2 + 2 * Math.PI * share));
-    context.fillStyle = "#fff";
-    context.font = "600 14px system-ui, sans-serif";
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    context.fillText(Math.ceil(seconds).toString(), x, y + 1);
-    context.textAlign = "start";
   }
 }

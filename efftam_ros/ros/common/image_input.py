@@ -21,6 +21,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.package_files import ZENOH, middleware
 from efftam_ros.ros.common.nodes import UNKNOWN_NODE
 
 
@@ -171,7 +172,9 @@ class ImageInput:
             )
         offered = [info for info in found if info.topic_type == self._type]
         is_reliable = self._current.reliability is ReliabilityPolicy.RELIABLE
-        if is_reliable and not all(map(_is_reliable, offered)):
+        # Zenoh delivers whatever the two reliabilities are.
+        matched_by_qos = not middleware().startswith(ZENOH)
+        if is_reliable and matched_by_qos and not all(map(_is_reliable, offered)):
             return (
                 f"{self.topic} is published best effort ({self._named(offered)}) and asked for reliably:"
                 " nothing arrives; set image_reliability to auto"
@@ -201,7 +204,9 @@ class ImageInput:
             if types[0] in BY_TYPE and self._is_camera(name)
         ]
         if not images:
-            return f"nothing publishes {self.topic}; start the camera driver, or remap image to its topic"
+            found = f"nothing publishes {self.topic}; start the camera driver, or remap image to its topic"
+            router = "; rmw_zenoh finds other nodes through its router: ros2 run rmw_zenoh_cpp rmw_zenohd"
+            return found + (router if middleware().startswith(ZENOH) else "")
         named = ", ".join(images[:MOST_NAMED]) + (", ..." if len(images) > MOST_NAMED else "")
         return f"nothing publishes {self.topic}; images are published on {named}: remap image to one of them"
 

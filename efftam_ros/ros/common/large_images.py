@@ -1,10 +1,10 @@
-"""Remedy for the loss of images that exceed the default shared memory of Fast DDS."""
+"""Remedy for the loss of large images, for the middleware in use."""
 
 from __future__ import annotations
 
 import os
 
-from efftam_ros.package_files import PROFILE_VARIABLES
+from efftam_ros.package_files import CYCLONE_DDS, FAST_DDS, PROFILE_VARIABLES, ZENOH, middleware
 
 # This package's own camera node: it is there before its stream is, and says itself what that loses.
 CAMERA_NODE = "efftam_camera"
@@ -17,20 +17,9 @@ def large_image_remedy(is_reliable: bool) -> str:
 
     ``is_reliable``: publisher and subscription are reliable already.
     """
-    profile = next((os.environ[name] for name in PROFILE_VARIABLES if os.environ.get(name)), "")
-    names = " and ".join(PROFILE_VARIABLES)
-    if profile:
-        remedy = (
-            f"this node has the Fast DDS profile {profile}: start the camera driver with {names} set to it"
-            " too"
-        )
-    else:
-        remedy = (
-            "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera"
-            f" driver and this node with {names} set to efftam_ros's config/fastdds_images.xml (the driver's"
-            " counts most)"
-        )
-    if not is_reliable:
+    remedy = _of_the_middleware()
+    # Zenoh carries both over TCP, and drops what is congested of reliable publishers with a depth as well.
+    if not is_reliable and not middleware().startswith(ZENOH):
         remedy += ", or have the driver publish reliably, with image_reliability auto here"
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > OVERLOAD * cores:
@@ -38,3 +27,32 @@ def large_image_remedy(is_reliable: bool) -> str:
             f"; the machine is overloaded, which loses images as well (load {load:.0f} on {cores} cores)"
         )
     return remedy
+
+
+def _of_the_middleware() -> str:
+    """The setting that makes room for large images; the profile and 0.5 MB are Fast DDS's alone."""
+    used = middleware()
+    if used.startswith(FAST_DDS):
+        profile = next((os.environ[name] for name in PROFILE_VARIABLES if os.environ.get(name)), "")
+        names = " and ".join(PROFILE_VARIABLES)
+        if profile:
+            return (
+                f"this node has the Fast DDS profile {profile}: start the camera driver with {names} set to"
+                " it too"
+            )
+        return (
+            "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera"
+            f" driver and this node with {names} set to efftam_ros's config/fastdds_images.xml (the driver's"
+            " counts most)"
+        )
+    if used.startswith(CYCLONE_DDS):
+        return (
+            "Cyclone DDS sends them by UDP: raise net.core.rmem_max (sysctl) here, and"
+            " SocketReceiveBufferSize in CYCLONEDDS_URI to 10MB"
+        )
+    if used.startswith(ZENOH):
+        return (
+            "the link is too slow for the images, or this machine: lower the camera's rate or size, or"
+            " publish them compressed"
+        )
+    return f"see how {used} is set up for large messages"

@@ -17,6 +17,7 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
+from efftam_ros.core.config import expanded
 from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.process import DEVICE_LOST, Restarts
 from efftam_ros.runtime.backends import PipelineConfig
@@ -117,7 +118,7 @@ def passed_over(context: Any) -> list[LogInfo]:
 def parameter_file(name: str) -> str | None:
     """The shipped parameter file of that name, else the path itself; None where that is no file."""
     shipped = CONFIG / f"{name}.yaml"
-    path = shipped if shipped.is_file() else Path(name).expanduser()
+    path = shipped if shipped.is_file() else expanded(name)
     return str(path) if path.is_file() else None
 
 

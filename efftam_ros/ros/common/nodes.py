@@ -18,11 +18,12 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy, qos_polic
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from efftam_ros.core.errors import shown
+from efftam_ros.package_files import middleware
 
 try:
-    from rclpy.event_handler import SubscriptionEventCallbacks
+    from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventTypeError
 except ImportError:  # Humble
-    from rclpy.qos_event import SubscriptionEventCallbacks
+    from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
 
 # rclpy's name for a node whose name has not been discovered yet.
 UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
@@ -213,7 +214,24 @@ class Subscriptions:
                 f" nothing arrives from it; set qos_overrides.{topic}.subscription.{policy.lower()}"
             )
 
-        return SubscriptionEventCallbacks(incompatible_qos=on_incompatible, message_lost=lost)
+        events = _EventCallbacks(incompatible_qos=on_incompatible, message_lost=lost)
+        events.report = lambda: self._report(f"{middleware()} does not count the messages that {topic} loses")
+        return events
+
+
+class _EventCallbacks(SubscriptionEventCallbacks):
+    """Subscribes all the same where the middleware does not count lost messages (Fast DDS, Cyclone DDS and
+    Zenoh do)."""
+
+    report: Callable[[], None]
+
+    def create_event_handlers(self, *arguments: Any) -> Any:
+        try:
+            return super().create_event_handlers(*arguments)
+        except UnsupportedEventTypeError:
+            self.message_lost = None
+            self.report()
+            return super().create_event_handlers(*arguments)
 
 
 class Throttle:

@@ -32,6 +32,7 @@ from efftam_ros.operator.feed import (
     Proposal,
     Reply,
     Sink,
+    Trackers,
     Unreadable,
 )
 from efftam_ros.operator.settings import Settings
@@ -119,6 +120,7 @@ class RosFeed:
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
         self._tracker = _TrackerWatch(node, name, calls, self._tell)
+        self._answering: tuple[str, ...] = ()
 
     def explain(self) -> str:
         """Why no image comes, as far as the publishers tell; empty when nobody watches."""
@@ -218,8 +220,14 @@ class RosFeed:
                 self._node.destroy_subscription(subscription)
             self._reports = []
         self._tracker.look(self._images is not None)
+        for heard in self._reports[:1]:  # `bbox`
+            found = self._node.get_publishers_info_by_topic(heard.topic_name)
+            names = tuple(sorted(f"{one.node_namespace.rstrip('/')}/{one.node_name}" for one in found))
+            if names != self._answering:
+                self._answering = names
+                self._tell(Trackers(names))
 
-    def _tell(self, state: Lifecycle | Limits) -> None:
+    def _tell(self, state: Lifecycle | Limits | Trackers) -> None:
         if self._sink is not None:
             self._sink(state)
 

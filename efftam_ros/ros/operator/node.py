@@ -8,6 +8,7 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
 
+from efftam_ros.operator.announce import announcement
 from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.ros.common.nodes import diagnostics, steady_timer
 from efftam_ros.ros.common.parameters import check_qos_overrides, read_parameters
@@ -40,7 +41,7 @@ class OperatorNode(Node):
         """Serve the page. Raises InputError when the address or the certificate can't be used."""
         server = self._serving.enter_context(serving(self.server))
         # Not logged: the address holds the token, and the log is a topic.
-        print(f"{NODE_NAME}: open {server.url}", flush=True)
+        print(f"{NODE_NAME}: {announcement(server.urls)}", flush=True)
 
     def close(self) -> None:
         self._serving.close()
@@ -59,6 +60,8 @@ def _verdict(health: dict[str, Any], explain: Any) -> tuple[bytes, str]:
         return DiagnosticStatus.WARN, health["picture"]
     if health["viewers"] and not health["image_hz"]:
         return DiagnosticStatus.WARN, explain() or "no image arrives"
+    if len(health["trackers"]) > 1:
+        return DiagnosticStatus.WARN, f"{' and '.join(health['trackers'])} answer here; end one"
     if health["tracker"] != "alive":
         return DiagnosticStatus.WARN, f"the tracker is {health['tracker']}"
     return DiagnosticStatus.OK, f"{health['viewers']} page(s) open"

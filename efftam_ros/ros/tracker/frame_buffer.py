@@ -41,8 +41,12 @@ ALL = 255
 
 @dataclass(eq=False)
 class BufferedFrame:
-    """One received image: see `Received`. ``header`` is copied unchanged into the answers; ``arrived_s``: on
-    the steady clock; ``number``: its place among all, given by the buffer."""
+    """One received image.
+
+    ``header`` is copied unchanged into the answers; ``arrived_s``: on the steady clock; ``nbytes``: memory
+    that keeping it costs; ``pixels``: the image, or what decodes it; ``number``: its place among all, given
+    by the buffer.
+    """
 
     header: Any
     stamp_ns: int
@@ -51,6 +55,10 @@ class BufferedFrame:
     size: tuple[int, int]
     pixels: Image | Callable[[], Image] = field(repr=False)
     number: int = 0
+
+    def image(self) -> Image:
+        """Raises InputError where it can't be decoded."""
+        return self.pixels if isinstance(self.pixels, Image) else self.pixels()
 
 
 class KeptImages:
@@ -205,8 +213,8 @@ class Task:
 
     ``frame``: None for a command without an image; ``skipped``: images dropped before this one; ``command``:
     the command behind this task, None for an ordinary image; ``settings``: new settings of the tracker, from
-    this task on; ``only``: the targets to process besides the selected one, None for all; ``steers``: the
-    command asks to steer by its target; ``proposes``: the prompt's box is to be told, nothing is selected.
+    this task on; ``ids``: the targets to process besides the selected one, None for all; ``steers``: the
+    command asks to steer by its target; ``proposes``: the prompt's box is published, nothing is selected.
     """
 
     frame: BufferedFrame | None
@@ -214,7 +222,7 @@ class Task:
     skipped: int = 0
     command: Command | None = None
     settings: TrackerConfig | None = None
-    only: frozenset[int] | None = None
+    ids: frozenset[int] | None = None
     steers: bool = False
     proposes: bool = False
 
@@ -424,18 +432,18 @@ class FrameBuffer:
         task = self._commands.pop(next(iter(self._commands)))
         frame, command = task.frame, task.command
         if frame is None or command is None:
-            if command is not None and not task.steers:  # what is told of it must not be ahead of `followed`
+            if command is not None and not task.steers:
+                # The targets that selections refer to must not lag behind the outcome that is published.
                 self._followed = self._followed.without(command.target_id)
             return task
         self._selecting = target_id = command.target_id
         self._behind.pop(target_id, None)
-        was_taken = frame.number <= self._furthest
-        if frame.number < self._count:
+        was_taken, is_newest = frame.number <= self._furthest, frame.number == self._count
+        if not is_newest:
             self._behind[target_id] = _CatchUp(frame.number, frame.stamp_ns)
         self._advance(frame)
         # The others have been through this image, or go on with the newest.
-        alone = was_taken or frame.number < self._count
-        return replace(task, only=frozenset() if alone else self._level)
+        return replace(task, ids=self._level if is_newest and not was_taken else frozenset())
 
     @property
     def _level(self) -> frozenset[int] | None:
@@ -449,16 +457,16 @@ class FrameBuffer:
             return None
         if is_new and (level is None or (level and self._newest_has_turn)):
             self._newest_has_turn = False
-            return Task(newest, skipped=self._advance(newest), only=level)
+            return Task(newest, skipped=self._advance(newest), ids=level)
         self._newest_has_turn = True
         target_id = next(iter(self._behind))
         frame = self._next_in_order(self._behind.pop(target_id), newest)
         if frame is newest:
             return Task(
-                frame, skipped=self._advance(frame), only=self._level if is_new else frozenset({target_id})
+                frame, skipped=self._advance(frame), ids=self._level if is_new else frozenset({target_id})
             )
         self._behind[target_id] = _CatchUp(frame.number, frame.stamp_ns)
-        return Task(frame, skipped=0 if level else self._advance(frame), only=frozenset({target_id}))
+        return Task(frame, skipped=0 if level else self._advance(frame), ids=frozenset({target_id}))
 
     def _next_in_order(self, last: _CatchUp, newest: BufferedFrame) -> BufferedFrame:
         """The next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""

@@ -146,7 +146,7 @@ class TrackingLoop:
         try:
             if self._lost:
                 raise InputError(self._lost)
-            image = frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
+            image = frame.image()
             box = self._targets.propose(Frame(image, frame.stamp_ns), prompt)
             image.derived.pop(GREY, None)
             reason = "" if box is not None else "the network finds nothing there; draw a box instead"
@@ -167,7 +167,7 @@ class TrackingLoop:
         if task.skipped:
             self._statistics.dropped(task.skipped)
         try:
-            image = frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
+            image = frame.image()
         except InputError as refusal:
             self._refuse(task.command, str(refusal))
             self._statistics.fault("image", str(refusal))
@@ -190,7 +190,7 @@ class TrackingLoop:
     def _begin(self, task: Task, frame: BufferedFrame, image: Image) -> InWork:
         ids, steered = self._targets.ids, self._targets.steered
         prompted = set() if task.command is None else {task.command.target_id}
-        is_shown = task.only is None or steered is None or steered in task.only | prompted
+        is_shown = task.ids is None or steered is None or steered in task.ids | prompted
         return InWork(frame, image, {*ids, *prompted} or {0}, self._catching_up(frame), is_shown)
 
     def _step(self, task: Task, work: InWork) -> None:
@@ -205,13 +205,13 @@ class TrackingLoop:
         def answered(step: Step) -> None:
             if command is not None and step.target_id in prompts:
                 work.is_accepted = True
-                self._accept(command, work.image)
+                self._accept(command, work.image, step.track.reason)
             if self._lost:
                 step = step._replace(track=replace(step.track, reason=self._lost))
             self._answer(work, step)
 
         frame = Frame(work.image, work.frame.stamp_ns)
-        self._targets.step(frame, prompts, self._limit, task.only, answered)
+        self._targets.step(frame, prompts, self._limit, task.ids, answered)
         self._targets.commit()
 
     def _choose_limit(self, count: int) -> None:
@@ -228,13 +228,15 @@ class TrackingLoop:
         if before is not None and self._limit is None:
             self._table.turns = ""
 
-    def _accept(self, command: Command, image: Image) -> None:
+    def _accept(self, command: Command, image: Image, doubt: str) -> None:
+        """``doubt``: why the selection is weak; empty: it is not."""
         few = few_levels(image)
         if few:
             self._statistics.fault("levels", few)
         self._table.select(command.target_id, command.number)
         self._table.steered = self._targets.steered
-        self._outputs.publish_result(command, Outcome.ACCEPTED, command.note)
+        said = "; ".join(filter(None, (command.note, doubt)))
+        self._outputs.publish_result(command, Outcome.ACCEPTED, said)
 
     def _answer(self, work: InWork, step: Step) -> None:
         """Publish an answer. An exception here is raised again only if the pipeline is lost."""
@@ -246,8 +248,7 @@ class TrackingLoop:
             return
         frame, is_steered = work.frame, self._is_steered(target_id)
         try:
-            selection = 0 if track.state is TrackState.IDLE else self._table.selection(target_id)
-            about = About(frame.header, selection, target_id, is_steered, work.outdated)
+            about = About(frame.header, 0, target_id, is_steered, work.outdated)
             box_waits = is_steered and target_id != min(work.ids)
             answer, no_bearing = self._outputs.publish(frame, step, about, self._stale(frame), box_waits)
             if not work.answered:

@@ -42,8 +42,7 @@ from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
 
-    # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification,
-    # zero copy, precision, most targets.
+    # `open_pipeline` with the settings of a node, or what stands in for it.
     PipelineFactory = Callable[[NodeConfig], Pipeline]
 
 NODE_NAME = "efftam_tracker"

@@ -41,7 +41,7 @@ ACKNOWLEDGED_S = 0.5
 
 
 class Outputs:
-    """Publishers of a configured node.
+    """Outputs of a configured node.
 
     Thread-safe by the lock of the targets' ``table``: the loop publishes answers, the executor's thread takes
     the last ones back. ``views`` are the loop's alone. ``camera``: the images' calibration, None if unknown;
@@ -100,16 +100,19 @@ class Outputs:
     ) -> tuple[PublishedAnswer, str]:
         """Publish velocity and box of one target for one image, the velocity first: control waits for it.
 
-        ``stale``: why the input is, empty if it is not; the velocity then contains no numbers; ``box_waits``:
-        until those of targets with smaller ids are published, or `finish`. The predicted box is for the
-        image's stamp plus the time since the image arrived on the steady clock, so only the image's own clock
-        is used. Delays before arrival (exposure, transport) are unknown and not included.
+        ``about``: without the selection, which the table knows; ``stale``: why the input is, empty if it is
+        not; the velocity then contains no numbers; ``box_waits``: until those of targets with smaller ids are
+        published, or `finish`. The predicted box is for the image's stamp plus the time since the image
+        arrived on the steady clock, so only the image's own clock is used. Delays before arrival (exposure,
+        transport) are unknown and not included.
 
         Returns the answer, and why it has no bearing although the camera is known (empty when it has one).
         """
         target_id, track, tracker, seconds = step
         with self.table.lock:
-            about = about._replace(withheld=stale or self._ending or about.withheld)
+            known = self.table.rows.get(target_id)
+            selection = 0 if known is None or track.state is IDLE else known.selection
+            about = about._replace(selection=selection, withheld=stale or self._ending or about.withheld)
             now_s = time.monotonic()
             answer = PublishedAnswer(about, track, frame.arrived_s, now_s)
             row = self.table.keep(target_id, answer, box_waits)
@@ -226,7 +229,7 @@ def _bearing(track: Track, camera: CameraModel | None) -> tuple[Bearing | None, 
 
 
 class Views:
-    """Publishers of what is only computed while it is subscribed to. The loop's alone.
+    """Outputs of what is only computed while it is subscribed to. The loop's alone.
 
     ``create``: makes a publisher of (message type, topic, QoS).
     """

@@ -89,8 +89,8 @@ class Receiver:
             message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
         try:
             got = self._reader.read(message, round(now_s * 1e9), self._config.max_image_pixels)
-            stamp = stamp_ns(got.header.stamp)
             check_header(got.header)
+            stamp = stamp_ns(got.header.stamp)
             if stamp == 0:
                 raise InputError(
                     "image stamp is zero; set header.stamp to the time of exposure in the driver"

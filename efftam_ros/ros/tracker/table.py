@@ -76,11 +76,6 @@ class TargetTable:
             if number or target_id in self.rows:
                 self.rows.setdefault(target_id, TargetRow()).selection = number
 
-    def selection(self, target_id: int) -> int:
-        with self.lock:
-            row = self.rows.get(target_id)
-            return 0 if row is None else row.selection
-
     def keep(self, target_id: int, answer: PublishedAnswer, box_waits: bool = False) -> TargetRow:
         """Store an answer."""
         with self.lock:

@@ -9,8 +9,6 @@ Threads that a launch needs (surplus threads return at once):
 | `gather_memory` | x: rows * tokens * channels + pointer_slots * pointer_channels + keys |
 | `choose_candidate` | x: cells + channels + 2 |
 | `store_memory` | x: map_size + channels |
-| `take_template` | x: samples of a box * channels |
-| `likeness` | x: count * templates * samples of a box |
 
 Array shapes are stated beside the kernels in ``kernels/*.cu``.
 """
@@ -110,16 +108,6 @@ KERNELS: dict[str, KernelSignature] = {
         _arrays("in", "decision map pointer")
         + _arrays("inout", "ring_maps ring_pointers")
         + _numbers("map_size channels rounds"),
-    ),
-    "take_template": KernelSignature(
-        "likeness",
-        _arrays("in", "box features") + _arrays("out", "kept") + _numbers("channels grid stride"),
-    ),
-    "likeness": KernelSignature(
-        "likeness",
-        _arrays("in", "boxes features kept")
-        + _arrays("out", "cosines")
-        + _numbers("count templates channels grid stride"),
     ),
 }
 """Every kernel by name."""

@@ -78,6 +78,7 @@ class DeviceImage:
         with self._lock, suppress(InputError):
             if self._last_view is None or self._hosts[0].nbytes < image.rows.size:
                 return
+            # The next view is not known yet: the last one, with room for the target's way.
             view = self._last_view
             if not view.is_full(image.width, image.height):
                 view = _grown(view, STAGED_MARGIN)
@@ -98,6 +99,7 @@ class DeviceImage:
         with self._lock:
             self._fit(image.rows.size)
             staged, self._last_view = self._staged, views[0]
+            # Copied while the frame before was in work, or now.
             if staged is not None and staged.holds(image, parts):
                 self._using, self._staged = staged.index, None
             else:

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.module import KernelSet
@@ -25,11 +22,9 @@ from efftam_ros.runtime.device.tensors import (
     OUTPUTS,
     PLAN,
     PROMPTED,
-    TEMPLATE,
     TRACKING,
     DeviceTensors,
 )
-from efftam_ros.runtime.likeness import STRIDE
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
@@ -73,13 +68,13 @@ class DeviceNetwork:
             self.graphs[name] = opener.open(name)
             closing.callback(self.graphs[name].close)
         self.tracked = {name: self.graphs[name].binding(True) for name in GRAPHS if name != "prompt_encoder"}
+        # Bindings whose addresses may change before every run: what selections and lanes use.
         self._free = {
             name: self.graphs[name].binding(False)
             for name in ("prompt_encoder", "mask_decoder", "memory_encoder")
         }
         self._free[NEXT] = self.graphs["image_encoder"].binding(True)
         self._bind()
-        self._make_launches(kernels)
         self.lanes = [self._sections_of(lane, kernels) for lane in range(tensors.lanes)]
         for lane in self.lanes:
             for section in (lane.track, lane.again, lane.keep):
@@ -93,6 +88,7 @@ class DeviceNetwork:
                 section.capture()
 
     def warm_up(self) -> None:
+        # The libraries choose kernels and allocate in the first runs, which a capture forbids.
         for _ in range(WARM_UP_RUNS):
             self.run_tracked()
             self.tracked["memory_encoder"].run()
@@ -108,6 +104,7 @@ class DeviceNetwork:
         with self._clock.time("prompt_encoder", stream):
             if encoded.has_mask.any():
                 tensors.stage(stream, "prompt_mask", encoded.mask)  # left there, and ignored, later
+            # The number of points differs from prompt to prompt, so the shapes are bound anew.
             for name, values, shape in (
                 ("points", encoded.points, (1, count, 2)),
                 ("labels", encoded.labels, (1, count)),
@@ -139,9 +136,9 @@ class DeviceNetwork:
         if prompt is not None:
             self._bind_prompt(binding, PROMPTED, self._tensors.tokens(prompt))
         self._run("mask_decoder", binding)
-        self._compare.run(self._stream)
         self._tensors.keep_output(self._stream, lane)
         self._tensors.copy_answers_out(self._stream, lane)
+        # A drawn mask is remembered as it was drawn, not as the decoder draws it.
         if prompt is not None and prompt.logits is not None:
             self._tensors.stage(self._stream, "masks", prompt.logits, lane)  # for the single answer, row 0
 
@@ -149,15 +146,6 @@ class DeviceNetwork:
         """From the network's input to the decoder's outputs, on the memory that is laid out."""
         for name in ("image_encoder", ATTENTION, "mask_decoder"):
             self.tracked[name].run()
-        self._compare.run(self._stream)
-
-    def take_template(self, index: int, edges: NDArray[np.float32]) -> None:
-        """Keep this frame's features over a box, float32 [4] edges in network px."""
-        parameters = self._tensors.parameters
-        # An earlier frame's copy from this pinned memory has ended: this frame's answers were waited for.
-        parameters.view(TEMPLATE).view(np.float32)[4 * index : 4 * index + 4] = edges
-        parameters.upload(self._stream, TEMPLATE, edges.nbytes, edges.nbytes * index)
-        self._templates[index].run(self._stream)
 
     def keep_prompted(self, lane: int) -> None:
         """`LaneSections.keep` for a prompted frame."""
@@ -202,23 +190,6 @@ class DeviceNetwork:
                 bound = (1, tokens, shape[2]) if name == "sparse" else shape
                 binding.bind(name, self._tensors.at(f"{which} {name}"), bound)
 
-    def _make_launches(self, kernels: KernelSet) -> None:
-        at = self._tensors.at
-        templates, samples, channels = self._tensors.shapes["templates"]
-        grid = self._tensors.shapes["features"][3]
-        self._compare = kernels.launch(
-            "likeness", (4 * templates * samples, 1),
-            *map(at, ("boxes", "features", "templates", "cosines")), 4, templates, channels, grid, STRIDE,
-        )  # fmt: skip
-        self._templates = [
-            kernels.launch(
-                "take_template", (samples * channels, 1),
-                at(TEMPLATE) + 16 * index, at("features"), at("templates") + 4 * index * samples * channels,
-                channels, grid, STRIDE,
-            )
-            for index in range(templates)
-        ]  # fmt: skip
-
     def _sections_of(self, lane: int, kernels: KernelSet) -> LaneSections:
         """What a tracked frame of this lane runs, in order."""
         stream, tensors, tracked = self._stream, self._tensors, self.tracked
@@ -246,7 +217,7 @@ class DeviceNetwork:
         stages = [
             Stage("image_encoder", (tracked["image_encoder"],)),
             Stage("memory_attention", (*gathering, tracked[ATTENTION])),
-            Stage("mask_decoder", (tracked["mask_decoder"], partial(self._compare.run, stream))),
+            Stage("mask_decoder", (tracked["mask_decoder"],)),
         ]
         keeping = Stage("memory_encoder", (*choosing, tracked["memory_encoder"], storing))
         after = partial(tensors.keep_output, stream, lane), partial(tensors.copy_answers_out, stream, lane)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.backends import Backend, function_of
 from efftam_ros.runtime.bundle import MANIFEST, Bundle, file_sha256
@@ -44,6 +45,7 @@ def open_device_pipeline(
     """
     if ATTENTION not in bundle.graphs:
         raise BackendError(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export it again")
+    # The driver first: TensorRT ends the process where none works.
     cuda, facts = _opened()
     with _failures_of(facts):
         stream = Stream(cuda)
@@ -53,6 +55,7 @@ def open_device_pipeline(
             stream.close()
             cuda.close()
             raise
+        # From here on the pipeline owns driver, stream and graphs, and closes them.
         pipeline = DevicePipeline(bundle, cuda, facts, stream, opener, zero_copy, max_targets)
         try:
             if verify != "never":
@@ -116,4 +119,4 @@ def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str
 def engine_folder() -> Path:
     """Where engines are kept: ``engines/`` of the checkout, else of the user's cache."""
     checkout = Path(__file__).resolve().parents[3] / "engines"
-    return checkout if checkout.is_dir() else Path.home() / ".cache" / "efftam_ros" / "engines"
+    return checkout if checkout.is_dir() else expanded("~/.cache/efftam_ros/engines")

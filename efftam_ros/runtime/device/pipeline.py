@@ -255,9 +255,6 @@ class DevicePipeline(FramePipeline):
                 self._network.encode_ahead()
                 self._at.ahead = image, view
 
-    def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
-        self._network.take_template(index, edges)
-
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         self._threads.make_current()
         return self._masks.make(self._lane, row, view, width, height)

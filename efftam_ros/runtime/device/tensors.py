@@ -19,10 +19,8 @@ from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import MemoryLayout
 from efftam_ros.runtime.frame_state import Decoded
-from efftam_ros.runtime.likeness import SAMPLES
 
 PREPROCESS, PLAN, DECISION, SEARCH = "preprocess", "plan", "decision", "search_views"
-TEMPLATE = "template_boxes"
 TRACKING, PROMPTED = "tracking", "prompted"
 """Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
 OUTPUTS = ("masks", "candidate_pointers")
@@ -92,9 +90,9 @@ class DeviceTensors:
             DECISION: lanes * DECISION_BYTES,
             MASK: MASK_VIEW.itemsize,
             SEARCH: SEARCH_VIEWS * VIEW_BYTES,
-            TEMPLATE: 16 * lanes * bundle.spec.templates,
         }
         self.shapes = self._network_shapes(bundle) | {name: (size // 4,) for name, size in blocks.items()}
+        # One allocation for all: what lies side by side can be copied or cleared at once.
         self._arena = Arena(cuda, self.shapes)
         closing.callback(self._arena.free)
         self.parameters = Parameters(cuda, self._arena, blocks)
@@ -102,10 +100,12 @@ class DeviceTensors:
         self.plans, self.decisions = (
             self.parameters.view(name).view(np.int32).reshape(lanes, -1) for name in (PLAN, DECISION)
         )
-        self._answers_bytes = self._arena.span("boxes", "cosines")
+        # What the host decides by is one copy of a few hundred bytes, also of several views.
+        self._answers_bytes = self._arena.span("boxes", "presence")
         self._answers = HostBuffer(cuda, SEARCH_VIEWS * aligned(self._answers_bytes))
         closing.callback(self._answers.free)
         self.answer_views = [self._answers_at(index) for index in range(SEARCH_VIEWS)]
+        # A prompt comes once per selection: its pinned memory is apart from every frame's.
         self._staged: dict[str, int] = {}
         staging = 0
         for name in ("prompt_mask", "points", "labels", "has_mask", "masks"):
@@ -121,7 +121,7 @@ class DeviceTensors:
     @property
     def lane_bytes(self) -> int:
         """Of the device's memory, each lane's part."""
-        own = ("ring_maps", "ring_pointers", "templates", "cosines", *(f"{name} by lane" for name in OUTPUTS))
+        own = ("ring_maps", "ring_pointers", *(f"{name} by lane" for name in OUTPUTS))
         return sum(4 * math.prod(self.shapes[name]) for name in own if name in self.shapes) // self.lanes
 
     def at(self, name: str) -> int:
@@ -161,26 +161,24 @@ class DeviceTensors:
         stream.copy_out(self._answers, self.at("boxes"), nbytes, index * aligned(nbytes))
 
     def answers_of(self, index: int) -> Decoded:
-        boxes, areas, ious, presence, cosines = self.answer_views[index]
-        return Decoded(boxes, areas, ious, float(presence[0]), cosines)
+        boxes, areas, ious, presence = self.answer_views[index]
+        return Decoded(boxes, areas, ious, float(presence[0]))
 
     def _answers_at(self, index: int) -> list[NDArray[np.float32]]:
-        """Boxes, areas, IoUs, presence and cosines at their ``index``-th place on the host."""
+        """Boxes, areas, IoUs and presence at their ``index``-th place on the host."""
         at = index * aligned(self._answers_bytes)
         return [
             self._answers.view(np.float32, self.shapes[name], at + self._arena.offset(name, "boxes"))
-            for name in ("boxes", "areas", "ious", "presence", "cosines")
+            for name in ("boxes", "areas", "ious", "presence")
         ]
 
     def _network_shapes(self, bundle: Bundle) -> dict[str, tuple[int, ...]]:
         layout, side = self.layout, bundle.spec.image_side
         encoder, prompt = bundle.graphs["image_encoder"].outputs, bundle.graphs["prompt_encoder"].outputs
-        decoder, templates = bundle.graphs["mask_decoder"].outputs, self.lanes * bundle.spec.templates
+        decoder = bundle.graphs["mask_decoder"].outputs
         shapes: dict[str, tuple[int, ...]] = {
             # Side by side: what the host wants to know of a frame is one copy.
             "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),
-            "cosines": (4, templates, SAMPLES**2),
-            "templates": (templates, SAMPLES**2, int(encoder["features"].shape[1])),
             "image": (1, 3, side, side),
             **{name: _static(tensor.shape) for name, tensor in encoder.items()},
             **{f"{NEXT} {name}": _static(tensor.shape) for name, tensor in encoder.items()},

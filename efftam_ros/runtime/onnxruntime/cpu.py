@@ -20,7 +20,6 @@ from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.frame_state import Decoded, FramePipeline, LanesState, round_bfloat16
 from efftam_ros.runtime.graphs import NEEDED
-from efftam_ros.runtime.likeness import SAMPLES, cosines, sampled
 from efftam_ros.runtime.masks import image_mask
 from efftam_ros.runtime.preprocess import Preprocessor
 
@@ -95,14 +94,13 @@ class _PromptTensors:
 
 
 class _Network:
-    """What all lanes use: the graphs, and maps, pointers and templates, of which each has a part of its
-    own."""
+    """What all lanes use: the graphs, and maps and pointers, of which each has a part of its own."""
 
     def __init__(self, bundle: Bundle, threads: int, profile_folder: Path | None, lanes: int) -> None:
         outputs, spec = bundle.graphs["memory_encoder"].outputs, bundle.spec
         self.threads = threads or default_threads()
         self.sessions = {name: _open(bundle, name, self.threads, profile_folder) for name in NEEDED}
-        self.state = LanesState(lanes, spec.templates)
+        self.state = LanesState()
         self.no_prompt = no_prompt(spec.image_side)
         _, tokens, channels = _static(outputs["map"].shape)
         _, pointer_channels = _static(outputs["stored_pointer"].shape)
@@ -114,8 +112,6 @@ class _Network:
             for maps, pointers in zip(self.maps[:, None], self.pointers[:, None], strict=True)
         ]
         """Outputs of the memory encoder, by slot."""
-        feature_channels = _static(bundle.graphs["image_encoder"].outputs["features"].shape)[1]
-        self.templates = np.zeros((lanes * spec.templates, SAMPLES**2, feature_channels), np.float32)
 
     def round(self, slot: int) -> None:
         """Round a stored map to the type of the network's memory."""
@@ -222,7 +218,7 @@ class OrtPipeline(FramePipeline):
     @property
     def target_bytes(self) -> int:  # type: ignore[override]
         network, own = self._network, (*self._features.values(), *self._answers.values(), self._conditioned)
-        shared = sum(one.nbytes for one in (network.maps, network.pointers, network.templates))
+        shared = network.maps.nbytes + network.pointers.nbytes
         return shared // self.lanes + sum(one.array.nbytes for one in own)
 
     def _reuse(self, owner: FramePipeline) -> None:
@@ -254,16 +250,10 @@ class OrtPipeline(FramePipeline):
         self._stage_seconds["mask_decoder"] = self._graphs["mask_decoder"].timed_run()
         if prompt is not None and prompt.logits is not None:
             self._answers["masks"].array[0, 0] = prompt.logits
-        answers, features = self._answers, self._features["features"].array[0]
-        boxes = answers["boxes"].array
-        start = time.perf_counter()
-        likeness = cosines(sampled(features, boxes), self._network.templates)
-        self._stage_seconds["likeness"] = time.perf_counter() - start
-        presence = float(answers["presence"].array[0])
-        return Decoded(boxes, answers["areas"].array, answers["ious"].array, presence, likeness)
-
-    def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
-        self._network.templates[index] = sampled(self._features["features"].array[0], edges[None])[0]
+        boxes, areas, ious, presence = (
+            self._answers[name].array for name in ("boxes", "areas", "ious", "presence")
+        )
+        return Decoded(boxes, areas, ious, float(presence[0]))
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
         is_prompted = self._frame.prompt is not None

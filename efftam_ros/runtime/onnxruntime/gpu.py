@@ -157,6 +157,7 @@ class OrtGraphs:
                 )
                 break
             except Exception as error:
+                # One demand is given up at a time, so that the report names the one that failed.
                 if not no_capture and is_capture_error(error):
                     no_capture = first_line(error)
                 elif strict and is_cpu_fallback_error(error):

@@ -12,7 +12,7 @@ from efftam_ros.core.errors import BackendError, one_line
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, DeviceLostError, megabytes
 from efftam_ros.runtime.cuda.memory import ALIGNMENT, DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
-from efftam_ros.runtime.graphs import Tensor
+from efftam_ros.runtime.graphs import Tensor, table_fault
 from efftam_ros.runtime.tensorrt.library import RTX, Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
@@ -335,29 +335,21 @@ def _check_tensors(
         ("output", trt.TensorIOMode.OUTPUT, outputs),
     ):
         found = [name for name in names if engine.get_tensor_mode(name) == mode]
-        if set(found) != set(table):
-            raise _mismatch(graph, f"has {kind}s {', '.join(sorted(found))}", f"{', '.join(sorted(table))}")
+        if fault := table_fault(kind, {name: _tensor(engine, name) for name in found}, table):
+            raise BackendError(f"the engine of {graph} {fault}", _BUILD_AGAIN)
         for name in found:
-            dtype = engine.get_tensor_dtype(name).name
-            real = Tensor(_DTYPES.get(dtype, dtype), tuple(engine.get_tensor_shape(name)))
-            tensor = table[name]
-            if real.dtype != tensor.dtype or not _fits(real.shape, tensor.shape, exact=kind == "input"):
-                raise _mismatch(graph, f"has {kind} {name} {real}", str(tensor))
             if engine.get_tensor_location(name) != trt.TensorLocation.DEVICE:
-                raise _mismatch(graph, f"wants {kind} {name} in host memory", "device memory")
+                raise BackendError(
+                    f"the engine of {graph} wants {kind} {name} in host memory, not on the device",
+                    _BUILD_AGAIN,
+                )
 
 
-def _fits(real: tuple[int | str, ...], table: tuple[int | str, ...], exact: bool) -> bool:
-    """Whether an engine's shape, with -1 for dynamic axes, fits the table's; all axes of outputs may be
-    dynamic."""
-    return len(real) == len(table) and all(
-        (isinstance(wanted, str) or not exact) if axis == -1 else axis == wanted
-        for axis, wanted in zip(real, table, strict=True)
-    )
-
-
-def _mismatch(graph: str, found: str, wanted: str) -> BackendError:
-    return BackendError(f"the engine of {graph} {found}; the bundle says {wanted}", _BUILD_AGAIN)
+def _tensor(engine: Any, name: str) -> Tensor:
+    """As the engine has it; -1 is an axis that it leaves open."""
+    dtype = engine.get_tensor_dtype(name).name
+    shape = ("?" if axis == -1 else axis for axis in engine.get_tensor_shape(name))
+    return Tensor(_DTYPES.get(dtype, dtype), tuple(shape))
 
 
 class Scratch:

@@ -119,6 +119,7 @@ class EngineStore:
         }
         text = json.dumps(entry, indent=1, sort_keys=True)
         with self.lock(name, key), self._explaining_os_errors(path):
+            # The report last: an engine without one does not count as stored.
             write_atomically(path, plan)
             write_atomically(path.with_suffix(".json"), text.encode())
 
@@ -137,6 +138,7 @@ class EngineStore:
         found = None if force else self._load_all(name, keys)
         if isinstance(found, dict):
             return found
+        # Another process may have built them while this one waited for the lock.
         with self.lock(name, keys[0], message):
             found = EngineMissing("requested") if force else self._load_all(name, keys)
             if isinstance(found, dict):

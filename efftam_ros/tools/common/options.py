@@ -96,7 +96,11 @@ def add_precision_argument(group: argparse._ActionsContainer) -> None:
     """Add --precision, of `PRECISIONS`; which of them a back end offers is checked when it is opened."""
     offered = "; ".join(f"{row.name}: {', '.join(row.precisions)}" for row in TABLE if row.precisions)
     group.add_argument(
-        "--precision", choices=PRECISIONS, default="auto", help=f"default: auto; else {offered}"
+        "--precision",
+        choices=PRECISIONS,
+        default="auto",
+        help="auto (default): the fastest that agrees with the CPU; fp32: to compare, or where results look"
+        f" wrong; fp16, int8: to force one ({offered})",
     )
 
 
@@ -145,8 +149,17 @@ def list_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
 def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --view, --policy, and --set NAME=VALUE for every other field of TrackerConfig."""
     group = parser.add_argument_group("tracker")
-    group.add_argument("--view", choices=VIEWS, help="view of the network (default: the bundle's)")
-    group.add_argument("--policy", choices=POLICIES, help="policy of selection and memory (default: default)")
+    group.add_argument(
+        "--view",
+        choices=VIEWS,
+        help="what the network sees (default: the bundle's); window: for targets that are small in the"
+        " picture; full: for those that fill much of it; auto: by size",
+    )
+    group.add_argument(
+        "--policy",
+        choices=POLICIES,
+        help="default: for use; samurai and efficienttam: the published rules, to compare with",
+    )
     add_settings_argument(group)
 
 

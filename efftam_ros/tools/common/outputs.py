@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from efftam_ros.core.errors import InputError
 
@@ -41,11 +41,14 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]
             continue  # stdout, a device or a pipe
         place = path.resolve()
         for other, what in taken.items():
-            if place == other or (other in place.parents and output.kind != "new folder"):
+            if output.kind == "new folder" and what == "the input":
+                continue  # it replaces nothing
+            if place == other or other in place.parents:
                 raise InputError(f"{output} is {what} or lies in it; give another name")
         taken[place] = str(output)
         _check_kind(output, path)
-        there = next(p for p in (path.parent, *path.absolute().parents) if p.is_dir())
+        above = path.absolute().parents
+        there = next(p for p in ((path, *above) if output.kind == "folder" else above) if p.exists())
         try:
             # By writing, as permissions do not tell of a read-only disk, a name too long, a full quota.
             with tempfile.TemporaryDirectory(prefix=f".{path.absolute().name}.", suffix=".part", dir=there):
@@ -106,22 +109,6 @@ def replacing(path: Path, keep: bool = False) -> Iterator[Path]:
         if not is_stream:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
-
-
-@contextmanager
-def plotted(path: Path) -> Iterator[Any]:
-    """Yield matplotlib's axes; at the end of the block their picture replaces ``path``."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
-    yield axes
-    axes.grid(alpha=0.3)
-    with replacing(path) as part:
-        figure.savefig(part, dpi=120)
-    pyplot.close(figure)
 
 
 def write_text(path: Path, text: str) -> None:

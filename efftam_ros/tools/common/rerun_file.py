@@ -126,12 +126,14 @@ class RerunFile:
         self.images += 1
         at = f"{self._run}/{rr.escape_entity_path_part(part)}" if part else self._run
         stamp_ns = next(iter(answers.values()))[0].stamp_ns
+        # Stamps of a camera are dates, those of a video count from its start.
         if stamp_ns >= DATES_FROM_NS:
             self._stream.set_time(TIMELINE, timestamp=np.datetime64(stamp_ns, "ns"))
         else:
             self._stream.set_time(TIMELINE, duration=np.timedelta64(stamp_ns, "ns"))
         self._stream.log(f"{at}/image", rr.EncodedImage(contents=_jpeg(bgr), media_type="image/jpeg"))
         targets = self._targets.setdefault(at, set())
+        # The viewer shows an entity until told otherwise.
         for gone in targets - answers.keys():
             for name in ("box", "velocity", "mask", "windows"):
                 self._show(f"{at}/image{_of(gone)}/{name}", None)

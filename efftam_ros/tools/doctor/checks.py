@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import efftam_ros
-from efftam_ros.core.errors import InputError, one_line
-from efftam_ros.package_files import PROFILE_VARIABLES, package_file
+from efftam_ros.core.errors import BackendError, InputError, one_line
+from efftam_ros.package_files import FAST_DDS, PROFILE_VARIABLES, middleware, package_file
 from efftam_ros.packages import OPTIONAL
 from efftam_ros.runtime.backends import ENGINES, TABLE, jetson_release, power_mode, text_of
 from efftam_ros.runtime.bundle import MANIFEST, default_bundle, file_sha256
+from efftam_ros.runtime.identity import read_network
 from efftam_ros.tools.doctor.probe import CAPTURED, answer
 from efftam_ros.version import __version__
 
@@ -63,6 +64,12 @@ def python_findings() -> Iterator[Finding]:
         yield Finding(PYTHON, "network", "ok", found)
     except InputError as error:
         yield Finding(PYTHON, "network", "wrong", str(error), "install the package again")
+    try:
+        manifest, content = read_network()
+        size = f"{len(content) / 1e6:.2f} MB, {manifest['size']} numbers of a crop"
+        yield Finding(PYTHON, "identity network", "ok", f"{size}; off by the parameter identity")
+    except BackendError as error:
+        yield Finding(PYTHON, "identity network", "wrong", error.reason, error.remedy)
 
 
 def _two_tensorrts() -> Iterator[Finding]:
@@ -80,9 +87,12 @@ def _two_tensorrts() -> Iterator[Finding]:
     yield Finding(PYTHON, "TensorRT", "wrong", text, f"{remedy} (the other one in another environment)")
 
 
-def tool_findings() -> Iterator[Finding]:
-    """What single commands and nodes need; nothing is imported, which could take seconds."""
+def tool_findings(extra: str | None = None) -> Iterator[Finding]:
+    """What single commands and nodes need, of one extra or of all; nothing is imported, which could take
+    seconds."""
     for package in OPTIONAL:
+        if extra not in (None, package.extra):
+            continue
         if importlib.util.find_spec(package.module) is not None:
             yield Finding("tools", package.pip, "ok", version(package.pip) or "unknown version")
         else:
@@ -125,7 +135,8 @@ def ros_findings() -> Iterator[Finding]:
         ending = ("absent", problem, remedy) if problem else ("ok", found)
         yield Finding(ROS, module, *ending)
     yield fastdds_profile()
-    yield from _shared_memory()
+    if middleware().startswith(FAST_DDS):
+        yield from _shared_memory()
 
 
 def fastdds_profile() -> Finding:
@@ -134,9 +145,8 @@ def fastdds_profile() -> Finding:
     values = [(variable, os.environ[variable]) for variable in PROFILE_VARIABLES if os.environ.get(variable)]
     profile = package_file("config/fastdds_images.xml") or "<package>/config/fastdds_images.xml"
     remedy = f"export {PROFILE_VARIABLES[0]}={profile} (for the camera driver too)"
-    other = os.environ.get("RMW_IMPLEMENTATION", "")
-    if other and "fastrtps" not in other:
-        return Finding(ROS, name, "ok", f"not used: RMW_IMPLEMENTATION is {other}")
+    if not middleware().startswith(FAST_DDS):
+        return Finding(ROS, name, "ok", f"not used: the middleware is {middleware()}")
     if not values:
         found = "not set: images above 0.5 MB get lost on Fast DDS (the launch file sets it)"
         return Finding(ROS, name, "absent", found, remedy)

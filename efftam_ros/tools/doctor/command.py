@@ -1,6 +1,6 @@
-"""Report what is installed, what can run here, what is missing and the command that installs it.
+"""Report what can run here, what is missing and the command that installs it.
 
-Exit code 0 when the default back end can run, else 1.
+Without options: tracking on the CPU. Exit code 0 when all that was asked for can run, else 1.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,45 +27,68 @@ from efftam_ros.tools.doctor.probe import answer
 
 MARKS = {"ok": "ok", "absent": "--", "wrong": "!!", "untried": "??"}
 BACKENDS_SECTION = "back ends"
+# Of ROS 2: what the node does without.
+OPTIONAL_PARTS = ("launch_ros", "cv_bridge", "vision_msgs", "Fast DDS profile")
 OPEN_SECONDS = 60.0
 """To open a back end: shorter than compiling a network or building engines, which takes minutes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="findings as JSON")
+    parser.add_argument("--gpu", action="store_true", help="the GPU: driver, packages, back ends")
+    parser.add_argument("--ros", action="store_true", help="the node and the page: ROS 2, messages, profiles")
+    parser.add_argument("--flight", action="store_true", help="the autopilot's bridge")
+    parser.add_argument("--all", action="store_true", help="all of these, and what single commands need")
     parser.add_argument("--jetson", action="store_true", help="only what a Jetson needs, in order")
     text = "write findings, versions, reports of engines and checks, and times to FILE, to send with a fault"
     parser.add_argument("--report", type=Path, metavar="FILE", help=text)
+    parser.add_argument("--json", action="store_true", help="the findings of --all as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    facts = environment()
-    findings: list[Finding] = []
-    needed = chain(python_findings(), machine_findings(facts), backend_findings())
-    asked = jetson_findings() if args.jetson else chain(needed, tool_findings(), ros_findings())
-    for finding in asked:
-        if not args.json:
-            if not findings or findings[-1].section != finding.section:
-                print(f"\n{finding.section}")
-            print(f"  {MARKS[finding.state]}  {finding.name:<20}  {finding.found}", flush=True)
-            if finding.remedy:
-                same = (f.name for f in findings if f.remedy and finding.remedy.startswith(f.remedy))
-                told = next(same, None)
-                print(f"{'':28}-> {finding.remedy if told is None else f'as for {told}'}", flush=True)
-        findings.append(finding)
-    runs = Finding(BACKENDS_SECTION, DEFAULT_BACKEND, "ok", "")[:3] in (found[:3] for found in findings)
     if args.jetson:
-        runs = not any(finding.state == "wrong" for finding in findings)
+        return _jetson(args)
+    every = args.all or args.json or args.report is not None
+    facts = environment()
+    asked: list[tuple[str, list[Finding]]] = []
+    cpu = [*python_findings(), *backend_findings(gpu=False)]
+    if args.gpu or every:
+        asked.append(("GPU", [*machine_findings(facts), *backend_findings(gpu=True)]))
+    else:
+        cpu += [found for found in machine_findings(facts) if found.name == "platform"]
+    asked.insert(0, ("tracking on the CPU", cpu))
+    if args.ros or every:
+        asked.append(("ROS 2", [*ros_findings(), *tool_findings("operator")]))
+    if args.flight or every:
+        asked.append(("flight", list(tool_findings("mavlink"))))
+    verdicts = {area: _verdict(findings) for area, findings in asked}
+    findings = [finding for _, found in asked for finding in found]
+    if every:
+        findings += [f for f in tool_findings() if f not in findings]
+    runs = Finding(BACKENDS_SECTION, DEFAULT_BACKEND, "ok", "")[:3] in (found[:3] for found in findings)
     report = {"runs": runs, "environment": facts, "findings": [f._asdict() for f in findings]}
     if args.report:
         _write(args.report, report)
     if args.json:
         print(json.dumps(report, indent=1))
-    elif args.jetson:
-        print(f"\n{'Ready' if runs else 'NOT ready'} to build engines: efftam build")
+        return 0 if runs else 1
+    for area, problem in verdicts.items():
+        print(f"{area}: {problem or 'can run here'}")
+    _tell(findings)
+    return 1 if any(verdicts.values()) else 0
+
+
+def _jetson(args: argparse.Namespace) -> int:
+    findings = list(jetson_findings())
+    ready = not any(finding.state == "wrong" for finding in findings)
+    report = {"runs": ready, "environment": environment(), "findings": [f._asdict() for f in findings]}
+    if args.report:
+        _write(args.report, report)
+    if args.json:
+        print(json.dumps(report, indent=1))
     else:
-        print(f"\nThe default back end ({DEFAULT_BACKEND}) {'can run' if runs else 'can NOT run'} here.")
-    return 0 if runs else 1
+        print(f"{'ready' if ready else 'NOT ready'} for efftam build")
+        _tell(findings)
+    return 0 if ready else 1
 
 
 def _write(path: Path, report: dict[str, Any]) -> None:
@@ -82,9 +104,42 @@ def _write(path: Path, report: dict[str, Any]) -> None:
         raise InputError(f"report {path} can't be written ({error.strerror}); name another file") from error
 
 
-def backend_findings() -> Iterator[Finding]:
-    """One finding per row of the table: it is opened in a process of its own and runs a frame."""
+def _verdict(findings: list[Finding]) -> str:
+    """Why an area can't be used, "" where it can: something is wrong, or none of several back ends runs."""
+    lacking = [f.name for f in findings if f.state == "wrong"]
+    backends = [f for f in findings if f.section == BACKENDS_SECTION]
+    if any(f.state in ("ok", "untried") for f in backends):
+        return ""
+    if not backends:
+        lacking += [f.name for f in findings if f.state == "absent" and f.name not in OPTIONAL_PARTS]
+    lacking = lacking or [f.name for f in backends[:1]]
+    return f"can NOT run here, see {', '.join(lacking)}" if lacking else ""
+
+
+def _tell(findings: list[Finding]) -> None:
+    """By section; a remedy is told once."""
+    told: list[Finding] = []
+    for finding in sorted(
+        findings, key=lambda f: list(dict.fromkeys(g.section for g in findings)).index(f.section)
+    ):
+        if not told or told[-1].section != finding.section:
+            print(f"\n{finding.section}")
+        print(f"  {MARKS[finding.state]}  {finding.name:<20}  {finding.found}")
+        if finding.remedy:
+            same = (f.name for f in told if f.remedy and finding.remedy.startswith(f.remedy))
+            name = next(same, None)
+            print(f"{'':28}-> {finding.remedy if name is None else f'as for {name}'}", flush=True)
+        told.append(finding)
+
+
+def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
+    """One finding per row of the table, of those for a GPU, of the others or of all.
+
+    Each is opened in a process of its own and runs a frame.
+    """
     for row in TABLE:
+        if gpu not in (None, row.gpu):
+            continue
         if sys.stderr.isatty():
             print(f"opening {row.name}, at most {OPEN_SECONDS:g} s", end="\r", file=sys.stderr, flush=True)
         found = answer("open", row.name, seconds=OPEN_SECONDS)

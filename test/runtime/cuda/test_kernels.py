@@ -20,7 +20,6 @@ from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS, MASK_VI
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
 from efftam_ros.runtime.frame_state import round_bfloat16
-from efftam_ros.runtime.likeness import cosines, sampled
 from efftam_ros.runtime.masks import image_mask
 from efftam_ros.runtime.preprocess import Preprocessor
 
@@ -384,44 +383,3 @@ class TestTheTables:
             for name in re.findall(r'kernels\.launch\(\s*"(\w+)"', source.read_text(encoding="utf-8"))
         }
         assert launched == set(KERNELS)
-
-
-class TestTheLikenessKernels:
-    GRID, CHANNELS = 5, 7
-    BOXES = np.array(
-        [[10, 20, 50, 44], [-30, -9, 12, 30], [60, 60, 300, 90], [np.nan] * 4], np.float32
-    )  # inside, beyond two edges, beyond the far edge, of an empty mask
-
-    @pytest.fixture
-    def features(self) -> np.ndarray:
-        shape = (self.CHANNELS, self.GRID, self.GRID)
-        return np.random.default_rng(0).normal(size=shape).astype(np.float32)
-
-    @pytest.mark.parametrize("row", range(4))
-    def test_a_template_is_what_the_cpu_samples(
-        self, kernels: Kernels, features: np.ndarray, row: int
-    ) -> None:
-        kept = Guarded((16, self.CHANNELS))
-        box = np.ascontiguousarray(self.BOXES[row])
-        kernels.call(
-            "take_template", (8, 1, 1), (16, 1, 1), box, features, kept.array, self.CHANNELS, self.GRID, 16
-        )
-        assert kept.intact
-        assert np.allclose(kept.array, sampled(features, box[None])[0], atol=1e-5)
-
-    def test_cosines_are_those_of_the_cpu(self, kernels: Kernels, features: np.ndarray) -> None:
-        kept = sampled(features, self.BOXES[[1, 0]])
-        found = Guarded((4, 2, 16))
-        arrays = [self.BOXES, features, kept, found.array]
-        kernels.call("likeness", (5, 1, 1), (32, 1, 1), *arrays, 4, 2, self.CHANNELS, self.GRID, 16)
-        assert found.intact
-        assert np.allclose(found.array, cosines(sampled(features, self.BOXES), kept), atol=1e-5)
-        assert np.allclose(found.array[0, 1], 1.0, atol=1e-5)
-
-    def test_a_template_of_zeros_gives_no_division_by_zero(
-        self, kernels: Kernels, features: np.ndarray
-    ) -> None:
-        found, kept = Guarded((4, 1, 16)), np.zeros((1, 16, self.CHANNELS), np.float32)
-        arrays = [self.BOXES, features, kept, found.array]
-        kernels.call("likeness", (2, 1, 1), (32, 1, 1), *arrays, 4, 1, self.CHANNELS, self.GRID, 16)
-        assert np.array_equal(found.array, np.zeros((4, 1, 16)))

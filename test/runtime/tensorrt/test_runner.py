@@ -687,5 +687,5 @@ def test_an_engine_with_an_open_axis_where_the_bundle_has_a_number_is_refused(
     inputs, outputs = tables["prompt_encoder"]
     fixed = {**inputs, "points": Tensor("float32", (1, 2, 2))}
     graphs = TrtGraphs(library, facts, stream, {"prompt_encoder": (fixed, outputs)}, plans)
-    with pytest.raises(BackendError, match=r"has input points .*\[1, -1, 2\]; the bundle says .*\[1, 2, 2\]"):
+    with pytest.raises(BackendError, match=r"has input points .*\[1, \?, 2\]; the bundle says .*\[1, 2, 2\]"):
         graphs.open("prompt_encoder")

@@ -1,10 +1,4 @@
-"""Likeness to the selected target: which templates of its appearance there are, and which of them count.
-
-A pipeline keeps templates and computes the likeness of each candidate to them (`Candidates.likeness`). The
-first is the prompted frame's and stays. The others are renewed in turn from confirmed frames, because a
-target may turn; each counts only once it is old enough: everything is like itself a moment ago, also what has
-just taken the target's place.
-"""
+"""Whose object a candidate is, where there are several targets."""
 
 from __future__ import annotations
 
@@ -13,45 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.gallery import Gallery, Looks
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Candidates
-
-RENEWAL_NS = 500_000_000
-"""Time between renewals, and the age from which a renewed template counts."""
-
-
-class Templates:
-    """The templates of one target."""
-
-    def __init__(self, count: int = 0, stamp_ns: int = 0) -> None:
-        """``count``: how many the pipeline keeps; ``stamp_ns``: of the prompted frame."""
-        self._taken: list[int | None] = [stamp_ns, *[None] * count][:count]
-
-    def likeness(self, candidates: Candidates, index: int, stamp_ns: int, lane: int | None = None) -> float:
-        """The best likeness of a candidate to the templates that count, -1..1; NaN where there is none.
-        ``lane``: of these templates, where it is not that of the candidates."""
-        likeness = candidates.likeness
-        if lane is not None and candidates.by_lane is not None:
-            likeness = candidates.by_lane[:, lane]
-        if likeness is None or not self._taken:
-            return math.nan
-        values = likeness[index].tolist()
-        counts = (
-            taken is not None and (number == 0 or stamp_ns - taken >= RENEWAL_NS)
-            for number, taken in enumerate(self._taken)
-        )
-        known = [value for value, does in zip(values, counts, strict=True) if does and value == value]
-        return max(known, default=math.nan)
-
-    def renew(self, stamp_ns: int) -> int | None:
-        """The template to take from a confirmed frame; None: none yet."""
-        newest = max((taken for taken in self._taken if taken is not None), default=stamp_ns)
-        if len(self._taken) < 2 or 0 <= stamp_ns - newest < RENEWAL_NS:
-            return None
-        oldest = min(range(1, len(self._taken)), key=lambda index: self._taken[index] or 0)
-        self._taken[oldest] = stamp_ns
-        return oldest
-
 
 SAME_OBJECT_IOU = 0.5
 """IoU of a selection with another target's box from which both mean one object: the usual limit for boxes of
@@ -66,12 +24,11 @@ TIE = 0.1
 
 @dataclass(frozen=True)
 class Rival:
-    """Another target of the same image. ``box``: seen or predicted, px; ``lane``: in `Candidates.by_lane`."""
+    """Another target of the same image. ``box``: seen or predicted, px."""
 
     target_id: int
     box: Box
-    lane: int
-    templates: Templates
+    gallery: Gallery
 
 
 @dataclass(frozen=True)
@@ -99,11 +56,12 @@ class Others:
         return box is not None and any(iou(box, rival.box) > SHARED_IOU for rival in self.rivals)
 
     def withheld(
-        self, candidates: Candidates, own: Templates, expected: Box | None, stamp_ns: int
+        self, candidates: Candidates, looks: Looks, expected: Box | None
     ) -> tuple[Candidates, int | None]:
         """The candidates, those of them empty that are another target's, and the last such target's id.
 
-        ``own``: the target's templates; ``expected``: its predicted box, None where it is lost.
+        ``looks``: of this image, beside what the target looks like; ``expected``: its predicted box, None
+        where it is lost.
         """
         holder = None
         for rival in self.rivals:
@@ -111,10 +69,10 @@ class Others:
                 overlap = iou(box, rival.box)
                 if overlap < CONTESTED_IOU:
                     continue
-                mine = own.likeness(candidates, index, stamp_ns)
-                theirs = rival.templates.likeness(candidates, index, stamp_ns, rival.lane)
-                known = math.isfinite(mine) and math.isfinite(theirs)
-                evidence = theirs - mine if known else 0.0
+                vector = looks.vector(box)
+                mine = looks.likeness(box)
+                theirs = math.nan if vector is None else rival.gallery.likeness(vector)
+                evidence = theirs - mine if math.isfinite(theirs - mine) else 0.0
                 # Of a lost target, which is expected nowhere, the likeness alone decides: it takes back what
                 # another one has taken from it.
                 had = TIE if expected is None else overlap - iou(box, expected) - TIE

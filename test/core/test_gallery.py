@@ -1,0 +1,234 @@
+"""What is known of a target's looks, and the verdict on what is followed and what comes back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.scripted_looks import ScriptedLooks, vector
+from support.scripted_pipeline import ScriptedPipeline
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.gallery import ASKED_NS, DOUBT_NS, LEAST, MOST, SAME, SURE, Gallery, Looks
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.tracker import TargetTracker
+from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
+from simulation.null_pipeline import certain_candidate
+
+SECOND = 1_000_000_000
+USUAL = (1.0 + SAME) / 2  # looks that are not learnt, so that scripted cosines stay what they are
+UNLIKE = LEAST - 0.2
+SPEC = PipelineSpec(name="scripted", image_side=192, default_view="window")
+PRESENT = Image.from_array(np.zeros((240, 640, 3), np.uint8))
+DRAWN = Box.from_centre(100, 100, 30, 30)
+
+
+def gallery(usual: float = USUAL, looks: int = 5, learns: bool = True) -> Gallery:
+    """Of a target that was selected, and looked at this often."""
+    found = Gallery()
+    found.add_prompt(vector(1.0))
+    return at(found, *[usual] * looks, learns=learns)
+
+
+def at(found: Gallery, *cosines: float, learns: bool = True) -> Gallery:
+    """After further looks, `ASKED_NS` apart."""
+    for cosine in cosines:
+        stamp_ns = 0 if found._asked_ns is None else found._asked_ns + ASKED_NS
+        found.look(vector(cosine), stamp_ns, learns)
+    return found
+
+
+def test_the_likeness_is_the_best_cosine_with_what_is_kept():
+    found = gallery(looks=0)
+    assert found.likeness(vector(0.7)) == pytest.approx(0.7)
+    assert math.isnan(Gallery().likeness(vector(0.7)))
+    assert math.isnan(found.likeness(vector(math.nan)))
+
+
+DOUBTFUL = DOUBT_NS // ASKED_NS + 1  # looks until somebody else is told
+
+
+def test_a_white_shirt_in_place_of_a_black_one_is_another_individual_once_every_look_says_so_for_a_while():
+    found = gallery()
+    for _ in range(DOUBTFUL - 1):
+        assert not at(found, UNLIKE).is_other
+        assert found.is_doubted
+    assert at(found, UNLIKE).is_other
+    assert found.likeness_now == pytest.approx(UNLIKE)
+
+
+def test_who_walks_past_in_front_of_the_target_decides_nothing():
+    found = at(gallery(), *[UNLIKE] * (DOUBTFUL - 1), LEAST + 0.01, *[UNLIKE] * (DOUBTFUL - 1))
+    assert not found.is_other
+    assert found.is_doubted
+    assert not at(found, USUAL).is_doubted
+
+
+def test_stamps_that_go_back_start_a_doubt_anew():
+    found = at(gallery(), *[UNLIKE] * (DOUBTFUL - 1))
+    found.look(vector(UNLIKE), 0, learns=True)
+    assert not at(found, *[UNLIKE] * (DOUBTFUL - 2)).is_other
+    assert at(found, UNLIKE).is_other
+
+
+@pytest.mark.parametrize("cosine", [UNLIKE, (LEAST + SURE) / 2])
+def test_what_is_seen_in_doubt_is_not_learnt(cosine: float):
+    """Else everything would soon be like the target."""
+    found = at(gallery(), *[cosine] * 30)
+    assert found.usual == pytest.approx(USUAL)
+    assert found.likeness(vector(cosine)) == pytest.approx(cosine)
+
+
+def test_looks_that_change_slowly_stay_one_individual():
+    """As of a target that turns: over a minute its first and last look have nothing in common."""
+    found = Gallery()
+    found.add_prompt(vector(1.0))
+    for number in range(300):
+        cosine = math.cos(math.radians(90.0 * number / 300))
+        found.look(vector(cosine), number * ASKED_NS, learns=True)
+        assert not found.is_other
+    assert found.likeness(vector(0.0)) > SAME - 0.1
+
+
+def test_what_is_not_alone_in_its_box_is_judged_and_not_learnt():
+    cosine = (SURE + SAME) / 2
+    assert at(gallery(), *[cosine] * 10, learns=False).likeness(vector(cosine)) == pytest.approx(cosine)
+    assert at(gallery(), *[cosine] * 10).likeness(vector(cosine)) == pytest.approx(1.0)
+
+
+def test_at_most_so_many_looks_are_kept_and_the_selected_one_always():
+    step, sides = (SURE + SAME) / 2, np.eye(20, dtype=np.float32)
+    found, seen = Gallery(), sides[0]
+    found.add_prompt(seen)
+    for number, other in enumerate(sides[1:]):
+        seen = step * seen + np.float32(math.sqrt(1.0 - step**2)) * other
+        found.look(seen, number * ASKED_NS, learns=True)
+    assert len(found._kept) == MOST
+    assert found.likeness(sides[0]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("least", "margin"), [(LEAST, 0.01), (LEAST, -0.01), (SURE, 0.01), (SURE, -0.01)])
+def test_what_comes_back_needs_a_likeness_that_depends_on_where_it_is_seen(least: float, margin: float):
+    """Whatever is usual of the target: one scale serves all footage."""
+    for usual in (1.0, SURE):
+        known = gallery(usual, learns=False)
+        describe = ScriptedLooks(lambda box: least + margin)
+        assert Looks(known, PRESENT, describe).accepts(DRAWN, least) is (margin > 0)
+
+
+def test_where_nothing_is_known_everything_is_accepted():
+    unseen = Looks(gallery(), PRESENT, ScriptedLooks(lambda box: math.nan))
+    for looks in (Looks(Gallery()), Looks(Gallery(), PRESENT, ScriptedLooks(lambda box: 1.0)), unseen):
+        assert looks.accepts(DRAWN)
+        assert looks.deficit(DRAWN) == 0.0
+        assert math.isnan(looks.likeness(DRAWN))
+
+
+def test_a_weak_selection_counts_no_more_than_the_first_looks_after_it():
+    """A crop at the image's edge shows half of the target."""
+    found = Gallery()
+    found.add_prompt(vector(1.0), is_weak=True)
+    for number in range(MOST // 2):
+        found.look(vector(0.2), number * ASKED_NS, learns=True)
+    assert not found.is_other
+    assert found.likeness(vector(0.2)) == pytest.approx(1.0)
+
+
+def test_a_box_is_described_once_an_image():
+    describe = ScriptedLooks(lambda box: USUAL - 0.1)
+    looks = Looks(gallery(), PRESENT, describe)
+    assert looks.deficit(DRAWN) == pytest.approx(0.1)
+    assert looks.accepts(DRAWN)
+    assert describe.asked == [DRAWN]
+
+
+# ---- in the tracker ----------------------------------------------------------------------------------------
+
+
+def run(
+    likeness, images: int = 60, policy: str = "default", seen=None, **settings
+) -> tuple[list[Track], ScriptedPipeline, ScriptedLooks]:
+    """Two seconds at 30 Hz of something that moves right by 4 px an image; ``likeness(i)``: of what is there
+    to what was selected in image 0."""
+    now = [0]
+
+    def script(index: int, view: View) -> Candidates:
+        found = certain_candidate(Box.from_centre(100 + 4 * now[0], 100, 30, 30))
+        return found if seen is None or seen(now[0]) else replace(found, presence_logit=-10.0)
+
+    looks = ScriptedLooks(lambda box: likeness(now[0]) if now[0] else 1.0)
+    pipeline = ScriptedPipeline(script, SPEC)
+    tracker = TargetTracker(pipeline, TrackerConfig(policy=policy, **settings), describe=looks)
+    tracks = []
+    for now[0] in range(images):
+        prompt = Prompt(box=DRAWN) if now[0] == 0 else None
+        tracks.append(tracker.step(Frame(PRESENT, now[0] * SECOND // 30), prompt))
+        tracker.commit()
+    return tracks, pipeline, looks
+
+
+def test_what_stops_being_like_the_target_is_given_up_with_both_figures_in_the_reason():
+    tracks, _, _ = run(lambda i: USUAL if i < 30 else UNLIKE)
+    assert tracks[29].state is TrackState.TRACKING
+    given_up = next(track for track in tracks[30:] if track.state is TrackState.LOST)
+    assert f"{UNLIKE:.2f} of {USUAL:.2f}" in given_up.reason
+    assert not given_up.measured
+    assert given_up.stamp_ns <= 30 * SECOND // 30 + DOUBT_NS + 2 * ASKED_NS
+    assert all(track.state is TrackState.LOST for track in tracks if track.stamp_ns > given_up.stamp_ns)
+
+
+def test_what_was_remembered_since_the_likeness_fell_is_forgotten():
+    _, pipeline, _ = run(lambda i: USUAL if i < 30 else UNLIKE)
+    attended = [call.arguments[0] for call in pipeline.calls_of("attend")]
+    stored = [call.arguments[1] for call in pipeline.calls_of("remember")]
+    assert not set(attended[-1].slots) & set(stored[31:])
+
+
+def test_a_return_is_claimed_only_by_what_is_like_the_target():
+    """And what is accepted once is not refused for the same reason on the next image."""
+    absent = lambda i: not 20 <= i < 30  # noqa: E731
+    wrong, _, _ = run(lambda i: USUAL if i < 20 else UNLIKE, seen=absent)
+    assert all(track.state not in (TrackState.TRACKING, TrackState.ACQUIRING) for track in wrong[20:])
+    right, _, _ = run(lambda i: USUAL if i < 20 else (SURE + USUAL) / 2, seen=absent)
+    states = [track.state for track in right[30:]]
+    first = states.index(TrackState.ACQUIRING)
+    assert set(states[first:]) == {TrackState.ACQUIRING, TrackState.TRACKING}
+
+
+def test_a_followed_target_is_looked_at_five_times_a_second_and_in_doubt_at_each_image():
+    _, _, looks = run(lambda i: USUAL, images=61)
+    apart = -(-ASKED_NS * 30 // SECOND)  # images
+    assert len(looks.asked) == 1 + (1 + 60 // apart)  # of the selection, and of what is followed
+    _, _, looks = run(lambda i: UNLIKE if i == 2 * apart else USUAL)
+    images = [round((box.x - DRAWN.x) / 4) for box in looks.asked]
+    assert images[:6] == [0, 0, apart, 2 * apart, 2 * apart + 1, 3 * apart + 1]
+
+
+def test_the_answer_tells_the_likeness_of_the_last_looks_and_none_before_the_first_look():
+    tracks, _, _ = run(lambda i: USUAL)
+    assert math.isnan(tracks[0].likeness)
+    assert tracks[-1].likeness == pytest.approx(USUAL)
+
+
+@pytest.mark.parametrize("policy", ["samurai", "efficienttam"])
+def test_reference_policies_are_not_asked(policy: str):
+    tracks, _, looks = run(lambda i: UNLIKE, policy=policy)
+    assert not looks.asked
+    assert tracks[-1].state is TrackState.TRACKING
+
+
+def test_a_new_selection_starts_anew():
+    found = [1.0]
+    pipeline = ScriptedPipeline(lambda i, view: certain_candidate(DRAWN), SPEC)
+    tracker = TargetTracker(pipeline, TrackerConfig(), describe=ScriptedLooks(lambda box: found[0]))
+    tracker.step(Frame(PRESENT, 0), Prompt(box=DRAWN))
+    for index in range(1, 20):
+        tracker.step(Frame(PRESENT, index * SECOND // 30))
+    found[0] = 0.1
+    track = tracker.step(Frame(PRESENT, SECOND), Prompt(box=DRAWN))
+    tracker.commit()
+    assert track.state is TrackState.ACQUIRING
+    for index in range(31, 60):
+        assert tracker.step(Frame(PRESENT, index * SECOND // 30)).state is not TrackState.LOST

@@ -1,0 +1,50 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Alarm } from "../../../efftam_ros/operator/web/alarm.js";
+import { Tracks } from "../../../efftam_ros/operator/web/tracks.js";
+
+const track = (stamp, selection) => ({ stamp: String(stamp), targets: [{ selection }], seq: stamp });
+
+/** Answers in any order against the model: what is known of an image is the answer to the newest image not after it, but for
+ * those that a newer selection on an older image took back. */
+test("late answers of the same selection take nothing back, those of a newer one do", () => {
+  let state = 7;
+  const random = (n) => (state = (state * 1103515245 + 12345) % 2147483648) % n;
+  for (let run = 0; run < 300; run++) {
+    const tracks = new Tracks(), model = new Map();
+    let selection = 1;
+    for (let i = 0; i < 12; i++) {
+      const stamp = 1 + random(20);
+      selection += random(4) === 0;
+      tracks.add(track(stamp, selection));
+      for (const [later, told] of model) if (later > stamp && told < selection) model.delete(later);
+      model.set(stamp, selection);
+    }
+    for (let stamp = 0; stamp < 22; stamp++) {
+      const known = [...model.keys()].filter((one) => one <= stamp), newest = Math.max(...known);
+      const told = tracks.of(BigInt(stamp));
+      assert.equal(told?.stamp, known.length ? String(newest) : undefined);
+      assert.equal(told?.targets[0].selection, model.get(newest));
+    }
+  }
+});
+
+test("a bag that starts again forgets what was told of other pictures", () => {
+  const tracks = new Tracks();
+  tracks.add(track(100_000_000_000n, 1));
+  tracks.add(track(5n, 1));
+  assert.equal(tracks.of(100_000_000_001n), undefined);
+  assert.equal(tracks.of(6n).stamp, "5");
+});
+
+test("what was drawn by hand is not found again", () => {
+  const alarm = new Alarm(), at = (word, selection) => alarm.see(word, { id: 0, selection }, 2, 0);
+  at("TRACKING", 1);
+  at("LOST", 1);
+  assert.equal(alarm.banner(0).word, "LOST");
+  at("TRACKING", 2);
+  assert.equal(alarm.banner(0), null);
+  at("LOST", 2);
+  at("TRACKING", 2);
+  assert.equal(alarm.banner(0).word, "FOUND");
+});

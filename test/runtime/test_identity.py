@@ -1,0 +1,191 @@
+"""What the identity network says of crops, and what is said where it can't be asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.stored_images import stored
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.errors import BackendError
+from efftam_ros.core.gallery import LEAST
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.images.encodings import ENCODINGS
+from efftam_ros.images.video import open_video
+from efftam_ros.runtime.identity import GRAPH, MANIFEST, SHIPPED, Identity
+from efftam_ros.runtime.opening import open_pipeline, open_tracker
+from efftam_ros.tools import cli
+from efftam_ros.tools.demo import CLIP, TWIN
+
+LAST = 60
+
+
+@pytest.fixture(scope="module")
+def identity() -> Identity:
+    return Identity()
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[NDArray[np.uint8]]:
+    """The first images of the demo's clip."""
+    video = open_video(CLIP / "video.mp4")
+    return [frame.bgr for frame, _ in zip(video.frames(), range(LAST), strict=False)]
+
+
+@pytest.fixture(scope="module")
+def boxes() -> list[Box]:
+    rows = np.loadtxt(CLIP / "boxes.csv", delimiter=",", skiprows=1, usecols=(1, 2, 3, 4))
+    return [Box(*map(float, row)) for row in rows[:LAST]]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_scene_has_nearly_the_same_vector_in_every_encoding(encoding, identity, pictures, boxes):
+    picture = pictures[0][: pictures[0].shape[0] // 2 * 2, : pictures[0].shape[1] // 2 * 2]
+    rows, bgr = stored(encoding, picture)
+    image = Image(np.ascontiguousarray(rows), bgr.shape[1], bgr.shape[0], encoding)
+    (vector,) = identity.describe(image, [boxes[0]])
+    (expected,) = identity.describe(Image.from_array(bgr), [boxes[0]])
+    assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5)
+    assert vector @ expected > 0.97
+
+
+def test_only_the_box_is_read(identity, pictures, boxes):
+    box, other = boxes[0], np.zeros_like(pictures[0])
+    left, top, right, bottom = (int(v) for v in box.edges())
+    part = np.s_[top : bottom + 1, left : right + 1]
+    other[part] = pictures[0][part]
+    one, same = (identity.describe(Image.from_array(p), [box]) for p in (pictures[0], other))
+    assert np.array_equal(one, same)
+
+
+def test_several_boxes_have_the_vectors_of_each_by_itself(identity, pictures, boxes):
+    image = Image.from_array(pictures[0])
+    both = identity.describe(image, [boxes[0], Box(5.0, 5.0, 300.0, 200.0)])
+    assert (both.shape, both.dtype) == ((2, identity.size), np.float32)
+    assert np.allclose(both[:1], identity.describe(image, [boxes[0]]), atol=1e-5)
+    assert identity.describe(image, []).shape == (0, identity.size)
+
+
+@pytest.mark.parametrize(
+    "box", [Box(-50, 0, 40, 40), Box(9000, 0, 40, 40), Box(5, 5, 0, 9), Box(float("nan"), 1, 9, 9)]
+)
+def test_of_a_box_without_a_pixel_nothing_is_said(box, identity, pictures, boxes):
+    vectors = identity.describe(Image.from_array(pictures[0]), [box, boxes[0]])
+    assert np.isnan(vectors[0]).all()
+    assert np.isfinite(vectors[1]).all()
+
+
+def test_of_a_bad_image_nothing_is_said(identity, pictures):
+    rows = pictures[0].reshape(len(pictures[0]), -1)
+    image = Image(rows, pictures[0].shape[1], pictures[0].shape[0], "no such encoding")
+    assert np.isnan(identity.describe(image, [Box(5, 5, 40, 40)])).all()
+
+
+def test_threads_get_the_same_vectors(identity, pictures, boxes):
+    def described(number: int) -> bytes:
+        return identity.describe(Image.from_array(pictures[number % 4]), [boxes[number % 4]]).tobytes()
+
+    alone = [described(number) for number in range(4)]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(described, range(40))) == alone * 10
+
+
+def test_the_demos_car_is_like_itself_later_and_unlike_other_things(identity, pictures, boxes):
+    first = identity.describe(Image.from_array(pictures[0]), [boxes[0]])[0]
+    for number in (10, 20, 36, LAST - 1):
+        assert identity.describe(Image.from_array(pictures[number]), [boxes[number]])[0] @ first > LEAST
+    aside = [Box(b.x, b.y - 2 * b.height, b.width, b.height) for b in boxes[:1]]
+    assert identity.describe(Image.from_array(pictures[0]), aside)[0] @ first < LEAST
+
+
+def test_the_demos_two_cars_are_told_apart(identity, pictures, boxes):
+    """They are rendered from one model; each is more like itself a few images later."""
+    number, twin = TWIN[0], Box(*TWIN[1])
+    now = identity.describe(Image.from_array(pictures[number]), [boxes[number], twin])
+    (later,) = identity.describe(Image.from_array(pictures[number + 8]), [boxes[number + 8]])
+    assert later @ now[0] > later @ now[1]
+
+
+def test_a_replay_is_the_same_to_the_last_bit(pictures, boxes):
+    def tracks() -> list[object]:
+        pipeline = open_pipeline()
+        tracker = open_tracker(pipeline, TrackerConfig())
+        try:
+            found = []
+            for index, picture in enumerate(pictures[:16]):
+                prompt = Prompt(box=boxes[0]) if index == 0 else None
+                track = tracker.step(Frame(Image.from_array(picture), index * 40_000_000), prompt)
+                found.append((track.state, track.box, repr(track.likeness)))
+            return found
+        finally:
+            pipeline.close()
+
+    once = tracks()
+    assert float(once[-1][2]) > LEAST  # type: ignore[index]
+    assert tracks() == once
+
+
+# ---- files -------------------------------------------------------------------------------------------------
+
+
+def without(folder: Path) -> str:
+    (folder / GRAPH).unlink()
+    return "missing"
+
+
+def damaged(folder: Path) -> str:
+    content = bytearray((folder / GRAPH).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / GRAPH).write_bytes(content)
+    return "damaged"
+
+
+def newer(folder: Path) -> str:
+    manifest = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(manifest | {"format": 2}))
+    return "format 2"
+
+
+def another(folder: Path) -> str:
+    (folder / MANIFEST).write_text("[]")
+    return MANIFEST
+
+
+@pytest.fixture(params=[without, damaged, newer, another], ids=lambda spoil: spoil.__name__)
+def spoilt(request, tmp_path: Path) -> tuple[Path, str]:
+    spoil: Callable[[Path], str] = request.param
+    shutil.copytree(SHIPPED, tmp_path / "identity")
+    return tmp_path / "identity", spoil(tmp_path / "identity")
+
+
+def test_a_bad_file_is_one_error_with_what_mends_it(spoilt):
+    folder, told = spoilt
+    with pytest.raises(BackendError) as found:
+        Identity(folder)
+    assert told in found.value.reason
+    assert str(folder) in found.value.reason
+    assert "parameter identity" in found.value.remedy
+
+
+def test_without_the_network_tracking_says_so_in_one_line_unless_it_is_off(spoilt, monkeypatch, capfd):
+    folder, told = spoilt
+    monkeypatch.setattr(Identity.__init__, "__defaults__", (folder,))
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(cli.main(["track", str(CLIP / "video.mp4"), "--box", "300,200,60,40", "--quiet"]))
+    said = capfd.readouterr().err.strip()
+    assert ended.value.code == 2
+    assert told in said
+    assert len(said.splitlines()) == 1
+    pipeline = open_pipeline()
+    try:
+        assert open_tracker(pipeline, TrackerConfig(identity=False))
+    finally:
+        pipeline.close()
