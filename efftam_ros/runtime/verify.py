@@ -36,8 +36,8 @@ SECOND_SLOT = 12
 """First ring slot of the second target where both have one ring."""
 LIMITS = {"mask": 0.1, "box": 0.05, "predicted IoU": 0.05, "presence": 0.05}
 TENSOR_LIMIT = 0.02
-"""Largest `Deviation.value` of these outputs, and of tensors. FP16 with FP32 sums leaves 0.007 of tensors over
-these frames, most of it by OpenCV's resizing in fixed point."""
+"""Largest `Deviation.value` of these outputs, and of tensors. FP16 with FP32 sums leaves 0.007 of tensors,
+most of it by OpenCV's resizing in fixed point."""
 INT8_FACTOR = 5.0
 """Eight bits keep two digits."""
 
