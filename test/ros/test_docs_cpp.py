@@ -21,8 +21,8 @@ from ament_index_python import PackageNotFoundError, get_package_prefix
 ROOT = Path(__file__).parents[2]
 STOP = "right +0.000 rad, down +0.000 rad"
 MANIFEST = """<package format="3"><name>consumer</name><version>0.0.0</version><description>d</description>
-<maintainer email="a@b.c">m</maintainer><license>Apache-2.0</license><buildtool_depend>ament_cmake</buildtool_depend>
-<depend>rclcpp</depend><depend>efftam_ros</depend><export><build_type>ament_cmake</build_type></export></package>"""
+<maintainer email="a@b.c">m</maintainer><license>Apache-2.0</license>
+<buildtool_depend>ament_cmake</buildtool_depend><depend>rclcpp</depend><depend>efftam_ros</depend><export><build_type>ament_cmake</build_type></export></package>"""
 
 
 def block(language: str) -> str:

@@ -39,32 +39,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flight", action="store_true", help="the autopilot's bridge")
     parser.add_argument("--all", action="store_true", help="all of these, and what single commands need")
     parser.add_argument("--jetson", action="store_true", help="only what a Jetson needs, in order")
+    parser.add_argument("--json", action="store_true", help="the findings of --all as JSON")
     text = "write findings, versions, reports of engines and checks, and times to FILE, to send with a fault"
     parser.add_argument("--report", type=Path, metavar="FILE", help=text)
-    parser.add_argument("--json", action="store_true", help="the findings of --all as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.jetson:
-        return _jetson(args)
     every = args.all or args.json or args.report is not None
     facts = environment()
     asked: list[tuple[str, list[Finding]]] = []
-    cpu = [*python_findings(), *backend_findings(gpu=False)]
-    if args.gpu or every:
-        asked.append(("GPU", [*machine_findings(facts), *backend_findings(gpu=True)]))
+    if args.jetson:
+        asked.append(("this Jetson", list(jetson_findings())))
     else:
-        cpu += [found for found in machine_findings(facts) if found.name == "platform"]
-    asked.insert(0, ("tracking on the CPU", cpu))
-    if args.ros or every:
-        asked.append(("ROS 2", [*ros_findings(), *tool_findings("operator")]))
-    if args.flight or every:
-        asked.append(("flight", list(tool_findings("mavlink"))))
+        asked += _areas(args, facts, every)
     verdicts = {area: _verdict(findings) for area, findings in asked}
     findings = [finding for _, found in asked for finding in found]
-    if every:
+    if every and not args.jetson:
         findings += [f for f in tool_findings() if f not in findings]
     runs = Finding(BACKENDS_SECTION, DEFAULT_BACKEND, "ok", "")[:3] in (found[:3] for found in findings)
+    if args.jetson:
+        runs = not any(finding.state == "wrong" for finding in findings)
     report = {"runs": runs, "environment": facts, "findings": [f._asdict() for f in findings]}
     if args.report:
         _write(args.report, report)
@@ -77,31 +71,19 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(verdicts.values()) else 0
 
 
-def _jetson(args: argparse.Namespace) -> int:
-    findings = list(jetson_findings())
-    ready = not any(finding.state == "wrong" for finding in findings)
-    report = {"runs": ready, "environment": environment(), "findings": [f._asdict() for f in findings]}
-    if args.report:
-        _write(args.report, report)
-    if args.json:
-        print(json.dumps(report, indent=1))
+def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list[tuple[str, list[Finding]]]:
+    """What was asked for, tracking on the CPU first."""
+    cpu = [*python_findings(), *backend_findings(gpu=False)]
+    areas = [("tracking on the CPU", cpu)]
+    if args.gpu or every:
+        areas.append(("GPU", [*machine_findings(facts), *backend_findings(gpu=True)]))
     else:
-        print(f"{'ready' if ready else 'NOT ready'} for efftam build")
-        _tell(findings)
-    return 0 if ready else 1
-
-
-def _write(path: Path, report: dict[str, Any]) -> None:
-    """The report with those of engines and checks. Nothing else is read: no image, no variable of the
-    environment but those of the findings; the user's folder is written as ~. Raises InputError."""
-    from efftam_ros.runtime.device.opening import engine_folder
-
-    kept = {one.name: text_of(one) for one in sorted(engine_folder().glob("*.json"))}
-    text = json.dumps(report | {"kept": kept}, indent=1).replace(str(Path.home()), "~")
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"report {path} can't be written ({error.strerror}); name another file") from error
+        cpu += [found for found in machine_findings(facts) if found.name == "platform"]
+    if args.ros or every:
+        areas.append(("ROS 2", [*ros_findings(), *tool_findings("operator")]))
+    if args.flight or every:
+        areas.append(("flight", list(tool_findings("mavlink"))))
+    return areas
 
 
 def _verdict(findings: list[Finding]) -> str:
@@ -130,6 +112,19 @@ def _tell(findings: list[Finding]) -> None:
             name = next(same, None)
             print(f"{'':28}-> {finding.remedy if name is None else f'as for {name}'}", flush=True)
         told.append(finding)
+
+
+def _write(path: Path, report: dict[str, Any]) -> None:
+    """The report with those of engines and checks. Nothing else is read: no image, no variable of the
+    environment but those of the findings; the user's folder is written as ~. Raises InputError."""
+    from efftam_ros.runtime.device.opening import engine_folder
+
+    kept = {one.name: text_of(one) for one in sorted(engine_folder().glob("*.json"))}
+    text = json.dumps(report | {"kept": kept}, indent=1).replace(str(Path.home()), "~")
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"report {path} can't be written ({error.strerror}); name another file") from error
 
 
 def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
