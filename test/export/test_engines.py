@@ -530,8 +530,9 @@ class TestTheBackEnd:
             pipeline = open_pipeline(PipelineConfig(backend="tensorrt", precision="fp32", verify=verify_by))
             left[verify_by] = fake.contexts_alive, machine.gpu.memory.free_bytes
             pipeline.close()
-        assert left["always"] == left["never"]
-        assert left["always"][0] == 8
+        assert left["always"][0] == left["never"][0] == 8
+        # The check's images have made room for themselves, as the first of a camera would.
+        assert 0 <= left["never"][1] - left["always"][1] < 1 << 20
         assert machine.gpu.memory.alive == []
 
     def test_verify_prints_the_table_and_the_verdict(

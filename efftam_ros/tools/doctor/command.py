@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    every = args.all or args.json
+    every = args.all or args.json or args.report is not None
     facts = environment()
     asked: list[tuple[str, list[Finding]]] = []
     if args.jetson:
