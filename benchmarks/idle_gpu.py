@@ -223,6 +223,8 @@ class _IdleGraphs:
     device_bytes: int = 0
     notice: str = ""
 
+    made_of = "graphs that only take time"
+
     def open(self, name: str) -> _IdleGraph:
         return _IdleGraph(self.stream, self.clock, self.seconds.get(name, KERNEL_S), self.alone)
 
@@ -246,7 +248,7 @@ class IdlePipeline(DevicePipeline):
         super().__init__(bundle, cuda, FACTS, stream, _IdleGraphs(stream.handle, clock, seconds, alone))
         self.now_ms = lambda: 1e3 * clock.now()
         self.idle_ms = lambda: 1e3 * clock.idle_s[stream.handle]
-        boxes, areas, ious, presence, _ = self._tensors.answer_views[0]
+        boxes, areas, ious, presence = self._tensors.answer_views[0]
         side = self.spec.image_side
         boxes[:] = np.array([0.4, 0.4, 0.6, 0.6]) * side + np.arange(4)[:, None]
         areas[:] = 0.03 * side**2
