@@ -24,9 +24,9 @@ NOT_INSTALLED = ("training", "benchmarks", "simulation")
 MOST_IMPORTED = {"CPU": 60, "GPU": 83}
 """Modules of the package in a process that flies with the default parameters; a smaller number may become the
 limit."""
-MOST_IN_A_FRAME = {"calls": 119, "files": 16, "changes": 50}
+MOST_IN_A_FRAME = {"calls": 120, "files": 17, "changes": 53}
 """Calls into the package for a tracked frame on the CPU, files they are in, changes from file to file."""
-MOST_OF_AN_IMAGE = {"calls": 182, "files": 29, "changes": 81}
+MOST_OF_AN_IMAGE = {"calls": 182, "files": 30, "changes": 83}
 """The same in the node, from the image's callback to the published velocity: step and ROS side together."""
 
 FLIGHT_SIDE = {"core", "images", "messages"}

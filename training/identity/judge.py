@@ -19,7 +19,13 @@ from efftam_ros.core.errors import InputError
 from training import checkpoints
 from training.identity import views
 from training.identity.crops import Pictures, load_pictures
-from training.identity.network import SIDE, IdentityNetwork
+from training.identity.network import (
+    SIDE,
+    TEACHER_DEVIATION,
+    TEACHER_MEAN,
+    TEACHER_SIZE,
+    IdentityNetwork,
+)
 
 FALSE_ALARMS = (0.01, 0.03, 0.10)
 BATCH = 512
@@ -134,8 +140,6 @@ def of_onnx(path: Path) -> tuple[Callable[[Tensor], Tensor], int, int]:
     """What describes crops by an ONNX file, with the crops' height and width: of the network that ships, or a
     teacher (float32 [n,3,h,w] RGB, ImageNet's mean and deviation). Raises InputError when it is neither."""
     import onnxruntime
-
-    from training.identity.train import TEACHER_DEVIATION, TEACHER_MEAN, TEACHER_SIZE
 
     if not path.is_file():
         raise InputError(f"there is no network {path}; name an ONNX file")

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 SIDE = 96  # px: the box is squeezed to a square, as vehicles are wide and people tall
 SIZE = 128  # numbers of a vector
 MEAN, DEVIATION = 127.5, 64.0  # of the pixels, 0..255
+# Input of a teacher: height and width, and the pixels (RGB, 0..1) as ImageNet's networks take them.
+TEACHER_SIZE = (256, 128)
+TEACHER_MEAN, TEACHER_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class _Unit(nn.Sequential):

@@ -31,7 +31,14 @@ from training.convolutional_graph import ConvolutionalGraph
 from training.identity import views
 from training.identity.crops import Pictures, load_images, load_pictures
 from training.identity.judge import separation
-from training.identity.network import SIDE, SIZE, IdentityNetwork
+from training.identity.network import (
+    SIDE,
+    SIZE,
+    TEACHER_DEVIATION,
+    TEACHER_MEAN,
+    TEACHER_SIZE,
+    IdentityNetwork,
+)
 
 VIEWS = 4  # of each object in a batch
 OBJECTS_OF_A_GROUP = 8
@@ -40,8 +47,6 @@ MARGIN, SCALE = 0.25, 24.0  # of the softmax over objects
 REPORT_STEPS, CHECKPOINT_S = 200, 60.0
 DISTILLED = 256  # crops of a batch that the teacher sees
 VIEW_PX = 128  # side of the crops before the network's size
-TEACHER_SIZE = (256, 128)
-TEACHER_MEAN, TEACHER_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
