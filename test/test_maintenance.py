@@ -109,7 +109,7 @@ def test_every_step_is_bash_that_runs_what_there_is(workflow, script):
 
 def test_the_distributions_of_the_workflow_are_those_that_are_asked_for():
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
-    assert jobs["ros"]["strategy"]["matrix"]["distro"] == ["humble", "jazzy", "rolling"]
+    assert jobs["ros"]["strategy"]["matrix"]["distro"] == ["humble", "jazzy", "kilted", "lyrical", "rolling"]
     assert jobs["ros"]["container"] == "ros:${{ matrix.distro }}"
 
 
