@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     words += ["--quiet"] * args.quiet
     if not args.quiet:
         count = min(args.frames or len(boxes), len(boxes))
-        told = f"demo: {count} frames of 640x360 (the bar tells how long), about 2 MB in {args.out}"
+        told = f"demo: {count} frames of 640x360 (the bar tells how long), about 1 MB in {args.out}"
         print(told, file=sys.stderr)
     track.run(described("efftam demo", track).parse_args([*map(str, words)]))
     print(_compared(json.loads(file.read_text(encoding="utf-8"))["frames"], boxes))
