@@ -190,10 +190,13 @@ class _SettingAction(argparse.Action):
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), values])
 
 
+SWITCH = {"true": True, "false": False}
+
+
 def _range(metadata: Mapping[str, Any]) -> str:
     if metadata["choices"]:
         return " ".join(metadata["choices"])
-    return "{:g} to {:g}".format(*metadata["within"])
+    return "{:g} to {:g}".format(*metadata["within"]) if metadata["within"] else "true false"
 
 
 def tracker_config(settings: list[str], **chosen: str | None) -> TrackerConfig:
@@ -210,7 +213,9 @@ def tracker_config(settings: list[str], **chosen: str | None) -> TrackerConfig:
         if name in values:
             raise InputError(f"--set {text!r}: {name} is already given as {values[name]!r}; give it once")
         try:
-            values[name] = kinds[name](value)
+            values[name] = SWITCH[value] if kinds[name] is bool else kinds[name](value)
+        except KeyError:
+            raise InputError(f"--set {text!r}: {value!r} is neither true nor false") from None
         except ValueError:
             raise InputError(
                 f"--set {text!r}: {value!r} is not a number of type {kinds[name].__name__}"
