@@ -93,7 +93,7 @@ class Gallery:
             self._kept.insert(0, vector)
             del self._kept[MOST:]
             self._asked_ns, self._unsettled = stamp_ns, MOST // 2
-            self.stop_doubting()
+            self.miss()
 
     def likeness(self, vector: Vector) -> float:
         """The best cosine with the kept vectors, -1..1; NaN where there is none."""
@@ -155,9 +155,14 @@ class Gallery:
         if learns and value < SAME and self._waiting is None:
             self._waiting = stamp_ns, vector
 
+    def miss(self) -> None:
+        """The target is not seen: the next look is the first at what is seen then."""
+        self.stop_doubting()
+        self.likeness_now = math.nan
+
     def stop_doubting(self) -> None:
-        """The target is missed, or given up: the next look is the first at what is seen then."""
-        self._doubted_ns, self._waiting, self.likeness_now = None, None, math.nan
+        """What was unlike the target is no longer followed."""
+        self._doubted_ns = self._waiting = None
 
     def _keep(self, vector: Vector) -> None:
         """Keep a vector; of too many the one goes that is most like another one, but never the first."""
