@@ -179,7 +179,7 @@ def test_the_limits_are_those_that_the_guide_names():
     assert f"and {limits.messages_per_s:g} per second" in text
     assert f"selections to {limits.selections_per_s:g} per second" in text
     assert f"pages to {limits.most_viewers}" in text
-    assert f"was not heard from for {limits.lease_s:g} s" in text
+    assert f"its page is closed or silent for {limits.lease_s:g} s" in text
     assert (limits.address, limits.port, limits.on_operator_lost) == ("127.0.0.1", 8080, "keep")
 
 

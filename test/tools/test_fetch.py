@@ -46,7 +46,7 @@ def fetch(efftam_here, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_all_packages_that_an_export_lacks_are_named_at_once(efftam_here, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert_refused(efftam_here("fetch", NAME), "pip install torch onnx onnxscript", "--no-export")
+    assert_refused(efftam_here("fetch", NAME), "pip install huggingface_hub torch onnx onnxscript", "--no-export")
 
 
 def test_the_file_is_downloaded_once_and_checked(fetch, hub: Hub, tmp_path: Path):
