@@ -367,7 +367,7 @@ def test_two_trackers_on_one_graph_are_both_named(chain):
     running = chain()
     page = running.page()
     running.show_until_seen(page, 0)
-    assert len(page.status["trackers"]) == 1
+    running.peer.wait(lambda: len(page.status["trackers"]) == 1, "the tracker to be named")
     other = running.peer.node.create_publisher(BoundingBox, "bbox", 1)
     running.peer.wait(lambda: len(page.status["trackers"]) == 2, "both to be named")
     assert any(name.endswith("/efftam_tracker") for name in page.status["trackers"])
