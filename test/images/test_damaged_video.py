@@ -18,6 +18,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, CameraOptions
 from efftam_ros.images.streams.h264 import PictureNumbers
 from efftam_ros.images.video import open_video
+from efftam_ros.tools.cli import main
 
 GROUP, COUNT, RATE = 15, 60, 30
 CODECS = {"libx264": {"g": str(GROUP)}, "libx265": {}}
@@ -202,13 +203,16 @@ def boxes(data: bytes) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def test_the_default_track_is_read_and_another_one_by_its_number(tmp_path: Path):
+def test_the_default_track_is_read_and_another_one_by_its_number(tmp_path: Path, capsys):
     file = tmp_path / "drone.mp4"
     write_tracks(file)
     source = open_video(file)
     assert (source.width, len(list(source.frames())), source.is_whole) == (640, 20, True)
     assert "0: mjpeg 160x120, cover picture; 1: h264 320x240; 2: h264 640x480, default" in source.note
-    assert "2 is read, another one by --track" in source.note
+    assert "2 is read, another one by --track N" in source.note
+    assert main(["doctor", str(file)]) == 0
+    listed = f"{file}: 640x480 px, 30 images/s, 20 images\n{file}: {source.note}\n"
+    assert capsys.readouterr().out == listed
     assert (open_video(file, track=1).width, open_video(file, track=1).note) == (320, "")
     with pytest.raises(InputError, match=r"no video track 3; it has 0: mjpeg .*2: h264 640x480"):
         open_video(file, track=3)
@@ -278,8 +282,6 @@ def test_another_angle_is_refused(tmp_path: Path):
 
 
 def test_the_overlay_keeps_the_pixels_shape(tmp_path: Path):
-    from efftam_ros.tools.cli import main
-
     file, out = tmp_path / "wide.mp4", tmp_path / "o.mp4"
     with av.open(str(file), "w") as container:
         stream = container.add_stream("libx264", rate=RATE)

@@ -1,6 +1,7 @@
 """Report what can run here, what is missing and the command that installs it.
 
 Without options: tracking on the CPU. Exit code 0 when all that was asked for can run, else 1.
+With VIDEO: what is read of it, and which video tracks it has.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.images.camera import Camera, open_source
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, TABLE, text_of
+from efftam_ros.tools.common.options import add_source_argument
 from efftam_ros.tools.doctor.checks import (
     Finding,
     environment,
@@ -34,6 +37,7 @@ OPEN_SECONDS = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_source_argument(parser, nargs="?", metavar="VIDEO")
     parser.add_argument("--gpu", action="store_true", help="the GPU: driver, packages, back ends")
     parser.add_argument("--ros", action="store_true", help="the node and the page: ROS 2, messages, profiles")
     parser.add_argument("--flight", action="store_true", help="the autopilot's bridge")
@@ -45,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.video is not None:
+        return _describe(args.video)
     every = args.all or args.json or args.report is not None
     facts = environment()
     asked: list[tuple[str, list[Finding]]] = []
@@ -69,6 +75,19 @@ def run(args: argparse.Namespace) -> int:
         print(f"{area}: {problem or 'can run here'}")
     _tell(findings)
     return 1 if any(verdicts.values()) else 0
+
+
+def _describe(video: str | Path) -> int:
+    source = open_source(video, tell=print)
+    what = f"{source.fps:g} images/s" + ("" if source.count is None else f", {source.count} images")
+    size = f"{source.width}x{source.height} px"
+    if isinstance(source, Camera):
+        what = f"live, {source.decoder}"
+        source.close()
+    print(f"{source.name}: {size}, {what}")
+    if source.note:
+        print(f"{source.name}: {source.note}")
+    return 0
 
 
 def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list[tuple[str, list[Finding]]]:
