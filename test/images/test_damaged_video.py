@@ -87,6 +87,23 @@ def test_images_that_need_a_lost_packet_are_left_out_and_it_is_told(codec: str, 
     assert {round((f.stamp_ns - seen[0].stamp_ns) * RATE / 1e9) for f in seen} <= set(whole)
 
 
+def test_images_that_need_a_picture_that_was_never_recorded_are_left_out(tmp_path: Path):
+    """As RTP loses them: nothing is damaged, and FFmpeg shows the others torn without a word."""
+    file, lossy, told = tmp_path / "whole.mkv", tmp_path / "lossy.mkv", []
+    write(file)
+    with av.open(str(file)) as source, av.open(str(lossy), "w") as out:
+        stream = out.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(source.demux(video=0)):
+            if packet.size and number not in (20, 21):
+                packet.stream = stream
+                out.mux(packet)
+    frames = list(open_video(lossy, tell=told.append).frames())
+    assert [number_of(f.bgr) for f in frames] == [*range(20), *range(30, COUNT)]
+    assert "damaged or lost packets: 1; 8 images that need them are left out" in told[0]
+    with closing(Camera(str(lossy), None)) as camera:
+        assert {number_of(f.bgr) for f in camera.frames()} <= {*range(20), *range(30, COUNT)}
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_key_frame_that_is_damaged_ends_no_damage(codec: str, tmp_path: Path):
     file = tmp_path / "radio.ts"
