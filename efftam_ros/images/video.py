@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -196,7 +197,7 @@ class VideoFile:
                 raise
             finally:
                 if decoder.damaged:
-                    self._tell(damage_text(self.name, decoder.damaged, decoder.left_out))
+                    self._tell(f"{self.name}: {damage_text(decoder, 'copy or record it again')}")
 
     def _check_complete(self, done: int, last_ns: int, stream: Any) -> None:
         """Raise InputError for a truncated file, which the demuxer reads without an error.
@@ -228,7 +229,8 @@ class VideoFile:
             return av.open(self._source, timeout=ADDRESS_TIMEOUT_S if is_address else None)
         except (av.error.FFmpegError, OSError) as error:
             raise InputError(
-                f"{self.name} is not a readable video ({_reason(error)}); convert it with ffmpeg"
+                f"{self.name} is not a readable video:"
+                f" {reason_of(error, self._source, 'convert it with ffmpeg')}"
             ) from None
 
     def _decoded(
@@ -244,21 +246,28 @@ class VideoFile:
                     done += 1
         except (av.error.FFmpegError, OSError) as error:
             raise InputError(
-                f"{self.name} can't be read behind frame {done} ({_reason(error)}); repair the file or cut"
-                " it there"
+                f"{self.name} can't be read behind frame {done}:"
+                f" {reason_of(error, self._source, 'repair the file or cut it there')}"
             ) from None
 
 
-def damage_text(name: str, damaged: int, left_out: int) -> str:
+def damage_text(of: Any, remedy: str) -> str:
+    """``of``: an `ImageDecoder` or a camera, which count damage."""
     return (
-        f"{name}: damaged or lost packets: {damaged}; {left_out} images that need them are left out: copy or"
-        " record it again"
+        f"damaged or lost packets: {of.damaged}; {of.left_out} images that need them are left out: {remedy}"
     )
 
 
-def _reason(error: Exception) -> str:
-    """Without the file's name, which may hold a password."""
-    return str(getattr(error, "strerror", None) or type(error).__name__)
+def reason_of(error: Exception, source: str, remedy: str = "") -> str:
+    """Without the source's name, which may hold a password."""
+    if source.startswith("http") and getattr(error, "errno", 0) == errno.EIO:
+        reason, remedy = (
+            "its index is at its end, and its server sends no parts of files",
+            "copy it to this computer, or write it with ffmpeg -movflags +faststart",
+        )
+    else:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+    return f"{reason}; {remedy}" if remedy else reason
 
 
 class ImageFolder:

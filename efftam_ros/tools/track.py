@@ -165,7 +165,8 @@ class _Run:
                         draw_overlay(shown, track, masks[target_id], shown_id, target_id == first)
                     overlay.write(shown, frame.stamp_ns)
                 bar.update()
-        self.is_complete = source.is_whole or len(self.tracks) == most
+        read = [index for index, _ in self.tracks]
+        self.is_complete = source.is_whole or read == list(range(start, start + (most or -1)))
         if not self.tracks:
             raise InputError(
                 f"--start is {start}, but {source.name} has only {source.count or 'fewer'} frames that can be"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from fractions import Fraction
 from pathlib import Path
 
@@ -78,22 +77,6 @@ def test_odd_sizes_are_padded_by_their_last_line(tmp_path: Path):
     assert (source.width, source.height) == (64, 48)
     picture = next(source.frames()).bgr.astype(int)
     assert np.abs(picture[:, -1] - picture[:, -2]).max() <= 12
-
-
-def test_a_turned_video_is_turned_as_players_show_it(square_video: Path, tmp_path: Path):
-    """Phones store the frame as the sensor has it, and the turn in the track header's matrix."""
-    data = bytearray(square_video.read_bytes())
-    at = data.index(b"tkhd") + 4 + 40  # version, flags, times, id, duration, layer, volume
-    clockwise = (0, 1 << 16, 0, -(1 << 16), 0, 0, 120 << 16, 0, 1 << 30)
-    data[at : at + 36] = struct.pack(">9i", *clockwise)
-    turned = tmp_path / "turned.mp4"
-    turned.write_bytes(data)
-    source = open_video(turned)
-    assert (source.width, source.height) == (120, 160)
-    assert "270 degrees counter-clockwise" in source.note
-    upright = next(open_video(square_video).frames()).bgr
-    assert np.array_equal(next(source.frames()).bgr, cv2.rotate(upright, cv2.ROTATE_90_CLOCKWISE))
-    assert next(source.frames()).bgr.flags.c_contiguous
 
 
 def test_a_folder_is_read_in_natural_order(tmp_path: Path):
