@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ FOLDER_FPS = 30.0
 RAW_FORMATS = ("h264", "hevc", "mjpeg", "m4v")
 NS = 1_000_000_000
 ADDRESS_TIMEOUT_S = 10.0
+INDEX_FIRST = "have its index first (ffmpeg -i IN -c copy -movflags +faststart OUT)"
 
 
 @dataclass(frozen=True)
@@ -229,8 +229,7 @@ class VideoFile:
             return av.open(self._source, timeout=ADDRESS_TIMEOUT_S if is_address else None)
         except (av.error.FFmpegError, OSError) as error:
             raise InputError(
-                f"{self.name} is not a readable video:"
-                f" {reason_of(error, self._source, 'convert it with ffmpeg')}"
+                f"{self.name} is not a readable video ({reason_of(error)}); convert it with ffmpeg"
             ) from None
 
     def _decoded(
@@ -245,9 +244,11 @@ class VideoFile:
                     yield found
                     done += 1
         except (av.error.FFmpegError, OSError) as error:
+            remedy = "repair the file or cut it there"
+            if not done and self._source.startswith("http"):
+                remedy = f"where the server sends no parts of files, copy it here, or {INDEX_FIRST}"
             raise InputError(
-                f"{self.name} can't be read behind frame {done}:"
-                f" {reason_of(error, self._source, 'repair the file or cut it there')}"
+                f"{self.name} can't be read behind frame {done} ({reason_of(error)}); {remedy}"
             ) from None
 
 
@@ -258,16 +259,9 @@ def damage_text(of: Any, remedy: str) -> str:
     )
 
 
-def reason_of(error: Exception, source: str, remedy: str = "") -> str:
+def reason_of(error: Exception) -> str:
     """Without the source's name, which may hold a password."""
-    if source.startswith("http") and getattr(error, "errno", 0) == errno.EIO:
-        reason, remedy = (
-            "its index is at its end, and its server sends no parts of files",
-            "copy it to this computer, or write it with ffmpeg -movflags +faststart",
-        )
-    else:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-    return f"{reason}; {remedy}" if remedy else reason
+    return str(getattr(error, "strerror", None) or type(error).__name__)
 
 
 class ImageFolder:
