@@ -36,7 +36,6 @@ from efftam_ros.images.video import (
     VideoSource,
     damage_text,
     open_video,
-    reason_of,
     tell_nobody,
 )
 
@@ -288,7 +287,8 @@ class Camera:
                 self._refusal = reason = str(refusal)
                 self._stop.set()
             except (av.error.FFmpegError, OSError, ValueError) as error:
-                reason = reason_of(error) if isinstance(error, OSError) else one_line(error)
+                # An error's own text has the address with its password.
+                reason = getattr(error, "strerror", None) or one_line(error)
             pause_s = FIRST_PAUSE_S if self._newest is not before else min(2 * pause_s, LONGEST_PAUSE_S)
             self.waiting_for = f"for {self.name}: {reason}; the next attempt in {pause_s:g} s"
             # Without patience a name that is wrong would be tried for ever.

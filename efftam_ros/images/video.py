@@ -229,7 +229,7 @@ class VideoFile:
             return av.open(self._source, timeout=ADDRESS_TIMEOUT_S if is_address else None)
         except (av.error.FFmpegError, OSError) as error:
             raise InputError(
-                f"{self.name} is not a readable video ({reason_of(error)}); convert it with ffmpeg"
+                f"{self.name} is not a readable video ({_reason(error)}); convert it with ffmpeg"
             ) from None
 
     def _decoded(
@@ -248,7 +248,7 @@ class VideoFile:
             if not done and self._source.startswith("http"):
                 remedy = f"where the server sends no parts of files, copy it here, or {INDEX_FIRST}"
             raise InputError(
-                f"{self.name} can't be read behind frame {done} ({reason_of(error)}); {remedy}"
+                f"{self.name} can't be read behind frame {done} ({_reason(error)}); {remedy}"
             ) from None
 
 
@@ -259,7 +259,7 @@ def damage_text(of: Any, remedy: str) -> str:
     )
 
 
-def reason_of(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Without the source's name, which may hold a password."""
     return str(getattr(error, "strerror", None) or type(error).__name__)
 
