@@ -124,7 +124,7 @@ def open_video(
 
 class VideoFile:
     """A video read with PyAV, from a file or an address. Stamps are the container's presentation times, also
-    for a variable frame rate; those of a raw stream, which has none, are ``fps`` apart."""
+    for a variable frame rate; they grow, by 1 / ``fps`` where there is none or it goes back."""
 
     def __init__(
         self,
@@ -178,9 +178,14 @@ class VideoFile:
             stream, _ = choose_track(container, self._track, self.name)
             stream.thread_type = "AUTO"
             index, stamp_ns, levels, decoder = -1, 0, Levels(self._levels), ImageDecoder(stream)
+            period_ns, shift_ns = round(NS / self.fps), 0
             try:
                 for index, (frame, is_whole) in enumerate(self._decoded(container, stream, decoder)):
-                    stamp_ns = self._stamp_ns(index, frame, stream)
+                    last_ns, own_ns = stamp_ns, self._own_ns(index, frame, stream)
+                    stamp_ns = (last_ns + period_ns) * (index > 0) if own_ns is None else own_ns + shift_ns
+                    if index and stamp_ns <= last_ns:  # of parts that were joined, or where none was written
+                        shift_ns += last_ns + period_ns - stamp_ns
+                        stamp_ns = last_ns + period_ns
                     if index < start or not is_whole:
                         continue
                     bgr = oriented(frame, bgr_of(frame, levels, stamp_ns), self.name)
@@ -215,11 +220,11 @@ class VideoFile:
                 "the file is truncated, copy it again"
             )
 
-    def _stamp_ns(self, index: int, frame: av.VideoFrame, stream: Any) -> int:
+    def _own_ns(self, index: int, frame: av.VideoFrame, stream: Any) -> int | None:
         base = frame.time_base or stream.time_base
-        if self._is_raw or frame.pts is None or base is None:
+        if self._is_raw:
             return round(index * NS / self.fps)
-        return round(frame.pts * base * NS)
+        return None if frame.pts is None or base is None else round(frame.pts * base * NS)
 
     def _open(self) -> av.container.InputContainer:
         import av

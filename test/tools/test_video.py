@@ -9,6 +9,7 @@ import av
 import cv2
 import numpy as np
 import pytest
+from support.streams import write_video
 from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
@@ -53,6 +54,26 @@ def test_uneven_stamps_survive(tmp_path: Path):
         for i, stamp in enumerate(stamps):
             writer.write(square_picture(i, i, 64, 48, 16), 7 * NS + stamp)
     assert [f.stamp_ns for f in open_video(path).frames()] == pytest.approx(stamps, abs=12_000)  # a tick
+
+
+def test_times_that_are_missing_or_go_back_grow_by_a_period(tmp_path: Path):
+    """Matroska can't hold those before 0; parts of a recording are joined as they are."""
+    with av.open(str(tmp_path / "before.mkv"), "w", options={"avoid_negative_ts": "disabled"}) as out:
+        stream = out.add_stream("libx264", rate=25, options={"bf": "0"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
+        for i in range(20):
+            frame = av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), "bgr24")
+            frame.pts, frame.time_base = 40 * i - 390, Fraction(1, 1000)
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    write_video(tmp_path / "part.ts", seconds=0.5)
+    (tmp_path / "joined.ts").write_bytes(2 * (tmp_path / "part.ts").read_bytes())
+    for name, count, period_s in (("before.mkv", 20, 0.04), ("joined.ts", 30, 1 / 30)):
+        frames = list(open_video(tmp_path / name).frames())
+        stamps = [f.stamp_ns / NS for f in frames]
+        assert stamps == pytest.approx([stamps[0] + f.index * period_s for f in frames], abs=1e-3)
+        assert len(frames) >= count - 4  # some where the parts meet may be damaged
 
 
 def test_a_start_in_the_middle_keeps_numbers_and_stamps(square_video: Path):
