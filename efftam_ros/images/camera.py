@@ -193,6 +193,12 @@ class Camera:
                 )
 
     @property
+    def remedy(self) -> str:
+        """Of damage."""
+        live = "lower the camera's bit rate, or have RTSP send by TCP (rtsp_transport)"
+        return "copy or record it again" if self.has_end else live
+
+    @property
     def width(self) -> int:
         """Of the newest image as it is shown, px; waits for the first."""
         return self._size()[0]
@@ -225,7 +231,7 @@ class Camera:
         finally:
             self.close()
             if self.damaged:
-                self._say(damage_text(self, "lower the bit rate, or have RTSP send by TCP"))
+                self._say(damage_text(self, self.remedy))
 
     def close(self) -> None:
         """End the stream; idempotent. The connection itself may take until ``timeout`` to end."""

@@ -223,7 +223,7 @@ def test_lost_packets_of_a_live_stream_are_told_by_efftam_track_too(tmp_path):
     port, relayed = free_port(), free_port()
     with lossy_relay(port, relayed, every=20), sender(port, size="640x480"):
         _, stderr = tracked(f"udp://127.0.0.1:{relayed}", tmp_path, "--frames", "20")
-    assert "images that need them are left out: lower the bit rate" in stderr
+    assert "images that need them are left out: lower the camera's bit rate" in stderr
 
 
 def test_the_latency_is_taken_off_the_stamps(heard, processes):
