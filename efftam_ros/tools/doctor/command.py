@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, open_source
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, TABLE, text_of
 from efftam_ros.tools.common.options import add_source_argument
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.doctor.checks import (
     Finding,
     environment,
@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.video is not None:
         return _describe(args.video)
+    check_outputs([Output("--report", args.report)])
     every = args.all or args.json or args.report is not None
     facts = environment()
     asked: list[tuple[str, list[Finding]]] = []
@@ -135,15 +136,12 @@ def _tell(findings: list[Finding]) -> None:
 
 def _write(path: Path, report: dict[str, Any]) -> None:
     """The report with those of engines and checks. Nothing else is read: no image, no variable of the
-    environment but those of the findings; the user's folder is written as ~. Raises InputError."""
+    environment but those of the findings; the user's folder is written as ~."""
     from efftam_ros.runtime.device.opening import engine_folder
 
     kept = {one.name: text_of(one) for one in sorted(engine_folder().glob("*.json"))}
     text = json.dumps(report | {"kept": kept}, indent=1).replace(str(Path.home()), "~")
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"report {path} can't be written ({error.strerror}); name another file") from error
+    write_text(path, text + "\n")
 
 
 def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
