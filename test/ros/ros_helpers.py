@@ -200,11 +200,11 @@ class Peer:
         del self.diagnostics[:]
 
         def fitting():
-            return [s for s in self.diagnostics if condition(s, {v.key: v.value for v in s.values})]
+            return [s for s in self.diagnostics if condition(s, values(s))]
 
         self.wait(fitting, f"diagnostics: {what}")
         status = fitting()[0]
-        return status, {v.key: v.value for v in status.values}
+        return status, values(status)
 
 
 class Process:
