@@ -70,16 +70,6 @@ def test_a_bad_image_is_refused_and_the_target_is_followed_on(peer, case):
     assert "\n" not in values["last refused image"]
 
 
-def test_refused_images_are_told_once_in_a_while(peer):
-    peer.show(0)
-    for _ in range(30):
-        peer.images.publish(stamped(0))
-        peer.spin_for(0.01)
-    lines = [line for line in peer.process.output.splitlines() if "stamp is zero" in line]
-    assert len(lines) <= 1
-    peer.show(1)
-
-
 def withheld(peer, i, pixels):
     """Publish an image whose stamp can't be, and wait until that is said."""
     peer.images.publish(image_message(pixels, stamp_of(i)))
@@ -265,11 +255,6 @@ def test_a_bad_selection_is_refused_by_the_service_and_changes_nothing(following
     box = following.show(last + 1, scene(0))
     assert box.state == BoundingBox.TRACKING
     assert iou(box_of(box), grey_box(0)) > 0.9
-
-
-def test_the_buffers_length_is_in_the_refusal(following):
-    message = following.select(box_selection(inside, stamp_of(-1000))).message
-    assert "selection_buffer 8 s, selection_buffer_bytes 268435456" in message
 
 
 def test_a_bad_selection_by_topic_goes_to_log_and_diagnostics(following):
