@@ -53,6 +53,8 @@ class Scene:
     is_hidden: bool = False
     is_swapped: bool = False
     """Whether another individual stands in the first one's place."""
+    is_covered: bool = False
+    """Whether that one came from the side, so that the points followed are gone."""
     is_finite: bool = True
     is_motion_known: bool = True
 
@@ -117,7 +119,7 @@ class Points:
 
     def follow(self, image: Image, expected: Box) -> FoundPoints:
         count = 20 if self._images > 2 else 0
-        box, found = self._scene.place(), 0 if self._scene.is_hidden else count
+        box, found = self._scene.place(), 0 if self._scene.is_hidden or self._scene.is_covered else count
         return FoundPoints(count, np.array([[box.cx, box.cy]] * found).reshape(-1, 2))
 
     def keep(self, image: Image, box: Box) -> None:
@@ -198,6 +200,11 @@ class World:
         self.wait()
         self.scene.is_swapped = True
         self.look()
+
+    def cover(self) -> None:
+        self.scene.is_covered = True
+        self.swap()
+        self.scene.is_covered = False
 
     def pan(self) -> None:
         self.wait()
@@ -332,6 +339,7 @@ def test_the_scene_is_one_in_which_everything_happens():
 @settings(max_examples=40)
 @given(before=sequences([*EVENTS, "second"]), after=sequences(EVENTS), cleared=st.booleans())
 @example(before=[("see", 4), ("miss", 6)], after=[("miss", 7), ("see", 3)], cleared=False)
+@example(before=[("see", 9), ("cover", 1)], after=[("swap", 4)], cleared=False)
 def test_a_selection_forgets_all_that_was_before_it(before, after, cleared):
     old = World()
     old.select()
@@ -438,9 +446,11 @@ def test_a_target_under_changed_settings_is_followed_as_if_they_had_always_been_
 
 @settings(max_examples=40)
 @given(
-    events=sequences(["see", "pan", "jerk", "gap", "second"], most=8),
+    events=sequences(["pan", "jerk", "gap", "second", "select"], most=8),
     limited=st.lists(st.booleans(), min_size=60),
 )
+@example(events=[("second", 1), ("pan", 6)], limited=[True, True, False] * 20)
+@example(events=[("second", 1), ("pan", 3), ("select", 1), ("pan", 1)], limited=[False] * 60)
 def test_the_motion_since_a_targets_own_last_image_is_the_one_that_happened(events, limited):
     """Also where it had no turn in some images: the steps since then, in the order in which they came."""
     world = World()
