@@ -352,8 +352,10 @@ def test_the_states_of_a_camera_that_died_follow_the_clock(tracker):
     [
         (TrackState.TRACKING, 0.0, 0.3, TrackState.COASTING),
         (TrackState.TRACKING, 0.0, 1.9, TrackState.COASTING),
+        (TrackState.TRACKING, 0.0, 2.0, TrackState.COASTING),
         (TrackState.TRACKING, 0.0, 2.1, TrackState.LOST),
         (TrackState.COASTING, 0.8, 0.1, TrackState.COASTING),
+        (TrackState.COASTING, 0.75, 0.25, TrackState.COASTING),
         (TrackState.COASTING, 0.8, 0.3, TrackState.LOST),
         (TrackState.LOST, 9.0, 0.1, TrackState.LOST),
         (TrackState.IDLE, 0.0, 9.0, TrackState.IDLE),
