@@ -422,9 +422,7 @@ def refused(processes, peers, *arguments: str) -> str:
     ("argument", "words"),
     [
         ("port:=70000", ["port", "65535"]),
-        ("jpeg_quality:=0", ["jpeg_quality", "100"]),
         ("on_operator_lost:=land", ["land", "keep, clear"]),
-        ("image_transport:=theora", ["theora", "raw, compressed"]),
         ("certificate:=/nowhere.pem", ["both certificate and key"]),
         ("token:=short", ["token", "5 characters"]),
         ("qos_overrides./bbox.subscription.reliability:=reliabel", ["bbox", "reliabel", "best_effort"]),

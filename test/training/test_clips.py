@@ -23,12 +23,10 @@ from training.clips import (
     MASK,
     PROMPT_SHARES,
     Clip,
-    ClipDataset,
     ClipSource,
 )
 from training.composites import Body, Compositor, RawClip, cut_out_sequence
 from training.footage import LONGEST_STEP, FootageSampler, PhotographSampler
-from training.hardness import Hardness
 from training.imaging import pyramid, sprite_pyramid, warp
 from training.material import Footage, Material, Photograph, mask_bounds
 from training.mixture import Mixture
@@ -106,12 +104,6 @@ def test_the_same_seed_and_index_give_the_same_clip_and_others_another():
     assert same(clip, ClipSource(bright_material(), Mixture(), SIDE).clip(3, 7, 4))
     assert not same(clip, SOURCE.clip(3, 8, 4))
     assert not same(clip, SOURCE.clip(4, 7, 4))
-
-
-def test_a_data_set_is_a_range_of_a_seeds_clips():
-    data = ClipDataset(SOURCE, seed=3, frames=2, first=5, count=4)
-    assert len(data) == 4
-    assert all(same(data[i], SOURCE.clip(3, 5 + i, 2)) for i in range(4))
 
 
 # Shapes
@@ -215,10 +207,6 @@ def test_a_cell_that_holds_an_ignored_pixel_is_not_valid(prompted):
     assert (~clip.valid[1]).nonzero().tolist() == [[41 // 4, 86 // 4]]
 
 
-def test_without_unknown_pixels_everything_is_valid(prompted):
-    assert prompted(squares(30, 30)).valid.all()
-
-
 # Pictures and masks agree
 
 
@@ -310,55 +298,6 @@ def test_frames_of_footage_follow_each_other_in_equal_steps(available, wanted, s
     if available > LONGEST_STEP * wanted:
         assert len(set(steps.tolist())) <= 1
         assert steps.min(initial=1) >= 1
-
-
-@orders
-@settings(max_examples=150, deadline=None)
-def test_after_a_leap_footage_goes_on_in_the_same_steps(available, wanted, seed):
-    order = footage._leaping(np.random.default_rng(seed), available, wanted)
-    steps = steps_of(order, available, wanted)
-    if wanted > 1 and available >= 2 * wanted:
-        assert len(set(np.sign(steps).tolist())) == 1
-        assert len(set(steps.tolist())) <= 2
-        assert np.sort(np.abs(steps))[:-1].max(initial=0) <= LONGEST_STEP  # all but the leap
-
-
-def test_leaps_go_far_and_anywhere_in_a_clip():
-    """Of 90 frames, four are wanted: usual clips span 12 at the most."""
-    orders = [footage._leaping(np.random.default_rng(seed), 90, 4) for seed in range(300)]
-    leaps = [np.abs(np.diff(order)).max() for order in orders]
-    assert np.mean(np.array(leaps) > 3 * LONGEST_STEP) > 0.6
-    assert max(leaps) > 70
-    places = {int(np.abs(np.diff(order)).argmax()) for order in orders}
-    assert places == {0, 1, 2}
-
-
-def test_a_leap_is_told_from_steps():
-    assert footage._leap_in([3, 4, 60, 61]) == 2
-    assert footage._leap_in([60, 20, 16, 12]) == 1
-    assert footage._leap_in([0, LONGEST_STEP, 2 * LONGEST_STEP]) is None
-    assert footage._leap_in([5]) is None
-
-
-def test_after_a_leap_the_target_is_searched_for(monkeypatch):
-    """The windows are drawn for the frame at which the clip goes on."""
-    lost, plain = [], footage.draw_path
-
-    def drawing(rng, frames, margin, relocated, lost_at):
-        lost.append(lost_at)
-        return plain(rng, frames, margin, relocated, lost_at)
-
-    monkeypatch.setattr(footage, "draw_path", drawing)
-    monkeypatch.setattr(footage, "_leaping", lambda rng, available, wanted: [0, 1, 1 + LONGEST_STEP + 1])
-    sampler = FootageSampler(bright_material(), Hardness(leaps=1.0))
-    sampler.clip(np.random.default_rng(1), 3, SIDE)
-    assert lost == [2]
-
-
-def test_windows_that_the_image_keeps_narrow_err_by_less():
-    assert footage.fair_share(extent=180, size=40) == 1.0
-    assert footage.fair_share(extent=400, size=40) == 1.0
-    assert footage.fair_share(extent=90, size=40) == 0.5
 
 
 def test_short_footage_is_played_to_and_fro():
