@@ -31,3 +31,13 @@ def test_after_control_was_lost_no_zeros_are_sent_for_the_motion_before():
     made.control.on_control(Control.HELD)
     made.control.set_enabled(False)
     assert not made.step().send
+
+
+@pytest.mark.parametrize("by_s", [-100.0, -0.3, -0.15, 0.15, 0.3, 100.0])
+def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s: float):
+    made = following()
+    made.answers, made.jump_s = False, by_s
+    command = made.step()
+    is_set = abs(by_s) > 0.2
+    assert command.phase is (Phase.WAITING if is_set else Phase.FOLLOWING), command.reason
+    assert (f"{by_s:+.1f} s" in command.reason) is is_set
