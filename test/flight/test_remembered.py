@@ -39,5 +39,5 @@ def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s
     made.answers, made.jump_s = False, by_s
     command = made.step()
     is_set = abs(by_s) > 0.2
-    assert command.phase is (Phase.WAITING if is_set else Phase.FOLLOWING), command.reason
+    assert (command.phase is Phase.WAITING) is is_set, command.reason
     assert (f"{by_s:+.1f} s" in command.reason) is is_set
