@@ -729,6 +729,18 @@ def test_the_fewer_images_the_farther_a_jerk_may_take_a_target_that_is_seen_clea
     assert tracks[12].measured is taken
 
 
+def test_what_has_just_come_back_may_not_have_jerked():
+    """It is not confirmed yet: a neighbour would be taken for it."""
+
+    def script(i, view):
+        place = moving(i).moved(0, 45) if i == 24 else moving(i)  # a size off
+        return candidates(place, presence_logit=-6.0 if 20 <= i < 23 else 5.0)
+
+    tracks, _, _ = follow(script, 25)
+    assert [track.measured for track in tracks[19:]] == [True, False, False, False, True, False]
+    assert "gate_mahalanobis" in tracks[-1].reason
+
+
 def test_after_a_lost_image_a_jerk_may_be_larger():
     def script(i, view):
         return candidates(Box.from_centre(300 + (66 if i == 12 else 0), 300, 60, 60))
