@@ -12,7 +12,7 @@ import numpy as np
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.angles import from_yaw_pitch, matrix, wrapped
+from efftam_ros.flight.angles import wrapped
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import ControlConfig, Instant
 from efftam_ros.flight.gimbal_control import GimbalControl
@@ -34,6 +34,7 @@ from simulation.autopilots.autopilot import Autopilot, Port
 from simulation.autopilots.gimbal import GimbalDevice, Mount, level
 from simulation.autopilots.memory_link import MemoryLink, memory_link
 from simulation.autopilots.px4 import PX4
+from simulation.rotations import from_yaw_pitch, matrix
 
 EPOCH_NS = 1_700_000_000 * NS
 STEP_S = 0.002

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.mavlink.standstill import Standstill
 from efftam_ros.flight.mavlink.zero_debt import MANAGERS, Debt, Due, Manager, Situation
 from efftam_ros.flight.values import NS, AttitudeSample, Rates, YawFrame
+from simulation.rotations import from_yaw_pitch
 
 NOW_S = 100.0
 ARDUPILOT, PX4 = MANAGERS.values()
