@@ -2,8 +2,8 @@
 
 A network that tells individuals apart describes crops as vectors of length 1 (`Describe`); the cosine of two
 is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it usually
-is to them, and judges what is followed and what comes back. It learns only while it is sure: what has taken
-the target's place must not become what the target looks like.
+is to them, and judges what is followed and what comes back. It learns a look once none of those after it is
+in doubt: what takes the target's place must not become what the target looks like.
 """
 
 from __future__ import annotations
@@ -80,17 +80,19 @@ class Gallery:
         self._usual: deque[float] = deque(maxlen=5 * MOST)
         self._asked_ns: int | None = None
         self._doubted_ns: int | None = None  # since when each look was unlike the target
-        self._unsettled = 0  # looks that are kept unjudged
+        self._doubts = 0  # how many looks those are
+        self._waiting: tuple[int, Vector] | None = None  # stamp, and a look to be kept if no doubt follows
+        self._unsettled = 0  # looks that may yet be kept though they are unlike the prompt
         self.likeness_now = math.nan
         """Of the last look; NaN before any."""
 
-    def add_prompt(self, vector: Vector, is_weak: bool = False) -> None:
-        """Add the crop that was selected, or that a refinement showed. ``is_weak``: it may show a part of the
-        target, or something else, so that the first looks after it count as much."""
+    def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
+        """Add the crop that was selected, or that a refinement showed. Until a look is like it the first ones
+        count as much: the box may show a part of the target, or who stands before it."""
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
             del self._kept[MOST:]
-            self._unsettled = MOST // 2 if is_weak else 0
+            self._asked_ns, self._unsettled = stamp_ns, MOST // 2
             self.stop_doubting()
 
     def likeness(self, vector: Vector) -> float:
@@ -114,7 +116,8 @@ class Gallery:
         """Whether what is followed is another individual."""
         if self._doubted_ns is None or self._asked_ns is None:
             return False
-        return self._asked_ns - self._doubted_ns >= DOUBT_NS
+        # Of a video of few images a second, two looks would do.
+        return self._doubts > MOST // 2 and self._asked_ns - self._doubted_ns >= DOUBT_NS
 
     def is_due(self, stamp_ns: int) -> bool:
         """Whether the target is to be looked at in the image of this stamp."""
@@ -127,24 +130,34 @@ class Gallery:
         value = self.likeness(vector)
         if math.isnan(value):
             return
-        if self._unsettled and learns:
+        self.likeness_now = value
+        if self._unsettled and value < LEAST and learns:
             self._unsettled -= 1
             self._keep(vector)
             return
-        self.likeness_now = value
+        self._unsettled = 0
         if value >= LEAST:
             self._doubted_ns = None
-        elif self._doubted_ns is None or self._doubted_ns > stamp_ns:
-            self._doubted_ns = stamp_ns
+        else:
+            if self._doubted_ns is None or self._doubted_ns > stamp_ns:
+                self._doubted_ns, self._doubts = stamp_ns, 0
+            self._doubts += 1
         if value < SURE:
+            self._waiting = None
             return
         self._usual.append(value)
-        if learns and value < SAME:
-            self._keep(vector)
+        if self._waiting is not None:
+            waited_ns = stamp_ns - self._waiting[0]
+            if waited_ns >= DOUBT_NS:
+                self._keep(self._waiting[1])
+            if not 0 <= waited_ns < DOUBT_NS:
+                self._waiting = None
+        if learns and value < SAME and self._waiting is None:
+            self._waiting = stamp_ns, vector
 
     def stop_doubting(self) -> None:
         """The target is missed, or given up: the next look is the first at what is seen then."""
-        self._doubted_ns, self.likeness_now = None, math.nan
+        self._doubted_ns, self._waiting, self.likeness_now = None, None, math.nan
 
     def _keep(self, vector: Vector) -> None:
         """Keep a vector; of too many the one goes that is most like another one, but never the first."""
