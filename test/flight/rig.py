@@ -64,6 +64,7 @@ class GimbalLog:
         self.arrivals: list[float] = []
         self.headings: list[VehicleSample] = []
         self.controls: list[Control] = []
+        self.reasons: list[str] = []
         self.alive: list[bool] = []
         self.limits_seen: list[GimbalLimits] = []
 
@@ -80,6 +81,7 @@ class GimbalLog:
 
     def control(self, control: Control, reason: str) -> None:
         self.controls.append(control)
+        self.reasons.append(reason)
         if self._control is not None:
             self._control.on_control(control, reason)
 
