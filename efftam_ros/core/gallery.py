@@ -93,7 +93,7 @@ class Gallery:
             self._kept.insert(0, vector)
             del self._kept[MOST:]
             self._asked_ns, self._unsettled = stamp_ns, MOST // 2
-            self.stop_doubting()
+            self.miss()
 
     def likeness(self, vector: Vector) -> float:
         """The best cosine with the kept vectors, -1..1; NaN where there is none."""
@@ -136,28 +136,33 @@ class Gallery:
             self._keep(vector)
             return
         self._unsettled = 0
-        if value >= LEAST:
-            self._doubted_ns = None
-        else:
+        if value < LEAST:
             if self._doubted_ns is None or self._doubted_ns > stamp_ns:
                 self._doubted_ns, self._doubts = stamp_ns, 0
             self._doubts += 1
-        if value < SURE:
             self._waiting = None
             return
-        self._usual.append(value)
+        self._doubted_ns = None
         if self._waiting is not None:
             waited_ns = stamp_ns - self._waiting[0]
             if waited_ns >= DOUBT_NS:
                 self._keep(self._waiting[1])
             if not 0 <= waited_ns < DOUBT_NS:
                 self._waiting = None
+        if value < SURE:
+            return
+        self._usual.append(value)
         if learns and value < SAME and self._waiting is None:
             self._waiting = stamp_ns, vector
 
+    def miss(self) -> None:
+        """The target is not seen: the next look is the first at what is seen then."""
+        self.stop_doubting()
+        self.likeness_now = math.nan
+
     def stop_doubting(self) -> None:
-        """The target is missed, or given up: the next look is the first at what is seen then."""
-        self._doubted_ns, self._waiting, self.likeness_now = None, None, math.nan
+        """What was unlike the target is no longer followed."""
+        self._doubted_ns = self._waiting = None
 
     def _keep(self, vector: Vector) -> None:
         """Keep a vector; of too many the one goes that is most like another one, but never the first."""

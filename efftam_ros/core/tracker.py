@@ -287,7 +287,9 @@ class TargetTracker:
         if not candidates.is_finite:
             return self._miss_unread(work)
         choice = self._policy.choose(candidates, context)
-        if choice.box is not None and self.gallery.is_other:
+        if choice.box is None:
+            self.gallery.miss()
+        elif self.gallery.is_other:
             choice = self._give_up(choice)
         confirmed = self._decide(choice, context.stamp_ns)
         is_kept = self._remember(candidates, choice, context, confirmed)
@@ -563,17 +565,18 @@ class TargetTracker:
     def _give_up(self, choice: Choice) -> Choice:
         """What is followed is another individual: it is not claimed, and what was remembered of it goes."""
         now, usual = self.gallery.likeness_now, self.gallery.usual
+        self.gallery.stop_doubting()
         self.memory.forget_from(self._sure_frame)
         self._target.lose()
         self._search.begin(self._last[1], self._motion.filter)
-        reason = f"no longer like what was selected ({now:.2f} of {usual:.2f})"
+        known = f"{now:.2f}" if math.isnan(usual) else f"{now:.2f} of {usual:.2f}"
+        reason = f"no longer like what was selected ({known})"
         return replace(choice, box=None, present=False, reason=reason)
 
     def _decide(self, choice: Choice, stamp_ns: int) -> bool:
         """Update the state; whether it claims the target."""
         if choice.box is None:
             self._target.miss(stamp_ns)
-            self.gallery.stop_doubting()
             return False
         return self._target.hit(stamp_ns)
 
