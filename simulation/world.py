@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.flight.angles import from_yaw_pitch, matrix
 from efftam_ros.messages.bearing import Intrinsics
 from simulation.paths import Circuit, Drone, Pose
+from simulation.rotations import from_yaw_pitch, matrix
 from simulation.scene_parts import box, car, panda, plane, smooth_noise, texture
 
 GROUND_M = 400.0

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from efftam_ros.flight.values import Quaternion
 
 Vector = tuple[float, float, float]
@@ -27,29 +24,6 @@ def normalised(q: Quaternion) -> Quaternion | None:
     if not 0.9 < length < 1.1:
         return None
     return q[0] / length, q[1] / length, q[2] / length, q[3] / length
-
-
-def from_yaw_pitch(yaw: float, pitch: float, roll: float = 0.0) -> Quaternion:
-    """The quaternion of yaw, then pitch, then roll (z-y'-x''), rad."""
-    cy, sy = math.cos(yaw / 2), math.sin(yaw / 2)
-    cp, sp = math.cos(pitch / 2), math.sin(pitch / 2)
-    cr, sr = math.cos(roll / 2), math.sin(roll / 2)
-    return (
-        cr * cp * cy + sr * sp * sy,
-        sr * cp * cy - cr * sp * sy,
-        cr * sp * cy + sr * cp * sy,
-        cr * cp * sy - sr * sp * cy,
-    )
-
-
-def multiplied(a: Quaternion, b: Quaternion) -> Quaternion:
-    """The rotation ``b`` within the frame that ``a`` has turned."""
-    return (
-        a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
-        a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
-        a[0] * b[2] - a[1] * b[3] + a[2] * b[0] + a[3] * b[1],
-        a[0] * b[3] + a[1] * b[2] - a[2] * b[1] + a[3] * b[0],
-    )
 
 
 def rotated(q: Quaternion, v: Vector) -> Vector:
@@ -97,9 +71,3 @@ def interpolated(a: Quaternion, b: Quaternion, share: float) -> Quaternion:
     )
     length = math.sqrt(sum(v * v for v in mixed))
     return mixed[0] / length, mixed[1] / length, mixed[2] / length, mixed[3] / length
-
-
-def matrix(q: Quaternion) -> NDArray[np.float64]:
-    """[3, 3] float64: its columns are the turned frame's axes."""
-    axes: list[Vector] = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
-    return np.array([rotated(q, axis) for axis in axes]).T

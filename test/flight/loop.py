@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.angles import from_yaw_pitch, wrapped
+from efftam_ros.flight.angles import wrapped
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import NS, AttitudeSample, YawFrame
 from efftam_ros.messages.reports import MotionReport
+from simulation.rotations import from_yaw_pitch
 
 EPOCH_NS = 1_700_000_000 * NS
 STEP_S = 0.002

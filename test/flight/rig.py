@@ -12,7 +12,7 @@ import numpy as np
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.angles import from_yaw_pitch, matrix, wrapped
+from efftam_ros.flight.angles import wrapped
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import ControlConfig, Instant
 from efftam_ros.flight.gimbal_control import GimbalControl
@@ -34,6 +34,7 @@ from simulation.autopilots.autopilot import Autopilot, Port
 from simulation.autopilots.gimbal import GimbalDevice, Mount, level
 from simulation.autopilots.memory_link import MemoryLink, memory_link
 from simulation.autopilots.px4 import PX4
+from simulation.rotations import from_yaw_pitch, matrix
 
 EPOCH_NS = 1_700_000_000 * NS
 STEP_S = 0.002
@@ -63,6 +64,7 @@ class GimbalLog:
         self.arrivals: list[float] = []
         self.headings: list[VehicleSample] = []
         self.controls: list[Control] = []
+        self.reasons: list[str] = []
         self.alive: list[bool] = []
         self.limits_seen: list[GimbalLimits] = []
 
@@ -79,6 +81,7 @@ class GimbalLog:
 
     def control(self, control: Control, reason: str) -> None:
         self.controls.append(control)
+        self.reasons.append(reason)
         if self._control is not None:
             self._control.on_control(control, reason)
 

@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.flight.angles import (
-    axis_direction,
-    from_yaw_pitch,
-    interpolated,
-    multiplied,
-    target_direction,
-    wrapped,
-)
+from efftam_ros.flight.angles import axis_direction, interpolated, target_direction, wrapped
+from simulation.rotations import from_yaw_pitch
 
 angle = st.floats(-3.0, 3.0)
 tilt = st.floats(-1.4, 1.4)
@@ -36,6 +30,16 @@ def test_yaw_and_pitch_come_back_out_of_a_quaternion(yaw, pitch, roll):
     back = axis_direction(from_yaw_pitch(yaw, pitch, roll))
     assert wrapped(back[0] - yaw) == pytest.approx(0.0, abs=1e-9)
     assert back[1] == pytest.approx(pitch, abs=1e-9)
+
+
+def multiplied(a, b):
+    """The rotation ``b`` within the frame that ``a`` has turned."""
+    return (
+        a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
+        a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
+        a[0] * b[2] - a[1] * b[3] + a[2] * b[0] + a[3] * b[1],
+        a[0] * b[3] + a[1] * b[2] - a[2] * b[1] + a[3] * b[0],
+    )
 
 
 @given(yaw=angle, pitch=tilt, share=st.floats(0.0, 1.5), turn=st.floats(-0.5, 0.5))

@@ -10,6 +10,7 @@ from flight.rig import FLAVOURS, Peer, Rig, status
 import efftam_ros
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
+from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.values import Control, Rates, YawFrame
 from efftam_ros.messages.reports import ResultReport
@@ -367,14 +368,15 @@ def test_10_we_speak_first_and_what_we_say_gets_through(flavour):
     assert rig.station.of("CAMERA_TRACKING_IMAGE_STATUS", (1, 100))
 
 
-def test_11_the_firmware_version_has_its_first_number_lowest(monkeypatch):
-    monkeypatch.setattr(efftam_ros, "__version__", "1.2.3")
+def test_11_the_firmware_version_has_its_first_number_lowest():
+    assert firmware_version("1.2.3") == 0x00030201
     rig = Rig("px4").run(0.1)
     rig.station.heartbeat()
     rig.run(1.2)
     rig.station.command(mav.MAV_CMD_REQUEST_MESSAGE, mav.MAVLINK_MSG_ID_CAMERA_INFORMATION)
     rig.run(0.1)
-    assert rig.station.of("CAMERA_INFORMATION")[0].firmware_version == 0x00030201
+    sent = rig.station.of("CAMERA_INFORMATION")[0].firmware_version.to_bytes(4, "little")
+    assert list(sent[:3]) == [int(number) for number in efftam_ros.__version__.split(".")]
 
 
 def test_limits_in_degrees_are_not_believed():

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.law import ImageOnly
@@ -26,6 +25,7 @@ from efftam_ros.flight.values import (
 from efftam_ros.messages.bearing import Intrinsics
 from efftam_ros.messages.camera_info import CameraModel
 from efftam_ros.messages.reports import MotionReport
+from simulation.rotations import from_yaw_pitch
 
 EPOCH_NS = 1_700_000_000 * NS
 RIGHT = math.radians(2.0)  # the target lies so far right of the axis

@@ -79,7 +79,8 @@ def test_yaw_to_the_right_moves_the_target_left_and_pitch_up_moves_it_down(world
 
 
 def test_the_bearing_of_the_box_points_at_the_target(world):
-    from efftam_ros.flight.angles import from_yaw_pitch, target_direction
+    from efftam_ros.flight.angles import target_direction
+    from simulation.rotations import from_yaw_pitch
 
     t = 20.0
     yaw, pitch = direction(world.config.drone.at(t), world.config.target.at(t))

@@ -77,6 +77,7 @@ def test_an_autopilot_that_is_back_soon_is_stopped_and_steering_ends(flavour, de
     assert sum(yaw != 0.0 for _, yaw in wishes(rig)[before:]) <= 1
     assert rig.control.enabled is False
     assert rig.log.controls[-1] is Control.NOBODY
+    assert "restarted" in rig.log.reasons[-1]
     assert_stands(rig)
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.mavlink.standstill import Standstill
 from efftam_ros.flight.mavlink.zero_debt import MANAGERS, Debt, Due, Manager, Situation
 from efftam_ros.flight.values import NS, AttitudeSample, Rates, YawFrame
+from simulation.rotations import from_yaw_pitch
 
 NOW_S = 100.0
 ARDUPILOT, PX4 = MANAGERS.values()
@@ -42,8 +42,9 @@ debts = st.builds(
     moments,
     st.booleans(),
 )
-turning = st.sampled_from([0.0, 0.2, -0.5, 0.6])
-heard = st.sampled_from([NOW_S, NOW_S - 0.3, NOW_S - 0.7])
+turning = st.sampled_from([0.0, 0.05, 0.2, -0.5, 0.6])
+# 0.46 s ago: what is left of the last half second is too short to tell that it stands.
+heard = st.sampled_from([NOW_S, NOW_S - 0.3, NOW_S - 0.46, NOW_S - 0.7])
 
 
 @given(debts, situations, turning, heard)
@@ -97,3 +98,11 @@ def test_who_moves_it_after_anothers_word_is_told_by_its_attitude(rate, turned, 
         )
         is Due.LOOK
     )
+
+
+@pytest.mark.parametrize("silent_s", [0.3, 0.44, 0.46, 0.55])
+def test_a_slow_gimbal_that_falls_silent_does_not_seem_to_stand(silent_s):
+    """What a pause leaves of the last half second is too short to tell."""
+    seen = seen_turning(0.05, NOW_S - silent_s)
+    assert not seen.stands(NOW_S - 1.5, NOW_S)
+    assert seen.motion(NOW_S - 1.5, NOW_S) == pytest.approx((0.0, 0.05, math.nan), nan_ok=True)

@@ -29,6 +29,7 @@ MOVES = (
     *(mav.MAV_CMD_DO_SET_ROI_SYSID, mav.MAV_CMD_DO_SET_ROI),
 )
 NO_CHANNEL = (0, 65535)
+NOBODY = "nobody controls the gimbal"
 
 Ids = tuple[int, int]
 
@@ -86,6 +87,7 @@ class GimbalHolder:
         self._ids, self._configure, self._told, self._report = ids, configure, told, report
         self.control, self._reason = Control.SILENT, ""
         self.wanted = False
+        self._ended = ""  # why, since it was wanted
         self._by: Ids = (0, 0)
         self._held = False  # since it was wanted
         self._fresh = True  # wanted just now, see `want`
@@ -99,7 +101,7 @@ class GimbalHolder:
     def want(self, wanted: bool, fresh: bool, now_s: float) -> None:
         """Take the gimbal from now on, or give it back when `give_back` is called."""
         self.wanted, self._held, self._fresh = wanted, wanted and self.control is Control.HELD, fresh
-        self._tries, self._next_try_s = 0, now_s
+        self._tries, self._next_try_s, self._ended = 0, now_s, ""
         self._yielded = self._yielded and not wanted
 
     def may_steer(self, gates: bool, now_s: float) -> bool:
@@ -150,7 +152,8 @@ class GimbalHolder:
         if self._by == self._ids:
             self._set(Control.HELD, "")
         elif self._by == (0, 0):
-            self._set(Control.NOBODY, "nobody controls the gimbal")
+            # Whoever reads only this last word has to learn why steering ended.
+            self._set(Control.NOBODY, NOBODY + self._ended)
         else:
             self._set(Control.OTHER, f"{self._name} controls the gimbal")
 
@@ -165,6 +168,7 @@ class GimbalHolder:
         """Steering ends; whoever steers decides whether to take the gimbal back."""
         if self.wanted:
             self._held = self.wanted = False
+            self._ended = "" if reason == NOBODY else f"; steering ended: {reason}"
             self._report(Severity.WARNING, f"steering ends: {reason}")
 
     def tick(self, now_s: float) -> None:

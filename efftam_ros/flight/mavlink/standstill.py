@@ -72,9 +72,10 @@ class Standstill:
     def _window(self, since_s: float, now_s: float) -> list[tuple[float, float, float, float]]:
         """What was seen in the last 0.5 s with one before; empty where that does not reach back so far."""
         after = [angles for angles in self._seen if angles[0] >= since_s]
-        if not self.is_known(now_s):
+        if not after or not self.is_known(now_s):
             return []
-        older = [angles for angles in after if now_s - angles[0] >= STANDS_S]
+        # Counted from the newest: what a pause leaves of the last half second says nothing.
+        older = [angles for angles in after if after[-1][0] - angles[0] >= STANDS_S]
         return after[len(older) - 1 :] if older else []
 
 
