@@ -210,9 +210,10 @@ def test_of_a_live_stream_node_and_efftam_track_have_the_senders_times(heard, pr
         report, stderr = tracked(source, tmp_path, "--frames", "60")
     frames = report["frames"][30:]
     period_s = (frames[-1]["stamp"] - frames[0]["stamp"]) / (frames[-1]["index"] - frames[0]["index"])
-    spans = np.diff([stamp_ns(m.header.stamp) for m in images[30:]]) / 1e9
+    periods = np.diff([stamp_ns(m.header.stamp) for m in images[30:]]) * sent / 1e9
     assert period_s == pytest.approx(1 / sent, rel=0.05)
-    assert np.median(spans) == pytest.approx(1 / sent, rel=0.1)
+    assert np.median(np.abs(periods - np.round(periods))) < 0.1  # of a group the newest may be taken
+    assert np.median(periods) > 0.9
     for text in (stderr, process.output):
         assert ("do not go with their arrival" in text) is (case == "another rate")
         assert "secret" not in text
