@@ -69,7 +69,7 @@ def test_who_walks_past_in_front_of_the_target_decides_nothing():
 
 def test_stamps_that_go_back_start_a_doubt_anew_and_the_target_is_looked_at_at_once():
     assert gallery().is_due(-1)
-    assert not gallery(looks=1).is_due(0)
+    assert not gallery(looks=0).is_due(0)
     found = at(gallery(), *[UNLIKE] * (DOUBTFUL - 1))
     found.look(vector(UNLIKE), 0, learns=True)
     assert not at(found, *[UNLIKE] * (DOUBTFUL - 2)).is_other
