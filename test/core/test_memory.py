@@ -205,3 +205,13 @@ def test_frames_count_from_the_prompt_also_those_that_are_not_kept():
     memory.skip()
     plan = memory.plan()  # of frame 3: the prompt on the last row, frame 1 two frames ago
     assert list(zip(plan.slots, plan.rows, strict=True)) == [(prompted, 6), (first, 1)]
+
+
+def test_what_is_forgotten_is_what_came_from_then_on_but_prompts():
+    bank = MemoryBank(RecentFrames(), 8)
+    for frame in range(6):
+        bank.add(Record(frame, prompted=frame in (0, 4), quality=0.9, presence_logit=5.0))
+    bank.forget_from(3)
+    assert [record.frame for record in bank.records] == [0, 1, 2, 4]
+    for frame in range(6, 10):  # their slots are free again
+        bank.add(Record(frame, prompted=False, quality=0.9, presence_logit=5.0))
