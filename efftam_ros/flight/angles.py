@@ -63,11 +63,6 @@ def interpolated(a: Quaternion, b: Quaternion, share: float) -> Quaternion:
     else:
         first = math.sin((1.0 - share) * angle) / math.sin(angle)
         second = math.sin(share * angle) / math.sin(angle)
-    mixed = (
-        first * a[0] + second * b[0],
-        first * a[1] + second * b[1],
-        first * a[2] + second * b[2],
-        first * a[3] + second * b[3],
-    )
-    length = math.sqrt(sum(v * v for v in mixed))
-    return mixed[0] / length, mixed[1] / length, mixed[2] / length, mixed[3] / length
+    w, x, y, z = (first * p + second * q for p, q in zip(a, b, strict=True))
+    length = math.sqrt(w * w + x * x + y * y + z * z)
+    return w / length, x / length, y / length, z / length

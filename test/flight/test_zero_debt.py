@@ -106,3 +106,12 @@ def test_a_slow_gimbal_that_falls_silent_does_not_seem_to_stand(silent_s):
     seen = seen_turning(0.05, NOW_S - silent_s)
     assert not seen.stands(NOW_S - 1.5, NOW_S)
     assert seen.motion(NOW_S - 1.5, NOW_S) == pytest.approx((0.0, 0.05, math.nan), nan_ok=True)
+
+
+def test_a_gimbal_that_turns_over_the_pole_turns_as_before():
+    seen = Standstill()
+    for i in range(51):
+        t = NOW_S - 1.0 + 0.02 * i
+        q = from_yaw_pitch(0.3 + 0.1 * (t - NOW_S), math.radians(95) + 0.26 * (t - NOW_S))
+        seen.take(AttitudeSample(round(t * NS), q, YawFrame.EARTH), t)
+    assert seen.motion(NOW_S - 1.5, NOW_S) == pytest.approx((0.26, 0.1, math.nan), nan_ok=True)

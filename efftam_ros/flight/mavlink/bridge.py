@@ -65,7 +65,7 @@ class Bridge:
         tracker: TrackerPort,
         gimbal: GimbalPort,
         clock: Callable[[], Instant],
-        report: Callable[[Severity, str], None],
+        report: Callable[[Severity, str], object],
         signer: Signer | None = None,
     ) -> None:
         self.config = config
@@ -156,7 +156,7 @@ class Bridge:
         if self._signer is not None:
             self._store_time(self._signer.close)
             counts = ", ".join(f"{count} {kind}" for kind, count in self._signer.refused.items())
-            self._say(Severity.INFO, f"messages refused: {counts or 'none'}")
+            self._report(Severity.INFO, f"messages refused: {counts or 'none'}")
 
     def _handle(self, message: Message, link: str, now: Instant) -> None:
         self._notice_stranger(message)
@@ -193,7 +193,7 @@ class Bridge:
             if fault == link.told_fault:
                 continue
             severity = Severity.WARNING if fault else Severity.INFO
-            if self._say(severity, fault or f"{name} is open"):
+            if self._report(severity, fault or f"{name} is open"):
                 link.told_fault = fault
 
     def _store_time(self, store: Callable[[], None]) -> None:
@@ -218,12 +218,8 @@ class Bridge:
                 Severity.INFO, f"no ground station asked for the camera's information in {UNASKED_S:g} s"
             )
 
-    def _report(self, severity: Severity, text: str) -> None:
-        """Log a line, and tell the ground stations what they should know."""
-        self._say(severity, text)
-
-    def _say(self, severity: Severity, text: str) -> bool:
-        """What `_report` does; False where the line was left out, as it was said just before."""
+    def _report(self, severity: Severity, text: str) -> bool:
+        """Log a line, and tell the stations what they should know; False where it was just said."""
         now_s = self._clock().steady_s
         if now_s - self._said.get(text, -math.inf) < REPORT_AGAIN_S:
             return False

@@ -100,7 +100,7 @@ class CameraComponent:
         config: BridgeConfig,
         outbox: Outbox,
         tracker: TrackerPort,
-        report: Callable[[Severity, str], None],
+        report: Callable[[Severity, str], object],
     ) -> None:
         self.config = config
         self._outbox, self._tracker, self._report = outbox, tracker, report

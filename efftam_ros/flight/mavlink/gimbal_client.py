@@ -75,7 +75,7 @@ class GimbalClient:
         config: BridgeConfig,
         outbox: Outbox,
         port: GimbalPort,
-        report: Callable[[Severity, str], None],
+        report: Callable[[Severity, str], object],
     ) -> None:
         self.config = config
         self._ids, self._port, self._report = config.ids, port, report

@@ -82,7 +82,7 @@ class GimbalHolder:
         ids: Ids,
         configure: Callable[[Ids], None],
         told: Callable[[Control, str], None],
-        report: Callable[[Severity, str], None],
+        report: Callable[[Severity, str], object],
     ) -> None:
         self._ids, self._configure, self._told, self._report = ids, configure, told, report
         self.control, self._reason = Control.SILENT, ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from efftam_ros.flight.angles import axis_direction, normalised, wrapped
+from efftam_ros.flight.angles import axis_direction, normalised, rotated, wrapped
 from efftam_ros.flight.attitude import VehicleHistory
 from efftam_ros.flight.values import AttitudeSample, VehicleSample, YawFrame
 
@@ -36,6 +36,8 @@ class Standstill:
         if q is None:
             return
         yaw, pitch = axis_direction(q)
+        if rotated(q, (0.0, 0.0, 1.0))[2] < 0.0:  # beyond the pole: turning on is no turning back
+            yaw, pitch = yaw + math.pi, math.pi - pitch
         heading = self._vehicle.at(sample.stamp_ns)
         other = math.nan
         if heading is not None:

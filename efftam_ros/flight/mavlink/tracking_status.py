@@ -122,7 +122,7 @@ class LandingTarget:
     """LANDING_TARGET (149) by angles, for a camera that looks down. ``camera`` and ``status``, the newest,
     give the target's size."""
 
-    def __init__(self, system_id: int, report: Callable[[Severity, str], None]) -> None:
+    def __init__(self, system_id: int, report: Callable[[Severity, str], object]) -> None:
         self.camera: CameraModel | None = None
         self.status: BoxReport | None = None
         self._system_id, self._report = system_id, report
