@@ -87,6 +87,8 @@ class TargetSet:
     ) -> None:
         """Without a target. ``points`` makes the source for one target; the others as in `TargetTracker`."""
         self._targets: dict[int, TargetTracker] = {}
+        self.ids: list[int] = []
+        """Of the targets, in order."""
         self._free = [
             TargetTracker(
                 pipeline.lane(index),
@@ -114,11 +116,6 @@ class TargetSet:
         self.steered: int | None = None
         self.in_work: int | None = None
         """The target that is processed; after an exception from `step`, the one at fault."""
-
-    @property
-    def ids(self) -> list[int]:
-        """Of the targets, in order."""
-        return sorted(self._targets)
 
     @property
     def max_targets(self) -> int:
@@ -154,6 +151,7 @@ class TargetSet:
         tracker = self.tracker(target_id)
         tracker.clear()
         self._free.append(self._targets.pop(target_id))
+        self.ids = sorted(self._targets)
         for known in (self._stepped, self._past, self._begun):
             known.pop(target_id, None)
         if self._camera is not None:
@@ -269,6 +267,7 @@ class TargetSet:
         if target_id not in self._targets:
             self.id_for(target_id)
             self._targets[target_id] = self._free.pop()
+            self.ids = sorted(self._targets)
             self._past[target_id] = deque(maxlen=PAST)
         tracker, shared = self._targets[target_id], self._camera
         camera = None if shared is None else shared.before_selection(target_id, frame, others.boxes)

@@ -6,6 +6,7 @@ Over large motions an image is registered with the kept one by SIFT features (Lo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.motion import MOST_SHIFT, Matrix, rejection
+from efftam_ros.core.motion import Matrix
 from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.images.encodings import Region, to_grey
 
@@ -91,6 +92,9 @@ LEAST_INLIERS = 12
 LEAST_INLIER_SHARE = 0.3
 LEAST_SPREAD = 0.12  # standard deviation of the inliers, in image sides, along both axes
 MOST_KEPT_SHIFT = 1.0  # of the image's longer side, between the kept image and the present one
+MOST_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
+MOST_ZOOM = 1.6  # factor per image, either way
+MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
 TARGET_MARGIN = 1.5  # sides of the excluded area around the target, in target sides
 
 
@@ -218,6 +222,33 @@ def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Regist
     if previous is None or not is_next or not previous.follows(previous.corners):
         return small, ""
     return small, _register(previous, small, previous.corners)
+
+
+def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
+    """Return why a matrix can't be the camera's motion between consecutive images of this size; empty if it
+    can."""
+    if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
+        return "not a finite homography"
+    # Plain numbers, because numpy is slower for five points.
+    (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
+    determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+    x, y = width / 2, height / 2
+    # At the four corners and in the middle.
+    depths = (i, g * width + i, g * width + h * height + i, h * height + i, g * x + h * y + i)
+    if min(depths) * max(depths) <= 0 or min(map(abs, depths)) < 1e-9:
+        return "it sends a part of the image to infinity"
+    # The area's change at a point is det(H) / depth^3.
+    changes = [determinant / (depth * depth * depth) for depth in depths]
+    if min(changes) <= 0:
+        return "it mirrors the image"
+    zooms = list(map(math.sqrt, changes))
+    if not 1 / MOST_ZOOM < zooms[4] < MOST_ZOOM:
+        return f"it zooms by {zooms[4]:.2g} (at most {MOST_ZOOM:g})"
+    if max(zooms) / min(zooms) > MOST_PERSPECTIVE:
+        return f"its perspective changes by {max(zooms) / min(zooms):.2g} (at most {MOST_PERSPECTIVE:g})"
+    dx, dy = (a * x + b * y + c) / depths[4] - x, (d * x + e * y + f) / depths[4] - y
+    shift = math.hypot(dx, dy) / max(width, height)
+    return f"it shifts by {shift:.2f} image sides (at most {most_shift:g})" if shift > most_shift else ""
 
 
 def _camera_motion(

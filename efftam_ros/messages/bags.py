@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.coded_video import DEFINITIONS
 from efftam_ros.images.file_kinds import command_for, is_bag, is_video
-from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import PACKAGE, package_file, places
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from efftam_ros.flight.mavlink.connection import Connection, connect
 from efftam_ros.flight.mavlink.dialect import Severity
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
-from efftam_ros.images.stamps import stamp_like
+from efftam_ros.images.message import stamp_like
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.msg import (
     BoundingBox,

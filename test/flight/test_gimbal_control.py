@@ -23,8 +23,7 @@ from efftam_ros.flight.values import (
     VehicleSample,
     YawFrame,
 )
-from efftam_ros.messages.bearing import Intrinsics
-from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.reports import MotionReport
 
 EPOCH_NS = 1_700_000_000 * NS

@@ -19,7 +19,7 @@ from ros_helpers import ROOT, new_namespace  # noqa: E402
 from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
 
 from efftam_ros.core.errors import InputError  # noqa: E402
-from efftam_ros.images.stamps import stamp_ns  # noqa: E402
+from efftam_ros.images.message import stamp_ns  # noqa: E402
 
 CALIBRATION = """image_width: 320
 image_height: 240

@@ -21,8 +21,7 @@ from std_msgs.msg import Header
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.messages.fields import About
-from efftam_ros.messages.selection import Outcome
+from efftam_ros.messages.fields import About, Outcome
 from efftam_ros.ros.tracker import publishing
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.ros.tracker.table import PublishedAnswer, TargetTable

@@ -20,7 +20,7 @@ from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import ZENOH, middleware
 from efftam_ros.ros.common.nodes import UNKNOWN_NODE
 

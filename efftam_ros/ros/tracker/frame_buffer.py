@@ -44,8 +44,8 @@ class BufferedFrame:
     """One received image.
 
     ``header`` is copied unchanged into the answers; ``arrived_s``: on the steady clock; ``nbytes``: memory
-    that keeping it costs; ``pixels``: the image, or what decodes it; ``number``: its place among all, given
-    by the buffer.
+    that keeping it costs; ``pixels``: the image, or what decodes it and raises InputError; ``number``: its
+    place among all, given by the buffer.
     """
 
     header: Any
@@ -55,10 +55,6 @@ class BufferedFrame:
     size: tuple[int, int]
     pixels: Image | Callable[[], Image] = field(repr=False)
     number: int = 0
-
-    def image(self) -> Image:
-        """Raises InputError where it can't be decoded."""
-        return self.pixels if isinstance(self.pixels, Image) else self.pixels()
 
 
 class KeptImages:

@@ -12,8 +12,7 @@ from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.images.encodings import GREY
 from efftam_ros.images.levels import few_levels
-from efftam_ros.messages.fields import About
-from efftam_ros.messages.selection import Outcome
+from efftam_ros.messages.fields import About, Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, Followed, FrameBuffer, Task
@@ -61,6 +60,11 @@ class InWork:
     answered: dict[int, Track] = field(default_factory=dict)
     is_accepted: bool = False
     is_refused: bool = False
+
+
+def _decoded(frame: BufferedFrame) -> Image:
+    """Raises InputError where it can't be."""
+    return frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
 
 
 class TrackingLoop:
@@ -146,7 +150,7 @@ class TrackingLoop:
         try:
             if self._lost:
                 raise InputError(self._lost)
-            image = frame.image()
+            image = _decoded(frame)
             box = self._targets.propose(Frame(image, frame.stamp_ns), prompt)
             image.derived.pop(GREY, None)
             reason = "" if box is not None else "the network finds nothing there; draw a box instead"
@@ -167,7 +171,7 @@ class TrackingLoop:
         if task.skipped:
             self._statistics.dropped(task.skipped)
         try:
-            image = frame.image()
+            image = _decoded(frame)
         except InputError as refusal:
             self._refuse(task.command, str(refusal))
             self._statistics.fault("image", str(refusal))

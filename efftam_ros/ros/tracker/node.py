@@ -17,8 +17,7 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.targets import TargetSet
-from efftam_ros.images.prompts import reserve_workspace
-from efftam_ros.messages.selection import Outcome
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.ros.common.nodes import (
     ReportingNode,
     Throttle,
@@ -37,6 +36,7 @@ from efftam_ros.ros.tracker.receiving import Selections
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, backend_of
 from efftam_ros.runtime.opening import open_pipeline, open_targets
+from efftam_ros.runtime.preprocess import reserve_workspace
 from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 
 if TYPE_CHECKING:

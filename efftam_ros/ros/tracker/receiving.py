@@ -18,10 +18,9 @@ from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
 from efftam_ros.core.targets import STEERED, id_for, listed
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.images.levels import Levels
-from efftam_ros.images.message import MOST_FRAME_ID, ImageReader, check_header
-from efftam_ros.images.stamps import StampGuard, stamp_ns
-from efftam_ros.messages.camera_info import camera_model
-from efftam_ros.messages.selection import Kind, Outcome, check_selection, selection_prompt
+from efftam_ros.images.message import MOST_FRAME_ID, ImageReader, StampGuard, check_header, stamp_ns
+from efftam_ros.messages.bearing import camera_model
+from efftam_ros.messages.fields import Kind, Outcome, check_selection, selection_prompt
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.nodes import Subscriptions, reliable, sampled

@@ -11,8 +11,7 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.images.encodings import Encoding, check_image
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
-from efftam_ros.runtime.masks import centres_within
-from efftam_ros.runtime.preprocess import fineness
+from efftam_ros.runtime.preprocess import centres_within, fineness
 
 Record = NDArray[np.void]
 """A structured array of shape []."""

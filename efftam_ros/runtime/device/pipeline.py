@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
-from efftam_ros.images.prompts import EncodedPrompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS, VIEW_BYTES
@@ -29,6 +28,7 @@ from efftam_ros.runtime.device.section import StageClock
 from efftam_ros.runtime.device.tensors import PREPROCESS, SEARCH, SEARCH_VIEWS, DeviceTensors
 from efftam_ros.runtime.frame_state import Decoded, FramePipeline
 from efftam_ros.runtime.graphs import NEEDED
+from efftam_ros.runtime.preprocess import EncodedPrompt
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener

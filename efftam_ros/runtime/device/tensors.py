@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.types import MOST_POINTS
-from efftam_ros.images.prompts import EncodedPrompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, PREPROCESS_PARAMS, VIEW_BYTES
@@ -19,6 +18,7 @@ from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import MemoryLayout
 from efftam_ros.runtime.frame_state import Decoded
+from efftam_ros.runtime.preprocess import EncodedPrompt
 
 PREPROCESS, PLAN, DECISION, SEARCH = "preprocess", "plan", "decision", "search_views"
 TRACKING, PROMPTED = "tracking", "prompted"
