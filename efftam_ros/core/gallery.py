@@ -80,17 +80,18 @@ class Gallery:
         self._usual: deque[float] = deque(maxlen=5 * MOST)
         self._asked_ns: int | None = None
         self._doubted_ns: int | None = None  # since when each look was unlike the target
+        self._doubts = 0  # how many looks those are
         self._unsettled = 0  # looks that are kept unjudged
         self.likeness_now = math.nan
         """Of the last look; NaN before any."""
 
-    def add_prompt(self, vector: Vector, is_weak: bool = False) -> None:
-        """Add the crop that was selected, or that a refinement showed. ``is_weak``: it may show a part of the
-        target, or something else, so that the first looks after it count as much."""
+    def add_prompt(self, vector: Vector) -> None:
+        """Add the crop that was selected, or that a refinement showed. The first looks after it count as much:
+        the box may show a part of the target, or who stands before it, and a target is not mixed up at once."""
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
             del self._kept[MOST:]
-            self._unsettled = MOST // 2 if is_weak else 0
+            self._unsettled = MOST // 2
             self.stop_doubting()
 
     def likeness(self, vector: Vector) -> float:
@@ -114,7 +115,8 @@ class Gallery:
         """Whether what is followed is another individual."""
         if self._doubted_ns is None or self._asked_ns is None:
             return False
-        return self._asked_ns - self._doubted_ns >= DOUBT_NS
+        # Of a video of few images a second, two looks would do.
+        return self._doubts > MOST // 2 and self._asked_ns - self._doubted_ns >= DOUBT_NS
 
     def is_due(self, stamp_ns: int) -> bool:
         """Whether the target is to be looked at in the image of this stamp."""
@@ -127,15 +129,17 @@ class Gallery:
         value = self.likeness(vector)
         if math.isnan(value):
             return
+        self.likeness_now = value
         if self._unsettled and learns:
             self._unsettled -= 1
             self._keep(vector)
             return
-        self.likeness_now = value
         if value >= LEAST:
             self._doubted_ns = None
-        elif self._doubted_ns is None or self._doubted_ns > stamp_ns:
-            self._doubted_ns = stamp_ns
+        else:
+            if self._doubted_ns is None or self._doubted_ns > stamp_ns:
+                self._doubted_ns, self._doubts = stamp_ns, 0
+            self._doubts += 1
         if value < SURE:
             return
         self._usual.append(value)

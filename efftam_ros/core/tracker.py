@@ -390,7 +390,7 @@ class TargetTracker:
         start = choice.box or box or visible[0]
         self._start(context, window, start, choice)
         shown = start if doubt else box or start
-        self._pending.append(partial(self._add_prompt, frame.image, shown, bool(doubt)))
+        self._pending.append(partial(self._add_prompt, frame.image, shown))
         self._remember(candidates, choice, context, confirmed=True)
         self._forget_points()
         if choice.box is not None:
@@ -407,9 +407,9 @@ class TargetTracker:
         self._target.select(context.stamp_ns)
         self._last = context.stamp_ns, context.image_size
 
-    def _add_prompt(self, image: Image, box: Box, is_weak: bool) -> None:
+    def _add_prompt(self, image: Image, box: Box) -> None:
         if self._describe is not None:
-            self.gallery.add_prompt(self._describe(image, [box])[0], is_weak or _is_cut(box, image))
+            self.gallery.add_prompt(self._describe(image, [box])[0])
 
     # Predict
 
@@ -719,12 +719,6 @@ class TargetTracker:
         if motion is None or self.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
             return None
         return self._extent.grown_motion(motion.at(stamp_ns))
-
-
-def _is_cut(box: Box, image: Image) -> bool:
-    """Whether a box touches the image's edge."""
-    left, top, right, bottom = box.edges()
-    return left < 1 or top < 1 or right > image.width - 1 or bottom > image.height - 1
 
 
 def _size(frame: Frame) -> tuple[int, int]:

@@ -225,10 +225,9 @@ def write_quantized_bundle(bundle: Bundle, clip: CalibrationClip, out: Path) -> 
 
 
 def _list_again(folder: Path, files: list[str]) -> None:
-    """Write the hashes of changed files into the manifest, whose calibration no longer holds."""
+    """Write the hashes of changed files into the manifest."""
     path = folder / MANIFEST
     manifest = json.loads(path.read_text())
-    manifest.pop("calibration", None)  # of the network before
     for name in files:
         changed = folder / name
         manifest["files"][name] = {"sha256": file_sha256(changed), "bytes": changed.stat().st_size}

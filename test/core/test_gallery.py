@@ -23,13 +23,14 @@ UNLIKE = LEAST - 0.2
 SPEC = PipelineSpec(name="scripted", image_side=192, default_view="window")
 PRESENT = Image.from_array(np.zeros((240, 640, 3), np.uint8))
 DRAWN = Box.from_centre(100, 100, 30, 30)
+SETTLING = MOST // 2  # looks that count as the selection does
 
 
 def gallery(usual: float = USUAL, looks: int = 5, learns: bool = True) -> Gallery:
-    """Of a target that was selected, and looked at this often."""
+    """Of a target that was selected, settled, and then looked at this often."""
     found = Gallery()
     found.add_prompt(vector(1.0))
-    return at(found, *[usual] * looks, learns=learns)
+    return at(at(found, *[1.0] * SETTLING), *[usual] * looks, learns=learns)
 
 
 def at(found: Gallery, *cosines: float, learns: bool = True) -> Gallery:
@@ -126,14 +127,22 @@ def test_where_nothing_is_known_everything_is_accepted():
         assert math.isnan(looks.likeness(DRAWN))
 
 
-def test_a_weak_selection_counts_no_more_than_the_first_looks_after_it():
-    """A crop at the image's edge shows half of the target."""
+def test_a_selection_counts_no_more_than_the_first_looks_after_it():
+    """The box may show half of the target, or who stands before it."""
     found = Gallery()
-    found.add_prompt(vector(1.0), is_weak=True)
-    for number in range(MOST // 2):
-        found.look(vector(0.2), number * ASKED_NS, learns=True)
-    assert not found.is_other
+    found.add_prompt(vector(1.0))
+    at(found, *[0.2] * SETTLING)
+    assert not found.is_doubted
     assert found.likeness(vector(0.2)) == pytest.approx(1.0)
+    assert found.likeness(vector(1.0)) == pytest.approx(1.0)
+    assert at(found, *[-0.9] * DOUBTFUL).is_other
+
+
+def test_two_looks_of_a_slow_video_end_no_claim():
+    found = gallery()
+    for number in range(MOST // 2 + 1):
+        found.look(vector(UNLIKE), (10 + number) * SECOND, learns=True)
+        assert found.is_other is (number == MOST // 2)
 
 
 def test_a_box_is_described_once_an_image():
@@ -147,18 +156,21 @@ def test_a_box_is_described_once_an_image():
 # ---- in the tracker ----------------------------------------------------------------------------------------
 
 
+APART = -(-ASKED_NS * 30 // SECOND)  # images between two looks
+
+
 def run(
     likeness, images: int = 60, policy: str = "default", seen=None, **settings
 ) -> tuple[list[Track], ScriptedPipeline, ScriptedLooks]:
     """Two seconds at 30 Hz of something that moves right by 4 px an image; ``likeness(i)``: of what is there
-    to what was selected in image 0."""
+    to what was selected in image 0, from when the selection has settled."""
     now = [0]
 
     def script(index: int, view: View) -> Candidates:
         found = certain_candidate(Box.from_centre(100 + 4 * now[0], 100, 30, 30))
         return found if seen is None or seen(now[0]) else replace(found, presence_logit=-10.0)
 
-    looks = ScriptedLooks(lambda box: likeness(now[0]) if now[0] else 1.0)
+    looks = ScriptedLooks(lambda box: likeness(now[0]) if now[0] > (SETTLING - 1) * APART else 1.0)
     pipeline = ScriptedPipeline(script, SPEC)
     tracker = TargetTracker(pipeline, TrackerConfig(policy=policy, **settings), describe=looks)
     tracks = []
@@ -199,11 +211,10 @@ def test_a_return_is_claimed_only_by_what_is_like_the_target():
 
 def test_a_followed_target_is_looked_at_five_times_a_second_and_in_doubt_at_each_image():
     _, _, looks = run(lambda i: USUAL, images=61)
-    apart = -(-ASKED_NS * 30 // SECOND)  # images
-    assert len(looks.asked) == 1 + (1 + 60 // apart)  # of the selection, and of what is followed
-    _, _, looks = run(lambda i: UNLIKE if i == 2 * apart else USUAL)
-    images = [round((box.x - DRAWN.x) / 4) for box in looks.asked]
-    assert images[:6] == [0, 0, apart, 2 * apart, 2 * apart + 1, 3 * apart + 1]
+    assert len(looks.asked) == 1 + (1 + 60 // APART)  # of the selection, and of what is followed
+    _, _, looks = run(lambda i: UNLIKE if i == 4 * APART else USUAL)
+    images = [round((box.x - DRAWN.x) / 4) // APART for box in looks.asked]
+    assert images[:8] == [0, 0, 1, 2, 3, 4, 4, 5]
 
 
 def test_the_answer_tells_the_likeness_of_the_last_looks_and_none_before_the_first_look():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -144,13 +142,19 @@ def test_calibration_sees_what_the_graphs_get_in_use():
     assert deviation(fixed, free) < 1e-5
 
 
-def test_a_quantised_bundle_is_not_calibrated(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(int8, "recorded_inputs", lambda *_: {})
-    folder = Path(shutil.copytree(default_bundle().folder, tmp_path / "bundle"))
-    manifest = json.loads((folder / "bundle.json").read_text())
-    (folder / "bundle.json").write_text(json.dumps(manifest | {"calibration": {"network": "0" * 64}}))
-    write_quantized_bundle(Bundle.load(folder, calibrated=False), default_clip(), tmp_path / "out")
-    assert Bundle.load(tmp_path / "out").spec.calibration is None
+def test_of_a_quantised_bundle_that_can_t_be_written_nothing_is_left(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(int8, "recorded_inputs", lambda *_: {ATTENTION: []})
+    with pytest.raises((IndexError, ValueError)):
+        write_quantized_bundle(default_bundle(), default_clip(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_quantised_bundle_loads_with_the_hashes_of_its_new_files(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(int8, "recorded_inputs", lambda *_: {"mask_decoder": []})
+    monkeypatch.setattr(int8, "quantizable", lambda model: True)
+    monkeypatch.setattr(int8, "quantize", lambda model, inputs: model)
+    assert write_quantized_bundle(default_bundle(), default_clip(), tmp_path / "out") == ["mask_decoder"]
+    assert Bundle.load(tmp_path / "out").spec == default_bundle().spec
 
 
 @pytest.mark.parametrize(

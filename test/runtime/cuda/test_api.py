@@ -201,7 +201,8 @@ class TestLoading:
             path.relative_to(package)
             for path in package.rglob("*.py")
             if re.search(
-                r"cuda\.bindings(\.| import .*\b)runtime|\bcudart\b", path.read_text(encoding="utf-8")
+                r"cuda\.bindings(\.| import .*\b)runtime|\bimport cudart\b|libcudart",
+                path.read_text(encoding="utf-8"),
             )
         ]
         assert naming == []
