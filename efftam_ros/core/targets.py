@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.gallery import Describe
+from efftam_ros.core.gallery import Describe, Others, Rival
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import CameraAtImage, SharedCamera
-from efftam_ros.core.others import Others, Rival
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
