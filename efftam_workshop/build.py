@@ -106,8 +106,7 @@ def _module_and_form(text: str) -> tuple[str, str]:
 
 
 def _calibration_clip(folder: Path | None) -> CalibrationClip:
-    """`CLIP_FRAMES` frames of a sequence, or the seeded clip. Raises InputError for a folder that is no
-    sequence."""
+    """`CLIP_FRAMES` frames of a sequence, or the seeded clip. Raises InputError: no sequence."""
     from efftam_workshop.export.int8 import CalibrationClip, default_clip
 
     if folder is None:

@@ -327,8 +327,7 @@ class MotionFilter:
         self._follow_size(was_measured)
 
     def _follow_size(self, continuous: bool) -> None:
-        """Update the size rate by the change of the filtered size since the last measurement; skipped after a
-        gap."""
+        """Update the size rate by the filtered size's change since the last measurement, but after a gap."""
         dt = (self.stamp_ns - self._sized_ns) * 1e-9
         if continuous and dt > 0:
             seen = (self._x[4:] - self._sized) / dt
@@ -377,16 +376,14 @@ class TargetMotion:
         self.filter = self._whole = None
 
     def is_behind(self, matrix: Matrix) -> bool:
-        """Whether the camera's motion takes the target behind the camera, or nearly so: it has no pixel
-        coordinates any more."""
+        """Whether the motion takes the target (nearly) behind the camera, where it has no pixels."""
         if self.filter is None:
             return False
         box = self.filter.box
         return relative_depth(matrix, box.cx, box.cy) < LEAST_DEPTH
 
     def follow_camera(self, matrix: Matrix | None, dt_s: float) -> None:
-        """As `MotionFilter.follow_camera`; with None, or without time between the images, the camera's motion
-        is unknown."""
+        """As `MotionFilter.follow_camera`; with None, or without time between the images, it is unknown."""
         whole = None if self._whole is self.filter else self._whole
         for motion in (self.filter, whole):
             if motion is not None and matrix is not None and dt_s > 0:

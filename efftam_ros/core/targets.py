@@ -334,8 +334,7 @@ class TargetSet:
         return next((box for stamp, box in reversed(past) if stamp <= stamp_ns), None)
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
-        """The windows that each missed target may search in this image: those that the followed ones leave,
-        which need one each."""
+        """How many windows each missed target may search in this image: the followed ones need one each."""
         if len(turn) < 2:
             return {}
         missed = [one for one in turn if one in self._targets and self._targets[one].state in MISSED]

@@ -111,8 +111,7 @@ class _Kept:
 
 @dataclass(frozen=True)
 class _Registration:
-    """The motion between two images; the corners that moved by it and are in the second, reduced, px
-    [n, 1, 2]."""
+    """The motion between two images; corners [n, 1, 2] that moved by it, px of the second, reduced."""
 
     motion: CameraMotion
     corners: Corners
@@ -225,8 +224,7 @@ def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Regist
 
 
 def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
-    """Return why a matrix can't be the camera's motion between consecutive images of this size; empty if it
-    can."""
+    """Why a matrix can't be the camera's motion between two images of this size; empty if it can."""
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
         return "not a finite homography"
     # Plain numbers, because numpy is slower for five points.

@@ -163,8 +163,7 @@ class Region(NamedTuple):
 
     @classmethod
     def inside(cls, box: Box, share: float, image: Image) -> Region:
-        """The pixels of an image that the inner part of a box, ``share`` of each side, touches; none for an
-        empty box."""
+        """The pixels that a box's inner part, ``share`` of each side, touches; none for an empty box."""
         if not (min(box.width, box.height) > 0 and math.isfinite(box.x + box.y + box.width + box.height)):
             return cls(0, 0, 0, 0)
         width, height = share * box.width, share * box.height

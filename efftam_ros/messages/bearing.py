@@ -179,8 +179,7 @@ class Intrinsics:
         )
 
     def _rate_matrix(self, u: float, v: float) -> Matrix:
-        """Jacobian of (azimuth, elevation) with respect to image point (u, v), rad/px; maps (u', v') to
-        angular rates."""
+        """Jacobian of (azimuth, elevation) by image point (u, v), rad/px; maps (u', v') to rates."""
         x, y = self.ray(u, v)
         near = 1 + x * x
         s, full = math.sqrt(near), near + y * y
@@ -411,8 +410,7 @@ def camera_info_beside(image_topic: str) -> str:
 
 
 def delivered_size(msg: Any) -> tuple[int, int]:
-    """Width and height, px, of the images that a sensor_msgs/CameraInfo belongs to: region of interest and
-    binning applied."""
+    """Width and height, px, of a CameraInfo's images: region of interest and binning applied."""
     roi = msg.roi
     # A region of zero size stands for the whole image.
     width, height = (roi.width, roi.height) if roi.width and roi.height else (msg.width, msg.height)

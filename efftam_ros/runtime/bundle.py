@@ -99,8 +99,7 @@ class Bundle:
     def check_session(
         self, name: str, inputs: Iterable[SessionTensor], outputs: Iterable[SessionTensor]
     ) -> None:
-        """Compare an opened graph's real inputs and outputs with the manifest's table; raises
-        InputError."""
+        """Compare an opened graph's tensors with the manifest's table; raises InputError."""
         graph = self.graphs[name]
         for kind, table, found in (("input", graph.inputs, inputs), ("output", graph.outputs, outputs)):
             real = {

@@ -233,8 +233,7 @@ def _locations(data: memoryview, kind: str, depth: int = 0) -> Iterator[str]:
 
 
 def _contents(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Field number and content of every field that has a length. Raises ValueError and IndexError where the
-    bytes are no message."""
+    """Number and content of the fields that have a length. Raises ValueError, IndexError: no message."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

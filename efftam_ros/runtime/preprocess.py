@@ -196,8 +196,7 @@ def _positive(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def centres_within(low: float, high: float, size: int) -> tuple[int, int]:
-    """Range [first, end) of the pixels in a line of ``size`` whose centres lie in the interval [low,
-    high)."""
+    """Range [first, end) of the pixels in a line of ``size`` whose centres lie in [low, high)."""
     return max(0, int(np.ceil(low - 0.5))), min(size, int(np.ceil(high - 0.5)))
 
 

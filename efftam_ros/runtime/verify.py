@@ -315,8 +315,7 @@ def images() -> Iterator[Image]:
 
 
 class AgreementRecord:
-    """A file in ``folder`` that says that a pipeline agreed, found by ``parts``, all that its results depend
-    on."""
+    """A file in ``folder``: a pipeline agreed; found by ``parts``, all that its results depend on."""
 
     def __init__(self, folder: Path, parts: Mapping[str, Any]) -> None:
         self._parts = json.loads(json.dumps(parts, sort_keys=True))

@@ -74,8 +74,7 @@ class Chain:
         return dict(self.results[name])
 
     def _attended(self) -> Arrays:
-        """The first frame in the last row, the latest others newest first in the rows from 0
-        (docs/bundle.md)."""
+        """The first frame in the last row, the others newest first from row 0 (docs/bundle.md)."""
         layout = self._layout
         latest = [self._memory[0], *reversed(self._memory[1:])]
         rows = [layout.rows - 1, *range(min(len(latest), layout.rows) - 1)]

@@ -176,8 +176,7 @@ def diagnostics(
 
 
 class Subscriptions:
-    """Subscriptions of a node that end together. ``report``: takes one line for each incompatible
-    publisher."""
+    """Subscriptions that end together. ``report``: takes one line for each incompatible publisher."""
 
     def __init__(self, node: Node, report: Callable[[str], None]) -> None:
         self._node, self._report = node, report
@@ -220,8 +219,7 @@ class Subscriptions:
 
 
 class _EventCallbacks(SubscriptionEventCallbacks):
-    """Subscribes all the same where the middleware does not count lost messages (Fast DDS, Cyclone DDS and
-    Zenoh do)."""
+    """Subscribes also where the middleware does not count lost messages (DDS and Zenoh do)."""
 
     report: Callable[[], None]
 
@@ -235,8 +233,7 @@ class _EventCallbacks(SubscriptionEventCallbacks):
 
 
 class Throttle:
-    """Passes ``burst`` lines per kind and period to ``write``, with the number of lines of that kind
-    suppressed since."""
+    """Passes ``burst`` lines per kind and period to ``write``, with the number that was suppressed."""
 
     def __init__(self, write: Callable[[str], object], burst: int = 1, period_s: float = PERIOD_S) -> None:
         self._write, self._burst, self._period_s = write, burst, period_s

@@ -93,8 +93,7 @@ class ParameterSet:
             node.get_logger().warning(f"parameter {shown(name)} is not known and has no effect{hint}")
 
     def as_yaml(self, nodes: str = "/**") -> str:
-        """Return a parameter file with every parameter, its description and default, for nodes matching
-        ``nodes``."""
+        """A parameter file with every parameter, its description and default, for ``nodes``."""
         lines = [f"{nodes}:", "  ros__parameters:"]
         for title, config_type in self.sections:
             lines += ["", f"    # {title}"]

@@ -394,8 +394,7 @@ class FrameBuffer:
             self._behind.pop(target_id, None)
 
     def close(self) -> list[Command]:
-        """Make `take` return None from now on; returns the pending commands, which will not be carried
-        out."""
+        """Make `take` return None from now on; returns the pending commands, which are dropped."""
         with self._condition:
             self._closed = True
             pending = _to_report(self._commands.values())

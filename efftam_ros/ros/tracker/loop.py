@@ -294,8 +294,7 @@ class TrackingLoop:
         return stale and f"answered {age_s:.2f} s after this image came, and none is newer: {stale}"
 
     def _catching_up(self, frame: BufferedFrame) -> str:
-        """Why the answer to this image is outdated (it or a newer image was answered before); empty if it is
-        not."""
+        """Why the answer is outdated: this or a newer image was answered before; empty if it is not."""
         newest = None if frame.arrived_s > self._furthest_s else self._buffer.newest
         if newest is None:
             return ""

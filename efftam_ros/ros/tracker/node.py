@@ -282,8 +282,7 @@ class TrackerNode(ReportingNode):
     # Diagnostics
 
     def publish_diagnostics(self) -> None:
-        """Publish the node's diagnostics; also called at every transition, so that a failure is visible at
-        once."""
+        """Publish diagnostics; also called at every transition, so that a failure is seen at once."""
         verdict = self._statistics.verdict(time.monotonic(), self._setup, self._config.image_timeout)
         device = self._setup.values.get("back end", "")
         self._diagnostics.publish(

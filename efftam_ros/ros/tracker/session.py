@@ -179,8 +179,7 @@ class Session:
         self._watch.reconfigure(config, tracker_config)
 
     def close(self, reason: str) -> None:
-        """Stop receiving, finish and publish the current frame, then mark all outputs not valid with
-        ``reason``."""
+        """Stop receiving, finish and publish the current frame, then withdraw all outputs with ``reason``."""
         self._outputs.end(reason)
         try:
             self._made.close()

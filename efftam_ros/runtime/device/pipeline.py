@@ -141,8 +141,7 @@ class DevicePipeline(FramePipeline):
 
     @property
     def stage_interval(self) -> int:
-        """Frames of which the first is timed for ``stage_seconds``, which keep the latest times; 1 for every
-        frame."""
+        """Of so many frames the first is timed for ``stage_seconds``; 1: every frame."""
         return self._clock.interval
 
     @stage_interval.setter

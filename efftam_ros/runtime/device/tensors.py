@@ -75,8 +75,7 @@ class DeviceTensors:
     """
 
     def __init__(self, bundle: Bundle, cuda: Cuda, closing: ExitStack, lanes: int) -> None:
-        """``closing`` frees it; ``lanes``: memories. Raises CudaError when device or system have too little
-        memory."""
+        """``closing`` frees it; ``lanes``: memories. Raises CudaError when there is too little memory."""
         self.layout = MemoryLayout.of(bundle, lanes)
         self.lanes = lanes
         self.low = int(bundle.graphs["mask_decoder"].outputs["masks"].shape[-1])
@@ -143,13 +142,11 @@ class DeviceTensors:
         stream.zero(self.at("boxes"), self._arena.total_bytes)
 
     def tokens(self, encoded: EncodedPrompt) -> int:
-        """Tokens of the prompt in ``sparse``: the points and one of padding, unless the network has a fixed
-        number."""
+        """Tokens of the prompt in ``sparse``: points and one of padding, unless the network fixes them."""
         return encoded.points.shape[1] + 1 if self._sparse_tokens is None else self._sparse_tokens
 
     def stage(self, stream: Stream, name: str, values: NDArray[Any], lane: int | None = None) -> None:
-        """Copy a small host array to the device through pinned memory of its own; ``lane``: to this lane's
-        part."""
+        """Copy a small array to the device through pinned memory of its own, or to a lane's part."""
         offset = self._staged[name]
         self._prompts.view(values.dtype, values.shape, offset)[:] = values
         pointer = self.at(name) if lane is None else self.of_lane(name, lane)

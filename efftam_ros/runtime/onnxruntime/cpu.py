@@ -336,8 +336,7 @@ def default_threads() -> int:
 
 
 def set_threads(options: Any, threads: int, version: str) -> None:
-    """Set a session's threads. ``version`` of onnxruntime: one that can't limit the time of spinning does not
-    spin."""
+    """Set a session's threads. A ``version`` that can't limit the time of spinning does not spin."""
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     spins = tuple(int(part) for part in version.split(".")[:2]) >= _LIMITS_SPINNING

@@ -93,8 +93,7 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session, the reason why it captures no CUDA graph ("" when it does), and the placement of its nodes
-    (None: unknown)."""
+    """A session, why it captures no CUDA graph ("": it does), its nodes' placement (None: unknown)."""
 
     session: Any
     no_capture: str
@@ -132,8 +131,7 @@ class OrtGraph:
         return self._opened
 
     def binding(self, fixed: bool) -> OrtBinding:
-        """See `DeviceGraph.binding`. A fixed binding becomes a CUDA graph at its first run where onnxruntime
-        can do that."""
+        """See `DeviceGraph.binding`. A fixed one becomes a CUDA graph at its first run, where that can be."""
         self._fixed_bindings += fixed
         self._bindings.append(OrtBinding(self, self._context, self._fixed_bindings if fixed else None))
         return self._bindings[-1]
@@ -222,8 +220,7 @@ class OrtBinding:
         raise RuntimeError(f"{self._graph.name}: {self.alone}")
 
     def close(self) -> None:
-        """Drop the reference to the session, which holds memory while it is referenced. Can be called
-        twice."""
+        """Drop the session, which holds memory while it is referenced. Can be called twice."""
         self._opened = self._binding = None
         self._places.clear()
         self._complete = False

@@ -47,8 +47,7 @@ def run_options(ort: Any, graph_id: int | None) -> Any:
 
 
 def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[str, str]:
-    """The CUDA provider's options. ``exact``: products in full float32; ``capture``: fixed bindings become
-    CUDA graphs."""
+    """``exact``: products in full float32; ``capture``: fixed bindings become CUDA graphs."""
     return {
         "device_id": str(device),
         "user_compute_stream": str(stream),

@@ -150,8 +150,7 @@ def engine_options(bundle: Bundle, precision: str, module: str) -> BuildOptions:
 
 
 class EngineSet:
-    """Engines of ``bundle`` in one precision ("fp32", "fp16", "int8") for the opened GPU ``facts``, in
-    ``folder``."""
+    """Engines of ``bundle`` in one precision, "fp32", "fp16" or "int8", for this GPU, in ``folder``."""
 
     def __init__(
         self,

@@ -192,8 +192,7 @@ class TrtBinding:
         )
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """Raises ValueError for an address or a shape that the graph can't take, RuntimeError for a fixed
-        binding that has run."""
+        """Raises ValueError (address or shape that does not fit), RuntimeError (fixed and has run)."""
         tensor = self._tensors.get(name)
         if tensor is None or self._bound.get(name) == (pointer, shape):
             return
@@ -211,8 +210,7 @@ class TrtBinding:
         self._changed.add(name)
 
     def run(self) -> None:
-        """Raises ValueError (a tensor that is not bound, an output of another shape), TensorRTError,
-        CudaError."""
+        """Raises ValueError (tensor not bound, output of another shape), TensorRTError, CudaError."""
         if self._captured is not None:
             self._captured.launch(self._stream)
             return
@@ -319,8 +317,7 @@ class TrtBinding:
 
 
 def _weight_bytes(trt: Any, engine: Any, plan_bytes: int) -> int:
-    """Size of the engine's weights; in versions that do not report it, the size of
-    the plan."""
+    """Size of the engine's weights; of the plan, in versions that do not report it."""
     with suppress(AttributeError):
         return int(engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE))
     return plan_bytes

@@ -56,8 +56,7 @@ class ParityError(InputError):
 
 
 def compare_with_network(bundle: Bundle, network: Network) -> list[GraphDeviation]:
-    """Run every graph of ``bundle`` in onnxruntime on the CPU against ``network``; the worst case of every
-    output."""
+    """Every graph of ``bundle`` on the CPU against ``network``: the worst case of every output."""
     reference = network_runners(network)
     candidate: dict[str, Runner] = {name: CpuRunner(graph.path) for name, graph in bundle.graphs.items()}
     worst: dict[tuple[str, str], GraphDeviation] = {}

@@ -32,8 +32,7 @@ LEAST_GAIN = 0.08
 
 
 def fp16_forms(model: onnx.ModelProto, wanted: str = "") -> tuple[str, ...]:
-    """All forms that make different graphs, the one expected to be fastest first; ``wanted`` alone where it
-    is given."""
+    """Forms that make different graphs, the one expected to be fastest first; or ``wanted`` alone."""
     if not attentions(model):
         return ALLOWED[:1]
     return (wanted,) if wanted else ALLOWED
@@ -214,8 +213,7 @@ class EngineBuilder:
         self._say(f"rejected {name}, {reason}")
 
     def _compare_together(self, choices: dict[str, _Choice], trials: EngineTrials) -> GraphAgreement:
-        """Compare all modules over a chained clip. While they disagree, the module that is worst on its own
-        gets its next form."""
+        """Compare all modules over a chained clip; while they disagree, the worst one gets its next form."""
         reference = trials.reference
         while True:
             is_int8 = any(choice.engine.form == INT8 for choice in choices.values())
