@@ -9,8 +9,9 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import cv2
 import numpy as np
@@ -199,16 +200,25 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Leve
     return Image.from_array(np.asarray(pixels, np.uint8))
 
 
-class Received(NamedTuple):
-    """What an image message holds. ``nbytes``: memory that keeping it costs; ``size``: width and height, px;
-    ``pixels``: the image, or a function that decodes it and raises InputError."""
+@dataclass(eq=False)
+class ReceivedImage:
+    """What an image message holds.
+
+    ``header`` is copied unchanged into the answers; ``arrived_s``: on a steady clock, or when it was
+    recorded; ``nbytes``: memory that keeping it costs; ``size``: width and height, px; ``pixels``: the image,
+    or what decodes it and raises InputError; ``number``: its place among all, given by who keeps them.
+    """
 
     header: Any
+    stamp_ns: int
+    arrived_s: float
     nbytes: int
     size: tuple[int, int]
-    pixels: Image | Callable[[], Image]
+    pixels: Image | Callable[[], Image] = field(repr=False)
+    number: int = 0
 
     def image(self) -> Image:
+        """Raises InputError where it can't be decoded."""
         return self.pixels if isinstance(self.pixels, Image) else self.pixels()
 
 
@@ -228,22 +238,23 @@ class ImageReader:
 
             self._decoder = VideoDecoder()
 
-    def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> Received:
+    def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> ReceivedImage:
         """Check a message and say what it holds. A compressed image is decoded later, by the thread that uses
         it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady clock,
         or the recording time. Raises InputError."""
+        pixels: Image | Callable[[], Image]
         if self._is_raw:
-            image = image_from_message(message, most_pixels, self.levels)
-            return Received(message.header, image.rows.nbytes, (image.width, image.height), image)
-        if self._decoder is not None:
+            pixels = image_from_message(message, most_pixels, self.levels)
+            size, nbytes = (pixels.width, pixels.height), pixels.rows.nbytes
+        elif self._decoder is not None:
             width, height, pixels = self._decoder.decode(message, arrived_ns, most_pixels)
             # The decoded image is kept, of 1.5 bytes per pixel.
-            return Received(
-                header_of(message, self._header), width * height * 3 // 2, (width, height), pixels
-            )
-        size = compressed_size(message, most_pixels)
-        pixels = partial(image_from_compressed, message, most_pixels, self.levels)
-        return Received(message.header, len(message.data), size, pixels)
+            size, nbytes = (width, height), width * height * 3 // 2
+        else:
+            size, nbytes = compressed_size(message, most_pixels), len(message.data)
+            pixels = partial(image_from_compressed, message, most_pixels, self.levels)
+        header = header_of(message, self._header)
+        return ReceivedImage(header, stamp_ns(header.stamp), arrived_ns * 1e-9, nbytes, size, pixels)
 
 
 def header_of(message: Any, make: Callable[..., Any]) -> Any:

@@ -12,10 +12,11 @@ from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.images.encodings import GREY
 from efftam_ros.images.levels import few_levels
+from efftam_ros.images.message import ReceivedImage
 from efftam_ros.messages.fields import About, Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
-from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, Followed, FrameBuffer, Task
+from efftam_ros.ros.tracker.frame_buffer import ALL, Command, Followed, FrameBuffer, Task
 from efftam_ros.ros.tracker.publishing import Outputs
 
 # Gain of the moving average of the time for a target, per frame.
@@ -52,7 +53,7 @@ class InWork:
     target could not use it.
     """
 
-    frame: BufferedFrame
+    frame: ReceivedImage
     image: Image
     ids: set[int]
     outdated: str
@@ -60,11 +61,6 @@ class InWork:
     answered: dict[int, Track] = field(default_factory=dict)
     is_accepted: bool = False
     is_refused: bool = False
-
-
-def _decoded(frame: BufferedFrame) -> Image:
-    """Raises InputError where it can't be."""
-    return frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
 
 
 class TrackingLoop:
@@ -150,7 +146,7 @@ class TrackingLoop:
         try:
             if self._lost:
                 raise InputError(self._lost)
-            image = _decoded(frame)
+            image = frame.image()
             box = self._targets.propose(Frame(image, frame.stamp_ns), prompt)
             image.derived.pop(GREY, None)
             reason = "" if box is not None else "the network finds nothing there; draw a box instead"
@@ -166,12 +162,12 @@ class TrackingLoop:
                     self._announce_end(target_id, reason)
         self._outputs.propose(frame.header, command.target_id, box, reason, frame.size)
 
-    def _process(self, task: Task, frame: BufferedFrame) -> None:
+    def _process(self, task: Task, frame: ReceivedImage) -> None:
         begin_s = time.monotonic()
         if task.skipped:
             self._statistics.dropped(task.skipped)
         try:
-            image = _decoded(frame)
+            image = frame.pixels if isinstance(frame.pixels, Image) else frame.image()
         except InputError as refusal:
             self._refuse(task.command, str(refusal))
             self._statistics.fault("image", str(refusal))
@@ -191,7 +187,7 @@ class TrackingLoop:
         taken_s = (time.monotonic() - begin_s) / max(1, len(work.answered))
         self._target_s += (taken_s - self._target_s) * (TIME_GAIN if self._target_s else 1.0)
 
-    def _begin(self, task: Task, frame: BufferedFrame, image: Image) -> InWork:
+    def _begin(self, task: Task, frame: ReceivedImage, image: Image) -> InWork:
         ids, steered = self._targets.ids, self._targets.steered
         prompted = set() if task.command is None else {task.command.target_id}
         is_shown = task.ids is None or steered is None or steered in task.ids | prompted
@@ -287,13 +283,13 @@ class TrackingLoop:
         except Exception as error:
             self._report(error)
 
-    def _stale(self, frame: BufferedFrame) -> str:
+    def _stale(self, frame: ReceivedImage) -> str:
         """Why this image is too old to be steered by although it is the newest; empty if it is not."""
         now_s = time.monotonic()
         stale, age_s = self._buffer.stale(now_s), now_s - frame.arrived_s
         return stale and f"answered {age_s:.2f} s after this image came, and none is newer: {stale}"
 
-    def _catching_up(self, frame: BufferedFrame) -> str:
+    def _catching_up(self, frame: ReceivedImage) -> str:
         """Why the answer is outdated: this or a newer image was answered before; empty if it is not."""
         newest = None if frame.arrived_s > self._furthest_s else self._buffer.newest
         if newest is None:
