@@ -17,8 +17,7 @@ from urllib.request import url2pathname
 
 from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.core.errors import InputError, safe_address, without_secrets
-from efftam_ros.images.encodings import check_size
-from efftam_ros.images.levels import AUTO, Levels
+from efftam_ros.images.encodings import AUTO, Levels, check_size
 from efftam_ros.images.streams.arrival import NS, ArrivalClock
 from efftam_ros.images.streams.decoding import (
     DEFAULT_TRACK,

@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import ENCODINGS, MOST_PIXELS, NARROWED, check_image, check_size, coded_size
-from efftam_ros.images.levels import Levels
+from efftam_ros.images.encodings import (
+    ENCODINGS,
+    MOST_PIXELS,
+    NARROWED,
+    Levels,
+    check_image,
+    check_size,
+    coded_size,
+)
 
 NANOSECONDS = 1_000_000_000
 # A stamp is ahead when it lies this far beyond what the arrivals allow, ns, and its step is this many times

@@ -34,8 +34,7 @@ from efftam_ros.msg import (
     VehicleHeading,
 )
 from efftam_ros.ros.common.conversions import CONTROLS, camera_of, selection_message
-from efftam_ros.ros.common.nodes import Throttle, latched, reliable, sampled
-from efftam_ros.ros.common.parameters import read_parameters
+from efftam_ros.ros.common.nodes import Throttle, latched, read_parameters, reliable, sampled
 from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.flight_parameters import MAVLINK
 

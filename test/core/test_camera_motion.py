@@ -12,7 +12,7 @@ from support.rotation import rotation_motion
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import MotionFilter, moved_box, moved_point
-from efftam_ros.images.camera_motion import rejection
+from efftam_ros.images.motion import rejection
 
 SIZE = (1280, 720)
 K = np.array([[1000.0, 0, 640], [0, 1000.0, 360], [0, 0, 1]])

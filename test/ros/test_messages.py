@@ -17,8 +17,7 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.images.encodings import ENCODINGS, NARROWED, to_bgr
-from efftam_ros.images.levels import Levels
+from efftam_ros.images.encodings import ENCODINGS, NARROWED, Levels, to_bgr
 from efftam_ros.images.message import (
     fill_image,
     image_fields,

@@ -37,8 +37,7 @@ from efftam_ros.operator.feed import (
 from efftam_ros.operator.settings import Settings
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
 from efftam_ros.ros.common.image_input import ImageInput, message_class
-from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
-from efftam_ros.ros.common.parameters import ParameterSet
+from efftam_ros.ros.common.nodes import ParameterSet, Throttle, latched, sampled, steady_timer
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget

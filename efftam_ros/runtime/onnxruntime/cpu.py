@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
-from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.bundle import NEEDED, Bundle
 from efftam_ros.runtime.frame_state import Decoded, FramePipeline, LanesState, round_bfloat16
-from efftam_ros.runtime.graphs import NEEDED
 from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, image_mask, no_prompt
 
 PROVIDER = "CPUExecutionProvider"

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.runtime.bundle import BundleGraph
+from efftam_ros.runtime.bundle import BundleGraph, Tensor
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH
-from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.onnxruntime.libraries import first_line, known_error
 from efftam_ros.runtime.onnxruntime.options import run_options
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph
-from efftam_ros.runtime.graphs import Tensor
+from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph, Tensor
 from efftam_ros.runtime.tensorrt.store import check_private
 
 MOST_DYNAMIC = 512

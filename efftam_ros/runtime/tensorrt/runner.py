@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from efftam_ros.core.errors import BackendError, one_line
+from efftam_ros.runtime.bundle import Tensor, table_fault
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, DeviceLostError, megabytes
 from efftam_ros.runtime.cuda.memory import ALIGNMENT, DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
-from efftam_ros.runtime.graphs import Tensor, table_fault
 from efftam_ros.runtime.tensorrt.library import RTX, Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
