@@ -33,6 +33,18 @@ class Tensor:
     def __str__(self) -> str:
         return f"{self.dtype} [{', '.join(str(axis) for axis in self.shape)}]"
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of a tensor without dynamic axes."""
+        return tuple(map(int, self.shape))
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape can be it."""
+        return len(shape) == len(self.shape) and all(
+            size > 0 and (isinstance(axis, str) or size == axis)
+            for size, axis in zip(shape, self.shape, strict=True)
+        )
+
 
 Tensors = Mapping[str, Tensor]
 Shapes = Mapping[str, Shape]

@@ -177,11 +177,11 @@ class DeviceTensors:
             # Side by side: what the host wants to know of a frame is one copy.
             "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),
             "image": (1, 3, side, side),
-            **{name: _static(tensor.shape) for name, tensor in encoder.items()},
-            **{f"{NEXT} {name}": _static(tensor.shape) for name, tensor in encoder.items()},
-            "conditioned": _static(prompt["conditioned"].shape),
-            "masks": _static(decoder["masks"].shape),
-            "candidate_pointers": _static(decoder["pointers"].shape),
+            **{name: tensor.sizes for name, tensor in encoder.items()},
+            **{f"{NEXT} {name}": tensor.sizes for name, tensor in encoder.items()},
+            "conditioned": prompt["conditioned"].sizes,
+            "masks": decoder["masks"].sizes,
+            "candidate_pointers": decoder["pointers"].sizes,
             "points": (1, MOST_POINTS, 2), "labels": (2, MOST_POINTS),
             "prompt_mask": (1, 1, side, side), "has_mask": (1,),
             "mask_logits": (1, 1, self.low, self.low), "pointer": (1, layout.pointer_channels),
@@ -193,11 +193,7 @@ class DeviceTensors:
         for which in (TRACKING, PROMPTED):
             channels = int(prompt["sparse"].shape[2])
             shapes[f"{which} sparse"] = (1, self._sparse_tokens or MOST_POINTS + 1, channels)
-            shapes[f"{which} dense"] = _static(prompt["dense"].shape)
+            shapes[f"{which} dense"] = prompt["dense"].sizes
             if "prompt_raster" in prompt:
-                shapes[f"{which} prompt_raster"] = _static(prompt["prompt_raster"].shape)
+                shapes[f"{which} prompt_raster"] = prompt["prompt_raster"].sizes
         return shapes
-
-
-def _static(shape: tuple[int | str, ...]) -> tuple[int, ...]:
-    return tuple(int(axis) for axis in shape)

@@ -99,8 +99,8 @@ class _Network:
         self.sessions = {name: _open(bundle, name, self.threads, profile_folder) for name in NEEDED}
         self.state = LanesState()
         self.no_prompt = no_prompt(spec.image_side)
-        _, tokens, channels = _static(outputs["map"].shape)
-        _, pointer_channels = _static(outputs["stored_pointer"].shape)
+        _, tokens, channels = outputs["map"].sizes
+        _, pointer_channels = outputs["stored_pointer"].sizes
         self._rounds = bundle.memory_dtype == "bfloat16"
         self.maps = np.zeros((lanes * spec.slots, tokens, channels), np.float32)
         self.pointers = np.zeros((lanes * spec.slots, pointer_channels), np.float32)
@@ -197,9 +197,9 @@ class OrtPipeline(FramePipeline):
 
     def _allocate(self, bundle: Bundle) -> None:
         encoder, decoder = bundle.graphs["image_encoder"].outputs, bundle.graphs["mask_decoder"].outputs
-        self._features = {name: SharedArray.zeros(*_static(tensor.shape)) for name, tensor in encoder.items()}
+        self._features = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in encoder.items()}
         self._conditioned = SharedArray.zeros(*self._features["features"].array.shape)
-        self._answers = {name: SharedArray.zeros(*_static(tensor.shape)) for name, tensor in decoder.items()}
+        self._answers = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in decoder.items()}
         logits, pointers = self._answers["masks"].array, self._answers["pointers"].array
         self._candidates = [
             {"mask_logits": SharedArray(logits[:, i : i + 1]), "pointer": SharedArray(pointers[i : i + 1])}
@@ -318,10 +318,6 @@ def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) 
         ) from error
     bundle.check_session(name, session.get_inputs(), session.get_outputs())
     return session
-
-
-def _static(shape: tuple[int | str, ...]) -> tuple[int, ...]:
-    return tuple(int(axis) for axis in shape)
 
 
 def default_threads() -> int:

@@ -243,12 +243,10 @@ class OrtBinding:
 
     def _check(self, name: str, tensor: Tensor, pointer: int, shape: tuple[int, ...]) -> None:
         text = f"{self._graph.name}: {name} was bound with shape {list(shape)}"
-        if len(shape) != len(tensor.shape):
+        if not tensor.takes(shape):
             raise InputError(f"{text}; the graph has {tensor}")
+        most = self._context.most_dynamic
         for size, axis in zip(shape, tensor.shape, strict=True):
-            if size < 1 or (not isinstance(axis, str) and size != axis):
-                raise InputError(f"{text}; the graph has {tensor}")
-            most = self._context.most_dynamic
             if most is not None and isinstance(axis, str) and size > most:
                 raise InputError(f"{text}; its engine is built for up to {most} along {axis}")
         if not pointer or pointer % ALIGNMENT:

@@ -202,9 +202,7 @@ class TrtBinding:
             )
         if pointer <= 0 or pointer % ALIGNMENT:
             raise ValueError(f"{self._name}: address {pointer:#x} of {name} is not a multiple of {ALIGNMENT}")
-        if len(shape) != len(tensor.shape) or any(
-            real != axis for real, axis in zip(shape, tensor.shape, strict=True) if not isinstance(axis, str)
-        ):
+        if not tensor.takes(shape):
             raise ValueError(f"{self._name}: {name} is {tensor}, it can't be {list(shape)}")
         self._bound[name] = (pointer, shape)
         self._changed.add(name)
