@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import csv
 import re
+import runpy
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -144,3 +146,13 @@ def test_the_maintainers_address_is_no_example():
     (maintainer,) = MANIFEST.findall("maintainer")
     assert re.fullmatch(r"[\w.-]+@[\w.-]+\.\w+", maintainer.get("email"))
     assert "example" not in maintainer.get("email")
+
+
+def test_every_package_that_flies_has_a_wheel_for_arm64():
+    """As `scripts/arm64` saw it."""
+    script = runpy.run_path(str(ROOT / "scripts" / "arm64"))
+    with script["STORED"].open() as file:
+        rows = list(csv.reader(file))[1:]
+    named = [(extra, requirement.name) for extra, requirement in script["requirements"]()]
+    assert [tuple(row[:2]) for row in rows] == named
+    assert not [row for row in rows if row[0] in script["FLIES"] and "-" in row[2:]]

@@ -2,8 +2,8 @@
 
 A network that tells individuals apart describes crops as vectors of length 1 (`Describe`); the cosine of two
 is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it usually
-is to them, and judges what is followed and what comes back. It learns only while it is sure: what has taken
-the target's place must not become what the target looks like.
+is to them, and judges what is followed and what comes back. It learns a look once none of those after it is
+in doubt: what takes the target's place must not become what the target looks like.
 """
 
 from __future__ import annotations
@@ -83,18 +83,19 @@ class Gallery:
         self._asked_ns: int | None = None
         self._doubted_ns: int | None = None  # since when each look was unlike the target
         self._doubts = 0  # how many looks those are
-        self._unsettled = 0  # looks that are kept unjudged
+        self._waiting: tuple[int, Vector] | None = None  # stamp, and a look to be kept if no doubt follows
+        self._unsettled = 0  # looks that may yet be kept though they are unlike the prompt
         self.likeness_now = math.nan
         """Of the last look; NaN before any."""
 
-    def add_prompt(self, vector: Vector) -> None:
-        """Add the crop that was selected, or that a refinement showed. The first looks after it count as much:
-        the box may show a part of the target, or who stands before it, and a target is not mixed up at once."""
+    def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
+        """Add the crop that was selected, or that a refinement showed. Until a look is like it the first ones
+        count as much: the box may show a part of the target, or who stands before it."""
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
             del self._kept[MOST:]
-            self._unsettled = MOST // 2
-            self.stop_doubting()
+            self._asked_ns, self._unsettled = stamp_ns, MOST // 2
+            self.miss()
 
     def likeness(self, vector: Vector) -> float:
         """The best cosine with the kept vectors, -1..1; NaN where there is none."""
@@ -132,10 +133,11 @@ class Gallery:
         if math.isnan(value):
             return
         self.likeness_now = value
-        if self._unsettled and learns:
+        if self._unsettled and value < LEAST and learns:
             self._unsettled -= 1
             self._keep(vector)
             return
+        self._unsettled = 0
         if value >= LEAST:
             self._doubted_ns = None
         else:
@@ -143,14 +145,26 @@ class Gallery:
                 self._doubted_ns, self._doubts = stamp_ns, 0
             self._doubts += 1
         if value < SURE:
+            self._waiting = None
             return
         self._usual.append(value)
-        if learns and value < SAME:
-            self._keep(vector)
+        if self._waiting is not None:
+            waited_ns = stamp_ns - self._waiting[0]
+            if waited_ns >= DOUBT_NS:
+                self._keep(self._waiting[1])
+            if not 0 <= waited_ns < DOUBT_NS:
+                self._waiting = None
+        if learns and value < SAME and self._waiting is None:
+            self._waiting = stamp_ns, vector
+
+    def miss(self) -> None:
+        """The target is not seen: the next look is the first at what is seen then."""
+        self.stop_doubting()
+        self.likeness_now = math.nan
 
     def stop_doubting(self) -> None:
-        """The target is missed, or given up: the next look is the first at what is seen then."""
-        self._doubted_ns, self.likeness_now = None, math.nan
+        """What was unlike the target is no longer followed."""
+        self._doubted_ns = self._waiting = None
 
     def _keep(self, vector: Vector) -> None:
         """Keep a vector; of too many the one goes that is most like another one, but never the first."""

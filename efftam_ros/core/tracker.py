@@ -286,11 +286,13 @@ class TargetTracker:
         if not candidates.is_finite:
             return self._miss_unread(work)
         choice = self._policy.choose(candidates, context)
-        if choice.box is not None and self.gallery.is_other:
+        if choice.box is None:
+            self.gallery.miss()
+        elif self.gallery.is_other:
             choice = self._give_up(choice)
         confirmed = self._decide(choice, context.stamp_ns)
-        self._remember(candidates, choice, context, confirmed)
-        self._update(work, candidates, choice, confirmed)
+        is_kept = self._remember(candidates, choice, context, confirmed)
+        self._update(work, candidates, choice, confirmed, is_kept)
         reason = work.interruption or choice.reason
         if choice.box is None and holder is not None:
             reason = f"what is seen here is target {holder}; {reason}"
@@ -389,11 +391,11 @@ class TargetTracker:
         start = choice.box or box or visible[0]
         self._start(context, window, start, choice)
         shown = start if doubt else box or start
-        self._pending.append(partial(self._add_prompt, frame.image, shown))
-        self._remember(candidates, choice, context, confirmed=True)
+        self._pending.append(partial(self._add_prompt, frame, shown))
+        is_kept = self._remember(candidates, choice, context, confirmed=True)
         self._forget_points()
         if choice.box is not None:
-            self._confirm(frame, camera, choice.box, (0.0, 0.0))
+            self._confirm(frame, camera, choice.box, (0.0, 0.0), is_kept)
         return self._track(frame, answer.view, candidates, choice, choice.reason or doubt)
 
     def _start(self, context: FrameContext, window: WholeImage, start: Box, choice: Choice) -> None:
@@ -406,9 +408,9 @@ class TargetTracker:
         self._target.select(context.stamp_ns)
         self._last = context.stamp_ns, context.image_size
 
-    def _add_prompt(self, image: Image, box: Box) -> None:
+    def _add_prompt(self, frame: Frame, box: Box) -> None:
         if self._describe is not None:
-            self.gallery.add_prompt(self._describe(image, [box])[0])
+            self.gallery.add_prompt(self._describe(frame.image, [box])[0], frame.stamp_ns)
 
     # Predict
 
@@ -562,17 +564,18 @@ class TargetTracker:
     def _give_up(self, choice: Choice) -> Choice:
         """What is followed is another individual: it is not claimed, and what was remembered of it goes."""
         now, usual = self.gallery.likeness_now, self.gallery.usual
+        self.gallery.stop_doubting()
         self.memory.forget_from(self._sure_frame)
         self._target.lose()
         self._search.begin(self._last[1], self._motion.filter)
-        reason = f"no longer like what was selected ({now:.2f} of {usual:.2f})"
+        known = f"{now:.2f}" if math.isnan(usual) else f"{now:.2f} of {usual:.2f}"
+        reason = f"no longer like what was selected ({known})"
         return replace(choice, box=None, present=False, reason=reason)
 
     def _decide(self, choice: Choice, stamp_ns: int) -> bool:
         """Update the state; whether it claims the target."""
         if choice.box is None:
             self._target.miss(stamp_ns)
-            self.gallery.stop_doubting()
             return False
         return self._target.hit(stamp_ns)
 
@@ -588,8 +591,10 @@ class TargetTracker:
 
     # Update and remember
 
-    def _update(self, work: TrackedFrame, candidates: Candidates, choice: Choice, confirmed: bool) -> None:
-        """Update motion and window by the box that was chosen, or by none."""
+    def _update(
+        self, work: TrackedFrame, candidates: Candidates, choice: Choice, confirmed: bool, is_kept: bool
+    ) -> None:
+        """Update motion and window by the box that was chosen, or by none. ``is_kept``: it is remembered."""
         stamp, box, expected = work.frame.stamp_ns, choice.box, work.expected
         if box is None:
             self._motion.coast(stamp, was_seen=work.state not in MISSED)
@@ -601,14 +606,14 @@ class TargetTracker:
             self._motion.measure(stamp, box, quality, restart, choice.partial)
         if box is not None and confirmed:
             velocity = (0.0, 0.0) if expected is None else expected.velocity
-            self._confirm(work.frame, work.camera, box, velocity)
+            self._confirm(work.frame, work.camera, box, velocity, is_kept)
         else:
             self._forget_points()
 
     def _remember(
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
-    ) -> None:
-        """Have the frame stored in a slot of the ring if the policy keeps it."""
+    ) -> bool:
+        """Have the frame stored in a slot of the ring if the policy keeps it; whether it does."""
         self._pending.append(self.memory.plan)
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
@@ -618,7 +623,7 @@ class TargetTracker:
         unwanted = is_unsure and not context.is_prompted
         if unwanted or not self._policy.keeps(candidates, choice, context, confirmed):
             self.memory.skip()
-            return
+            return False
         slot = self.memory.store(
             context.stamp_ns,
             float(candidates.ious[choice.index]),
@@ -631,11 +636,18 @@ class TargetTracker:
             remember()
         else:
             self._pending.append(remember)
+        return True
 
     def _confirm(
-        self, frame: Frame, camera: CameraAtImage | None, box: Box, velocity: tuple[float, float]
+        self,
+        frame: Frame,
+        camera: CameraAtImage | None,
+        box: Box,
+        velocity: tuple[float, float],
+        is_kept: bool,
     ) -> None:
-        """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
+        """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s;
+        ``is_kept``: the frame is remembered, so that its look may be learnt, too."""
         self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity), None
         if camera is not None:
             self._pending.append(partial(self._keep_place, camera, [box, *self.others.boxes]))
@@ -643,14 +655,13 @@ class TargetTracker:
             self._search.stop()
         if self._points is not None:
             self._pending.append(partial(self._points.keep, frame.image, box))
-        if self._describe is not None and self.gallery.is_due(frame.stamp_ns):
-            self._pending.append(
-                partial(self._look, frame, box, self.memory.count, not self.others.is_shared(box))
-            )
+        if self._describe is not None:
+            self._pending.append(partial(self._look, frame, box, self.memory.count, is_kept))
 
     def _look(self, frame: Frame, box: Box, count: int, learns: bool) -> None:
-        """Look at what is followed. ``count``: of `memory` after this frame; ``learns``: it is alone."""
-        assert self._describe is not None
+        """Look at what is followed when it is due. ``count``: of `memory` after this frame."""
+        if self._describe is None or not self.gallery.is_due(frame.stamp_ns):
+            return
         self.gallery.look(self._describe(frame.image, [box])[0], frame.stamp_ns, learns)
         if not self.gallery.is_doubted:
             self._sure_frame = count
