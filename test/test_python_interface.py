@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import doctest
-import functools
-import http.server
 import io
 import json
 import os
@@ -13,14 +11,16 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from free_ports import free_port
+from support.streams import sender, web_server
 
 import efftam_ros as et
 from efftam_ros.core.types import Image
@@ -125,26 +125,25 @@ def test_the_target_may_be_marked_in_four_ways(tracker: et.Tracker):
         assert follows_the_square(list(tracker.track(map(picture, range(4)), **prompt))), prompt
 
 
-def test_a_camera_gives_its_newest_images_with_the_time_of_their_arrival(tracker: et.Tracker, clip: Path):
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
-            pass
-
-    handler = functools.partial(Quiet, directory=str(clip.parent))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}/{clip.name}"
-        results = list(tracker.track(url, box=BOX))
-        server.shutdown()
+def test_a_camera_gives_its_newest_images_with_the_time_of_their_arrival(tracker: et.Tracker):
+    port, before = free_port(), time.time()
+    with sender(port):
+        results = list(islice(tracker.track(f"udp://127.0.0.1:{port}", box=BOX), 5))
     times = [r.time for r in results]
-    assert 1 <= len(results) <= 8
     assert times == sorted(set(times))
-    assert times[0] > 1.7e9
+    assert before < times[0] < times[-1] < time.time()
     assert results[0].measured
 
 
+def test_a_finished_video_behind_an_address_has_its_own_times(tracker: et.Tracker, clip: Path):
+    with web_server(clip.parent) as address:
+        results = list(tracker.track(f"{address}/{clip.name}", box=BOX))
+    assert [facts(r) for r in results] == [facts(r) for r in tracker.track(clip, box=BOX)]
+    assert [r.time for r in results] == pytest.approx([i / 10 for i in range(8)])
+
+
 def test_a_camera_that_is_not_there_is_named(tracker: et.Tracker):
-    for camera in (97, "/dev/video97", Path("/dev/video97"), "rtsp://127.0.0.1:9/none"):
+    for camera in (97, "/dev/video97", Path("/dev/video97"), "rtsp://127.0.0.1:9/stream1"):
         with pytest.raises(et.InputError, match=re.escape(f"camera {camera} can't be opened: ")):
             tracker.track(camera, box=BOX)
 

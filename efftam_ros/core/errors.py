@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 
 class InputError(ValueError):
@@ -38,13 +39,19 @@ def shown(text: object) -> str:
     return repr(cut) if isinstance(text, str) else " ".join(cut.split())
 
 
-# Names of files that say which video it is; a path's other parts, and a playlist's name, may be keys.
+# Names of files that say which video it is, and what cameras' manuals call their streams; all else in a path,
+# as a playlist's name, may be a key.
 _VIDEO = re.compile(r"[\w .-]+\.(mp4|m4v|mov|mkv|webm|avi|ts|mjpe?g)", re.I)
+_STREAM = re.compile(
+    r"((axis|cam(era)?|cgi|ch(annels?)?|h26[45]|live|main|media|mjpe?g|mpeg|onvif|preview|profile|realmonitor|sdp"
+    r"|stream(ing)?|sub|unicast|video|(?<!\d)\d{1,3}(?!\d))[._-]?)*",
+    re.I,
+)
 _HOST = re.compile(r"[\w.-]*|\[[\da-f:.%]+\]", re.I)
 
 
 def safe_address(address: str) -> str:
-    """An address as it may be shown: scheme, host, port, and the name of a video file.
+    """An address as it may be shown: scheme, host, port, usual names of streams, and that of a video file.
 
     Cameras take passwords before the host, in the query and in the path, and users write them with ``@`` and
     ``/`` in them: what is not surely harmless is replaced by ``***``. Other texts stay.
@@ -59,11 +66,15 @@ def safe_address(address: str) -> str:
     # An @ behind the host: the host may be a piece of the password.
     if "@" in more or not _HOST.fullmatch(host) or (not at and ":" in host.strip("[]") and "[" not in host):
         return f"{scheme}://***"
-    shown_login = f"***{at}" if login else at
-    if more in ("", "/"):
-        return f"{scheme}://{shown_login}{host}{port}{more}"
-    name = re.split(r"[?#]", more)[0].rpartition("/")[2]
-    return f"{scheme}://{shown_login}{host}{port}/{name if _VIDEO.fullmatch(name) else '***'}"
+    path, query = re.fullmatch(r"([^?#]*)(.*)", more, re.S).groups()  # type: ignore[union-attr]
+    parts = path.split("/")
+    known = list(takewhile(_STREAM.fullmatch, parts))
+    if len(known) < len(parts):
+        # Behind an unknown part, a known one may be a piece of it, but for the video's name.
+        is_video = _VIDEO.fullmatch(parts[-1]) is not None
+        known += ["***"] * (len(parts) - len(known) > is_video) + parts[-1:] * is_video
+    login = "***" if login else ""
+    return f"{scheme}://{login}{at}{host}{port}{'/'.join(known)}{query and '?***'}"
 
 
 def without_secrets(text: str) -> str:

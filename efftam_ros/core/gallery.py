@@ -138,22 +138,22 @@ class Gallery:
             self._keep(vector)
             return
         self._unsettled = 0
-        if value >= LEAST:
-            self._doubted_ns = None
-        else:
+        if value < LEAST:
             if self._doubted_ns is None or self._doubted_ns > stamp_ns:
                 self._doubted_ns, self._doubts = stamp_ns, 0
             self._doubts += 1
-        if value < SURE:
             self._waiting = None
             return
-        self._usual.append(value)
+        self._doubted_ns = None
         if self._waiting is not None:
             waited_ns = stamp_ns - self._waiting[0]
             if waited_ns >= DOUBT_NS:
                 self._keep(self._waiting[1])
             if not 0 <= waited_ns < DOUBT_NS:
                 self._waiting = None
+        if value < SURE:
+            return
+        self._usual.append(value)
         if learns and value < SAME and self._waiting is None:
             self._waiting = stamp_ns, vector
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from efftam_ros.core.config import CheckedSettings, setting
-from efftam_ros.core.errors import InputError, safe_address, without_secrets
+from efftam_ros.core.errors import InputError, one_line, safe_address
 from efftam_ros.images.encodings import AUTO, Levels, check_size
 from efftam_ros.images.streams.arrival import NS, ArrivalClock
 from efftam_ros.images.streams.decoding import (
@@ -25,9 +25,18 @@ from efftam_ros.images.streams.decoding import (
     bgr_of,
     choose_track,
     orientation,
+    orientation_note,
     oriented,
 )
-from efftam_ros.images.video import Tell, VideoFile, VideoFrame, VideoSource, open_video, tell_nobody
+from efftam_ros.images.video import (
+    Tell,
+    VideoFile,
+    VideoFrame,
+    VideoSource,
+    damage_text,
+    open_video,
+    tell_nobody,
+)
 
 if TYPE_CHECKING:
     import av
@@ -183,6 +192,12 @@ class Camera:
                 )
 
     @property
+    def remedy(self) -> str:
+        """Of damage."""
+        live = "lower the camera's bit rate, or have RTSP send by TCP (rtsp_transport)"
+        return "copy or record it again" if self.has_end else live
+
+    @property
     def width(self) -> int:
         """Of the newest image as it is shown, px; waits for the first."""
         return self._size()[0]
@@ -214,6 +229,8 @@ class Camera:
                 newest = self._after(index)
         finally:
             self.close()
+            if self.damaged:
+                self._say(damage_text(self, self.remedy))
 
     def close(self) -> None:
         """End the stream; idempotent. The connection itself may take until ``timeout`` to end."""
@@ -276,7 +293,7 @@ class Camera:
                 self._stop.set()
             except (av.error.FFmpegError, OSError, ValueError) as error:
                 # An error's own text has the address with its password.
-                reason = getattr(error, "strerror", None) or without_secrets(str(error))
+                reason = getattr(error, "strerror", None) or one_line(error)
             pause_s = FIRST_PAUSE_S if self._newest is not before else min(2 * pause_s, LONGEST_PAUSE_S)
             self.waiting_for = f"for {self.name}: {reason}; the next attempt in {pause_s:g} s"
             # Without patience a name that is wrong would be tried for ever.
@@ -352,6 +369,8 @@ class Camera:
             for frame, is_whole in decoder.decode(packet):
                 number += 1
                 index = next(indices)
+                if number == 1:
+                    self._say(orientation_note(*orientation(frame, self.name)))
                 base = frame.time_base or stream.time_base
                 if frame.pts is None or base is None:
                     is_timed, own_ns = False, number * period_ns

@@ -34,6 +34,7 @@ FOLDER_FPS = 30.0
 RAW_FORMATS = ("h264", "hevc", "mjpeg", "m4v")
 NS = 1_000_000_000
 ADDRESS_TIMEOUT_S = 10.0
+INDEX_FIRST = "have its index first (ffmpeg -i IN -c copy -movflags +faststart OUT)"
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def open_video(
 
 class VideoFile:
     """A video read with PyAV, from a file or an address. Stamps are the container's presentation times, also
-    for a variable frame rate; those of a raw stream, which has none, are ``fps`` apart."""
+    for a variable frame rate; they grow, by 1 / ``fps`` where there is none or it goes back."""
 
     def __init__(
         self,
@@ -176,9 +177,14 @@ class VideoFile:
             stream, _ = choose_track(container, self._track, self.name)
             stream.thread_type = "AUTO"
             index, stamp_ns, levels, decoder = -1, 0, Levels(self._levels), ImageDecoder(stream)
+            period_ns, shift_ns = round(NS / self.fps), 0
             try:
                 for index, (frame, is_whole) in enumerate(self._decoded(container, stream, decoder)):
-                    stamp_ns = self._stamp_ns(index, frame, stream)
+                    last_ns, own_ns = stamp_ns, self._own_ns(index, frame, stream)
+                    stamp_ns = (last_ns + period_ns) * (index > 0) if own_ns is None else own_ns + shift_ns
+                    if index and stamp_ns <= last_ns:  # of parts that were joined, or where none was written
+                        shift_ns += last_ns + period_ns - stamp_ns
+                        stamp_ns = last_ns + period_ns
                     if index < start or not is_whole:
                         continue
                     bgr = oriented(frame, bgr_of(frame, levels, stamp_ns), self.name)
@@ -195,7 +201,7 @@ class VideoFile:
                 raise
             finally:
                 if decoder.damaged:
-                    self._tell(damage_text(self.name, decoder.damaged, decoder.left_out))
+                    self._tell(f"{self.name}: {damage_text(decoder, 'copy or record it again')}")
 
     def _check_complete(self, done: int, last_ns: int, stream: Any) -> None:
         """Raise InputError for a truncated file, which the demuxer reads without an error.
@@ -213,11 +219,11 @@ class VideoFile:
                 "the file is truncated, copy it again"
             )
 
-    def _stamp_ns(self, index: int, frame: av.VideoFrame, stream: Any) -> int:
+    def _own_ns(self, index: int, frame: av.VideoFrame, stream: Any) -> int | None:
         base = frame.time_base or stream.time_base
-        if self._is_raw or frame.pts is None or base is None:
+        if self._is_raw:
             return round(index * NS / self.fps)
-        return round(frame.pts * base * NS)
+        return None if frame.pts is None or base is None else round(frame.pts * base * NS)
 
     def _open(self) -> av.container.InputContainer:
         import av
@@ -242,21 +248,23 @@ class VideoFile:
                     yield found
                     done += 1
         except (av.error.FFmpegError, OSError) as error:
+            remedy = "repair the file or cut it there"
+            if not done and self._source.startswith("http"):
+                remedy = f"where the server sends no parts of files, copy it here, or {INDEX_FIRST}"
             raise InputError(
-                f"{self.name} can't be read behind frame {done} ({_reason(error)}); repair the file or cut"
-                " it there"
+                f"{self.name} can't be read behind frame {done} ({_reason(error)}); {remedy}"
             ) from None
 
 
-def damage_text(name: str, damaged: int, left_out: int) -> str:
+def damage_text(of: Any, remedy: str) -> str:
+    """``of``: an `ImageDecoder` or a camera, which count damage."""
     return (
-        f"{name}: damaged or lost packets: {damaged}; {left_out} images that need them are left out: copy or"
-        " record it again"
+        f"damaged or lost packets: {of.damaged}; {of.left_out} images that need them are left out: {remedy}"
     )
 
 
 def _reason(error: Exception) -> str:
-    """Without the file's name, which may hold a password."""
+    """Without the source's name, which may hold a password."""
     return str(getattr(error, "strerror", None) or type(error).__name__)
 
 

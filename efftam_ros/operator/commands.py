@@ -39,12 +39,9 @@ class Seat:
             self._holder = None
         return self._holder
 
-    def take(self, viewer: str, now_s: float) -> str | None:
-        """Give the seat to ``viewer``, also from somebody else. Returns who lost it by this, None if
-        nobody."""
-        before = self.holder(now_s)
+    def take(self, viewer: str, now_s: float) -> None:
+        """Give the seat to ``viewer``, also from somebody else."""
         self._holder, self._heard_s = viewer, now_s
-        return before if before != viewer else None
 
     def heard(self, viewer: str, now_s: float) -> None:
         if self.holder(now_s) == viewer:
@@ -247,4 +244,4 @@ class Commands:
         return reply
 
     def answer(self, viewer: Viewer, id: str, answer: CommandAnswer) -> None:
-        viewer.tell({**wire.told("answer", answer), "id": id})
+        viewer.tell({**wire.told(answer), "id": id})

@@ -12,19 +12,8 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
-from efftam_ros.operator import jpeg, wire
-from efftam_ros.operator.feed import (
-    Lifecycle,
-    Limits,
-    Picture,
-    Progress,
-    Proposal,
-    Report,
-    SteeringState,
-    Trackers,
-    Unreadable,
-)
+from efftam_ros.messages.reports import BoxReport, MotionReport
+from efftam_ros.operator import feed, jpeg, wire
 from efftam_ros.operator.pace import LEVELS
 from efftam_ros.operator.pairing import MOTION_WAIT_S, Tracks, WaitingPictures
 from efftam_ros.operator.settings import Settings
@@ -53,14 +42,14 @@ class Hub:
         self._chain = LastHeard(settings.silent_s)
         self._encoder = ThreadPoolExecutor(1, "jpeg")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._newest: Picture | None = None
+        self._newest: feed.Picture | None = None
         self._seq = 0
         self._wanted = asyncio.Event()
-        self._limits = Limits()
-        self._steering: SteeringState | None = None
+        # What a page that opens is told, the last of each kind.
+        self._known: dict[type, feed.Limits | feed.SteeringState] = {feed.Limits: feed.Limits()}
         self._is_watched = False
 
-    def report(self, report: Report) -> None:
+    def report(self, report: feed.Report) -> None:
         """From any thread."""
         self.post(self._take, report, time.time_ns())
 
@@ -91,10 +80,9 @@ class Hub:
     def join(self, viewer: Viewer) -> None:
         self.viewers.append(viewer)
         self.watch()
-        viewer.tell(wire.told("limits", self._limits))
         viewer.tell(self.status_message())
-        if self._steering is not None:
-            viewer.tell(wire.told("steering", self._steering))
+        for known in self._known.values():
+            viewer.tell(wire.told(known))
         self._wanted.set()
 
     def watch(self) -> bool:
@@ -116,7 +104,7 @@ class Hub:
     @property
     def is_steered(self) -> bool:
         """Whether the gimbal's controller said last that it is enabled."""
-        return self._steering is not None and self._steering.enabled
+        return any(isinstance(one, feed.SteeringState) and one.enabled for one in self._known.values())
 
     def acknowledged(self, viewer: Viewer, seq: int) -> None:
         viewer.acknowledged(seq)
@@ -167,7 +155,7 @@ class Hub:
                         track = self._tracks.told.get(picture.stamp_ns)
                         viewer.show(frame, seq, track, picture, whole_px)
 
-    async def _made(self, picture: Picture, level: int, seq: int) -> tuple[bytes, int] | None:
+    async def _made(self, picture: feed.Picture, level: int, seq: int) -> tuple[bytes, int] | None:
         """The message that shows a picture, and the width of the camera's image, px; None where it can't be
         read."""
         quality, width = LEVELS[level]
@@ -184,44 +172,38 @@ class Hub:
         sent_ns = time.time_ns()
         return wire.frame(data, size, stamp_ns=picture.stamp_ns, sent_ns=sent_ns, seq=seq), size[0]
 
-    def _take(self, report: Report, arrived_ns: int) -> None:
-        now_s = time.monotonic()
-        if isinstance(report, Picture):
-            self._chain.picture(now_s)
-            self._pictures.add(report, now_s)
-            self._later(self._pictures.hold_s(now_s), self._show_newest)
-        elif isinstance(report, BoxReport):
-            self._chain.answer(report, (arrived_ns - report.stamp_ns) / 1e6, now_s)
-            self._tracks.add_box(report, now_s)
-            self._tell_finished()
-            if self._tracks.is_waiting:
-                self._later(MOTION_WAIT_S, self._tell_finished)
-        elif isinstance(report, MotionReport):
-            self._tracks.add_motion(report, now_s)
-            self._tell_finished()
-        elif isinstance(report, Unreadable):
-            self._chain.refusal = report.reason
-        elif isinstance(report, Trackers):
-            self._chain.trackers = report.names
-            self.tell_all(self.status_message())
-        elif isinstance(report, Progress):
-            self.tell_all(wire.told("progress", report))
-        elif isinstance(report, Lifecycle):
-            # While nobody watches, being active is enough to be called alive.
-            self._chain.inactive = report is Lifecycle.INACTIVE
-            if report is Lifecycle.ACTIVE and not self._is_watched:
-                self._chain.heard_s = now_s
-        elif isinstance(report, ResultReport):
-            self.tell_all(wire.told("result", report))
-        elif isinstance(report, Proposal):
-            self.tell_all(wire.told("proposal", report))
-        elif isinstance(report, Limits):
-            if report != self._limits:
-                self._limits = report
-                self.tell_all(wire.told("limits", report))
-        elif report != self._steering:
-            self._steering = report
-            self.tell_all(wire.told("steering", report))
+    def _take(self, report: feed.Report, arrived_ns: int) -> None:
+        now_s, chain = time.monotonic(), self._chain
+        match report:
+            case feed.Picture():
+                chain.picture(now_s)
+                self._pictures.add(report, now_s)
+                self._later(self._pictures.hold_s(now_s), self._show_newest)
+            case BoxReport():
+                chain.answer(report, (arrived_ns - report.stamp_ns) / 1e6, now_s)
+                self._tracks.add_box(report, now_s)
+                self._tell_finished()
+                if self._tracks.is_waiting:
+                    self._later(MOTION_WAIT_S, self._tell_finished)
+            case MotionReport():
+                self._tracks.add_motion(report, now_s)
+                self._tell_finished()
+            case feed.Unreadable(reason):
+                chain.refusal = reason
+            case feed.Trackers(names):
+                chain.trackers = names
+                self.tell_all(self.status_message())
+            case feed.Lifecycle():
+                # While nobody watches, being active is enough to be called alive.
+                chain.inactive = report is feed.Lifecycle.INACTIVE
+                if report is feed.Lifecycle.ACTIVE and not self._is_watched:
+                    chain.heard_s = now_s
+            case feed.Limits() | feed.SteeringState():
+                if report != self._known.get(type(report)):
+                    self._known[type(report)] = report
+                    self.tell_all(wire.told(report))
+            case _:
+                self.tell_all(wire.told(report))
 
     def _later(self, wait_s: float, call: Callable[[], None]) -> None:
         if wait_s <= 0:

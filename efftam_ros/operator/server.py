@@ -26,12 +26,7 @@ from efftam_ros.operator.settings import SECURITY_HEADERS, Access, Settings
 from efftam_ros.operator.viewer import Viewer
 
 WEB = Path(__file__).parent / "web"
-CONTENT_TYPES = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-}
+CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 HELLO_S = 5.0
 # Connections that are no page's: so many at most, and each must send a whole request within this time. They
 # take no page's place, and can't exhaust memory or files.

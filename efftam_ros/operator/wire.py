@@ -32,6 +32,14 @@ LARGEST_SEQ = 2**32 - 1
 LARGEST_TARGET = 255
 LARGEST_SENT_MS = 1e15
 RENAMED = {"stamp_ns": "stamp", "target_id": "target"}
+OPS: dict[type, str] = {
+    CommandAnswer: "answer",
+    Limits: "limits",
+    Progress: "progress",
+    Proposal: "proposal",
+    ResultReport: "result",
+    SteeringState: "steering",
+}
 
 
 class MessageError(ValueError):
@@ -45,7 +53,6 @@ class MessageError(ValueError):
 
 class Hello(NamedTuple):
     token: str
-    name: str = ""
 
 
 class Ack(NamedTuple):
@@ -158,11 +165,11 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
 
 
 def told(
-    op: str, report: CommandAnswer | Proposal | Limits | Progress | ResultReport | SteeringState
+    report: CommandAnswer | Proposal | Limits | Progress | ResultReport | SteeringState,
 ) -> dict[str, Any]:
     """What the pages are told of a report: its fields."""
     named = {RENAMED.get(f.name, f.name): getattr(report, f.name) for f in fields(report)}
-    return {"op": op, **{name: _plain(value, name) for name, value in named.items()}}
+    return {"op": OPS[type(report)], **{name: _plain(value, name) for name, value in named.items()}}
 
 
 def _plain(value: Any, name: str) -> Any:
@@ -217,7 +224,7 @@ def _ping(data: dict[str, Any]) -> Ping:
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
-    "hello": lambda data: Hello(_text(data, "token", 256, ""), _text(data, "name", 32, "")),
+    "hello": lambda data: Hello(_text(data, "token", 256, "")),
     "ack": lambda data: Ack(_whole(data, "seq", LARGEST_SEQ)),
     "select": _select,
     "propose": lambda data: Propose(_select(data).selection),

@@ -210,7 +210,7 @@ class CameraNode(Node):
         if damaged:
             return DiagnosticStatus.WARN, (
                 f"packets of {camera.name} come damaged or not at all: images that need them are left out;"
-                " lower the camera's bit rate, or have RTSP send by TCP (rtsp_transport)"
+                f" {camera.remedy}"
             )
         rate = rate_hz(moments, now_s) or 0.0
         return DiagnosticStatus.OK, f"{rate:.1f} images/s of {self._size[0]}x{self._size[1]} px"

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from efftam_ros.core.errors import BackendError, InputError, one_line
 from efftam_ros.packages import missing_package
-from efftam_ros.tools.common.interruption import Interruptions
+from efftam_ros.tools.common.interruption import interruptible
 from efftam_ros.version import __version__
 
 COMMANDS = {
@@ -70,8 +71,8 @@ class Program:
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run with these arguments (default: the process's) and return the exit code."""
         try:
-            with Interruptions() as interruptions:
-                code = self._guarded(list(sys.argv[1:] if argv is None else argv), interruptions)
+            with interruptible() as signals:
+                code = self._guarded(list(sys.argv[1:] if argv is None else argv), signals)
         except BrokenPipeError:
             code = EXIT_BROKEN_PIPE
         try:
@@ -113,30 +114,30 @@ class Program:
         )
         return (ast.get_docstring(ast.parse(source or "")) or "").partition("\n")[0]
 
-    def _guarded(self, arguments: list[str], interruptions: Interruptions) -> int:
+    def _guarded(self, arguments: list[str], signals: SimpleNamespace) -> int:
         """Run a command; expected errors become one line and an exit code."""
         command = arguments[0] if arguments and arguments[0] in self.commands else ""
         try:
             code = self._run(command, arguments)
-            return self._interrupted(command, interruptions) if interruptions.pending else code
+            return self._interrupted(command, signals) if signals.pending else code
         except SystemExit as stop:  # argparse ends this way after --help and after a wrong option
             return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
         except BrokenPipeError:
             raise
         except KeyboardInterrupt:
-            return self._interrupted(command, interruptions)
+            return self._interrupted(command, signals)
         except Exception as error:
             line = explain(error)
             if line is None:
-                if interruptions.pending:  # some libraries turn the interruption into an error of their own
-                    return self._interrupted(command, interruptions)
+                if signals.pending:  # some libraries turn the interruption into an error of their own
+                    return self._interrupted(command, signals)
                 raise
             if command in self.optional and isinstance(error, ModuleNotFoundError):
                 line += f"; for all that the workshop may need: {INSTALL_WORKSHOP}"
             return self._say(f"{command}: {line}")
 
-    def _interrupted(self, command: str, interruptions: Interruptions) -> int:
-        interruptions.pending = False
+    def _interrupted(self, command: str, signals: SimpleNamespace) -> int:
+        signals.pending = False
         return self._say(f"{command}: interrupted", EXIT_INTERRUPTED)
 
     def _run(self, command: str, arguments: list[str]) -> int:

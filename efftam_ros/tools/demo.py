@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.tools import track
 from efftam_ros.tools.cli import described
@@ -38,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.frames is not None and args.frames < 1:
+        raise InputError(f"--frames is {args.frames}; it must be at least 1")
     open_bundle(args.bundle)
     check_outputs([Output("--out", args.out, "folder")])
     args.out.mkdir(parents=True, exist_ok=True)

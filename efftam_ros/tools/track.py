@@ -26,7 +26,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.images.camera import is_live, open_source
+from efftam_ros.images.camera import open_source
 from efftam_ros.images.encodings import few_levels
 from efftam_ros.images.overlay import draw_overlay
 from efftam_ros.images.video import NS, VideoFrame, VideoSource
@@ -46,12 +46,7 @@ NOT_KEPT = "no file was written: --json FILE keeps the boxes, --out FILE.mp4 the
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "video",
-        type=lambda text: text if is_live(text) else Path(text),
-        metavar="SOURCE",
-        help="video file, folder of images, camera (/dev/video0) or stream (rtsp://..., udp://@:PORT)",
-    )
+    options.add_source_argument(parser)
     add_prompt_arguments(parser)
     parser.add_argument(
         "--page", action="store_true", help="draw the target on a page in the browser, and watch there"
@@ -170,7 +165,8 @@ class _Run:
                         draw_overlay(shown, track, masks[target_id], shown_id, target_id == first)
                     overlay.write(shown, frame.stamp_ns)
                 bar.update()
-        self.is_complete = source.is_whole or len(self.tracks) == most
+        read = [index for index, _ in self.tracks]
+        self.is_complete = source.is_whole or read == list(range(start, start + (most or -1)))
         if not self.tracks:
             raise InputError(
                 f"--start is {start}, but {source.name} has only {source.count or 'fewer'} frames that can be"

@@ -24,6 +24,7 @@ import numpy as np
 from efftam_ros.core.errors import InputError
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.common.process import start_ros
+from efftam_ros.tools.common.interruption import SIGNALS
 from efftam_workshop.bench.moving_target import PERIOD_NS, endless
 
 SIZE = (1280, 720)
@@ -151,7 +152,9 @@ def main() -> int:
     parser.add_argument("--idle", action="store_true", help="select no target")
     parser.add_argument("node", nargs="*", help="command that starts the node (default: the tracker's)")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the node ends too
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)  # so that the node ends too
     # Before ROS is loaded: the sender's shared memory counts.
     os.environ |= {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", "ROS_DOMAIN_ID": str(random.randint(1, 101))}
     if args.profile and not any(os.environ.get(name) for name in PROFILE_VARIABLES):

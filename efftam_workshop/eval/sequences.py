@@ -124,7 +124,7 @@ def read_own(folder: Path, table: Path | None = None) -> Sequence:
     ``name#2``, ...
     """
     path = table or folder / "boxes.csv"
-    boxes = _boxes_by_frame(path)
+    boxes = boxes_by_frame(path)
     video = folder / "video.mp4"
     if not video.is_file():
         raise InputError(f"{video} is missing beside boxes.csv")
@@ -137,8 +137,9 @@ def read_own(folder: Path, table: Path | None = None) -> Sequence:
     )
 
 
-def _boxes_by_frame(path: Path) -> NDArray[np.float64]:
-    """Boxes [N, 4] by the column ``frame``; NaN for frames that have no row."""
+def boxes_by_frame(path: Path) -> NDArray[np.float64]:
+    """Boxes x, y, w, h, float64 [N, 4], of a table by its column ``frame``; NaN for frames that have no row.
+    Raises InputError."""
     found: dict[int, list[float]] = {}
     with path.open(newline="") as file:
         try:

@@ -12,6 +12,7 @@ import signal
 import time
 
 from efftam_ros.flight.mavlink.connection import Connection, Piece, TcpIn, connect
+from efftam_ros.tools.common.interruption import SIGNALS
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.autopilot import Autopilot, CrashError, Port
 from simulation.autopilots.gimbal import GimbalDevice, Mount
@@ -60,8 +61,9 @@ def run(options: argparse.Namespace) -> int:
         device = GimbalDevice(mount, device_end, time.monotonic, booted_s=time.monotonic() - 40.0)
     autopilot = FLAVOURS[options.flavour](ports, time.monotonic, mount, None if options.servo else "gimbal")
     stopped: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda n, _: stopped.append(n))
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda n, _: stopped.append(n))
     next_print_s = time.monotonic()
     while not stopped:
         if device is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import struct
+import json
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
@@ -12,56 +11,24 @@ import av
 import cv2
 import numpy as np
 import pytest
-from av.stream import Disposition
+from support.odd_videos import (
+    CODECS,
+    COUNT,
+    GROUP,
+    RATE,
+    lose_packets,
+    number_of,
+    picture,
+    turn,
+    write,
+    write_tracks,
+)
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, CameraOptions
 from efftam_ros.images.streams.h264 import PictureNumbers
 from efftam_ros.images.video import open_video
-
-GROUP, COUNT, RATE = 15, 60, 30
-CODECS = {"libx264": {"g": str(GROUP)}, "libx265": {}}
-X265 = {"x265-params": f"log-level=none:keyint={GROUP}:min-keyint={GROUP}:bframes=0:repeat-headers=1"}
-
-
-@functools.cache
-def picture(number: int, width: int = 320, height: int = 240) -> np.ndarray:
-    """Squares that move by 4 px an image, under noise, so that each image has several packets."""
-    squares = np.random.default_rng(0).integers(0, 220, (height // 8, width // 8), dtype=np.uint8)
-    noise = np.random.default_rng(number).integers(0, 30, (height, width), dtype=np.uint8)
-    grey = np.roll(np.kron(squares, np.ones((8, 8), np.uint8)), 4 * number, 1) + noise
-    return np.repeat(grey[..., None], 3, axis=2)
-
-
-def write(
-    file: Path, codec: str = "libx264", form: str | None = None, rate: int = RATE, **options: str
-) -> None:
-    more = {"preset": "ultrafast", "tune": "zerolatency", **X265, **CODECS[codec], **options}
-    with av.open(str(file), "w", format=form) as out:
-        stream = out.add_stream(codec, rate=rate, options=more)
-        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
-        for i in range(COUNT):
-            frame = av.VideoFrame.from_ndarray(picture(i), "bgr24")
-            frame.pts, frame.time_base = i, Fraction(1, rate)
-            out.mux(stream.encode(frame))
-        out.mux(stream.encode(None))
-
-
-def number_of(bgr: np.ndarray) -> int | None:
-    """Which image this is; None for a torn one."""
-    errors = [np.abs(bgr[::4, ::4, 0].astype(int) - picture(i)[::4, ::4, 0]).mean() for i in range(COUNT)]
-    best = int(np.argmin(errors))
-    return best if errors[best] < 12 else None
-
-
-def lose_packets(file: Path, images: list[int]) -> None:
-    """Take a packet of 188 bytes out of the middle of each of these images of an MPEG-TS."""
-    data = file.read_bytes()
-    packets = [data[at : at + 188] for at in range(0, len(data), 188)]
-    video = [i for i, p in enumerate(packets) if p[1] & 0x1F == 1 and p[2] == 0]  # PID 256
-    starts = [n for n, i in enumerate(video) if packets[i][1] & 0x40]
-    gone = {video[(starts[image] + starts[image + 1]) // 2] for image in images}
-    file.write_bytes(b"".join(p for i, p in enumerate(packets) if i not in gone))
+from efftam_ros.tools.cli import main
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -84,6 +51,23 @@ def test_images_that_need_a_lost_packet_are_left_out_and_it_is_told(codec: str, 
         assert camera.damaged > 0
         assert camera.left_out > 10
     assert {round((f.stamp_ns - seen[0].stamp_ns) * RATE / 1e9) for f in seen} <= set(whole)
+
+
+def test_images_that_need_a_picture_that_was_never_recorded_are_left_out(tmp_path: Path):
+    """As RTP loses them: nothing is damaged, and FFmpeg shows the others torn without a word."""
+    file, lossy, told = tmp_path / "whole.mkv", tmp_path / "lossy.mkv", []
+    write(file)
+    with av.open(str(file)) as source, av.open(str(lossy), "w") as out:
+        stream = out.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(source.demux(video=0)):
+            if packet.size and number not in (20, 21):
+                packet.stream = stream
+                out.mux(packet)
+    frames = list(open_video(lossy, tell=told.append).frames())
+    assert [number_of(f.bgr) for f in frames] == [*range(20), *range(30, COUNT)]
+    assert "damaged or lost packets: 1; 8 images that need them are left out" in told[0]
+    with closing(Camera(str(lossy), None)) as camera:
+        assert {number_of(f.bgr) for f in camera.frames()} <= {*range(20), *range(30, COUNT)}
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -122,6 +106,11 @@ def test_reading_goes_on_behind_a_packet_that_can_not_be_decoded(tmp_path: Path)
     assert not source.is_whole
     assert "card.mp4: " in told[0]
     assert "left out" in told[0]
+    for count, is_complete in ((5, True), (6, False)):  # image 20 is the one
+        report = tmp_path / "t.json"
+        words = ["--start", "15", "--frames", str(count), "--box", "40,40,60,60", "--json", str(report)]
+        assert main(["track", str(file), *words, "--quiet"]) == 0
+        assert json.loads(report.read_text())["complete"] is is_complete
 
 
 def test_images_are_used_again_after_two_seconds_without_a_key_frame(tmp_path: Path):
@@ -162,53 +151,16 @@ def test_a_lost_picture_of_h264_is_known_by_its_number(options: dict[str, str], 
     assert not any(PictureNumbers().lacks(data) for data in (b"", b"\0\0\1", b"\0\0\1\x67\x64", bytes(99)))
 
 
-def write_tracks(file: Path) -> None:
-    """A cover picture first, as some drones' recordings have it, and two films of 20 images."""
-    with av.open(str(file), "w") as out:
-        streams = []
-        for codec, pixels, width in (
-            ("libx264", "yuv420p", 320),
-            ("libx264", "yuv420p", 640),
-            ("mjpeg", "yuvj420p", 160),
-        ):
-            stream = out.add_stream(codec, rate=RATE)
-            stream.width, stream.height, stream.pix_fmt = width, width * 3 // 4, pixels
-            streams.append(stream)
-        streams[0].disposition = Disposition(0)
-        streams[1].disposition = Disposition.default
-        streams[2].disposition = Disposition.attached_pic
-        for stream, count in zip(streams, (20, 20, 1), strict=True):
-            for i in range(count):
-                frame = av.VideoFrame.from_ndarray(picture(i, stream.width, stream.height), "bgr24")
-                frame.pts = i
-                out.mux(stream.encode(frame.reformat(format=stream.pix_fmt)))
-            out.mux(stream.encode(None))
-    data, out_data = file.read_bytes(), b""
-    for kind, box in boxes(data):
-        if kind == b"moov":  # the user's data, with the cover, before the tracks
-            order = {b"mvhd": 0, b"udta": 1}
-            parts = sorted(boxes(box[8:]), key=lambda part: order.get(part[0], 2))
-            box = box[:8] + b"".join(part for _, part in parts)
-        out_data += box
-    file.write_bytes(out_data)
-
-
-def boxes(data: bytes) -> list[tuple[bytes, bytes]]:
-    found, at = [], 0
-    while at < len(data):
-        size, kind = struct.unpack(">I4s", data[at : at + 8])
-        found.append((kind, data[at : at + size]))
-        at += size
-    return found
-
-
-def test_the_default_track_is_read_and_another_one_by_its_number(tmp_path: Path):
+def test_the_default_track_is_read_and_another_one_by_its_number(tmp_path: Path, capsys):
     file = tmp_path / "drone.mp4"
     write_tracks(file)
     source = open_video(file)
     assert (source.width, len(list(source.frames())), source.is_whole) == (640, 20, True)
     assert "0: mjpeg 160x120, cover picture; 1: h264 320x240; 2: h264 640x480, default" in source.note
-    assert "2 is read, another one by --track" in source.note
+    assert "2 is read, another one by --track N" in source.note
+    assert main(["doctor", str(file)]) == 0
+    listed = f"{file}: 640x480 px, 30 images/s, 20 images\n{file}: {source.note}\n"
+    assert capsys.readouterr().out == listed
     assert (open_video(file, track=1).width, open_video(file, track=1).note) == (320, "")
     with pytest.raises(InputError, match=r"no video track 3; it has 0: mjpeg .*2: h264 640x480"):
         open_video(file, track=3)
@@ -238,17 +190,13 @@ TURNS = {
 }
 
 
-@pytest.mark.parametrize("turn", TURNS)
-def test_a_video_is_turned_and_mirrored_as_players_show_it_and_the_note_is_true(turn, tmp_path: Path):
-    plain, turned = tmp_path / "plain.mp4", tmp_path / "turned.mp4"
-    write(plain)
-    a, b, c, d = (v << 16 for v in turn)
-    data = bytearray(plain.read_bytes())
-    at = data.index(b"tkhd") + 4 + 40
-    data[at : at + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
-    turned.write_bytes(data)
-    upright = next(open_video(plain).frames()).bgr
-    expected, note = TURNS[turn]
+@pytest.mark.parametrize("matrix", TURNS)
+def test_a_video_is_turned_and_mirrored_as_players_show_it_and_the_note_is_true(matrix, tmp_path: Path):
+    turned = tmp_path / "turned.mp4"
+    write(turned)
+    upright = next(open_video(turned).frames()).bgr
+    turn(turned, *(value << 16 for value in matrix))
+    expected, note = TURNS[matrix]
     source = open_video(turned)
     shown = next(source.frames()).bgr
     assert np.array_equal(shown, expected(upright))
@@ -260,26 +208,23 @@ def test_a_video_is_turned_and_mirrored_as_players_show_it_and_the_note_is_true(
         mirrored = upright[:, ::-1] if "mirrored" in note else upright
         turns = int(note.split(" degrees")[0].split()[-1]) // 90
         assert np.array_equal(shown, np.rot90(mirrored, turns))
-    with closing(Camera(str(turned), 10.0)) as camera:
+    told: list[str] = []
+    with closing(Camera(str(turned), 10.0, tell=told.append)) as camera:
         assert (camera.height, camera.width) == shown.shape[:2]
         assert np.array_equal(next(camera.frames()).bgr.shape, shown.shape)
+    assert told == ([f"{turned}: {source.note}"] if note else [])
 
 
 def test_another_angle_is_refused(tmp_path: Path):
     file = tmp_path / "tilted.mp4"
     write(file)
-    data = bytearray(file.read_bytes())
-    at = data.index(b"tkhd") + 4 + 40
     half = round(0.7071 * (1 << 16))
-    data[at : at + 36] = struct.pack(">9i", half, half, 0, -half, half, 0, 0, 0, 1 << 30)
-    file.write_bytes(data)
+    turn(file, half, half, -half, half)
     with pytest.raises(InputError, match="only multiples of 90"):
         open_video(file)
 
 
 def test_the_overlay_keeps_the_pixels_shape(tmp_path: Path):
-    from efftam_ros.tools.cli import main
-
     file, out = tmp_path / "wide.mp4", tmp_path / "o.mp4"
     with av.open(str(file), "w") as container:
         stream = container.add_stream("libx264", rate=RATE)

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 from free_ports import free_port
 from support.clock_sender import shown_s
+from support.odd_videos import write
 from support.streams import clock_sender, web_server, write_video
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, open_source
 from efftam_ros.images.video import VideoFile
 
@@ -125,6 +127,12 @@ def test_a_finished_video_behind_an_address_is_read_to_its_end_by_its_own_times(
         spans = [(frame.stamp_ns - found[0].stamp_ns) / 1e9 for frame in found]
         assert spans == pytest.approx([(f.index - found[0].index) / 30 for f in found], abs=0.002)
     assert source.is_whole
+
+
+def test_a_video_whose_server_sends_no_parts_of_it_is_refused_with_the_remedy(tmp_path):
+    write(tmp_path / "clip.mov")
+    with web_server(tmp_path) as address, pytest.raises(InputError, match=r"no parts of files.*faststart"):
+        open_source(f"{address}/clip.mov")
 
 
 def test_a_file_by_its_address_is_the_file(tmp_path):

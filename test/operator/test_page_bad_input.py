@@ -150,6 +150,7 @@ def test_a_selection_that_is_refused_again_leaves_the_page_as_it_was(serve, feed
     hands = open_page(serve(feed).url)
     for _ in range(3):
         hands.drag(200, 100, 260, 150)
+        hands.page.click("#choice-send")  # replacing is asked about
         hands.wait_text("#notices .refusal", feed.refuse)
         hands.wait_mode("live")
         time.sleep(0.3)

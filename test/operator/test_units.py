@@ -152,17 +152,17 @@ def test_each_wrong_field_is_named_with_its_limit(change, named):
 
 def test_a_lease_ends_ten_seconds_after_the_last_word():
     seat = Seat(10.0)
-    assert seat.take("a", 0.0) is None
+    seat.take("a", 0.0)
     seat.heard("a", 5.0)
     seat.heard("b", 9.0)
     assert seat.holder(15.0) == "a"
     assert seat.holder(15.1) is None
 
 
-def test_taking_over_names_who_lost_the_seat():
+def test_taking_over_ends_the_seat_of_who_had_it():
     seat = Seat(10.0)
     seat.take("a", 0.0)
-    assert seat.take("b", 1.0) == "a"
+    seat.take("b", 1.0)
     assert not seat.release("a")
     assert seat.holder(2.0) == "b"
     assert seat.release("b")
@@ -179,7 +179,7 @@ def test_the_limits_are_those_that_the_guide_names():
     assert f"and {limits.messages_per_s:g} per second" in text
     assert f"selections to {limits.selections_per_s:g} per second" in text
     assert f"pages to {limits.most_viewers}" in text
-    assert f"was not heard from for {limits.lease_s:g} s" in text
+    assert f"its page is closed or silent for {limits.lease_s:g} s" in text
     assert (limits.address, limits.port, limits.on_operator_lost) == ("127.0.0.1", 8080, "keep")
 
 

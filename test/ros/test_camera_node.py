@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from free_ports import free_port
+from support.odd_videos import lose_packets, turn, write, write_tracks
 from support.streams import clock_sender, lossy_relay, sender, web_server, write_video
 
 rclpy = pytest.importorskip("rclpy", reason="ROS 2 is not installed; scripts/setup_env brings it")
@@ -19,6 +24,7 @@ from ros_helpers import ROOT, new_namespace  # noqa: E402
 from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
 
 from efftam_ros.core.errors import InputError  # noqa: E402
+from efftam_ros.images.camera import open_source  # noqa: E402
 from efftam_ros.images.message import stamp_ns  # noqa: E402
 
 CALIBRATION = """image_width: 320
@@ -140,6 +146,84 @@ def test_a_finished_video_behind_an_address_is_played_once_in_order(heard, proce
     spans = np.diff([stamp_ns(m.header.stamp) for m in images]) / 1e9
     assert spans == pytest.approx(np.round(spans * 30) / 30, abs=0.002)
     assert len(images) > 10
+
+
+# What `efftam track` and the node say of a finished video.
+ODD = {
+    "clip.mp4": (write, ""),
+    "turned.mp4": (
+        lambda file: (write(file), turn(file, 0, 1 << 16, 1 << 16, 0)),
+        "mirrored and rotated by 90",
+    ),
+    "tracks.mp4": (write_tracks, "2 is read, another one by --track"),
+    "lossy.ts": (lambda file: (write(file, form="mpegts"), lose_packets(file, [20, 40])), "lost packets: "),
+}
+
+
+def tracked(source: str, folder: Path, *more: str) -> tuple[dict, str]:
+    """The report of `efftam track` and what it said."""
+    words = ["track", source, "--box", "40,20,30,30", "--json", str(folder / "t.json"), "--quiet", *more]
+    done = subprocess.run(
+        [sys.executable, "-m", "efftam_ros", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "t.json").read_text()), done.stderr
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_of_a_finished_video_the_node_shows_what_efftam_track_reads(heard, processes, tmp_path, name):
+    peer, images, _ = heard
+    make, words = ODD[name]
+    make(tmp_path / name)
+    with web_server(tmp_path) as address:
+        report, stderr = tracked(f"{address}/{name}", tmp_path)
+        process = processes(command(peer.namespace, f"stream:={address}/{name}", "diagnostics_period:=0.2"))
+        peer.wait(lambda: said(peer, "no more", DiagnosticStatus.WARN), "the end")
+        last = list(open_source(f"{address}/{name}").frames())[-1]
+    assert {(m.width, m.height) for m in images} == {(report["width"], report["height"])}
+    read_ns = [int(frame["stamp_ns"]) - last.stamp_ns for frame in report["frames"]]
+    for message in images:
+        ns = stamp_ns(message.header.stamp) - stamp_ns(images[-1].header.stamp)
+        assert min(abs(ns - one) for one in read_ns) < 2_000_000
+    assert read_ns[-1] == 0
+    assert len(images) > 8
+    assert np.array_equal(np.frombuffer(images[-1].data, np.uint8).reshape(last.bgr.shape), last.bgr)
+    for text in (stderr, process.output):
+        assert words in text
+    assert report["complete"] is (name != "lossy.ts")
+
+
+LIVE = {"groups": ("udp", 30, 30, 5), "another rate": ("udp", 30, 15, 1), "no times": ("http", 0, 15, 1)}
+
+
+@pytest.mark.parametrize("case", LIVE)
+def test_of_a_live_stream_node_and_efftam_track_have_the_senders_times(heard, processes, tmp_path, case):
+    peer, images, _ = heard
+    kind, told, sent, at_once = LIVE[case]
+    port = free_port(socket.SOCK_STREAM if kind == "http" else socket.SOCK_DGRAM)
+    source = f"{kind}://pilot:secret@127.0.0.1:{port}/live"
+    with clock_sender(kind, port, told, sent, at_once):
+        process = processes(command(peer.namespace, f"stream:={source}"))
+        peer.wait(lambda: len(images) >= 60, "images")
+        process.send(signal.SIGTERM)
+        process.wait()
+        report, stderr = tracked(source, tmp_path, "--frames", "60")
+    frames = report["frames"][30:]
+    period_s = (frames[-1]["stamp"] - frames[0]["stamp"]) / (frames[-1]["index"] - frames[0]["index"])
+    spans = np.diff([stamp_ns(m.header.stamp) for m in images[30:]]) / 1e9
+    assert period_s == pytest.approx(1 / sent, rel=0.05)
+    assert np.median(spans) == pytest.approx(1 / sent, rel=0.1)
+    for text in (stderr, process.output):
+        assert ("do not go with their arrival" in text) is (case == "another rate")
+        assert "secret" not in text
+    assert report["video"] == source.replace("pilot:secret", "***")
+
+
+def test_lost_packets_of_a_live_stream_are_told_by_efftam_track_too(tmp_path):
+    port, relayed = free_port(), free_port()
+    with lossy_relay(port, relayed, every=20), sender(port, size="640x480"):
+        _, stderr = tracked(f"udp://127.0.0.1:{relayed}", tmp_path, "--frames", "20")
+    assert "images that need them are left out: lower the camera's bit rate" in stderr
 
 
 def test_the_latency_is_taken_off_the_stamps(heard, processes):

@@ -71,5 +71,6 @@ def test_a_bundle_that_is_none_is_told_before_anything_is_written(demo: Demo, tm
 
 
 @pytest.mark.parametrize("frames", ["0", "-3"])
-def test_the_number_of_frames_is_checked(demo: Demo, frames: str):
-    assert_refused(demo("--frames", frames), f"--frames {frames}; they must be at least 0 and 1")
+def test_the_number_of_frames_is_checked_before_anything_is_written(demo: Demo, tmp_path: Path, frames: str):
+    assert_refused(demo("--frames", frames), f"--frames is {frames}; it must be at least 1")
+    assert list(tmp_path.iterdir()) == []

@@ -46,7 +46,8 @@ def fetch(efftam_here, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_all_packages_that_an_export_lacks_are_named_at_once(efftam_here, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert_refused(efftam_here("fetch", NAME), "pip install torch onnx onnxscript", "--no-export")
+    needed = "huggingface_hub torch onnx onnxscript"
+    assert_refused(efftam_here("fetch", NAME), f"pip install {needed}", "--no-export")
 
 
 def test_the_file_is_downloaded_once_and_checked(fetch, hub: Hub, tmp_path: Path):

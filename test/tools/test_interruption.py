@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tools_helpers import package_environment
 
 from efftam_ros.tools import cli
-from efftam_ros.tools.common.interruption import Interruptions
+from efftam_ros.tools.common.interruption import interruptible
 
 # A command whose first frame is in a place that the test chooses, where the signal comes.
 COMMAND = """
@@ -104,16 +105,16 @@ def test_a_signal_ends_the_command_where_an_exception_is_discarded(
 
 
 @pytest.fixture
-def interruptions() -> Iterator[Interruptions]:
+def interruptions() -> Iterator[SimpleNamespace]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    with Interruptions() as interruptions:
+    with interruptible() as interruptions:
         yield interruptions
         interruptions.pending = False
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, before)
 
 
-def test_an_accepted_signal_is_not_raised_again(interruptions: Interruptions):
+def test_an_accepted_signal_is_not_raised_again(interruptions: SimpleNamespace):
     try:
         signal.raise_signal(signal.SIGTERM)
     except KeyboardInterrupt:
@@ -123,7 +124,7 @@ def test_an_accepted_signal_is_not_raised_again(interruptions: Interruptions):
     assert not interruptions.pending
 
 
-def test_signals_in_quick_succession_are_one(interruptions: Interruptions):
+def test_signals_in_quick_succession_are_one(interruptions: SimpleNamespace):
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGHUP)
     signal.raise_signal(signal.SIGTERM)
@@ -133,7 +134,7 @@ def test_signals_in_quick_succession_are_one(interruptions: Interruptions):
 def test_a_signal_that_the_process_ignores_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with Interruptions() as interruptions:
+        with interruptible() as interruptions:
             signal.raise_signal(signal.SIGINT)
             assert not interruptions.pending
     finally:

@@ -265,6 +265,7 @@ CAN_NOT = {
     "a plot without a format": (["eval", "data", "--plot", "x"], ["--plot x", ".png"]),
     "nothing can be written there": (["track", "square.mp4", *BOX, "--out", "/proc/x.mp4"], ["/proc/x.mp4"]),
     "nor a JSON": (["bench", "--json", "/proc/b.json"], ["--json /proc/b.json"]),
+    "a report without a folder": (["doctor", "--report", "no/r.json"], ["no/r.json", "no does not exist"]),
     "a folder for a file": (["bench", "--json", "frames"], ["--json frames is a folder"]),
     "a file for an export": (
         ["export", "square.mp4", "--config", "efficienttam_ti", "--out", "mask.png"],

@@ -172,7 +172,8 @@ def test_clips_with_named_targets_are_joined_and_parts_left_out(tmp_path: Path) 
         put(clip / "meta.json", json.dumps({"target_names": names}))
         film(clip / "video.mp4", 3)
         for target in range(1, len(names) + 1):
-            rows = [[0, 10, 10, 20, 20], [1, *["nan"] * 4], [2, 14, 10, 20, 20]]
+            absent = [[1, *["nan"] * 4]] if target == 1 else []  # in a row of its own, or by none
+            rows = [[0, 10, 10, 20, 20], *absent, [2, 14, 10, 20, 20]]
             text = "\n".join(",".join(map(str, row)) for row in [["frame", *"xywh"], *rows])
             put(clip / ("boxes.csv" if target == 1 else f"boxes_{target}.csv"), text)
     part = tmp_path / "clips/walk_1"
@@ -188,6 +189,7 @@ def test_clips_with_named_targets_are_joined_and_parts_left_out(tmp_path: Path) 
     rows = table(tmp_path)
     counts = Counter((row["group"], row["object"]) for row in rows)
     assert counts == {("pair", "red"): 2, ("pair", "blue"): 4, ("Walker", "1"): 2}
+    assert {int(row["frame"]) % 1000 for row in rows if row["group"] == "pair"} == {0, 2}
     assert {row["kind"] for row in rows if row["group"] == "Walker"} == {"person"}
 
 

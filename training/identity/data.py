@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.terminal import progress_bar
+from efftam_workshop.eval.sequences import boxes_by_frame
 from training.clones import Commit, find_clone
 from training.labelling.reserved import refuse_reserved
 
@@ -364,11 +365,10 @@ def tracks(folder: Path) -> Iterator[list[Box | None]]:
     if otb.is_file():
         yield [_seen(line.split(",")) for line in otb.read_text().splitlines()]
     for path in sorted(folder.glob("boxes*.csv"), key=lambda path: int(re.sub(r"\D", "", path.stem) or 1)):
-        with path.open(newline="") as file:
-            yield [_seen([row[key] for key in "xywh"]) for row in csv.DictReader(file)]
+        yield [_seen(box) for box in boxes_by_frame(path)]
 
 
-def _seen(words: Sequence[str]) -> Box | None:
+def _seen(words: Iterable[str | float]) -> Box | None:
     x, y, w, h = (float(word) for word in words)
     return (x, y, w, h) if w > 0 and h > 0 else None  # nan: not visible
 

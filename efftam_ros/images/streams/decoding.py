@@ -44,8 +44,10 @@ def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
     chosen = next((s for s in films if s.disposition & Disposition.default), [*films, *found][0])
     if len(films) < 2:
         return chosen, ""
-    note = f"holds several video tracks ({listed}): {found.index(chosen)} is read, another one by --track"
-    return chosen, note
+    return chosen, (
+        f"holds several video tracks ({listed}): {found.index(chosen)} is read, another one by --track N"
+        " (node: track:=N, Python: video_track=N)"
+    )
 
 
 class ImageDecoder:

@@ -6,7 +6,7 @@ import { Drawing } from "./drawing.js";
 import { Alarm } from "./alarm.js";
 import { Frames } from "./frames.js";
 import { Tracks } from "./tracks.js";
-import { Viewport } from "./geometry.js";
+import { LENS_RADIUS_PX, Viewport } from "./geometry.js";
 import { bindKeys, bindPointer } from "./input.js";
 import { Link } from "./link.js";
 import { Notices, say, showBanners, showNotices } from "./notices.js";
@@ -26,6 +26,8 @@ const ANSWER_MS = 6000;
 const KEYED_MS = 5000;
 // A finger takes what is so far beside it, in px of the view.
 const REACH_PX = 10;
+// The ring of the time left, with what is around it.
+const RING_PX = 66;
 
 const $ = (id) => document.getElementById(id);
 const seconds = () => performance.now() / 1000;
@@ -64,16 +66,20 @@ let commands = 0;
 let isHeld = false; // the tracker was asked to keep the frozen image
 let isSecond = false; // held in place of an image that the tracker did not have
 let stale = true; // something has changed since the last painting
+let saidOfTarget = ""; // state and reason
 let menu = null; // {id, mayRemove}: the target that is asked about
 let asked = {}; // what may become of what is drawn, see `choicesOf`
 const subjects = new Map(); // of the commands sent: id -> what the answer is about
 let awaited = null; // {id, ms} of the selection whose answer we wait for
 
-/** Say once what has happened; `subject` is one of target, drawing, gimbal, control, picture, reason. */
+/** Say once what has happened; `subject` is one of target, drawing, gimbal, control, picture, and of what was cut: reason, gimbal reason. */
 function notify(subject, text, isRefusal = false) {
   notices.say(subject, text, isRefusal, performance.now());
   say(text);
 }
+
+/** Seconds that run make no other reason. */
+const wordsOf = (text) => text.replace(/[\d.]+/g, "");
 
 const mayCommand = () => hello !== null && (holder === null || holder === hello.name);
 // Who only views may look at a held picture for as long as he likes.
@@ -146,7 +152,9 @@ const RECEIVE = {
   },
   progress: (message) => { progress = message; },
   steering(message) {
+    const before = wordsOf($("steering-text").textContent);
     if (steering.update(message)) notices.retire("gimbal");
+    if (wordsOf($("steering-text").textContent) !== before) notices.retire("gimbal reason");
   },
 };
 
@@ -202,9 +210,12 @@ function showState() {
     if (target.likeness !== null) parts.push(`likeness ${target.likeness.toFixed(2)}`);
     if (target.measured && target.quality !== null) parts.push(`quality ${target.quality.toFixed(2)}`);
     const speed = speedOf(target);
-    if (speed !== null) parts.push(`${Math.round(speed)} px/s`);
+    if (speed !== null) parts.push(`${Math.round(speed)}\u00a0px/s`);
   }
   if (target?.reason) parts.unshift(target.reason);
+  const said = word + wordsOf(target?.reason ?? "");
+  if (said !== saidOfTarget) notices.retire("reason");
+  saidOfTarget = said;
   if (!target && followedOf(track).length) parts.push("no target is steered by; tap one");
   $("detail").textContent = !isGrey("presence") ? parts.join(" · ") : target ? `was ${target.state}` : "";
   const { shown } = frames;
@@ -480,7 +491,9 @@ $("full").onclick = toggleFull;
 $("help-button").onclick = KEYS["?"];
 $("detail").title = $("numbers").textContent;
 // A reason is cut where there is no room.
-$("detail").onclick = () => $("detail").textContent && notify("reason", $("detail").textContent);
+for (const [id, subject] of [["detail", "reason"], ["steering-text", "gimbal reason"]]) {
+  $(id).onclick = () => $(id).textContent && notify(subject, $(id).textContent);
+}
 $("help-close").onclick = () => $("help").close();
 $("choice-point").onclick = () => send(drawing.confirmPoint());
 $("choice-send").onclick = confirm;
@@ -556,13 +569,14 @@ function showChoice() {
   for (const what of ["point", "send", "add", "remove"]) $(`choice-${what}`).hidden = !choice[what];
 }
 
-/** The ring of the time that is left: at the top right, or away from who draws there. */
+/** The ring of the time that is left: at the top right, or away from who draws there and from the lens. */
 function showCountdown() {
   const left = countdown(), { cursor } = drawing;
   $("left").hidden = !left;
   if (!left) return;
-  const at = cursor && viewport.toView(cursor);
-  $("left").classList.toggle("aside", drawing.mode === "dragging" && at.x > viewport.view.width - 110 && at.y < 110);
+  const isNear = ({ x, y }, reach) => x > viewport.view.width - RING_PX - reach && y < RING_PX + reach;
+  const isDrawnThere = drawing.mode === "dragging" && isNear(viewport.toView(cursor), 44);
+  $("left").classList.toggle("aside", isDrawnThere || (view.lens !== null && isNear(view.lens, LENS_RADIUS_PX)));
   $("left").classList.toggle("soon", left.seconds < 2);
   $("left").style.setProperty("--share", left.share);
   $("left-s").textContent = `${Math.ceil(left.seconds)} s`;
@@ -622,6 +636,7 @@ function paint() {
   showPanels(performance.now());
   view.canvas.dataset.stamp = frame ? frame.stamp.toString() : "";
   view.canvas.dataset.width = frame?.bitmap.width ?? "";
+  view.canvas.dataset.lens = view.lens ? `${view.lens.x} ${view.lens.y}` : "";
   view.canvas.dataset.mode = drawing.mode;
   view.canvas.dataset.zoom = viewport.zoom.toFixed(2);
   frames.release(frame?.bitmap);

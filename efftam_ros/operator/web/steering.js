@@ -25,7 +25,7 @@ export class SteeringPanel {
     this.command = command;
     this.alarm = alarm;
     this.panel = document.getElementById("steering");
-    this.text = document.getElementById("steering-text");
+    this.text = document.querySelector("#steering-text span");
     this.enable = document.getElementById("steer");
     this.armedMs = null;
     this.enable.onclick = () => this.press(performance.now());
@@ -120,7 +120,7 @@ export class SteeringPanel {
     let word = `GIMBAL ${(runs ? phase : controller).toUpperCase()}`, text = runs ? reason : FAULTS[controller];
     if (!hasLink) [word, text] = ["GIMBAL UNKNOWN", "no link"];
     if (this.#stopId !== null) text = "STOP was sent";
-    this.text.textContent = this.text.title = text ? `${word}: ${text}` : word;
+    this.text.textContent = text ? `${word}: ${text}` : word;
     this.enable.disabled = !runs || enabled || !mayEnable;
     if (this.enable.disabled) this.disarm();
   }

@@ -18,6 +18,7 @@ export class View {
     this.viewport = viewport;
     this.context = canvas.getContext("2d");
     this.painted = null; // the frame that is on the canvas now
+    this.lens = null; // the middle of the lens, px of the view
   }
 
   /** Match the canvas to its place on the page. */
@@ -46,6 +47,7 @@ export class View {
     context.fillStyle = "#000";
     context.fillRect(0, 0, this.width, this.height);
     this.painted = frame;
+    this.lens = null;
     if (!frame) return;
     this.viewport.setImage(frame.width, frame.height);
     this.#scene(frame, track, drawing);
@@ -194,7 +196,7 @@ export class View {
     const { context, viewport } = this;
     const at = this.toView(point);
     const box = drawing?.shownBox;
-    const place = lensPlace(at, { width: this.width, height: this.height }, box ? this.#inView(box) : null);
+    const place = this.lens = lensPlace(at, { width: this.width, height: this.height }, box ? this.#inView(box) : null);
     const zoom = lensZoom(viewport.scale);
     context.save();
     context.beginPath();

@@ -11,6 +11,7 @@ from typing import Any
 
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.images.camera import is_live
 from efftam_ros.images.encodings import AUTO
 from efftam_ros.images.streams.decoding import DEFAULT_TRACK
 from efftam_ros.runtime.backends import (
@@ -105,6 +106,16 @@ def add_precision_argument(group: argparse._ActionsContainer) -> None:
 
 def add_quiet_argument(group: argparse._ActionsContainer, text: str = "no progress bar") -> None:
     group.add_argument("--quiet", action="store_true", help=text)
+
+
+def add_source_argument(parser: argparse.ArgumentParser, **more: Any) -> None:
+    """Add SOURCE as ``video``, for `open_source`."""
+    parser.add_argument(
+        "video",
+        type=lambda text: text if is_live(text) else Path(text),
+        help="video file, folder of images, camera (/dev/video0) or stream (rtsp://..., udp://@:PORT)",
+        **{"metavar": "SOURCE", **more},
+    )
 
 
 def add_image_arguments(group: argparse._ActionsContainer) -> None:

@@ -41,12 +41,12 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]
             continue  # stdout, a device or a pipe
         place = path.resolve()
         for other, what in taken.items():
-            if output.kind == "new folder" and what == "the input":
-                continue  # it replaces nothing
-            if place == other or other in place.parents:
+            # A new folder replaces no input.
+            if other in (place, *place.parents) and (output.kind, what) != ("new folder", "the input"):
                 raise InputError(f"{output} is {what} or lies in it; give another name")
         taken[place] = str(output)
-        _check_kind(output, path)
+        if fault := _fault(output.kind, path):
+            raise InputError(f"{output} {fault}")
         above = path.absolute().parents
         there = next(p for p in ((path, *above) if output.kind == "folder" else above) if p.exists())
         try:
@@ -58,22 +58,19 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]
             raise InputError(f"{output} can't be written ({reason}); write it elsewhere") from None
 
 
-def _check_kind(output: Output, path: Path) -> None:
-    wrong, endings = "", SUFFIXES.get(output.kind, ())
-    if output.kind == "folder":
-        wrong = "is a file; give a folder" if path.is_file() else ""
-    elif output.kind == "new folder" and path.exists():
-        wrong = "exists already; give another name or remove the old one"
-    elif path.is_dir():
-        wrong = "is a folder; give the name of a file"
-    elif endings and path.suffix.lower() not in endings:
-        wrong = f"is no {output.kind}; give a name that ends in {' or '.join(endings)}"
-    elif not path.parent.is_dir():
-        raise InputError(f"{path.parent} does not exist; make the folder first ({output})")
-    elif path.exists() and not os.access(path, os.W_OK):
-        wrong = "is write-protected; give another name"
-    if wrong:
-        raise InputError(f"{output} {wrong}")
+def _fault(kind: str, path: Path) -> str:
+    endings = SUFFIXES.get(kind, ())
+    if kind == "folder":
+        return "is a file; give a folder" if path.is_file() else ""
+    if kind == "new folder" and path.exists():
+        return "exists already; give another name or remove the old one"
+    if path.is_dir():
+        return "is a folder; give the name of a file"
+    if endings and path.suffix.lower() not in endings:
+        return f"is no {kind}; give a name that ends in {' or '.join(endings)}"
+    if not path.parent.is_dir():
+        return f"can't be written: {path.parent} does not exist; make that folder first"
+    return "is write-protected; give another name" if path.exists() and not os.access(path, os.W_OK) else ""
 
 
 @contextmanager
@@ -82,33 +79,32 @@ def replacing(path: Path, keep: bool = False) -> Iterator[Path]:
     replaces ``path``. A device or a pipe is its own name.
 
     If the block raises, the temporary file is removed and ``path`` stays unchanged, with ``keep`` only for an
-    OSError of writing it; that names ``path``.
+    OSError; that of writing it names ``path``.
     """
     target = path.resolve()  # a symbolic link stays one
     is_stream = path.exists() and not path.is_file()
     part = path if is_stream else target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
-
-    def put() -> None:
-        if not is_stream and part.exists():
-            with part.open("rb") as file:
-                os.fsync(file.fileno())
-            part.replace(target)
-
+    is_wanted = keep
     try:
-        yield part
-        put()
+        try:
+            yield part
+            is_wanted = True
+        except OSError:
+            is_wanted = False
+            raise
+        finally:
+            if is_wanted and not is_stream and part.exists():
+                with part.open("rb") as file:
+                    os.fsync(file.fileno())
+                part.replace(target)
     except OSError as error:
         if error.filename is None or Path(error.filename) == part:
             raise OSError(error.errno, error.strerror or str(error), str(path)) from None
         raise
-    except BaseException:
-        if keep:
-            put()
-        raise
     finally:
-        if not is_stream:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+        with suppress(OSError):
+            if not is_stream:
+                part.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,6 +1,7 @@
 """Report what can run here, what is missing and the command that installs it.
 
 Without options: tracking on the CPU. Exit code 0 when all that was asked for can run, else 1.
+With VIDEO: what is read of it, and which video tracks it has.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.images.camera import Camera, open_source
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, TABLE, text_of
+from efftam_ros.tools.common.options import add_source_argument
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.doctor.checks import (
     Finding,
     environment,
@@ -34,6 +37,7 @@ OPEN_SECONDS = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_source_argument(parser, nargs="?", metavar="VIDEO")
     parser.add_argument("--gpu", action="store_true", help="the GPU: driver, packages, back ends")
     parser.add_argument("--ros", action="store_true", help="the node and the page: ROS 2, messages, profiles")
     parser.add_argument("--flight", action="store_true", help="the autopilot's bridge")
@@ -45,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.video is not None:
+        return _describe(args.video)
+    check_outputs([Output("--report", args.report)])
     every = args.all or args.json or args.report is not None
     facts = environment()
     asked: list[tuple[str, list[Finding]]] = []
@@ -69,6 +76,19 @@ def run(args: argparse.Namespace) -> int:
         print(f"{area}: {problem or 'can run here'}")
     _tell(findings)
     return 1 if any(verdicts.values()) else 0
+
+
+def _describe(video: str | Path) -> int:
+    source = open_source(video, tell=print)
+    what = f"{source.fps:g} images/s" + ("" if source.count is None else f", {source.count} images")
+    size = f"{source.width}x{source.height} px"
+    if isinstance(source, Camera):
+        what = f"live, {source.decoder}"
+        source.close()
+    print(f"{source.name}: {size}, {what}")
+    if source.note:
+        print(f"{source.name}: {source.note}")
+    return 0
 
 
 def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list[tuple[str, list[Finding]]]:
@@ -116,15 +136,12 @@ def _tell(findings: list[Finding]) -> None:
 
 def _write(path: Path, report: dict[str, Any]) -> None:
     """The report with those of engines and checks. Nothing else is read: no image, no variable of the
-    environment but those of the findings; the user's folder is written as ~. Raises InputError."""
+    environment but those of the findings; the user's folder is written as ~."""
     from efftam_ros.runtime.device.opening import engine_folder
 
     kept = {one.name: text_of(one) for one in sorted(engine_folder().glob("*.json"))}
     text = json.dumps(report | {"kept": kept}, indent=1).replace(str(Path.home()), "~")
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"report {path} can't be written ({error.strerror}); name another file") from error
+    write_text(path, text + "\n")
 
 
 def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, ShapeRange
 from efftam_ros.runtime.tensorrt.library import RTX, Library, target_of
 from efftam_ros.runtime.tensorrt.store import write_atomically
+from efftam_ros.tools.common.interruption import SIGNALS
 from efftam_workshop.export.fp16.fp32_regions import inexact_products
 from efftam_workshop.export.tensorrt.normalization import LAYER_NORMALIZATION, without_layer_normalization
 
@@ -275,12 +276,12 @@ def _make_monitor(trt: Any, watch: _BuildWatch) -> Any:
 
 @contextlib.contextmanager
 def _interruptible(watch: _BuildWatch) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the build at its next step, and raise the signal again afterwards.
+    """Let `SIGNALS` end the build at its next step, and raise the signal again afterwards.
 
     Needed because TensorRT discards an exception that a handler raises inside a build. A signal without a
     handler of the program's own is left alone.
     """
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     if threading.current_thread() is not threading.main_thread():
         handlers = {}

@@ -236,7 +236,7 @@ def test_what_progress_raises_ends_the_build_and_is_raised(
     assert trt.fake.built == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_raises_ends_a_build_at_its_next_step(
     trt: Any, library: Library, shipped: Bundle, facts: DeviceFacts, number: signal.Signals
 ) -> None:
