@@ -175,6 +175,8 @@ def test_an_array_may_be_used_again(tracker: et.Tracker):
             buffer[:] = 0
 
     assert [facts(r) for r in tracker.track(images(), box=BOX)] == expected
+    for given in (buffer, buffer[..., 0].copy(), np.asfortranarray(buffer), buffer[::-1]):
+        assert not np.shares_memory(tracker._image(given).rows, given)
 
 
 def test_a_mask_is_made_when_it_is_read_and_changes_nothing(tracker: et.Tracker):

@@ -31,7 +31,7 @@ from benchmarks.pytorch.modes import (
 from benchmarks.pytorch.timing import AFTER_THE_WAIT, EventTimer, StageTimer
 from benchmarks.pytorch.torch_pipeline import TorchPipeline
 from efftam_ros.core.errors import BackendError
-from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device import memory
@@ -111,51 +111,6 @@ def test_a_compiled_clip_tracks_as_fp32_does_and_compiles_nothing_after_opening(
     compiled: TorchPipeline, exact: list, recompiling_is_an_error: None
 ):
     assert_close(list(track(compiled)), exact)
-
-
-@pytest.mark.slow
-def test_a_compiled_clip_may_be_prompted_in_any_way(
-    compiled: TorchPipeline, frame: Image, recompiling_is_an_error: None
-):
-    mask = np.zeros((480, 640), bool)
-    mask[200:300, 200:300] = True
-    for prompt in (Prompt(box=Box(200, 200, 100, 100)), CLICK, Prompt(mask=mask)):
-        compiled.encode(frame, WHOLE)
-        candidates = compiled.decode(prompt)
-        compiled.remember(len(candidates) - 1, 0, True)
-    compiled.encode(frame, WHOLE)
-    compiled.attend(MemoryPlan())
-    compiled.decode(None)
-
-
-@pytest.mark.slow
-def test_a_tracked_frame_of_a_compiled_clip_runs_every_module_compiled(
-    compiled: TorchPipeline, frame: Image, monkeypatch: pytest.MonkeyPatch
-):
-    def track_one() -> None:
-        compiled.encode(frame, WHOLE)
-        compiled.attend(MemoryPlan((0,), (6,), (0,)))
-        compiled.decode(None)
-        compiled.remember(1, 1, True)
-
-    compiled.encode(frame, WHOLE)
-    compiled.decode(CLICK)
-    compiled.remember(0, 0, True)
-    network = compiled._modules.network
-    for name in ("encode_image", "attend", "decode", "encode_memory"):
-        monkeypatch.setattr(network, name, lambda *_, name=name: pytest.fail(f"{name} ran as written"))
-    track_one()
-
-
-@pytest.mark.slow
-def test_what_a_compiled_module_returned_is_not_overwritten_by_its_next_run(compiled: TorchPipeline):
-    modules, side = compiled._modules, COMPACT.side
-    with torch.inference_mode():
-        first = modules.encode_image(torch.zeros(1, 3, side, side))["features"]
-        kept = first.clone()
-        second = modules.encode_image(torch.ones(1, 3, side, side))["features"]
-    assert torch.equal(first, kept)
-    assert not torch.equal(first, second)
 
 
 @pytest.mark.slow

@@ -67,7 +67,9 @@ def test_who_walks_past_in_front_of_the_target_decides_nothing():
     assert not at(found, USUAL).is_doubted
 
 
-def test_stamps_that_go_back_start_a_doubt_anew():
+def test_stamps_that_go_back_start_a_doubt_anew_and_the_target_is_looked_at_at_once():
+    assert gallery().is_due(-1)
+    assert not gallery(looks=0).is_due(0)
     found = at(gallery(), *[UNLIKE] * (DOUBTFUL - 1))
     found.look(vector(UNLIKE), 0, learns=True)
     assert not at(found, *[UNLIKE] * (DOUBTFUL - 2)).is_other
@@ -267,18 +269,3 @@ def test_reference_policies_are_not_asked(policy: str):
     tracks, _, looks = run(lambda i: UNLIKE, policy=policy)
     assert not looks.asked
     assert tracks[-1].state is TrackState.TRACKING
-
-
-def test_a_new_selection_starts_anew():
-    found = [1.0]
-    pipeline = ScriptedPipeline(lambda i, view: certain_candidate(DRAWN), SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(), describe=ScriptedLooks(lambda box: found[0]))
-    tracker.step(Frame(PRESENT, 0), Prompt(box=DRAWN))
-    for index in range(1, 20):
-        tracker.step(Frame(PRESENT, index * SECOND // 30))
-    found[0] = 0.1
-    track = tracker.step(Frame(PRESENT, SECOND), Prompt(box=DRAWN))
-    tracker.commit()
-    assert track.state is TrackState.ACQUIRING
-    for index in range(31, 60):
-        assert tracker.step(Frame(PRESENT, index * SECOND // 30)).state is not TrackState.LOST

@@ -502,3 +502,19 @@ def test_a_recognised_place_that_confirms_the_prior_changes_nothing():
         assert not watching.show((BESIDE, 1.8))
         watching.loss.recognise_place(np.eye(3), watching.stamp)
     assert watching.images_until_taken(BESIDE) > 10
+
+
+def test_a_search_that_has_ended_leaves_nothing_to_the_next_one():
+    """Not the places, nor what was recognised; only what belongs to the images stays."""
+    watching = Watching(unknown_at=1)
+    watching.loss.windows(watching.stamp, SIZE, EXTENT, SIDE, 6)
+    for _ in range(3):
+        watching.show((BESIDE, 1.8))
+    watching.loss.recognise_place(np.eye(3), watching.stamp)
+    assert watching.loss.expected(watching.stamp) is not None
+    watching.loss.stop()
+    fresh = vars(Reacquisition())
+    stays = {"last_seen", "blind", "is_camera_known", "_compared_ns"}
+    assert {name: vars(watching.loss)[name] for name in fresh.keys() - stays} == {
+        name: fresh[name] for name in fresh.keys() - stays
+    }

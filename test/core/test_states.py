@@ -64,6 +64,14 @@ def test_coasting_becomes_lost_when_the_last_confirmed_box_is_too_old():
     assert states[9:] == [LOST] * 2
 
 
+def test_a_target_coasts_until_exactly_lost_after():
+    target = TargetState(TrackerConfig(lost_after=1.0))
+    target.select(0)
+    for stamp_ns, state in ((10**9, COASTING), (10**9 + 1, LOST)):
+        target.miss(stamp_ns)
+        assert target.state is state
+
+
 def test_flickering_hits_do_not_keep_a_lost_target_coasting():
     """Single unconfirmed hits must not restart the clock: a wrong object seen every other frame would be for
     ever."""

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.flight.mavlink.clock_map import ClockMap
+from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.mavlink.clock_map import NS, ClockMap, image_clock
 
 
 def test_the_fastest_message_sets_the_offset():
@@ -30,6 +31,37 @@ def test_a_drifting_clock_is_followed():
         t = 0.02 * i
         made = clock.to_ours(t * (1 - 100e-6), t + 0.005)
     assert made == pytest.approx(t + 0.005, abs=0.0011)
+
+
+@pytest.mark.parametrize("rate", [0.97, 0.997, 1.003, 1.03])
+def test_a_simulators_clock_that_is_percents_off_is_followed(rate: float):
+    """Whatever the time: its drift is known after four seconds."""
+    clock = ClockMap()
+    for i in range(300):
+        t = 5000.0 + 0.1 * i
+        made = clock.to_ours(rate * t, t + 0.005)
+        assert made == pytest.approx(t + 0.005, abs=0.15 if i < 41 else 1e-6)
+    assert clock.to_theirs(made) == pytest.approx(rate * t)
+    assert clock.restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("stamp_ns", "name", "ahead_s"),
+    [
+        (-5 * NS - 1, None, 0),
+        (-5 * NS, "", 0),
+        (NS // 10, "", 0),
+        (NS // 10 + 1, None, 0),
+        (37 * NS - 5 * NS, "atomic time (TAI)", 37),
+        (37 * NS + NS // 10, "atomic time (TAI)", 37),
+        (37 * NS + NS // 10 + 1, None, 0),
+        (-950 * NS, "the time since boot", -950),
+    ],
+)
+def test_a_camera_is_on_the_clock_by_which_its_image_is_0_to_5_s_old(stamp_ns, name, ahead_s):
+    """``stamp_ns``: ahead of the system's time of 1000 s, 50 s after the start."""
+    found = image_clock(1000 * NS + stamp_ns, Instant(1000 * NS, 50.0))
+    assert found == (None if name is None else (name, (1000 + ahead_s) * NS))
 
 
 def heard_for_ten_seconds() -> ClockMap:

@@ -70,6 +70,16 @@ def test_a_wider_range_is_followed_within_seconds() -> None:
     assert levels.reduced(thermal(7500, 9000), 3 * S + 1)[-1, -1] < 255
 
 
+@pytest.mark.parametrize("step_ns", [S // 30, -S // 30, -1000 * S])
+def test_stamps_that_go_back_move_the_range_no_more_than_ones_that_go_on(step_ns: int) -> None:
+    levels, on = Levels(), Levels()
+    for one in (levels, on):
+        one.reduced(thermal(7500, 8100), 5000 * S)
+    levels.reduced(thermal(7500, 12000), 5000 * S + step_ns)
+    on.reduced(thermal(7500, 12000), 5000 * S + abs(step_ns))
+    assert levels.text == on.text
+
+
 def test_a_fixed_range_stays() -> None:
     levels = Levels("7000,9000")
     grey = levels.reduced(thermal(6000, 10000), S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
 from unittest import mock
 
@@ -15,6 +16,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.messages.reports import Selection
 from efftam_ros.operator import commands, wire
 from efftam_ros.operator.commands import ARMED_FOR_S, ARMED_FROM_S, Commands
+from efftam_ros.operator.feed import CommandAnswer
 from efftam_ros.operator.hub import Hub
 from efftam_ros.operator.settings import Settings
 from efftam_ros.operator.viewer import Viewer
@@ -73,3 +75,22 @@ def test_only_two_presses_of_who_is_in_control_with_nothing_between_enable_the_g
 
     done, wanted = asyncio.run(run())
     assert done == wanted
+
+
+def test_what_the_controller_refused_to_steer_needs_no_confirmation_of_another_target():
+    async def run() -> list[str]:
+        feed, told = BarcodeFeed(), []
+        steering = SimpleNamespace(enable=lambda reply: reply(CommandAnswer(False, "no gimbal")))
+        feed.sink = lambda report: None
+        settings = Settings()
+        control = Commands(feed, steering, Hub(settings), settings)
+        page = Viewer(None, "page", settings)
+        page.tell = lambda message: told.append(message.get("message", ""))
+        control.joined(page)
+        page.armed_s = time.monotonic() - 1.0
+        control.carry_out(page, MESSAGES["enable"])
+        control.carry_out(page, wire.SteerBy("f", 1))
+        await asyncio.sleep(0)
+        return told
+
+    assert not any("would turn" in message for message in asyncio.run(run()))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +30,11 @@ START_NS = 1_000 * 10**9
 PATIENCE_S = 20.0
 CLEARED = "the target was cleared"
 _names = itertools.count()
+
+
+def values_of(status) -> defaultdict[str, str]:
+    """Of a status, by key; empty ones where it has none, as the first ones after a start lack some."""
+    return defaultdict(str, {pair.key: pair.value for pair in status.values})
 
 
 def new_namespace() -> str:
@@ -199,11 +205,11 @@ class Peer:
         del self.diagnostics[:]
 
         def fitting():
-            return [s for s in self.diagnostics if condition(s, {v.key: v.value for v in s.values})]
+            return [s for s in self.diagnostics if condition(s, values_of(s))]
 
         self.wait(fitting, f"diagnostics: {what}")
         status = fitting()[0]
-        return status, {v.key: v.value for v in status.values}
+        return status, values_of(status)
 
 
 class Process:

@@ -251,7 +251,6 @@ def test_a_file_that_is_no_video_is_an_error_that_names_it(heard, processes, tmp
         (("stream:=udp://@:9", "calibration:=/nowhere.yaml"), "calibration /nowhere.yaml can't be read"),
         (("stream:=udp://@:9", "latency:=-1.0"), "a number with a decimal point from 0 to 5"),
         (("stream:=udp://@:9", "hardware_decoder:=abacus"), "hardware_decoder is 'abacus'"),
-        (("stream:=udp://@:9", "rtsp_transport:=pigeon"), "choose one of auto, tcp, udp"),
     ],
 )
 def test_a_wrong_parameter_ends_the_start_with_one_line(processes, parameters, words):

@@ -324,6 +324,41 @@ def test_normalized_selections_scale_with_the_image():
     assert selection_prompt(point, 640, 480).points == ((320.0, 120.0),)
 
 
+def point(x: float) -> SimpleNamespace:
+    return SimpleNamespace(x=x, y=10.0)
+
+
+def blank(side: int, encoding: str = "mono8"):
+    return image(np.full((side, side), 127, np.uint8), encoding, width=side)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"units": 4}, "4; use 0 PIXELS, 1 NORMALIZED"),
+        ({"kind": 3}, "CLEAR"),
+        ({"x": 0.4, "y": 0.4, "width": 0.1, "height": 0.99}, "set units to NORMALIZED"),
+        ({"units": 1, "x": 10, "y": 10, "width": 0.2, "height": 1.51}, "0.2 x 1.51 .*at most 1.5 .*PIXELS"),
+        ({"x": 20, "y": 10, "width": 60, "height": 50}, "20, 10, 40, 40"),  # edges
+        ({"kind": 1, "points": [point(5.0)]}, "1 points and 0 labels"),
+        ({"kind": 1, "points": [point(5.0)], "labels": [7]}, "label is 7"),
+        ({"kind": 1, "points": [point(65.0)], "labels": [1]}, "outside the image of 64 x 64"),
+        ({"kind": 2, "mask": blank(64)}, "no pixel set"),
+        ({"kind": 2, "mask": blank(32)}, "32 x 32 px, the image 64 x 64"),
+        ({"kind": 2, "mask": blank(64, "rgb8")}, "'rgb8'; give mono8"),
+        ({"kind": 2, "mask": image(np.zeros((64, 64), np.uint8), "mono8", width=64, height=65)}, "truncated"),
+    ],
+)
+def test_a_selection_that_can_not_be_is_refused_with_value_and_remedy(wrong, said):
+    with pytest.raises(InputError, match=said):
+        selection_prompt(selection(**wrong), 64, 64)
+
+
+def test_a_box_of_exactly_a_pixel_and_of_exactly_the_most_shares_is_taken():
+    assert selection_prompt(selection(x=5, y=5, width=1.0, height=1.0), 64, 64).box.area == 1.0
+    assert selection_prompt(selection(units=1, width=1.5, height=1.5), 64, 64).box.width == 96.0
+
+
 def test_a_mask_marks_what_is_above_127():
     rows = np.zeros((8, 16), np.uint8)
     rows[2:4, 5:9], rows[5, 5] = 255, 127

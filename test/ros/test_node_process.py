@@ -152,9 +152,10 @@ def test_help_of_the_executable_is_printed_and_starts_nothing(processes, name):
     assert "--ros-args" in process.output
 
 
-@pytest.mark.parametrize("name", NODES)
 @pytest.mark.parametrize(
-    "arguments", [["--foo"], ["--ros-args", "-r", "__ns:=/a", "--", "--foo"], ["backend:=tensorrt"]]
+    ("name", "arguments"),
+    [(name, ["--foo"]) for name in NODES]
+    + [(NODES[0], ["--ros-args", "-r", "__ns:=/a", "--", "--foo"]), (NODES[0], ["backend:=tensorrt"])],
 )
 def test_an_argument_that_is_not_of_ros_is_refused(processes, name, arguments):
     process = processes([sys.executable, str(ROOT / "scripts" / name), *arguments])

@@ -31,11 +31,6 @@ def place(k: int, i: int) -> Box:
     return Box(12.0 + 76 * (k % 4) + abs((i + 40) % 80 - 40), 40.0 + 110 * (k // 4), SIDE, SIDE)
 
 
-def crossing(k: int, i: int) -> Box:
-    """Two squares that meet in image 20; the second passes in front of the first."""
-    return Box(60.0 + 5 * i if k == 0 else 260.0 - 5 * i, 100.0, SIDE, SIDE)
-
-
 def squares(i: int, count: int, where=place, hidden=()) -> np.ndarray:
     """Image ``i`` with so many squares, each of a grey level of its own."""
     image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
@@ -144,18 +139,6 @@ def several(tracker):
     return start
 
 
-def test_two_targets_that_cross_keep_their_ids(several):
-    scene = several(2, 2, where=crossing)
-    for _ in range(30):
-        boxes = scene.show(2)
-        assert list(boxes) == [0, 1]
-    assert scene.i > 30  # they have crossed
-    for target_id, box in boxes.items():
-        assert box.state == BoundingBox.TRACKING
-        assert scene.is_on(box, target_id)
-    assert [box.steered for box in boxes.values()] == [True, False]
-
-
 def test_boxes_come_in_order_of_id_and_velocities_with_the_steered_one_first(several):
     scene = several(3, 3)
     assert scene.steer(1).success
@@ -167,72 +150,6 @@ def test_boxes_come_in_order_of_id_and_velocities_with_the_steered_one_first(sev
     assert [velocity.target_id for velocity in velocities] == [1, 0, 2]
     assert {stamp_ns(message.header.stamp) for message in (*boxes, *velocities)} == {stamp_of(scene.i)}
     assert [message.target_id for message in (*boxes, *velocities) if message.steered] == [1, 1]
-
-
-def test_zero_selects_the_steered_target_anew_and_another_number_replaces_that_one(several):
-    scene = several(4, 2)
-    assert scene.steer(1).success
-    answer = scene.add(2, target_id=0)
-    assert answer.target_id == 1
-    assert scene.is_on(scene.peer.box_of_selection(answer.selection), 2)
-    answer = scene.add(3, target_id=7)
-    assert answer.target_id == 7
-    scene.peer.box_of_selection(answer.selection)
-    boxes = scene.show(3)
-    assert {target_id: scene.is_on(boxes[target_id], k) for target_id, k in ((0, 0), (1, 2), (7, 3))} == {
-        0: True,
-        1: True,
-        7: True,
-    }
-
-
-def test_one_more_than_there_may_be_is_refused_with_one_line(several):
-    scene = several(8, 8, "-p", "max_targets:=8")
-    answer = scene.add(0)
-    assert not answer.success
-    assert "8 targets are followed already (max_targets)" in answer.message
-    assert "\n" not in answer.message
-    assert list(scene.show(8)) == list(range(8))
-
-
-@pytest.mark.parametrize("is_late", [False, True])
-def test_a_second_selection_of_one_object_is_refused_with_the_target_that_has_it(several, is_late):
-    scene = several(2, 2)
-    if is_late:
-        for _ in range(10):
-            scene.show(2)
-    answer = scene.add(1, i=scene.i - 8 * is_late)
-    refused = scene.result(lambda r: r.outcome == SelectionResult.REFUSED, "the refusal")
-    assert "this object is target 1 already" in refused.message
-    assert "remove target 1 first" in refused.message
-    assert "\n" not in refused.message
-    assert refused.selection in (0, answer.selection)
-    boxes = scene.show(2)
-    assert [(key, box.state) for key, box in boxes.items()] == [
-        (0, BoundingBox.TRACKING),
-        (1, BoundingBox.TRACKING),
-    ]
-
-
-def test_when_all_targets_are_lost_each_says_so_and_is_found_again(several):
-    scene = several(4, 4)
-    scene.hidden = set(range(4))
-    for _ in range(60):
-        boxes = scene.show(4)
-        if {box.state for box in boxes.values()} == {BoundingBox.LOST}:
-            break
-    assert [(box.state, box.valid) for box in boxes.values()] == [(BoundingBox.LOST, False)] * 4
-    status, values = scene.peer.diagnosis(
-        lambda s, v: v.get("target 3", "").startswith("LOST"), "the diagnosis"
-    )
-    assert status.level == DiagnosticStatus.WARN
-    assert all(values[f"target {k}"].startswith("LOST") for k in range(4))
-    scene.hidden = set()
-    for _ in range(60):
-        boxes = scene.show(4)
-        if {box.state for box in boxes.values()} == {BoundingBox.TRACKING}:
-            break
-    assert all(scene.is_on(box, target_id) for target_id, box in boxes.items())
 
 
 @pytest.mark.parametrize("what", ["clear", "steer", "select CLEAR", "steer by topic"])
@@ -363,21 +280,6 @@ def test_a_target_that_is_cleared_while_its_selection_catches_up(several, tmp_pa
         SelectionResult.ACCEPTED,
         SelectionResult.CLEARED,
     ]
-
-
-def test_images_of_another_size_are_followed_with_four_targets(several):
-    scene = several(4, 4)
-    for _ in range(20):
-        scene.i += 1
-        larger = scene.picture.repeat(2, 0).repeat(2, 1)
-        scene.peer.images.publish(image_message(larger, stamp_of(scene.i)))
-        scene.peer.wait(lambda: len(scene.boxes(stamp_of(scene.i))) == 4, "four boxes")
-    boxes = {box.target_id: box for box in scene.boxes(stamp_of(scene.i))}
-    for target_id, box in boxes.items():
-        x, y, w, h = scene.where(target_id, scene.i).xywh()
-        assert box.state == BoundingBox.TRACKING
-        assert (box.image_width, box.image_height) == (2 * WIDTH, 2 * HEIGHT)
-        assert iou(box_of(box), Box(2 * x, 2 * y, 2 * w, 2 * h)) > 0.8
 
 
 def test_of_eight_targets_on_a_slow_tracker_the_steered_one_is_in_each_image_and_the_others_take_turns(

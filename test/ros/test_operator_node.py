@@ -213,17 +213,6 @@ def test_a_selection_reaches_the_tracker_and_its_answer_the_page(lasting_chain):
     peer.wait(lambda: page.messages("result")[-1]["outcome"] == "CLEARED", "the result of clear")
 
 
-def test_points_reach_the_tracker(lasting_chain):
-    peer, page = lasting_chain.peer, lasting_chain.page()
-    shown = lasting_chain.show_until_seen(page, 0)
-    centre = [bright_box(0).cx, bright_box(0).cy]
-    page.send(op="select", id="p", stamp=str(stamp_of(shown)), kind="points", points=[centre], labels=[1])
-    peer.wait(lambda: page.answer("p"), "the answer")
-    assert page.answer("p")["ok"], page.answer("p")
-    number = page.answer("p")["selection"]
-    assert iou(box_of(peer.box_of_selection(number)), bright_box(0)) > 0.9
-
-
 def test_a_refusal_is_shown_in_the_trackers_words(lasting_chain):
     peer, page = lasting_chain.peer, lasting_chain.page()
     shown = lasting_chain.show_until_seen(page, 0)
@@ -242,35 +231,6 @@ def test_a_refusal_is_shown_in_the_trackers_words(lasting_chain):
     }  # fmt: skip
     peer.wait(lambda: len(peer.results) >= 2, "the results")
     assert {r.outcome for r in peer.results} == {SelectionResult.REFUSED}
-
-
-def test_a_selection_on_a_frozen_picture_catches_up(chain):
-    """The person draws on an image that is ten images old by the time the box goes out."""
-    running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=20.0"))
-    peer, page = running.peer, running.page()
-    frozen = running.show_until_seen(page, 0)
-    for i in range(1, 11):
-        last = peer.show(frozen + i, scene(i))
-    assert not last.valid
-    select(page, bright_box(0), stamp_of(frozen), "late")
-    peer.wait(lambda: page.answer("late"), "the answer")
-    assert page.answer("late")["ok"], page.answer("late")
-    number = page.answer("late")["selection"]
-    after = peer.show(frozen + 11, scene(11))
-    assert after.selection == number
-    assert iou(box_of(after), bright_box(11)) > 0.8
-
-
-def test_a_selection_on_an_image_that_is_not_kept_is_refused(chain):
-    running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=0.1"))
-    peer, page = running.peer, running.page()
-    frozen = running.show_until_seen(page, 0)
-    for i in range(1, 41):
-        peer.show(frozen + i, scene(0))
-    select(page, bright_box(0), stamp_of(frozen), "late")
-    peer.wait(lambda: page.answer("late"), "the answer")
-    assert not page.answer("late")["ok"]
-    assert "selection_buffer" in page.answer("late")["message"]
 
 
 def test_a_stamp_that_no_message_holds_is_refused_and_harms_nobody(lasting_chain):
@@ -340,27 +300,6 @@ def test_a_page_adds_a_target_steers_by_it_and_removes_it(chain):
     assert "no target 7" in page.answer("nobody")["message"]
     page.send(op="clear", id="clear", target=1)
     peer.wait(lambda: targets() == {0: False}, "the first target alone")
-
-
-def test_a_tracker_that_stands_still_is_called_silent(chain):
-    running = chain()
-    peer, page = running.peer, running.page()
-    first = running.show_until_seen(page, 0)
-    numbers = itertools.count(first + 1)
-
-    def alive() -> bool:
-        peer.show(next(numbers), scene(0))
-        peer.spin_for(0.2)
-        return page.status.get("tracker") == "alive"
-
-    peer.wait(alive, "the tracker to be called alive")
-    peer.process.send(signal.SIGSTOP)
-    peer.wait(lambda: page.status["tracker"] == "silent", "the tracker to be called silent")
-    select(page, bright_box(0), stamp_of(first), "c1")
-    peer.wait(lambda: page.answer("c1"), "word that nothing was answered")
-    assert not page.answer("c1")["ok"]
-    peer.process.send(signal.SIGCONT)
-    peer.wait(alive, "the tracker to be called alive again")
 
 
 def test_two_trackers_on_one_graph_are_both_named(chain):
@@ -486,9 +425,7 @@ def refused(processes, peers, *arguments: str) -> str:
     ("argument", "words"),
     [
         ("port:=70000", ["port", "65535"]),
-        ("jpeg_quality:=0", ["jpeg_quality", "100"]),
         ("on_operator_lost:=land", ["land", "keep, clear"]),
-        ("image_transport:=theora", ["theora", "raw, compressed"]),
         ("certificate:=/nowhere.pem", ["both certificate and key"]),
         ("token:=short", ["token", "5 characters"]),
         ("qos_overrides./bbox.subscription.reliability:=reliabel", ["bbox", "reliabel", "best_effort"]),

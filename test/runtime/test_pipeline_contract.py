@@ -174,9 +174,12 @@ def test_a_search_needs_memory(pipeline: Pipeline) -> None:
         pipeline.search(image(1), [window(pipeline, 1)], MemoryPlan())
 
 
-def test_a_tracked_frame_attends_before_it_is_decoded(pipeline: Pipeline) -> None:
-    pipeline.encode(image(1), window(pipeline, 1))
-    with pytest.raises(RuntimeError, match="without attend"):
+def test_each_tracked_frame_attends_before_it_is_decoded(pipeline: Pipeline) -> None:
+    for _ in range(2):  # that the frame before it has attended does not count
+        pipeline.encode(image(1), window(pipeline, 1))
+        with pytest.raises(RuntimeError, match="without attend"):
+            pipeline.decode(None)
+        pipeline.attend(ONE_MAP)
         pipeline.decode(None)
 
 

@@ -246,12 +246,18 @@ def test_camera_info_of_another_size_gives_none_and_says_so(tmp_path: Path, caps
     assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == 1
 
 
-def test_camera_info_that_can_not_be_is_told_once(tmp_path: Path, capsys):
+def test_camera_info_that_can_not_be_is_told_once_and_ends_the_bearing_of_the_one_before(
+    tmp_path: Path, capsys
+):
     """It comes with every image."""
-    wrong = [("/camera_info", recorded(i - 0.5), camera_info(160, 120, 0.5)) for i in range(4)]
-    bag = write_bag(tmp_path / "in", [*wrong, *camera(4)])
+    focal_lengths = (200.0, 0.5, 0.5, 0.5)
+    infos = [
+        ("/camera_info", recorded(i - 0.5), camera_info(160, 120, f)) for i, f in enumerate(focal_lengths)
+    ]
+    bag = write_bag(tmp_path / "in", [*infos, *camera(4)])
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
-    assert not any(v.has_bearing for v in read_messages(tmp_path / "out", "/velocity"))
+    told = [v.has_bearing for v in read_messages(tmp_path / "out", "/velocity")]
+    assert told == [True, False, False, False]
     (line,) = capsys.readouterr().err.splitlines()
     assert "focal length 0.5 px" in line
 
@@ -313,11 +319,12 @@ class TestRecordedSelections:
         assert states(out)[5] is TrackState.TRACKING
         assert "newer selection" in capsys.readouterr().err
 
-    def test_an_older_clear_does_not_end_a_newer_selection(self, tmp_path: Path):
-        """Drawn at 5.5 on image 2, so that its images come before the CLEAR of 4.5."""
+    @pytest.mark.parametrize("cleared", [4.5, 5.5])
+    def test_an_older_clear_does_not_end_a_newer_selection(self, tmp_path: Path, cleared: float):
+        """Drawn at 5.5 on image 2, so that its images come before the CLEAR; nor one of the same time."""
         out = self.run(
             tmp_path,
-            ("/select", recorded(4.5), selection(0, kind=3)),
+            ("/select", recorded(cleared), selection(0, kind=3)),
             ("/select", recorded(5.5), selection(stamp(2), box_at(2))),
         )
         assert TrackState.IDLE not in states(out)[2:]

@@ -4,7 +4,6 @@ follows what can be seen."""
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import cv2
 import numpy as np
@@ -19,16 +18,12 @@ from training.clips import (
     BOX,
     CLICK,
     LEAST_SHARE,
-    LEAST_VISIBLE,
     MASK,
-    PROMPT_SHARES,
     Clip,
-    ClipDataset,
     ClipSource,
 )
 from training.composites import Body, Compositor, RawClip, cut_out_sequence
 from training.footage import LONGEST_STEP, FootageSampler, PhotographSampler
-from training.hardness import Hardness
 from training.imaging import pyramid, sprite_pyramid, warp
 from training.material import Footage, Material, Photograph, mask_bounds
 from training.mixture import Mixture
@@ -108,12 +103,6 @@ def test_the_same_seed_and_index_give_the_same_clip_and_others_another():
     assert not same(clip, SOURCE.clip(4, 7, 4))
 
 
-def test_a_data_set_is_a_range_of_a_seeds_clips():
-    data = ClipDataset(SOURCE, seed=3, frames=2, first=5, count=4)
-    assert len(data) == 4
-    assert all(same(data[i], SOURCE.clip(3, 5 + i, 2)) for i in range(4))
-
-
 # Shapes
 
 
@@ -169,12 +158,6 @@ def test_a_prompt_lies_on_the_target(index):
     assert not clip.points[unused].any()
 
 
-def test_prompts_come_in_their_shares():
-    counts = Counter(prompt_kind(SOURCE.clip(5, index, 1)) for index in range(240))
-    shares = [counts[kind] / 240 for kind in (BOX, CLICK, MASK)]
-    assert shares == pytest.approx(PROMPT_SHARES, abs=0.1)
-
-
 def test_a_prompt_is_never_on_something_hidden(prompted):
     speck, hidden, shown = squares(6, 40), squares(20, 40, whole=2000), squares(28, 40, whole=2000)
     assert prompted(speck, hidden, shown).prompt_mask.sum() == 28**2
@@ -189,13 +172,6 @@ def test_presence_follows_the_visible_share(prompted):
     clip = prompted(squares(100, just, under, 0, whole=whole))
     assert clip.present.tolist() == [1, 1, 0, 0]
     assert [bool(mask.any()) for mask in clip.masks] == [True, True, False, False]
-
-
-def test_a_few_pixels_are_no_target_even_if_they_are_all_of_it(prompted):
-    raw = squares(20, 5, 4)
-    small = RawClip(raw.images, raw.masks, None, np.array([400.0, 25.0, 16.0]))
-    assert LEAST_VISIBLE == 24
-    assert prompted(small).present.tolist() == [1, 1, 0]
 
 
 def test_masks_are_the_covered_share_of_their_cells(prompted):
@@ -213,10 +189,6 @@ def test_a_cell_that_holds_an_ignored_pixel_is_not_valid(prompted):
     clip = prompted(squares(30, 30, ignored=ignored))
     assert clip.valid[0].all()
     assert (~clip.valid[1]).nonzero().tolist() == [[41 // 4, 86 // 4]]
-
-
-def test_without_unknown_pixels_everything_is_valid(prompted):
-    assert prompted(squares(30, 30)).valid.all()
 
 
 # Pictures and masks agree
@@ -312,73 +284,11 @@ def test_frames_of_footage_follow_each_other_in_equal_steps(available, wanted, s
         assert steps.min(initial=1) >= 1
 
 
-@orders
-@settings(max_examples=150, deadline=None)
-def test_after_a_leap_footage_goes_on_in_the_same_steps(available, wanted, seed):
-    order = footage._leaping(np.random.default_rng(seed), available, wanted)
-    steps = steps_of(order, available, wanted)
-    if wanted > 1 and available >= 2 * wanted:
-        assert len(set(np.sign(steps).tolist())) == 1
-        assert len(set(steps.tolist())) <= 2
-        assert np.sort(np.abs(steps))[:-1].max(initial=0) <= LONGEST_STEP  # all but the leap
-
-
-def test_leaps_go_far_and_anywhere_in_a_clip():
-    """Of 90 frames, four are wanted: usual clips span 12 at the most."""
-    orders = [footage._leaping(np.random.default_rng(seed), 90, 4) for seed in range(300)]
-    leaps = [np.abs(np.diff(order)).max() for order in orders]
-    assert np.mean(np.array(leaps) > 3 * LONGEST_STEP) > 0.6
-    assert max(leaps) > 70
-    places = {int(np.abs(np.diff(order)).argmax()) for order in orders}
-    assert places == {0, 1, 2}
-
-
-def test_a_leap_is_told_from_steps():
-    assert footage._leap_in([3, 4, 60, 61]) == 2
-    assert footage._leap_in([60, 20, 16, 12]) == 1
-    assert footage._leap_in([0, LONGEST_STEP, 2 * LONGEST_STEP]) is None
-    assert footage._leap_in([5]) is None
-
-
-def test_after_a_leap_the_target_is_searched_for(monkeypatch):
-    """The windows are drawn for the frame at which the clip goes on."""
-    lost, plain = [], footage.draw_path
-
-    def drawing(rng, frames, margin, relocated, lost_at):
-        lost.append(lost_at)
-        return plain(rng, frames, margin, relocated, lost_at)
-
-    monkeypatch.setattr(footage, "draw_path", drawing)
-    monkeypatch.setattr(footage, "_leaping", lambda rng, available, wanted: [0, 1, 1 + LONGEST_STEP + 1])
-    sampler = FootageSampler(bright_material(), Hardness(leaps=1.0))
-    sampler.clip(np.random.default_rng(1), 3, SIDE)
-    assert lost == [2]
-
-
-def test_windows_that_the_image_keeps_narrow_err_by_less():
-    assert footage.fair_share(extent=180, size=40) == 1.0
-    assert footage.fair_share(extent=400, size=40) == 1.0
-    assert footage.fair_share(extent=90, size=40) == 0.5
-
-
-def test_short_footage_is_played_to_and_fro():
-    seen = {tuple(footage._order(np.random.default_rng(seed), 3, 6)) for seed in range(60)}
-    assert seen == {(0, 1, 2, 1, 0, 1), (1, 0, 1, 2, 1, 0)}
-
-
 def test_footage_runs_forwards_and_backwards():
     directions = {
         np.sign(np.diff(footage._order(np.random.default_rng(seed), 60, 4))[0]) for seed in range(20)
     }
     assert directions == {-1, 1}
-
-
-def test_tracks_that_are_tiny_or_begin_without_a_target_are_left_out():
-    good, tiny = bright_footage(), bright_footage("tiny", side=8)
-    late = bright_footage("late")
-    late.tracks[0][0] = np.zeros_like(late.tracks[0][0])
-    assert len(FootageSampler(Material(footage=[good, tiny, late]))) == 1
-    assert len(FootageSampler(Material())) == 0
 
 
 def test_a_moving_cut_out_needs_ten_whole_frames():
@@ -450,15 +360,6 @@ def test_a_whole_image_is_squeezed_to_the_square_as_the_full_view_does(mirrored)
     assert np.abs(seen.astype(int) - squeezed)[inner, inner].max() <= 1
 
 
-@pytest.mark.parametrize(("kind", "side"), [("footage", 36), ("photograph", 40)])
-def test_a_clip_of_the_whole_image_shows_the_object_squeezed(kind, side, monkeypatch):
-    monkeypatch.setattr(footage, "WHOLE_IMAGE_SHARE", 1.0)
-    for mask in draw(kind, 3).masks:
-        left, top, right, bottom = mask_bounds(mask > 127)
-        shares = ((right - left) / SIDE, (bottom - top) / SIDE)
-        assert shares == pytest.approx((side / 160, side / 120), abs=0.011)
-
-
 class StillCamera:
     """Takes the picture as it is."""
 
@@ -509,12 +410,6 @@ def test_a_mixture_of_one_kind_has_that_kind_alone(kind, monkeypatch):
         source.clip(0, index, 1)
     assert len(set(used)) == 1
     assert used[0].lower().startswith(kind[:7])
-
-
-def test_kinds_without_material_leave_their_share_to_the_others():
-    alone = Material(sprites=MATERIAL.sprites, backdrops=MATERIAL.backdrops)
-    source = ClipSource(alone, Mixture(), SIDE)
-    assert source.clip(0, 0, 2).images.shape == (2, 3, SIDE, SIDE)
 
 
 @kinds

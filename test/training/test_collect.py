@@ -18,7 +18,7 @@ from training_helpers import run_training
 
 from efftam_ros.core.errors import InputError
 from efftam_workshop.eval.sequences import Sequence, find_sequences
-from training.clones import cloned, find_clone
+from training.clones import cloned
 from training.collect import MOST_FRAMES, Source, collect, read_sources
 from training.material import FOOTAGE_WIDTH
 
@@ -159,33 +159,6 @@ def test_only_wanted_files_are_transferred(host, otb):
     assert not git_dir.exists()
 
 
-def test_of_a_polygon_the_extents(tmp_path, host, vot):
-    sequence = got(tmp_path, host, vot)
-    np.testing.assert_array_equal(sequence.boxes, [[8, 9, 22, 43]] * 3)
-    assert (tmp_path / "set1/Vot/img/0001.png").read_bytes() == picture(0, ending=".png")
-
-
-def test_a_part_begins_at_the_line_that_is_named(tmp_path, host, vot):
-    sequence = got(
-        tmp_path, host, replace(vot, format="otb", first=2, frames=2, annotation="vot/parts.txt@2")
-    )
-    np.testing.assert_array_equal(sequence.boxes, [[2, 2, 3, 3], [3, 3, 4, 4]])
-    assert (tmp_path / "set1/Vot/img/0001.png").read_bytes() == picture(40, ending=".png")
-
-
-@pytest.mark.parametrize(
-    ("place", "first", "boxes"),
-    [
-        ("#7@2", 1, [[5, 6, 7, 8], [math.nan] * 4, [6, 6, 7, 8]]),
-        ("#8", 2, [[1, 1, 9, 9], [2, 1, 9, 9]]),
-    ],
-)
-def test_of_several_targets_the_one_that_is_named(tmp_path, host, vot, place, first, boxes):
-    """It is absent where it has no line. Frames have the numbers of images, or count from the named one."""
-    wanted = replace(vot, format="mot", annotation=f"vot/gt.txt{place}", first=first, frames=len(boxes))
-    np.testing.assert_array_equal(got(tmp_path, host, wanted).boxes, boxes)
-
-
 @pytest.mark.parametrize(("use", "scale"), [("davis", 1.0), ("training", FOOTAGE_WIDTH / WIDE)])
 def test_masks_come_as_a_sequence_of_the_package(tmp_path, host, masks, use, scale):
     """For training not wider than it is loaded."""
@@ -234,13 +207,6 @@ def test_a_failure_is_one_line_and_stops_no_other(tmp_path, host, otb, vot, chan
     assert [path.name for path in tmp_path.iterdir()] == ["set1"]  # nothing half written
 
 
-def test_a_commit_that_is_gone_fails_each_of_its_sequences(tmp_path, host, otb, vot):
-    gone = [replace(source, commit="0" * 40) for source in (otb, vot)]
-    (line,) = collect(gone, tmp_path, None, host.as_uri())
-    assert "set1/Otb" in line
-    assert "set1/Vot" in line
-
-
 def test_the_same_again_brings_what_was_missing(tmp_path, host, otb, vot):
     collect([otb, broken(otb, frames=4)], tmp_path, None, host.as_uri())
     kept = tmp_path / "set1/Otb/groundtruth_rect.txt"
@@ -248,14 +214,6 @@ def test_the_same_again_brings_what_was_missing(tmp_path, host, otb, vot):
     assert collect([otb, vot, broken(otb)], tmp_path, None, host.as_uri()) == []
     assert kept.read_text() == "kept"
     assert sorted(path.name for path in (tmp_path / "set1").iterdir()) == ["Broken", "Otb", "Vot"]
-
-
-@pytest.mark.parametrize("half", ["HEAD", "objects/pack"])
-def test_a_folder_without_the_clone_is_told(tmp_path, half):
-    """What a broken copy left is not taken for a clone."""
-    put(tmp_path, f"a+b/{half}", "")
-    with pytest.raises(InputError, match=re.escape(str(tmp_path / "a+b"))):
-        find_clone(tmp_path, "a/b")
 
 
 def test_command_says_what_is_there_and_exits_with_1(tmp_path):
@@ -279,13 +237,6 @@ def test_what_is_judged_was_not_trained_on():
 
 HEADER = "sequence,benchmark,use,repository,commit,folder,pattern,annotation,format,first,frames,terms"
 ROW = f"a,OTB-100,set1,x/y,{'0' * 40},f,%04d.jpg,a.txt,otb,1,2,research"
-
-
-def test_table_is_read(tmp_path):
-    path = tmp_path / "sources.csv"
-    path.write_text(f"{HEADER}\n{ROW}\n")
-    (source,) = read_sources(path)
-    assert source.images() == ["f/0001.jpg", "f/0002.jpg"]
 
 
 @pytest.mark.parametrize(
@@ -313,14 +264,6 @@ def test_a_wrong_row_is_refused_with_its_place(tmp_path, old, new):
         read_sources(path)
 
 
-@pytest.mark.parametrize("named", ["TinyTLP", "GOT-10k", "VOT2016", "LaSOT", "TownCentre"])
-def test_reserved_data_sets_are_refused(tmp_path, named):
-    path = tmp_path / "sources.csv"
-    path.write_text(f"{HEADER}\n{ROW.replace('f,%', f'data/{named}/f,%')}\n")
-    with pytest.raises(InputError, match=r"line 2 names .*leave it out"):
-        read_sources(path)
-
-
 def test_halves_of_the_validation_are_those_of_the_hash():
     """What shares images follows its first row."""
     halves: dict[tuple[str, str], str] = {}
@@ -332,10 +275,3 @@ def test_halves_of_the_validation_are_those_of_the_hash():
             assert source.use == f"validation_{half}", source.sequence
             uses[half] += 1
     assert min(uses.values()) >= 0.4 * sum(uses.values()) >= 8
-
-
-def test_other_columns_are_refused(tmp_path):
-    path = tmp_path / "sources.csv"
-    path.write_text("sequence,benchmark\n")
-    with pytest.raises(InputError, match="columns"):
-        read_sources(path)

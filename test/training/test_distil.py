@@ -11,11 +11,8 @@ import torch
 from torch import nn
 from training_helpers import one_convolution
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_workshop.model.loading import initialisers, load_weights
 from training import distil as module
-from training.__main__ import main
 from training.distil import DistilOptions, distil
 from training.norms import NormedConv, add_norms, merge_norms
 from training.train import new_network
@@ -116,15 +113,6 @@ def test_the_student_comes_nearer_to_both_teachers(whole_run):
     assert all(0 < report["backbone"] < 2 for report in tested)
 
 
-def test_the_heads_are_the_bundles_and_training_can_start_from_the_file(whole_run):
-    network = load_weights(whole_run / "weights.pt", NARROW)
-    stored = initialisers(graph.path for graph in default_bundle().graphs.values())
-    heads = {k: v for k, v in network.state_dict().items() if not k.startswith("image_encoder.")}
-    assert len(heads) > 100
-    for name, value in heads.items():
-        assert torch.equal(value, stored[name].reshape(value.shape)), name
-
-
 def test_a_resumed_run_gives_the_weights_of_an_uninterrupted_one(options, whole_run, tmp_path):
     stopped = replace(options, out=tmp_path / "stopped")
 
@@ -139,21 +127,3 @@ def test_a_resumed_run_gives_the_weights_of_an_uninterrupted_one(options, whole_
     assert one.keys() == other.keys()
     for name, value in one.items():
         assert torch.allclose(value, other[name], atol=1e-6), name
-
-
-def test_a_missing_teacher_is_refused_by_name(options, tmp_path):
-    with pytest.raises(InputError, match=r"there is no backbone .*nowhere\.onnx"):
-        distil(replace(options, backbone=tmp_path / "nowhere.onnx"), fresh_network(), False, say_nothing)
-
-
-def test_nothing_to_resume_is_refused(options, tmp_path):
-    with pytest.raises(InputError, match="start without --resume"):
-        distil(replace(options, out=tmp_path / "empty"), fresh_network(), True, say_nothing)
-
-
-def test_the_narrow_trunk_has_no_imagenet_weights_to_start_from(archive, tmp_path, capsys):
-    given = ["train", "--material", archive, "--out", tmp_path / "run", "--steps", 1, "--config", NARROW]
-    assert main([str(argument) for argument in given]) == 2
-    line = capsys.readouterr().err
-    assert "training distil" in line
-    assert "--continue-from" in line

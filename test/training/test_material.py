@@ -17,24 +17,17 @@ from training_helpers import (
     bright_photograph,
     plate,
     write_aerial,
-    write_more,
-    write_sequence,
 )
 
 from efftam_ros.core.errors import InputError
 from training.material import (
     DAVIS_TRAINED_ON,
-    FOOTAGE_WIDTH,
     NEVER_TRAINED_ON,
-    VALIDATION_SCENES,
-    Footage,
     Photograph,
     is_open,
     load_material,
-    mask_bounds,
     objects_of,
     pack_material,
-    scene_of,
     split_of,
 )
 
@@ -45,13 +38,6 @@ def index(archive) -> list[dict[str, str]]:
         return json.loads(packed.read("index.json"))
 
 
-SIDES = [
-    ("photo:animals__amphibians__frog", "train"),
-    ("odm_data_caliterra_IMG_9354", "train"),
-    ("camvid_0016E5", "validation"),
-    ("ecssd_0036", "validation"),
-    ("ecssd_0037", "train"),
-]
 """Had a group changed sides, weights trained before would be validated on what they were trained on."""
 
 
@@ -78,11 +64,6 @@ def test_about_a_tenth_of_the_groups_is_held_out():
     assert 240 <= held_out <= 360
 
 
-@pytest.mark.parametrize(("group", "side"), SIDES)
-def test_the_side_of_a_group_never_changes(group, side):
-    assert split_of(group) == side
-
-
 def test_items_of_one_group_lie_on_one_side(index):
     sides, sizes = defaultdict(set), defaultdict(int)
     for item in index:
@@ -100,23 +81,6 @@ def test_numbered_cut_outs_and_colours_of_a_mesh_are_one_group(index):
             groups[item["group"]].add(Path(item["file"]).stem)
     several = sorted(len(members) for members in groups.values() if len(members) > 1)
     assert several == [3, 3, 3, 3]  # three stamps and three colours, on either side
-
-
-def test_windows_of_one_photograph_and_backdrops_of_one_are_one_group(index):
-    groups = {item["file"]: item["group"] for item in index}
-    assert groups["photographs/camvid_0001_0.webp"] == groups["photographs/camvid_0001_1.webp"]
-    assert groups["photographs/single_7.webp"] != groups["photographs/single_8.webp"]
-    backdrops = [item["group"] for item in index if item["type"] == "backdrop"]
-    assert sorted(map(backdrops.count, set(backdrops))) == [3, 3]
-
-
-def test_windows_of_one_scene_lie_on_one_side(index):
-    footage = {Path(item["file"]).stem: item["split"] for item in index if item["type"] == "footage"}
-    scene = VALIDATION_SCENES[0]
-    assert footage[scene] == footage[f"{scene}_2"] == "validation"
-    assert footage["street"] == footage["street_2"] == footage["street_10"] == "train"
-    assert scene_of("cdnet_highway_10") == scene_of("cdnet_highway") == "cdnet_highway"
-    assert scene_of("sbi_HumanBody2") == "sbi_HumanBody2"
 
 
 # What never enters
@@ -202,21 +166,6 @@ def test_footage_comes_back_frame_by_frame_with_its_masks(material):
         assert frame[mask == 0].mean() < 40
 
 
-def test_every_track_of_wide_footage_is_shrunk_with_its_frames(source, tmp_path):
-    wide = bright_footage("wide", frames=3, size=(640, 240), side=80)
-    other = [np.roll(mask, 200, axis=1) for mask in wide.tracks[0]]
-    copy = shutil.copytree(source, tmp_path / "source")
-    both = Footage(wide.frames, [wide.tracks[0], other], "wide", "wide")
-    write_sequence(copy / "sequences_train" / "wide", both, "CC0")
-    pack_material(copy, tmp_path / "material.zip")
-    clip = next(clip for clip in load_material(tmp_path / "material.zip").footage if clip.name == "wide")
-    assert {frame.shape for frame in clip.frames} == {(180, FOOTAGE_WIDTH, 3)}
-    assert len(clip.tracks) == 2
-    first, second = (mask_bounds(track[0] > 127) for track in clip.tracks)
-    assert (first[2] - first[0], first[3] - first[1]) == (60, 60)
-    assert second[0] - first[0] == 150
-
-
 def test_whole_objects_of_a_photograph_become_cut_outs():
     rgb = np.full((100, 120, 3), 50, np.uint8)
     labels = np.zeros((100, 120), np.uint8)
@@ -270,31 +219,6 @@ def test_aerial_material_is_trained_on_and_validates_nothing(archive, aerial):
     assert {clip.scene for clip in after.footage} >= {"uav_quay"}
 
 
-def test_more_photographs_and_footage_are_trained_on_and_validate_nothing(source, archive, tmp_path):
-    copy = shutil.copytree(source, tmp_path / "source")
-    write_more(copy / "more")
-    pack_material(copy, tmp_path / "material.zip")
-    before, after = load_material(archive), load_material(tmp_path / "material.zip")
-    assert len(after.photographs) == len(before.photographs) + 1
-    new = {clip.name for clip in after.footage} - {clip.name for clip in before.footage}
-    assert new == {"sbi_CAVIAR2_3"}
-    held_out = [load_material(path, "validation") for path in (archive, tmp_path / "material.zip")]
-    assert held_out[0].summary() == held_out[1].summary()
-
-
-def test_vehicles_count_once(archive, aerial):
-    """As cut-outs, and not again as objects of their photographs, which are seen as photographs."""
-    before, after = load_material(archive), load_material(aerial)
-    new = {sprite.name for sprite in after.sprites} - {sprite.name for sprite in before.sprites}
-    assert len(new) == 2
-    assert {sprite.kind for sprite in after.sprites if sprite.name in new} == {"photo_aerial"}
-    assert len(after.photographs) == len(before.photographs) + 1
-
-
-def test_open_data_only_leaves_the_aerial_material_out(archive, aerial):
-    assert load_material(aerial, open_only=True).summary() == load_material(archive, open_only=True).summary()
-
-
 @pytest.mark.parametrize(
     ("name", "fault"), [("vans.tar", "vans.tar"), ("photographs_vehicles/masks.tar", "masks.tar")]
 )
@@ -303,14 +227,6 @@ def test_a_missing_tar_is_refused_by_name(source, tmp_path, name, fault):
     write_aerial(copy / "aerial")
     (copy / "aerial" / name).unlink()
     with pytest.raises(InputError, match=fault):
-        pack_material(copy, tmp_path / "material.zip")
-
-
-def test_a_missing_member_is_refused_by_name(source, tmp_path):
-    copy = shutil.copytree(source, tmp_path / "source")
-    with (copy / "synthetic" / "cutouts.csv").open("a") as index:
-        index.write("cutouts_photo.tar,unicorn.webp,photo,CC0-1.0,10,10\n")
-    with pytest.raises(InputError, match=r"cutouts_photo\.tar has no member unicorn\.webp"):
         pack_material(copy, tmp_path / "material.zip")
 
 
@@ -338,23 +254,8 @@ def test_a_damaged_archive_is_refused_by_name(archive, tmp_path, change):
     assert "python -m training data" in line
 
 
-def test_another_archive_is_refused_by_name(tmp_path):
-    path = tmp_path / "holiday.zip"
-    with zipfile.ZipFile(path, "w") as other:
-        other.writestr("beach.jpg", b"sand")
-    assert str(path) in refusal(path)
-
-
 def test_an_unknown_or_empty_split_is_refused(archive):
     assert "'test'" in refusal(archive, "test")
-
-
-@pytest.mark.parametrize("missing", ["synthetic", "real_masks", "sequences", "sequences_train"])
-def test_a_source_without_one_of_its_folders_is_refused(tmp_path, missing):
-    for name in {"synthetic", "real_masks", "sequences", "sequences_train"} - {missing}:
-        (tmp_path / name).mkdir()
-    with pytest.raises(InputError, match=f"no folder {missing};"):
-        pack_material(tmp_path, tmp_path / "material.zip")
 
 
 def test_a_failed_packing_leaves_the_last_archive(source, archive, tmp_path):

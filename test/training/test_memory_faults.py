@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from training.memory_faults import LONGEST, Kind, MemoryFaults
+from training.memory_faults import Kind, MemoryFaults
 
 CLIPS, FRAMES, CELLS = 24, 8, 48
 
@@ -36,24 +34,6 @@ def wrong_frames(faults: MemoryFaults) -> list[list[int]]:
         [frame for frame, mask in enumerate(masks, 1) if not torch.equal(mask[clip], right[clip])]
         for clip in range(CLIPS)
     ]
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6))
-def test_a_fault_is_of_a_few_frames_in_a_row_after_the_prompted_one(seed):
-    for frames in wrong_frames(MemoryFaults(CLIPS, FRAMES, 1.0, np.random.default_rng(seed))):
-        assert 1 <= len(frames) <= LONGEST
-        assert frames == list(range(frames[0], frames[0] + len(frames)))
-        assert frames[0] >= 1
-
-
-def test_the_share_of_clips_is_what_was_asked_for():
-    drawn = [
-        bool(frames)
-        for seed in range(20)
-        for frames in wrong_frames(MemoryFaults(CLIPS, FRAMES, 0.3, np.random.default_rng(seed)))
-    ]
-    assert np.mean(drawn) == pytest.approx(0.3, abs=0.07)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from training_helpers import bright_footage, bright_material
+from training_helpers import bright_material
 
 from training.clips import CLICK, ClipSource
-from training.footage import FootageSampler
 from training.hardness import Hardness
-from training.material import Material, mask_bounds
+from training.material import mask_bounds
 from training.mixture import Mixture
-from training.parts import BAND, END, LEAST_PART, MOST_PART, Part, Piece, draw_part, keeps_aspect
+from training.parts import LEAST_PART, MOST_PART, Part, Piece, draw_part
 
 SIDE = 192
 PARTS_ONLY = Hardness(parts=1.0)
@@ -52,28 +51,6 @@ def test_a_part_is_one_piece_of_the_object_of_limited_share(seed, mask):
     assert piece.box == mask_bounds(solid)
 
 
-@pytest.mark.parametrize(("share", "is_part"), [(0.04, False), (0.1, True), (0.6, True), (0.75, False)])
-def test_less_or_more_of_an_object_is_no_part_of_it(share, is_part):
-    """The upper end of a bar; in later frames the share of the area is not the one drawn."""
-    mask = np.zeros((160, 40), np.uint8)
-    mask[5:155, 10:30] = 255
-    upper = Part(END, np.zeros(2), np.array([0.0, 1.0]), reach=share)
-    assert (upper.of(mask, (10, 5, 30, 155)) is not None) == is_part
-
-
-@settings(max_examples=120, deadline=None)
-@given(seed=seeds, mask=figures)
-def test_the_ignored_band_lies_along_the_border_that_the_cut_made(seed, mask):
-    _, piece = drawn_from(mask, seed)
-    solid, ignored = piece.mask > 127, piece.ignored > 0
-    assert ignored.any()
-    assert not (ignored & (mask == 0)).any()  # the object's own outline is known
-    depth = cv2.distanceTransform(np.pad(solid.astype(np.uint8), 1), cv2.DIST_L2, 5)[1:-1, 1:-1]
-    reach = 2 + BAND * np.sqrt(solid.sum())
-    assert depth[solid & ignored].max(initial=0) <= 1.5 * reach
-    assert (solid & ~ignored).sum() > 0.5 * solid.sum()
-
-
 @settings(max_examples=60, deadline=None)
 @given(seed=seeds, scale=st.floats(0.7, 1.5), left=st.integers(0, 30), top=st.integers(0, 20))
 def test_a_part_keeps_its_place_in_a_moved_and_scaled_object(seed, scale, left, top):
@@ -87,23 +64,6 @@ def test_a_part_keeps_its_place_in_a_moved_and_scaled_object(seed, scale, left, 
         corner, extent = np.array(box[:2] * 2), np.array([box[2] - box[0], box[3] - box[1]] * 2)
         places.append((np.array(found) - corner) / extent)
     assert places[1] == pytest.approx(places[0], abs=0.08)
-
-
-def test_footage_whose_box_changes_its_aspect_has_no_part():
-    assert keeps_aspect([(0, 0, 40, 40), (9, 9, 53, 49)])
-    assert not keeps_aspect([(0, 0, 40, 40), (0, 0, 60, 40)])
-    steady, changing = bright_footage("steady"), bright_footage("changing")
-    for index, mask in enumerate(changing.tracks[0]):
-        left, top, _, bottom = mask_bounds(mask > 127)
-        mask[top + (18 if index % 2 else 0) : bottom, left:] = 0 if index % 2 else mask[top:bottom, left:]
-    found = []
-    for clip in (steady, changing):
-        sampler = FootageSampler(Material(footage=[clip]), PARTS_ONLY)
-        clips = [sampler.clip(np.random.default_rng(seed), 4, SIDE) for seed in range(12)]
-        found.append(sum(raw.is_part for raw in clips))
-    assert found[0] >= 8
-    # Steps of an even number of frames show one aspect only.
-    assert found[1] < found[0]
 
 
 @pytest.mark.parametrize("kind", ["footage", "photograph"])

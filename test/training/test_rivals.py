@@ -11,10 +11,9 @@ from training_helpers import bright_footage, bright_photograph
 
 from training import footage
 from training.footage import FootageSampler, PhotographSampler
-from training.hardness import EASY, HARD, Hardness
+from training.hardness import Hardness
 from training.material import Footage, Material, Photograph
 from training.rivals import LEAST_SIZE, Looks
-from training.windows import RELOCATION_SHARE, draw_path
 
 SIDE = 192
 RIVALS_ONLY = Hardness(rivals=1.0)
@@ -30,14 +29,6 @@ def test_a_rival_is_of_another_place_and_not_much_smaller(seed, places, size):
     fit = [i for i, p in enumerate(places) if p != places[0] and looks.sizes[i] >= LEAST_SIZE * size]
     chosen = looks.rival(rng, 0, size)
     assert chosen in fit if fit else chosen is None
-
-
-def test_half_of_the_rivals_are_those_of_similar_colour():
-    colours = np.zeros((11, 3))
-    colours[2:] = 200.0
-    looks = Looks(colours, np.full(11, 30.0), np.array(["here", *["there"] * 10]))
-    rng = np.random.default_rng(1)
-    assert np.mean([looks.rival(rng, 0, 30.0) == 1 for _ in range(300)]) > 0.3
 
 
 @pytest.fixture
@@ -70,14 +61,6 @@ def rival_clips(sampler: FootageSampler | PhotographSampler):
     return clips
 
 
-def test_a_rival_of_other_footage_is_in_the_middle_and_has_no_mask(steady):
-    material = Material(footage=[bright_footage("plaza"), red(bright_footage("street"))])
-    for raw in rival_clips(FootageSampler(material, RIVALS_ONLY)):
-        assert np.abs(red_middle(raw.images[1])).max() < 0.25
-        assert not raw.masks[1].any()
-        assert (raw.masks[0] > 127).sum() > 300
-
-
 def test_a_rival_of_another_photograph_is_in_the_middle_and_has_no_mask(steady):
     other = bright_photograph("other")
     other.rgb[other.labels == 1] = RED
@@ -105,39 +88,6 @@ def test_beside_a_rival_of_its_own_scene_the_target_keeps_its_mask(steady):
         assert (white == (raw.masks[1] > 127)).mean() > 0.98
         shown += bool(white.any())
     assert shown > 0
-
-
-def test_a_rivals_window_is_not_larger_than_its_image(steady, monkeypatch):
-    """A small white picture, whose outside is black; the target's window is many sizes wide."""
-    monkeypatch.setattr(footage, "draw_path", lambda rng, frames, *_: looking_away(frames, 1, factor=9.0))
-    monkeypatch.setattr(footage, "KEPT_INSIDE_SHARE", 1.0)
-    small = bright_footage("small", size=(80, 80))
-    white = Footage([np.full_like(frame, 255) for frame in small.frames], small.tracks, "small", "small")
-    other = bright_photograph("white", 80, 80)
-    large = bright_photograph("own", 300, 300)
-    other.rgb[:], other.labels[:], large.rgb[:] = 255, 0, 60
-    other.labels[20:60, 20:60] = 1
-    samplers = (
-        FootageSampler(Material(footage=[bright_footage("own", size=(400, 400)), white]), RIVALS_ONLY),
-        PhotographSampler(Material(photographs=[large, other]), RIVALS_ONLY),
-    )
-    for sampler in samplers:
-        white_shares = [
-            (sampler.clip(np.random.default_rng(seed), 3, SIDE).images[1] > 250).mean() for seed in range(30)
-        ]
-        of_rival = [share for share in white_shares if share > 0.1]
-        assert len(of_rival) > 5
-        assert min(of_rival) > 0.6  # turned, aspect changed
-
-
-def test_absent_raises_the_share_of_clips_whose_window_misses_the_target():
-    def share(hardness: Hardness) -> float:
-        paths = [draw_path(np.random.default_rng(s), 7, 1.0, hardness.absent) for s in range(600)]
-        return float(np.mean([path.elsewhere.any() for path in paths]))
-
-    assert share(EASY) == pytest.approx(RELOCATION_SHARE, abs=0.06)
-    assert share(HARD) == pytest.approx(HARD.absent, abs=0.06)
-    assert share(Hardness(absent=1.0)) == 1.0
 
 
 @pytest.mark.parametrize("sampler", [FootageSampler, PhotographSampler])

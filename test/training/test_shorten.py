@@ -9,23 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactImageEncoder, CompactTAM
-from efftam_workshop.model.compact.trunk import LITE0, NARROW, SHORT
-from efftam_workshop.model.loading import load_bundle_network, load_weights
+from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
+from efftam_workshop.model.loading import load_bundle_network
 from training import shorten as module
 from training.__main__ import main
-from training.shorten import LaterStages, ShortenOptions, common_stages, features_of, shorten
+from training.shorten import ShortenOptions, shorten
 
 SHIPPED = COMPACT_CONFIGS["compact_192"]
 SHORTER = replace(SHIPPED.spec, name="test")
 KEPT = 4  # stages
 IMAGES, STEPS = 8, 12
-
-
-def encoder_with(trunk) -> CompactImageEncoder:
-    return CompactImageEncoder(replace(SHIPPED, trunk=trunk))
 
 
 def shorter_network() -> CompactTAM:
@@ -70,30 +64,6 @@ def reports(folder: Path, kind: str) -> list[dict[str, float]]:
     return [line for line in lines if line["kind"] == kind]
 
 
-def test_trunks_that_begin_alike_have_those_stages_in_common():
-    assert common_stages(encoder_with(SHORT), encoder_with(LITE0)) == KEPT
-
-
-def test_the_stage_of_stride_16_is_learned_even_where_it_is_the_same():
-    assert common_stages(encoder_with(LITE0), encoder_with(LITE0)) == LITE0.taken[2]
-
-
-def test_trunks_that_begin_differently_are_refused():
-    with pytest.raises(InputError, match="begin alike"):
-        common_stages(encoder_with(NARROW), encoder_with(LITE0))
-
-
-def test_stored_features_and_the_later_stages_give_what_the_encoder_gives(teacher):
-    image = torch.randint(0, 256, (2, 3, 192, 192), generator=torch.Generator().manual_seed(1)).byte()
-    features = features_of(teacher, KEPT, [image[:1], image[1:]])
-    with torch.inference_mode():
-        _, found = LaterStages(teacher.image_encoder, KEPT)(features.first.float())
-        spec = teacher.spec
-        mean, std = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (spec.image_mean, spec.image_std))
-        wanted, _, _ = teacher.image_encoder((image / 255 - mean) / std)
-    assert (found - wanted).abs().max() < 0.01 * wanted.std()
-
-
 def test_the_later_stages_come_nearer_to_the_longer_trunk(shortened):
     tested = reports(shortened[1], "validation")
     assert [report["step"] for report in tested] == [4, 8, 12]
@@ -111,30 +81,6 @@ def test_all_but_the_later_stages_is_the_bundles(shortened, teacher):
     for name, value in kept.items():
         torch.testing.assert_close(value, wanted[name], rtol=1e-3, atol=1e-4, msg=name)
     assert not torch.equal(found["image_encoder.neck16.weight"], wanted["image_encoder.neck16.weight"])
-
-
-def test_the_mean_of_the_weights_is_written(shortened):
-    network, folder, _ = shortened
-    written = torch.load(folder / "weights.pt", weights_only=True)["model"]
-    assert written.keys() == network.state_dict().keys()
-    for name in ("neck16.weight", "neck32.bias", f"stages.{KEPT}.0.project.weight"):
-        last = network.state_dict()[f"image_encoder.{name}"]
-        assert 0 < (written[f"image_encoder.{name}"] - last).abs().max() < 0.1
-    assert json.loads((folder / "recipe.json").read_text())["images"] == IMAGES
-
-
-def test_progress_counts_images_and_then_steps(shortened):
-    assert shortened[2] == [4, 8, *range(IMAGES + 1, IMAGES + STEPS + 1)]
-
-
-def test_training_can_start_from_the_written_weights(archive, tmp_path, monkeypatch):
-    for name, value in {"HELD_OUT_CLIPS": 1, "CLIPS": 1}.items():
-        monkeypatch.setattr(module, name, value)
-    out = tmp_path / "short"
-    given = ["shorten", "--bundle", default_bundle().folder, "--material", archive, "--out", out]
-    given += ["--images", 2, "--steps", 1, "--batch", 1, "--workers", 0]
-    assert main([str(argument) for argument in given]) == 0
-    assert load_weights(out / "weights.pt", "compact_192_short").config.trunk == SHORT
 
 
 def test_a_run_goes_on_from_the_weights_of_an_earlier_one(shortened, archive, tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -53,12 +52,6 @@ def fresh_network():
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return torch.load(folder / "weights.pt", weights_only=True)["model"]
-
-
-def picture(path: Path) -> np.ndarray:
-    image = cv2.imread(str(path))
-    assert image is not None
-    return image
 
 
 @pytest.fixture(scope="module")
@@ -211,22 +204,6 @@ def timed(options, impatient, unplotted, tmp_path, monkeypatch) -> TrainingOptio
     return replace(options, out=tmp_path / "timed", hours=1.0, steps=1, validate_every=3)
 
 
-def test_a_run_limited_by_time_follows_the_clock_and_not_the_steps(timed, monkeypatch):
-    stages, rates = [], []
-    take, rate = module.Trainer._take, module.learning_rate
-    monkeypatch.setattr(
-        module.Trainer, "_take", lambda self, clip, stage: stages.append(stage) or take(self, clip, stage)
-    )
-    monkeypatch.setattr(
-        module, "learning_rate", lambda most, step, share: rates.append(share) or rate(most, step, share)
-    )
-    train(timed, fresh_network(), False, say_nothing)
-    assert [stage.is_closed for stage in stages] == [False] * 2 + [True] * 2
-    assert rates[::2] == pytest.approx([0, 1 / 4, 2 / 4, 3 / 4])
-    assert checkpoints.load(timed.out / "resume.pt")["seconds"] == 3600
-    assert [line["step"] for line in Journal(timed.out).read("validation")] == [3, 4]
-
-
 def test_a_resumed_run_counts_the_seconds_already_spent(timed):
     def stop(step: int, summary: str) -> None:
         if step == 3:
@@ -268,10 +245,6 @@ def test_the_log_has_losses_and_validation(whole_run):
     for line in validation:
         assert 0 <= line["overlap"] <= 1
         assert 0 <= line["balanced_accuracy"] <= 1
-
-
-def test_the_plot_opens(whole_run):
-    assert min(picture(whole_run / "progress.png").shape[:2]) > 300
 
 
 def test_the_recipe_tells_seed_options_and_versions(whole_run, archive):
@@ -390,13 +363,6 @@ def test_bad_options_end_in_one_line_and_exit_code_2(given, words, archive, tmp_
         assert word in line
 
 
-def test_a_process_ends_so_too(tmp_path):
-    done = run_training("train", "--material", tmp_path / "none.zip", "--out", tmp_path / "run", "--resume")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "none.zip" in done.stderr
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -414,11 +380,6 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(damage, whole_run, tmp_path
         checkpoints.load(path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_weights_alone_are_no_checkpoint_to_resume_from(whole_run):
-    with pytest.raises(InputError, match=r"name a run's resume\.pt"):
-        checkpoints.load(whole_run / "weights.pt")
 
 
 def test_an_interrupted_save_leaves_the_last_whole_checkpoint(tmp_path, monkeypatch):
@@ -444,13 +405,6 @@ def test_a_journal_goes_on_where_it_was(tmp_path):
     Journal(tmp_path).write("train", step=2, loss=1.0)
     assert [line["loss"] for line in Journal(tmp_path).read("train")] == [2.0, 1.0]
     assert [line["overlap"] for line in Journal(tmp_path).read("validation")] == [0.5]
-
-
-def test_a_journal_without_lines_can_be_read_and_plotted(tmp_path):
-    journal = Journal(tmp_path)
-    assert journal.read("train") == []
-    journal.plot()
-    picture(tmp_path / "progress.png")
 
 
 def test_a_new_network_takes_targets_for_present():

@@ -8,11 +8,8 @@ import torch
 from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactImageEncoder
 from efftam_workshop.model.compact.trunk import (
     LITE0,
-    NARROW,
     SHORT,
     Activation,
-    CompactStage,
-    InvertedBottleneck,
     stages_of,
 )
 
@@ -52,10 +49,6 @@ def multiplications(trunk, side: int = 192) -> int:
     return counted
 
 
-def test_the_narrow_trunk_multiplies_less_than_two_thirds_of_lite0():
-    assert multiplications(NARROW) < multiplications(LITE0) * 2 / 3
-
-
 def test_the_short_trunk_is_lite0_without_its_last_blocks():
     assert multiplications(SHORT) < multiplications(LITE0) * 0.8
     blocks = dict(stages_of(LITE0).named_parameters())
@@ -63,25 +56,7 @@ def test_the_short_trunk_is_lite0_without_its_last_blocks():
         assert value.shape == blocks[name].shape, name
 
 
-def test_later_blocks_may_widen_less_than_the_first():
-    (stage,) = stages_of(type(NARROW)(8, (CompactStage(12, 3, 3, 2, 6, 2),), (0, 0, 0, 0)))
-    widths = [block.depthwise.in_channels for block in stage]
-    assert widths == [8 * 6, 12 * 2, 12 * 2]
-    assert [block.depthwise.stride for block in stage] == [(2, 2), (1, 1), (1, 1)]
-    assert [block.has_shortcut for block in stage] == [False, True, True]
-
-
-def test_without_expansion_there_is_no_pointwise_layer_before_the_depthwise_one():
-    block = InvertedBottleneck(8, CompactStage(8, 1, 3, 1, 1), 1, 1, Activation(None))
-    assert block.expand is None
-    assert block.has_shortcut
-
-
 @pytest.mark.parametrize(("ceiling", "of_nine"), [(6.0, 6.0), (None, 9.0)])
 def test_activations_are_cut_where_there_is_a_ceiling(ceiling, of_nine):
     found = Activation(ceiling)(torch.tensor([-2.0, 0.0, 3.0, 9.0]))
     assert found.tolist() == [0.0, 0.0, 3.0, of_nine]
-
-
-def test_lite0_has_a_ceiling_and_the_narrow_trunk_none():
-    assert (LITE0.ceiling, NARROW.ceiling) == (6.0, None)
