@@ -34,12 +34,11 @@ from efftam_ros.core.config import VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, MemoryPlan, Prompt, TrackState
-from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.bundle import Bundle, Tensor
 from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda, DeviceFacts
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.device.pipeline import DevicePipeline
-from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.opening import open_tracker
 from efftam_ros.tools.common.options import open_bundle
 from efftam_workshop.bench.command import image_size

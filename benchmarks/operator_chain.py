@@ -82,7 +82,7 @@ class Chain:
         from efftam_ros.srv import SelectTarget
         from rclpy.signals import SignalHandlerOptions
 
-        from efftam_ros.images.stamps import stamp_ns
+        from efftam_ros.images.message import stamp_ns
 
         def on_velocity(message: Any) -> None:
             self.valid = message.valid

@@ -20,9 +20,7 @@ from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Ste
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
 from efftam_ros.images.camera import is_live, open_source
-from efftam_ros.images.encodings import check_image
-from efftam_ros.images.levels import AUTO
-from efftam_ros.images.limits import check_size
+from efftam_ros.images.encodings import AUTO, check_image, check_size
 from efftam_ros.images.streams.decoding import DEFAULT_TRACK
 from efftam_ros.images.video import NS
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, PipelineConfig
@@ -300,8 +298,7 @@ class Tracker:
         self._targets.remove(target_id)
 
     def steer(self, target_id: int) -> None:
-        """Have `update`, `track` and `state` tell about this target. Raises InputError where it is not
-        there."""
+        """Have `update`, `track` and `state` tell about this target. Raises InputError without it."""
         self._targets.steer(target_id)
 
     @property

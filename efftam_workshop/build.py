@@ -59,8 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the engines (default: the node's)")
     parser.add_argument("--force", action="store_true", help="build even where stored engines fit")
-    form = "build this attention form of a module alone, fused_fp32 or unfused_fp32 (implies --force)"
-    parser.add_argument("--attention", action="append", default=[], metavar="MODULE=FORM", help=form)
     parser.add_argument("--json", action="store_true", help="print the reports as JSON")
     add_quiet_argument(parser, "no progress")
 
@@ -72,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
     from efftam_workshop.eval.int8 import cost_of_int8
     from efftam_workshop.export.tensorrt.engines import EngineBuilder
 
-    attention = dict(_module_and_form(text) for text in args.attention)
     precision = ENGINES.resolved(args.precision)
     if precision != "int8" and (args.calibration or args.sequences):
         raise InputError(f"--calibration and --sequences are of INT8; the precision is {precision}")
@@ -89,8 +86,8 @@ def run(args: argparse.Namespace) -> int:
             print(cost.text, file=sys.stderr)
             cost.require_small()
         engines = EngineSet(bundle, precision, library, facts, folder, calibration)
-        builder = EngineBuilder(engines, cuda, stream, progress.say, progress.step, attention, clip)
-        reports = builder.build(force=args.force or bool(attention))
+        builder = EngineBuilder(engines, cuda, stream, progress.say, progress.step, clip)
+        reports = builder.build(force=args.force)
     if args.json:
         print(json.dumps({"bundle": bundle.spec.name, "folder": str(folder), "engines": reports}, indent=1))
     else:
@@ -98,16 +95,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _module_and_form(text: str) -> tuple[str, str]:
-    module, equals, form = text.partition("=")
-    if not equals:
-        raise InputError(f"--attention {text!r} is not MODULE=FORM")
-    return module, form
-
-
 def _calibration_clip(folder: Path | None) -> CalibrationClip:
-    """`CLIP_FRAMES` frames of a sequence, or the seeded clip. Raises InputError for a folder that is no
-    sequence."""
+    """`CLIP_FRAMES` frames of a sequence, or the seeded clip. Raises InputError: no sequence."""
     from efftam_workshop.export.int8 import CalibrationClip, default_clip
 
     if folder is None:

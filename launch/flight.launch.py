@@ -1,6 +1,6 @@
 """Start tracker, gimbal controller and MAVLink bridge: `ros2 launch efftam_ros flight.launch.py`."""
 
-from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.common.launching import (
     CONFIG,

@@ -10,7 +10,7 @@ from pathlib import Path
 from ament_index_python.packages import PackageNotFoundError, get_package_prefix
 from launch.actions import ExecuteProcess, Shutdown
 
-from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.ros.common.launching import TRACKER, Argument, described, tracker_launch
 
 LEFT_OUT = ("stream", "calibration", "use_sim_time")

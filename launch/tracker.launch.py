@@ -6,7 +6,7 @@ from launch.actions import LogInfo, SetEnvironmentVariable
 from launch.substitutions import EnvironmentVariable
 from launch_ros.parameter_descriptions import ParameterValue
 
-from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.common.launching import (
     CONFIG,

@@ -21,7 +21,7 @@ from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.images.stamps import stamp_like, stamp_ns
+from efftam_ros.images.message import stamp_like, stamp_ns
 from efftam_ros.messages.reports import Selection
 from efftam_ros.ros.common.conversions import selection_message
 from efftam_ros.ros.common.nodes import UNKNOWN_NODE, reliable

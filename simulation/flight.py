@@ -35,8 +35,8 @@ NEEDED = (
     ("pymavlink", "the bridge speaks MAVLink; run: pip install pymavlink"),
     ("av", "it writes the video; run: pip install av"),
     ("matplotlib", "it draws the plot; run: pip install matplotlib"),
-    ("rclpy", "the nodes are ROS 2's; source your workspace, or .venv/setup.bash after scripts/setup_env"),
-    ("efftam_ros.msg", "the messages are not built; run scripts/setup_env, or colcon build and source it"),
+    ("rclpy", "the nodes are ROS 2's; source your workspace, or .venv/setup.bash"),
+    ("efftam_ros.msg", "the messages are not built: see CONTRIBUTING.md, or colcon build and source it"),
 )
 MOST_S = 3600.0
 

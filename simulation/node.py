@@ -14,8 +14,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo, Image
 from std_srvs.srv import SetBool
 
-from efftam_ros.images.message import fill_image
-from efftam_ros.images.stamps import stamp_like, stamp_ns
+from efftam_ros.images.message import fill_image, stamp_like, stamp_ns
 from efftam_ros.messages.bearing import Intrinsics
 from efftam_ros.ros.common.nodes import reliable
 from simulation.record import Answer, RecordWriter, Steering

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.images.encodings import check_image
-from efftam_ros.images.prompts import EncodedPrompt
 from efftam_ros.runtime.frame_state import FramePipeline
-from efftam_ros.runtime.masks import centres_within
+from efftam_ros.runtime.preprocess import EncodedPrompt, centres_within
 
 # Side of the box that stands for a target known by points only, image px.
 _POINT_TARGET = 32.0

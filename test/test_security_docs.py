@@ -13,9 +13,9 @@ from efftam_ros.core.errors import MOST_SHOWN
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.policies.search import MOST_TILES, TURNS, BlindSearch, Sweep
 from efftam_ros.core.types import MOST_POINTS
-from efftam_ros.images.limits import MOST_PIXELS, MOST_SIDE
+from efftam_ros.images.encodings import MOST_PIXELS, MOST_SIDE
 from efftam_ros.images.message import MOST_FRAME_ID
-from efftam_ros.messages.selection import MOST_NORMALIZED
+from efftam_ros.messages.fields import MOST_NORMALIZED
 from efftam_ros.runtime.preprocess import MOST_SAMPLES
 
 ROOT = Path(__file__).parent.parent

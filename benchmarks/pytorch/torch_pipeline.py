@@ -14,12 +14,10 @@ from benchmarks.pytorch.modes import Compiler, Ring, Tensors, open_modules, torc
 from benchmarks.pytorch.timing import stage_timer
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan, PipelineSpec
-from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import RING_SLOTS, Bundle
 from efftam_ros.runtime.frame_state import Decoded, FramePipeline
-from efftam_ros.runtime.masks import image_mask
 from efftam_ros.runtime.onnxruntime.cpu import default_threads
-from efftam_ros.runtime.preprocess import Preprocessor
+from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, image_mask, no_prompt
 from efftam_workshop.model.common.network import Network, NetworkSpec
 from efftam_workshop.model.loading import load_bundle_network
 

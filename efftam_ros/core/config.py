@@ -40,8 +40,7 @@ def setting(
 
 @dataclass(frozen=True)
 class CheckedSettings:
-    """Base of dataclasses of `setting` fields. Raises InputError naming the field, the value and the allowed
-    values."""
+    """Base of dataclasses of `setting` fields. Raises InputError naming field, value and what is allowed."""
 
     def __post_init__(self) -> None:
         for f in fields(self):

@@ -89,8 +89,7 @@ class Pipeline(Protocol):
         ...
 
     def encode(self, image: Image, view: View) -> None:
-        """Compute the image's features and keep them. Raises InputError (unknown encoding, rows too
-        short)."""
+        """Compute and keep the image's features. Raises InputError (unknown encoding, rows too short)."""
         ...
 
     def attend(self, plan: MemoryPlan) -> None:

@@ -24,8 +24,7 @@ class BackendError(RuntimeError):
 
 
 def one_line(error: object) -> str:
-    """The text of an error, or any text, without line breaks and secrets; the type's name if the text is
-    empty."""
+    """An error's text, or any text, without line breaks and secrets; the type's name if it is empty."""
     return " ".join(without_secrets(str(error)).split()) or type(error).__name__
 
 
@@ -34,8 +33,7 @@ MOST_SHOWN = 80
 
 
 def shown(text: object) -> str:
-    """Format an external value for errors, logs and diagnostics: text is quoted; one line, at most 80
-    characters."""
+    """An external value for errors, logs and diagnostics: text is quoted; at most 80 characters."""
     full = without_secrets(text if isinstance(text, str) else str(text))
     cut = full[:MOST_SHOWN] + "..." if len(full) > MOST_SHOWN else full
     return repr(cut) if isinstance(text, str) else " ".join(cut.split())

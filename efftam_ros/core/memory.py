@@ -37,8 +37,7 @@ class Record:
 
 @dataclass(frozen=True)
 class AttendedFrames:
-    """The frames that a frame attends to: ``maps`` as (frame, temporal row) in order, and ``pointers`` as
-    frames."""
+    """What a frame attends to: ``maps`` as (frame, temporal row) in order, ``pointers`` as frames."""
 
     maps: tuple[tuple[int, int], ...]
     pointers: tuple[int, ...]

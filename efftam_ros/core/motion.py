@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-MOST_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
-MOST_ZOOM = 1.6  # factor per image, either way
-MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
 LEAST_DEPTH = 0.2  # `relative_depth` below which a position is treated as behind the camera
 
 # Left, top, width, height from the state; and left, top, right, bottom.
@@ -68,33 +65,6 @@ INITIAL_SPEED = 6.0  # standard deviation of the unknown initial velocity, sizes
 LEAST_CAMERA_S = 0.01
 # Greatest age of the motion of the whole target at which it is preferred to that of its last visible part.
 WHOLE_VALID_NS = 1_000_000_000
-
-
-def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
-    """Return why a matrix can't be the camera's motion between consecutive images of this size; empty if it
-    can."""
-    if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
-        return "not a finite homography"
-    # Plain numbers, because numpy is slower for five points.
-    (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
-    determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
-    x, y = width / 2, height / 2
-    # At the four corners and in the middle.
-    depths = (i, g * width + i, g * width + h * height + i, h * height + i, g * x + h * y + i)
-    if min(depths) * max(depths) <= 0 or min(map(abs, depths)) < 1e-9:
-        return "it sends a part of the image to infinity"
-    # The area's change at a point is det(H) / depth^3.
-    changes = [determinant / (depth * depth * depth) for depth in depths]
-    if min(changes) <= 0:
-        return "it mirrors the image"
-    zooms = list(map(math.sqrt, changes))
-    if not 1 / MOST_ZOOM < zooms[4] < MOST_ZOOM:
-        return f"it zooms by {zooms[4]:.2g} (at most {MOST_ZOOM:g})"
-    if max(zooms) / min(zooms) > MOST_PERSPECTIVE:
-        return f"its perspective changes by {max(zooms) / min(zooms):.2g} (at most {MOST_PERSPECTIVE:g})"
-    dx, dy = (a * x + b * y + c) / depths[4] - x, (d * x + e * y + f) / depths[4] - y
-    shift = math.hypot(dx, dy) / max(width, height)
-    return f"it shifts by {shift:.2f} image sides (at most {most_shift:g})" if shift > most_shift else ""
 
 
 def relative_depth(matrix: Matrix, x: float, y: float) -> float:
@@ -357,8 +327,7 @@ class MotionFilter:
         self._follow_size(was_measured)
 
     def _follow_size(self, continuous: bool) -> None:
-        """Update the size rate by the change of the filtered size since the last measurement; skipped after a
-        gap."""
+        """Update the size rate by the filtered size's change since the last measurement, but after a gap."""
         dt = (self.stamp_ns - self._sized_ns) * 1e-9
         if continuous and dt > 0:
             seen = (self._x[4:] - self._sized) / dt
@@ -407,16 +376,14 @@ class TargetMotion:
         self.filter = self._whole = None
 
     def is_behind(self, matrix: Matrix) -> bool:
-        """Whether the camera's motion takes the target behind the camera, or nearly so: it has no pixel
-        coordinates any more."""
+        """Whether the motion takes the target (nearly) behind the camera, where it has no pixels."""
         if self.filter is None:
             return False
         box = self.filter.box
         return relative_depth(matrix, box.cx, box.cy) < LEAST_DEPTH
 
     def follow_camera(self, matrix: Matrix | None, dt_s: float) -> None:
-        """As `MotionFilter.follow_camera`; with None, or without time between the images, the camera's motion
-        is unknown."""
+        """As `MotionFilter.follow_camera`; with None, or without time between the images, it is unknown."""
         whole = None if self._whole is self.filter else self._whole
         for motion in (self.filter, whole):
             if motion is not None and matrix is not None and dt_s > 0:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.gallery import Describe
+from efftam_ros.core.gallery import Describe, Others, Rival
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import CameraAtImage, SharedCamera
-from efftam_ros.core.others import Others, Rival
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
@@ -87,6 +86,8 @@ class TargetSet:
     ) -> None:
         """Without a target. ``points`` makes the source for one target; the others as in `TargetTracker`."""
         self._targets: dict[int, TargetTracker] = {}
+        self.ids: list[int] = []
+        """Of the targets, in order."""
         self._free = [
             TargetTracker(
                 pipeline.lane(index),
@@ -114,11 +115,6 @@ class TargetSet:
         self.steered: int | None = None
         self.in_work: int | None = None
         """The target that is processed; after an exception from `step`, the one at fault."""
-
-    @property
-    def ids(self) -> list[int]:
-        """Of the targets, in order."""
-        return sorted(self._targets)
 
     @property
     def max_targets(self) -> int:
@@ -154,6 +150,7 @@ class TargetSet:
         tracker = self.tracker(target_id)
         tracker.clear()
         self._free.append(self._targets.pop(target_id))
+        self.ids = sorted(self._targets)
         for known in (self._stepped, self._past, self._begun):
             known.pop(target_id, None)
         if self._camera is not None:
@@ -269,6 +266,7 @@ class TargetSet:
         if target_id not in self._targets:
             self.id_for(target_id)
             self._targets[target_id] = self._free.pop()
+            self.ids = sorted(self._targets)
             self._past[target_id] = deque(maxlen=PAST)
         tracker, shared = self._targets[target_id], self._camera
         camera = None if shared is None else shared.before_selection(target_id, frame, others.boxes)
@@ -336,8 +334,7 @@ class TargetSet:
         return next((box for stamp, box in reversed(past) if stamp <= stamp_ns), None)
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
-        """The windows that each missed target may search in this image: those that the followed ones leave,
-        which need one each."""
+        """How many windows each missed target may search in this image: the followed ones need one each."""
         if len(turn) < 2:
             return {}
         missed = [one for one in turn if one in self._targets and self._targets[one].state in MISSED]

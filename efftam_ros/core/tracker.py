@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.gallery import Describe, Gallery, Looks
+from efftam_ros.core.gallery import ALONE, Describe, Gallery, Looks, Others
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import FrameMemory, MemoryBank
 from efftam_ros.core.motion import CameraAtImage, MotionFilter, SharedCamera, TargetMotion
-from efftam_ros.core.others import ALONE, Others
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import NOT_KNOWN, Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent

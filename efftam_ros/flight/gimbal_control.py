@@ -14,7 +14,7 @@ from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Insta
 from efftam_ros.flight.law import bounded
 from efftam_ros.flight.steering import FUTURE_S, Steering
 from efftam_ros.flight.values import NS, STOPPED, AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
-from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.reports import MotionReport
 
 # A step of the images' clock against the steady one, s.

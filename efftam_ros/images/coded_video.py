@@ -10,8 +10,7 @@ import numpy as np
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.limits import MOST_PIXELS, check_size
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.encodings import MOST_PIXELS, check_size
 from efftam_ros.images.streams.decoding import LONGEST_DAMAGE_S
 from efftam_ros.images.streams.h264 import PictureNumbers
 
@@ -66,7 +65,7 @@ class VideoDecoder:
         if not codec:
             raise InputError(f"video of codec {shown(name)} can't be decoded; send h264 or h265")
         stamp = message.header.stamp if hasattr(message, "header") else message.timestamp
-        now_ns = stamp_ns(stamp), arrived_ns
+        now_ns = int(stamp.sec) * 1_000_000_000 + int(stamp.nanosec), arrived_ns
         steps_ns, self._last_ns = [abs(a - b) for a, b in zip(now_ns, self._last_ns, strict=True)], now_ns
         is_anew = min(steps_ns) > LONGEST_PAUSE_NS
         if codec != self._codec or is_anew:

@@ -34,8 +34,7 @@ def is_video(path: Path) -> bool:
 
 
 def command_for(path: Path) -> str:
-    """What a file is that is neither a bag nor a video, by its first bytes, and the command for it; empty if
-    they say nothing."""
+    """What a file is by its first bytes, neither bag nor video, and the command for it; empty: not known."""
     first = _first_bytes(path)
     for start, what, command in _OTHERS:
         if first.startswith(start):

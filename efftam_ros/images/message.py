@@ -1,4 +1,4 @@
-"""Images from messages and back: raw, compressed and coded as a video.
+"""Images from messages and back, and their stamps: raw, compressed and coded as a video.
 
 Nothing here imports ROS: messages are read by attribute, so that the same functions serve rclpy's classes
 and those of the rosbags library.
@@ -7,9 +7,11 @@ and those of the rosbags library.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import cv2
 import numpy as np
@@ -17,10 +19,79 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import ENCODINGS, NARROWED, check_image
-from efftam_ros.images.levels import Levels
-from efftam_ros.images.limits import MOST_PIXELS, check_size, coded_size
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.encodings import (
+    ENCODINGS,
+    MOST_PIXELS,
+    NARROWED,
+    Levels,
+    check_image,
+    check_size,
+    coded_size,
+)
+
+NANOSECONDS = 1_000_000_000
+# A stamp is ahead when it lies this far beyond what the arrivals allow, ns, and its step is this many times
+# the longest of the last ones.
+AHEAD_NS, STEPS = 250_000_000, 3
+# Images that the judgement is based on, and the fewest that make a stream.
+KEPT, FEWEST = 30, 5
+
+
+def stamp_ns(stamp: Any) -> int:
+    """Convert a builtin_interfaces/Time to integer nanoseconds."""
+    return int(stamp.sec) * NANOSECONDS + int(stamp.nanosec)
+
+
+def stamp_like(stamp: Any, ns: int) -> Any:
+    """Convert nanoseconds to a message of the same class as ``stamp``."""
+    return type(stamp)(sec=ns // NANOSECONDS, nanosec=ns % NANOSECONDS)
+
+
+class StampGuard:
+    """Withholds an image whose stamp goes back, or ahead of its arrival, in a steady stream.
+
+    When the next image goes on from the withheld one, the clock was set, or a bag began again: its stamps are
+    taken from then on.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: deque[int] = deque(maxlen=KEPT)  # stamp - arrival
+        self._steps: deque[int] = deque(maxlen=KEPT)
+        self._last_ns = 0
+        self._withheld_ns: int | None = None  # stamp of the image before, if that was withheld
+
+    def check(self, stamp_ns: int, arrived_ns: int) -> None:
+        """Take the next image; raises InputError when it is withheld. ``arrived_ns``: arrival on a steady
+        clock, or the recording time in a bag."""
+        offset_ns = stamp_ns - arrived_ns
+        wrong_ns = self._wrong_ns(stamp_ns, offset_ns)
+        if wrong_ns:
+            before, self._withheld_ns = self._withheld_ns, stamp_ns
+            if before is None or stamp_ns <= before:
+                where = "ahead of the arrival of its image" if wrong_ns > 0 else "before that of the last one"
+                raise InputError(
+                    f"the stamp {stamp_ns * 1e-9:.3f} s is {abs(wrong_ns) * 1e-9:.3f} s {where}: the image is"
+                    " not used; correct the driver's stamps"
+                )
+            # The second image in a row that goes on like this: the clock was set.
+            self._offsets.clear()
+            self._steps.clear()
+        elif self._offsets:
+            self._steps.append(stamp_ns - self._last_ns)
+        self._withheld_ns, self._last_ns = None, stamp_ns
+        self._offsets.append(offset_ns)
+
+    def _wrong_ns(self, stamp_ns: int, offset_ns: int) -> int:
+        """How far the stamp is ahead, or back if negative; 0 when it can be."""
+        if len(self._offsets) < FEWEST:
+            return 0
+        step_ns = stamp_ns - self._last_ns
+        if step_ns < 0:
+            return step_ns
+        # Images may arrive late, never early: the least delayed one shows the clocks' offset.
+        ahead_ns = offset_ns - max(self._offsets)
+        return ahead_ns if ahead_ns > AHEAD_NS and step_ns > STEPS * max(self._steps) else 0
+
 
 MOST_FRAME_ID = 256
 """Most characters of a frame_id: it is copied into every answer and stored with every kept image."""
@@ -136,16 +207,25 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Leve
     return Image.from_array(np.asarray(pixels, np.uint8))
 
 
-class Received(NamedTuple):
-    """What an image message holds. ``nbytes``: memory that keeping it costs; ``size``: width and height, px;
-    ``pixels``: the image, or a function that decodes it and raises InputError."""
+@dataclass(eq=False)
+class ReceivedImage:
+    """What an image message holds.
+
+    ``header`` is copied unchanged into the answers; ``arrived_s``: on a steady clock, or when it was
+    recorded; ``nbytes``: memory that keeping it costs; ``size``: width and height, px; ``pixels``: the image,
+    or what decodes it and raises InputError; ``number``: its place among all, given by who keeps them.
+    """
 
     header: Any
+    stamp_ns: int
+    arrived_s: float
     nbytes: int
     size: tuple[int, int]
-    pixels: Image | Callable[[], Image]
+    pixels: Image | Callable[[], Image] = field(repr=False)
+    number: int = 0
 
     def image(self) -> Image:
+        """Raises InputError where it can't be decoded."""
         return self.pixels if isinstance(self.pixels, Image) else self.pixels()
 
 
@@ -165,22 +245,23 @@ class ImageReader:
 
             self._decoder = VideoDecoder()
 
-    def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> Received:
+    def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> ReceivedImage:
         """Check a message and say what it holds. A compressed image is decoded later, by the thread that uses
         it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady clock,
         or the recording time. Raises InputError."""
+        pixels: Image | Callable[[], Image]
         if self._is_raw:
-            image = image_from_message(message, most_pixels, self.levels)
-            return Received(message.header, image.rows.nbytes, (image.width, image.height), image)
-        if self._decoder is not None:
+            pixels = image_from_message(message, most_pixels, self.levels)
+            size, nbytes = (pixels.width, pixels.height), pixels.rows.nbytes
+        elif self._decoder is not None:
             width, height, pixels = self._decoder.decode(message, arrived_ns, most_pixels)
             # The decoded image is kept, of 1.5 bytes per pixel.
-            return Received(
-                header_of(message, self._header), width * height * 3 // 2, (width, height), pixels
-            )
-        size = compressed_size(message, most_pixels)
-        pixels = partial(image_from_compressed, message, most_pixels, self.levels)
-        return Received(message.header, len(message.data), size, pixels)
+            size, nbytes = (width, height), width * height * 3 // 2
+        else:
+            size, nbytes = compressed_size(message, most_pixels), len(message.data)
+            pixels = partial(image_from_compressed, message, most_pixels, self.levels)
+        header = header_of(message, self._header)
+        return ReceivedImage(header, stamp_ns(header.stamp), arrived_ns * 1e-9, nbytes, size, pixels)
 
 
 def header_of(message: Any, make: Callable[..., Any]) -> Any:

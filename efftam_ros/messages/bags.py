@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.coded_video import DEFINITIONS
 from efftam_ros.images.file_kinds import command_for, is_bag, is_video
-from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import PACKAGE, package_file, places
 
 if TYPE_CHECKING:
@@ -154,8 +154,7 @@ def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tu
 
 
 def deserialized(store: Typestore, raw: bytes, connection: Connection) -> Any:
-    """Return the message in these CDR bytes. Raises InputError when they do not match the connection's
-    type."""
+    """The message in these CDR bytes. Raises InputError when they do not match the connection's type."""
     try:
         return store.deserialize_cdr(raw, connection.msgtype)
     except Exception as error:
@@ -257,8 +256,7 @@ def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
 
 
 def check_same_definition(connection: Connection, store: Typestore) -> None:
-    """Raise InputError when one of this package's messages was recorded with another definition than the
-    installed one."""
+    """Raise InputError when a message of this package was recorded with another definition."""
     known = store.hash_rihs01(connection.msgtype)
     if connection.digest and connection.digest != known:
         raise InputError(

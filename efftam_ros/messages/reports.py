@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
-from efftam_ros.images.stamps import stamp_ns
-from efftam_ros.messages.selection import Outcome
+from efftam_ros.images.message import stamp_ns
+from efftam_ros.messages.fields import Outcome
 
 NAN = math.nan
 Member = TypeVar("Member", bound=IntEnum)

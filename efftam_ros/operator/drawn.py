@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.types import Prompt, Track, TrackState
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
-from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator import feed
 from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.limits import Size, coded_size
+from efftam_ros.images.encodings import Size, coded_size
 from efftam_ros.operator.feed import Picture
 
 REDUCED = (

@@ -11,8 +11,8 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from efftam_ros.core.geometry import Box
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
-from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import CommandAnswer, Controller, Limits, Progress, Proposal, SteeringState
 
 VERSION = 1

@@ -19,9 +19,17 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.camera import Camera, CameraOptions, is_live, local_path
 from efftam_ros.images.message import fill_image
 from efftam_ros.images.video import NS, VideoFrame
-from efftam_ros.messages.camera_info import camera_model
-from efftam_ros.ros.common.nodes import ThrottledLog, diagnostics, make_publisher, reliable, steady_timer
-from efftam_ros.ros.common.parameters import ParameterSet, check_qos_overrides, read_parameters
+from efftam_ros.messages.bearing import camera_model
+from efftam_ros.ros.common.nodes import (
+    ParameterSet,
+    ThrottledLog,
+    check_qos_overrides,
+    diagnostics,
+    make_publisher,
+    read_parameters,
+    reliable,
+    steady_timer,
+)
 from efftam_ros.ros.tracker.diagnostics import rate_hz
 from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
 

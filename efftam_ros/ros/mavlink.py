@@ -23,7 +23,7 @@ from efftam_ros.flight.mavlink.connection import Connection, connect
 from efftam_ros.flight.mavlink.dialect import Severity
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
-from efftam_ros.images.stamps import stamp_like
+from efftam_ros.images.message import stamp_like
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.msg import (
     BoundingBox,
@@ -34,8 +34,7 @@ from efftam_ros.msg import (
     VehicleHeading,
 )
 from efftam_ros.ros.common.conversions import CONTROLS, camera_of, selection_message
-from efftam_ros.ros.common.nodes import Throttle, latched, reliable, sampled
-from efftam_ros.ros.common.parameters import read_parameters
+from efftam_ros.ros.common.nodes import Throttle, latched, read_parameters, reliable, sampled
 from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.flight_parameters import MAVLINK
 

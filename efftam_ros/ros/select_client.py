@@ -12,8 +12,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node, NodeNameNonExistentError
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.images.message import fill_image
-from efftam_ros.images.stamps import NANOSECONDS
+from efftam_ros.images.message import NANOSECONDS, fill_image
 from efftam_ros.messages.reports import Selection
 from efftam_ros.msg import SelectionResult, TargetSelection
 from efftam_ros.ros.common.conversions import selection_message

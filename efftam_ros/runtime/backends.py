@@ -58,8 +58,7 @@ class Backend:
     captured: bool = False
 
     def resolved(self, precision: str) -> str:
-        """What ``precision`` is here: "tf32", "fp32", "fp16" or "int8". Raises InputError where the back end
-        does not offer it."""
+        """What ``precision`` is here: "tf32", "fp32", "fp16" or "int8". Raises InputError: not offered."""
         if precision == "auto":
             return self.auto
         if precision not in self.precisions:

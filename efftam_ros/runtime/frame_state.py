@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.images.prompts import CERTAIN, EncodedPrompt, encode_prompt
-from efftam_ros.runtime.masks import boxes_and_areas
+from efftam_ros.runtime.preprocess import CERTAIN, EncodedPrompt, boxes_and_areas, encode_prompt
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline

@@ -25,15 +25,18 @@ from efftam_ros.core.config import MOST_TARGETS
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.images.encodings import to_bgr
-from efftam_ros.images.levels import Levels, few_levels
-from efftam_ros.images.message import ImageReader, header_of, image_fields
-from efftam_ros.images.stamps import StampGuard, stamp_ns
+from efftam_ros.images.encodings import Levels, few_levels, to_bgr
+from efftam_ros.images.message import ImageReader, StampGuard, header_of, image_fields, stamp_ns
 from efftam_ros.messages import bags
-from efftam_ros.messages.bearing import Bearing
-from efftam_ros.messages.camera_info import CameraModel, bearing_of, camera_model
-from efftam_ros.messages.fields import About, bbox_fields, velocity_fields
-from efftam_ros.messages.selection import Kind, check_selection, selection_prompt
+from efftam_ros.messages.bearing import Bearing, CameraModel, bearing_of, camera_model
+from efftam_ros.messages.fields import (
+    About,
+    Kind,
+    bbox_fields,
+    check_selection,
+    selection_prompt,
+    velocity_fields,
+)
 from efftam_ros.package_files import PACKAGE
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options

@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_request(args: argparse.Namespace) -> dict[str, Any]:
-    """The client's request. Raises InputError: not exactly one target, bad numbers or names, an unreadable
-    mask."""
+    """The client's request. Raises InputError: not one target, bad numbers or names, unreadable mask."""
     given = [f"--{name}" for name in ("box", "point", "mask", "clear") if getattr(args, name)]
     if len(given) != 1:
         got = " and ".join(given) or "nothing"

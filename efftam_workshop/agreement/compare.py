@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from efftam_ros.core.crop import make_crop_policy
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.images.prompts import EncodedPrompt, encode_prompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout, laid_out
 from efftam_ros.runtime.frame_state import round_bfloat16
-from efftam_ros.runtime.preprocess import Preprocessor
+from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, encode_prompt, no_prompt
 from efftam_workshop.agreement.runners import Arrays, Runner
 
 
@@ -75,8 +74,7 @@ class Chain:
         return dict(self.results[name])
 
     def _attended(self) -> Arrays:
-        """The first frame in the last row, the latest others newest first in the rows from 0
-        (docs/bundle.md)."""
+        """The first frame in the last row, the others newest first from row 0 (docs/bundle.md)."""
         layout = self._layout
         latest = [self._memory[0], *reversed(self._memory[1:])]
         rows = [layout.rows - 1, *range(min(len(latest), layout.rows) - 1)]

@@ -68,8 +68,7 @@ class DeviceRunner:
     def load(
         self, inputs: Mapping[str, NDArray[Any]], stack: ExitStack
     ) -> dict[str, tuple[DeviceBuffer, HostBuffer]]:
-        """Bind new memory that ``stack`` frees, with the inputs copied into it. Returns that of the
-        outputs."""
+        """Bind new memory that ``stack`` frees, with the inputs in it. Returns that of the outputs."""
         outputs = {}
         try:
             for name in self._graph.inputs:

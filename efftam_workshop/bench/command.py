@@ -147,8 +147,7 @@ def measure_node(args: argparse.Namespace) -> dict[str, Any]:
 def feed_node(
     node: list[str], size: tuple[int, int], seconds: float, *options: object, environment: Any = None
 ) -> dict[str, Any]:
-    """As `bench.latency.feed` with these options, in processes of their own. Raises InputError when the
-    node does not answer."""
+    """As `bench.latency.feed`, in processes of their own. Raises InputError: the node does not answer."""
     command = ["-m", "efftam_workshop.bench.latency", "--seconds", seconds, "--size", *size, *options, "--"]
     words = [sys.executable, *map(str, command), *node]
     done = subprocess.run(words, env=environment, capture_output=True, text=True)

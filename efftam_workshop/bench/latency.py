@@ -54,8 +54,7 @@ def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: boo
     from rclpy.qos import QoSProfile, ReliabilityPolicy
     from sensor_msgs.msg import Image
 
-    from efftam_ros.images.message import fill_image
-    from efftam_ros.images.stamps import stamp_like, stamp_ns
+    from efftam_ros.images.message import fill_image, stamp_like, stamp_ns
 
     start_ros()
     node = rclpy.create_node("efftam_latency")

@@ -187,8 +187,7 @@ class EvaluatedTracker(Protocol):
     def answers(
         self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool
     ) -> list[FrameResult]:
-        """The result of each target for a frame, uint8 [H, W, 3]. ``firsts``: the boxes to start from, given
-        with the first frame."""
+        """The results for a frame, uint8 [H, W, 3]. ``firsts``: boxes to start from, with the first frame."""
         ...
 
     def close(self) -> None: ...

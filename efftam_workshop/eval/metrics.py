@@ -153,8 +153,7 @@ def shares_up_to(errors: NDArray[np.float64], thresholds: NDArray[np.float64]) -
 
 
 def mask_overlap(truth: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
-    """Region similarity J of two masks [H, W]; 0 if both are empty (such frames have no truth and are not
-    scored)."""
+    """Region similarity J of two masks [H, W]; 0 if both are empty, which are not scored."""
     union = int(np.count_nonzero(truth | predicted))
     return int(np.count_nonzero(truth & predicted)) / union if union else 0.0
 

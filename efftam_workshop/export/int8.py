@@ -72,8 +72,7 @@ def default_clip() -> CalibrationClip:
 def recorded_inputs(
     bundle: Bundle, runners: Mapping[str, Runner], clip: CalibrationClip, modules: Collection[str]
 ) -> dict[str, list[Arrays]]:
-    """What these modules get in each frame of a chained run over the clip; memory attention has no inputs in
-    the first."""
+    """What these modules get in each frame of a chained run; memory attention nothing in the first."""
     found: dict[str, list[Arrays]] = {name: [] for name in modules}
     for number, (chain,) in enumerate(run_clip(bundle, [runners], clip.frames, clip.box)):
         for name in modules:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support.rotation import rotation_motion
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.motion import MotionFilter, moved_box, moved_point, rejection
+from efftam_ros.core.motion import MotionFilter, moved_box, moved_point
+from efftam_ros.images.motion import rejection
 
 SIZE = (1280, 720)
 K = np.array([[1000.0, 0, 640], [0, 1000.0, 360], [0, 0, 1]])

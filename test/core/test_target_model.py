@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from efftam_ros.core.policies.target_model import RETURN_MARGIN, TargetModel
+from efftam_ros.core.policies.default import RETURN_MARGIN, TargetModel
 
 
 def known(quality: float = 0.8, area: float = 900.0, logit: float = 4.0) -> TargetModel:

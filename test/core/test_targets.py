@@ -13,8 +13,8 @@ from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.gallery import Others, Rival
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.others import Others, Rival
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import CameraMotion, Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
 from simulation.null_pipeline import certain_candidate

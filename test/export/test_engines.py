@@ -217,15 +217,6 @@ def test_what_is_there_and_fits_is_built_again_only_by_force(
         workshop.build("fp32", force=True)
 
 
-def test_the_form_of_a_modules_attention_can_be_asked_for(workshop: Workshop) -> None:
-    reports = workshop.build(attention={"mask_decoder": "unfused_fp32"})
-    assert reports["mask_decoder"]["form"] == "unfused_fp32"
-    assert reports["memory_attention_fixed"]["form"] == "fused_fp32"
-    for wrong in ({"mask_decoder": "all_fp16"}, {"decoder": "unfused_fp32"}):
-        with pytest.raises(InputError, match="can't be built; modules are image_encoder"):
-            workshop.build(attention=wrong)
-
-
 def test_of_the_forms_that_agree_the_fastest_is_kept_and_the_report_says_by_how_much(
     workshop: Workshop, takes: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,9 +11,9 @@ from fp16_models import model, tokens, transformer
 from onnx import TensorProto, helper, numpy_helper
 from support.fp16_interpreter import LiteralGraph
 
-from efftam_ros.images.prompts import no_prompt
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.preprocess import no_prompt
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
 from efftam_workshop.agreement.compare import deviation
 from efftam_workshop.export.fp16.convert import load_graphs, to_fp16

@@ -27,8 +27,8 @@ from efftam_ros.flight.values import (
     Rates,
     VehicleSample,
 )
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
-from efftam_ros.messages.selection import Outcome
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.autopilot import Autopilot, Port
 from simulation.autopilots.gimbal import GimbalDevice, Mount, level

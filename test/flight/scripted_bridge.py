@@ -25,10 +25,9 @@ from efftam_ros.flight.values import (
     Rates,
     VehicleSample,
 )
-from efftam_ros.messages.bearing import Intrinsics
-from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.bearing import CameraModel, Intrinsics
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, ResultReport, Selection
-from efftam_ros.messages.selection import Outcome
 
 WIDTH, HEIGHT = 1280, 720
 

@@ -13,8 +13,8 @@ from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.values import Control, Rates, YawFrame
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport
-from efftam_ros.messages.selection import Outcome
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 any_gimbal = pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])

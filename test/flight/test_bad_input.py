@@ -17,7 +17,7 @@ from efftam_ros.flight.control_config import ControlConfig, Phase
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Encoder
 from efftam_ros.flight.values import NS, Control, GimbalLimits, Rates
-from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.bearing import CameraModel
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 HANDLED = [

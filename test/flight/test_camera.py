@@ -17,10 +17,9 @@ from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import NS
-from efftam_ros.messages.bearing import Intrinsics
-from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.bearing import CameraModel, Intrinsics
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import MotionReport, ResultReport
-from efftam_ros.messages.selection import Outcome
 from simulation.autopilots.memory_link import memory_link
 
 NAN = math.nan

@@ -22,8 +22,7 @@ from efftam_ros.flight.values import (
     VehicleSample,
     YawFrame,
 )
-from efftam_ros.messages.bearing import Intrinsics
-from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.reports import MotionReport
 from simulation.rotations import from_yaw_pitch
 

@@ -12,8 +12,8 @@ import pytest
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import moved_point
 from efftam_ros.core.types import CameraMotion, Image
-from efftam_ros.images.camera_motion import ImageCameraMotion
 from efftam_ros.images.encodings import GREY
+from efftam_ros.images.motion import ImageCameraMotion
 
 WIDTH, HEIGHT = 1280, 720
 

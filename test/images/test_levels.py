@@ -7,7 +7,7 @@ import pytest
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image
-from efftam_ros.images.levels import Levels, few_levels
+from efftam_ros.images.encodings import Levels, few_levels
 
 S = 1_000_000_000
 

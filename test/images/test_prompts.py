@@ -13,7 +13,7 @@ from support.limited import MIB, run_limited
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import MOST_POINTS, Prompt
-from efftam_ros.images.prompts import EncodedPrompt, encode_prompt, no_prompt
+from efftam_ros.runtime.preprocess import EncodedPrompt, encode_prompt, no_prompt
 
 FULL = View.full(640, 480, 512)
 BOX = Box.from_edges(*BOX_EDGES)
@@ -233,8 +233,8 @@ import resource
 import numpy as np
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Prompt
-from efftam_ros.images.prompts import reserve_workspace
-from efftam_ros.images.prompts import encode_prompt
+from efftam_ros.runtime.preprocess import reserve_workspace
+from efftam_ros.runtime.preprocess import encode_prompt
 reserve_workspace()
 mask = np.zeros((240, 320), bool)
 mask[100:150, 100:150] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.stamps import StampGuard
+from efftam_ros.images.message import StampGuard
 
 MS = 1_000_000
 PERIOD = 33 * MS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.policies.default import have_ended
 from efftam_ros.core.types import Image
-from efftam_ros.images.target_points import LONG_IMAGES, FlowPoints
+from efftam_ros.images.motion import LONG_IMAGES, FlowPoints
 
 WIDTH, HEIGHT = 640, 360
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from efftam_ros.runtime import masks
+from efftam_ros.runtime import preprocess
 from efftam_workshop.model.common.layers import boxes_and_areas
 
 SIDE = 16
@@ -71,6 +71,6 @@ def test_logits_that_are_not_finite_make_the_area_nan(bad):
 )
 def test_torch_and_numpy_say_the_same(logits, shift):
     boxes, areas = boxes_and_areas(torch.from_numpy(logits + np.float32(shift)))
-    expected_boxes, expected_areas = masks.boxes_and_areas(logits + np.float32(shift))
+    expected_boxes, expected_areas = preprocess.boxes_and_areas(logits + np.float32(shift))
     np.testing.assert_allclose(boxes, expected_boxes, atol=1e-4)
     np.testing.assert_array_equal(areas, expected_areas)

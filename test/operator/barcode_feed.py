@@ -11,8 +11,8 @@ import numpy as np
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
-from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import (
     CommandAnswer,
     Controller,

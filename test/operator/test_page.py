@@ -18,8 +18,8 @@ from benchmarks.browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport
-from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.feed import Controller
 
 TOKEN = "0123456789abcdef0123456789abcdef"

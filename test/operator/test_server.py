@@ -24,8 +24,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, ResultReport
-from efftam_ros.messages.selection import Outcome
 from efftam_ros.operator.announce import announcement, own_addresses
 from efftam_ros.operator.feed import CommandAnswer, Lifecycle, Picture
 from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer

@@ -35,7 +35,7 @@ from efftam_ros.flight.angles import axis_direction, wrapped
 from efftam_ros.flight.mavlink.connection import connect
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.images.stamps import stamp_like, stamp_ns
+from efftam_ros.images.message import stamp_like, stamp_ns
 
 ROOT = Path(__file__).parents[2]
 WIDTH, HEIGHT, FOCAL_PX = 1280, 720, 900.0

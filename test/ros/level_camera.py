@@ -18,8 +18,7 @@ from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import CameraInfo, Image
 
 from efftam_ros.flight.angles import axis_direction, wrapped
-from efftam_ros.images.message import fill_image
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import fill_image, stamp_ns
 
 FOCAL_PX = 200.0
 SIDE_PX = 24

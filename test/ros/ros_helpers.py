@@ -23,8 +23,7 @@ from sensor_msgs.msg import CameraInfo, Image
 from support.dead_locks import remove_dead_ports
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.images.message import fill_image
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import fill_image, stamp_ns
 
 ROOT = Path(__file__).parents[2]
 START_NS = 1_000 * 10**9

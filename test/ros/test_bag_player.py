@@ -26,7 +26,7 @@ from sensor_msgs.msg import Image
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 from efftam_ros.messages.bags import open_typestore
 from simulation import bag_player
 from simulation.bag_player import BagPlayer, Recorded, header_stamp_ns

@@ -25,7 +25,7 @@ from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
 
 from efftam_ros.core.errors import InputError  # noqa: E402
 from efftam_ros.images.camera import open_source  # noqa: E402
-from efftam_ros.images.stamps import stamp_ns  # noqa: E402
+from efftam_ros.images.message import stamp_ns  # noqa: E402
 
 CALIBRATION = """image_width: 320
 image_height: 240

@@ -13,7 +13,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.messages.camera_info import camera_model
+from efftam_ros.messages.bearing import camera_model
 from efftam_ros.ros.common.conversions import camera_of
 
 pytestmark = pytest.mark.ros

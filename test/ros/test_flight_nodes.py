@@ -31,7 +31,7 @@ from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import StreamView, tracking_message
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 from efftam_ros.messages.reports import Selection, box_report
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.gimbal.node import GimbalNode

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image, Prompt
+from efftam_ros.images.message import ReceivedImage
 from efftam_ros.ros.tracker.frame_buffer import (
     ALL,
     MOST_IMAGES,
     NOBODY,
-    BufferedFrame,
     Command,
     Followed,
     FrameBuffer,
@@ -29,8 +29,8 @@ PROMPT = Prompt(points=((1.0, 1.0),), labels=(1,))
 COMMAND, OTHER = Command(None, 0, 1), Command(None, 0, 2)
 
 
-def frame(stamp_ms: float, nbytes: int = 100) -> BufferedFrame:
-    return BufferedFrame(
+def frame(stamp_ms: float, nbytes: int = 100) -> ReceivedImage:
+    return ReceivedImage(
         header=None,
         stamp_ns=round(stamp_ms * MS),
         arrived_s=0.0,

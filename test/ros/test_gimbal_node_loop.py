@@ -21,7 +21,7 @@ from std_msgs.msg import Bool
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.flight.control_config import ControlConfig
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.nodes import latched, reliable
 from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
 

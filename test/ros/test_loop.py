@@ -17,10 +17,11 @@ from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
-from efftam_ros.messages.selection import Outcome
+from efftam_ros.images.message import ReceivedImage
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
 from efftam_ros.ros.tracker.table import PublishedAnswer, TargetTable
 from simulation.null_pipeline import NullPipeline
@@ -152,8 +153,8 @@ class Bench:
             assert self.outputs.changed.wait_for(lambda: len(self.outputs.proposals) > count, 5.0)
             return self.outputs.proposals[-1]
 
-    def _frame(self) -> BufferedFrame:
-        return BufferedFrame(None, self._stamp_ns, 0.0, 100, (PIXELS.width, PIXELS.height), PIXELS)
+    def _frame(self) -> ReceivedImage:
+        return ReceivedImage(None, self._stamp_ns, 0.0, 100, (PIXELS.width, PIXELS.height), PIXELS)
 
     def finish(self) -> None:
         """Have the frame in work finished, and end the loop."""

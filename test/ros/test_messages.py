@@ -17,14 +17,17 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.images.encodings import ENCODINGS, NARROWED, to_bgr
-from efftam_ros.images.levels import Levels
-from efftam_ros.images.message import fill_image, image_fields, image_from_compressed, image_from_message
-from efftam_ros.images.stamps import stamp_like, stamp_ns
-from efftam_ros.messages.bearing import Bearing
-from efftam_ros.messages.camera_info import camera_model
-from efftam_ros.messages.fields import About, bbox_fields, velocity_fields
-from efftam_ros.messages.selection import Outcome, selection_prompt
+from efftam_ros.images.encodings import ENCODINGS, NARROWED, Levels, to_bgr
+from efftam_ros.images.message import (
+    fill_image,
+    image_fields,
+    image_from_compressed,
+    image_from_message,
+    stamp_like,
+    stamp_ns,
+)
+from efftam_ros.messages.bearing import Bearing, camera_model
+from efftam_ros.messages.fields import About, Outcome, bbox_fields, selection_prompt, velocity_fields
 
 MESSAGES = Path(__file__).parents[2] / "msg"
 

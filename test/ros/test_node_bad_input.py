@@ -18,8 +18,7 @@ from ros_helpers import box_of, box_selection, image_message, stamp_of
 from sensor_msgs.msg import CameraInfo, Image
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.images.message import fill_image
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import fill_image, stamp_ns
 
 pytestmark = pytest.mark.ros
 

@@ -23,7 +23,7 @@ from ros_helpers import ROOT, box_of, box_selection, image_message, new_namespac
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from efftam_ros.core.geometry import iou
-from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.messages.bearing import camera_info_beside
 
 pytestmark = pytest.mark.ros
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT

@@ -25,7 +25,7 @@ from sensor_msgs.msg import Image
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.tracker.node import TrackerNode
 from efftam_ros.runtime.backends import PipelineConfig
 

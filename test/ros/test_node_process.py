@@ -15,7 +15,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 from level_pipeline import LOST, bright_box, scene
 from ros_helpers import ROOT, image_message, new_namespace, stamp_of, tracker_command
 
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.process import DEVICE_LOST
 
 pytestmark = pytest.mark.ros

@@ -13,7 +13,7 @@ from level_pipeline import bright_box, grey_box
 from ros_helpers import box_of, box_selection, stamp_of
 
 from efftam_ros.core.geometry import iou
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 
 pytestmark = pytest.mark.ros
 

@@ -15,7 +15,7 @@ from rclpy.parameter import Parameter
 from ros_helpers import stamp_of
 from sensor_msgs.msg import CameraInfo
 
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 
 pytestmark = pytest.mark.ros
 FOCAL_PX, RECTIFIED_FOCAL_PX = 300.0, 150.0

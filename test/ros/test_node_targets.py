@@ -19,7 +19,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import UInt8
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 
 pytestmark = pytest.mark.ros
 QUICK = ("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1")

@@ -22,8 +22,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Track, TrackState
-from efftam_ros.images.message import fill_image
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import fill_image, stamp_ns
 from efftam_ros.ros.tracker.session import state_after
 
 pytestmark = pytest.mark.ros

@@ -17,7 +17,7 @@ from ros_helpers import box_of, stamp_of
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import iou
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.image_input import TRANSPORTS, camera_info_beside, message_class
 
 pytestmark = pytest.mark.ros

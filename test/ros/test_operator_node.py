@@ -35,7 +35,7 @@ from ros_helpers import (
 from sensor_msgs.msg import CompressedImage
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 
 pytestmark = pytest.mark.ros
 

@@ -25,7 +25,7 @@ from operator_page import Hands, address_in, chromium, operator_command
 from ros_helpers import ROOT, Peer, Process, box_of, new_namespace
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.images.stamps import stamp_ns
+from efftam_ros.images.message import stamp_ns
 
 pytestmark = pytest.mark.ros
 

@@ -21,10 +21,10 @@ from std_msgs.msg import Header
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.messages.fields import About
-from efftam_ros.messages.selection import Outcome
+from efftam_ros.images.message import ReceivedImage
+from efftam_ros.messages.fields import About, Outcome
 from efftam_ros.ros.tracker import publishing
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
+from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.table import PublishedAnswer, TargetTable
 
 pytestmark = pytest.mark.ros
@@ -101,7 +101,7 @@ def publish(
     motion = Motion(stamp_ns, box, (0.0, 0.0), np.eye(4))
     track = Track(stamp_ns, TrackState.TRACKING, box, True, motion=motion, image_size=(64, 48))
     header = Header(stamp=Time(nanosec=stamp_ns))
-    frame = BufferedFrame(header, stamp_ns, time.monotonic(), 100, (64, 48), lambda: None)
+    frame = ReceivedImage(header, stamp_ns, time.monotonic(), 100, (64, 48), lambda: None)
     predictions = SimpleNamespace(predict=lambda stamp_ns: motion)
     outputs.table.select(target_id, selection)
     about = About(header, 0, target_id, steered)

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.bundle import Bundle, default_bundle, file_sha256
-from efftam_ros.runtime.graphs import external_files
+from efftam_ros.runtime.bundle import Bundle, default_bundle, external_files, file_sha256
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
 Manifest = dict[str, Any]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.runtime.frame_state import Decoded, rows_as_candidates
-from efftam_ros.runtime.masks import boxes_and_areas, image_mask
+from efftam_ros.runtime.preprocess import boxes_and_areas, image_mask
 
 
 def disc(side: int, x: float, y: float, radius: float) -> np.ndarray:

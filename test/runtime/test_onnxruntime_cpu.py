@@ -15,12 +15,10 @@ from golden.clip import BOX_EDGES, CLICK, clip
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
-from efftam_ros.images.prompts import encode_prompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.frame_state import round_bfloat16
-from efftam_ros.runtime.masks import boxes_and_areas, image_mask
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
-from efftam_ros.runtime.preprocess import Preprocessor
+from efftam_ros.runtime.preprocess import Preprocessor, boxes_and_areas, encode_prompt, image_mask, no_prompt
 
 FRAMES, MASKS = clip()
 WIDTH, HEIGHT = 640, 480

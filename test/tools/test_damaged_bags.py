@@ -12,7 +12,7 @@ from bag_helpers import NS, START_NS, camera_info, image, selection, write_bag
 from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.levels import Levels
+from efftam_ros.images.encodings import Levels
 from efftam_ros.messages.bags import choose_topic, open_typestore, reading
 from efftam_ros.tools.replay import read_images, read_selections
 

@@ -17,7 +17,7 @@ from efftam_ros.flight.mavlink.gimbal_client import GimbalClient, GimbalPort
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.flight.mavlink.tracking_status import LandingTarget
 from efftam_ros.flight.values import Rates
-from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
 TICK_S = 0.02

@@ -21,9 +21,9 @@ from efftam_ros.flight.mavlink.tracking_status import (
     tracking_message,
 )
 from efftam_ros.flight.values import NS
-from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.bearing import CameraModel
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, ResultReport, Selection
-from efftam_ros.messages.selection import Outcome
 from efftam_ros.version import __version__
 
 INFORMATION = mav.MAVLINK_MSG_ID_CAMERA_INFORMATION

@@ -11,7 +11,7 @@ from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.clock_map import ClockMap, image_clock
 from efftam_ros.flight.mavlink.dialect import Message, Severity, mav
 from efftam_ros.flight.values import NS
-from efftam_ros.messages.camera_info import CameraModel
+from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.reports import BoxReport, MotionReport
 
 IDLE: int = mav.CAMERA_TRACKING_STATUS_FLAGS_IDLE

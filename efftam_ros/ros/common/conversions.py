@@ -16,8 +16,8 @@ from efftam_ros.flight.values import (
     YawFrame,
     device_sample,
 )
-from efftam_ros.images.stamps import stamp_like, stamp_ns
-from efftam_ros.messages.camera_info import CameraModel, camera_model, delivered_size
+from efftam_ros.images.message import stamp_like, stamp_ns
+from efftam_ros.messages.bearing import CameraModel, camera_model, delivered_size
 from efftam_ros.messages.reports import Selection
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection
 

@@ -20,7 +20,7 @@ from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.messages.camera_info import camera_info_beside
+from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import ZENOH, middleware
 from efftam_ros.ros.common.nodes import UNKNOWN_NODE
 
@@ -63,8 +63,7 @@ def message_class(transport: str) -> Any:
 
 @dataclass
 class _Subscription:
-    """A subscription. ``made_s``: creation time on the steady clock; ``delivered``: it has delivered an
-    image."""
+    """``made_s``: creation time on the steady clock; ``delivered``: it has delivered an image."""
 
     topic: str
     reliability: ReliabilityPolicy
@@ -211,8 +210,7 @@ class ImageInput:
         return f"nothing publishes {self.topic}; images are published on {named}: remap image to one of them"
 
     def _is_camera(self, topic: str) -> bool:
-        """True when another node than this one publishes the topic: the mask and overlay of a tracker do not
-        count."""
+        """Whether another node publishes the topic: a tracker's own mask and overlay do not count."""
         return any(info.node_name != self._node.get_name() for info in self._publishers(topic))
 
     @staticmethod

@@ -33,8 +33,7 @@ class _NoMessages(CallbackGroup):
 
 
 class Polled:
-    """One topic, looked at every ``period_s`` at most. What ``take`` refuses with InputError goes to
-    ``warn``."""
+    """One topic, looked at every ``period_s`` at most. ``warn``: gets the InputErrors of ``take``."""
 
     def __init__(
         self,

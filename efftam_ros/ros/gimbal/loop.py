@@ -19,7 +19,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import STOPPED, AttitudeSample, Control, Rates
-from efftam_ros.images.stamps import stamp_like
+from efftam_ros.images.message import stamp_like
 from efftam_ros.messages.reports import motion_report
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity, VehicleHeading
 from efftam_ros.ros.common import conversions

@@ -9,8 +9,7 @@ from rclpy.lifecycle import LifecycleState
 from std_srvs.srv import SetBool
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.ros.common.nodes import ReportingNode, reported
-from efftam_ros.ros.common.parameters import read_parameters
+from efftam_ros.ros.common.nodes import ReportingNode, read_parameters, reported
 from efftam_ros.ros.flight_parameters import GIMBAL, GimbalConfig
 from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
 

@@ -20,8 +20,7 @@ from std_msgs.msg import Header
 from efftam_ros.core.config import setting
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.encodings import to_bgr
-from efftam_ros.images.message import ImageReader, Received, header_of
-from efftam_ros.images.stamps import stamp_like, stamp_ns
+from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.operator.feed import (
@@ -38,8 +37,7 @@ from efftam_ros.operator.feed import (
 from efftam_ros.operator.settings import Settings
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
 from efftam_ros.ros.common.image_input import ImageInput, message_class
-from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
-from efftam_ros.ros.common.parameters import ParameterSet
+from efftam_ros.ros.common.nodes import ParameterSet, Throttle, latched, sampled, steady_timer
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
@@ -84,7 +82,7 @@ def image_stamp(message: Any) -> int:
     return stamp
 
 
-def picture_of(message: Any, received: Received) -> Picture:
+def picture_of(message: Any, received: ReceivedImage) -> Picture:
     """A JPEG goes to the pages as it came; other pixels are read when somebody looks."""
     start = bytes(message.data[:2])
     if start == JPEG_START and hasattr(message, "format"):

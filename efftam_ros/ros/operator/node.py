@@ -10,8 +10,7 @@ from rclpy.node import Node
 
 from efftam_ros.operator.announce import announcement
 from efftam_ros.operator.server import OperatorServer, serving
-from efftam_ros.ros.common.nodes import diagnostics, steady_timer
-from efftam_ros.ros.common.parameters import check_qos_overrides, read_parameters
+from efftam_ros.ros.common.nodes import check_qos_overrides, diagnostics, read_parameters, steady_timer
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.feed import PARAMETERS, OperatorConfig, RosFeed
 from efftam_ros.ros.operator.steering import RosSteering

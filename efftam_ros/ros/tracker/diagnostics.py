@@ -78,8 +78,7 @@ class ImageStream:
         return f"{said}; the link or the machine can't keep up with the camera"
 
     def slow(self, now_s: float, image_timeout_s: float) -> str:
-        """Say that the camera is slower than ``image_timeout``, with the remedy; empty when it is not, or has
-        stopped."""
+        """That the camera is slower than ``image_timeout``, and the remedy; empty: it is not, or stopped."""
         silence_s = self.silence_s(now_s)
         moments_s = [moment_s for moment_s, _ in self._arrivals]
         if len(moments_s) < FEWEST_OF_SLOW:
@@ -97,8 +96,7 @@ def forget(samples: deque[tuple[float, Any]], now_s: float) -> None:
 
 
 def rate_hz(moments_s: Sequence[float], now_s: float) -> float | None:
-    """Mean rate over the given times, decreasing once nothing has come for two periods; None before the
-    second."""
+    """Mean rate over these times, falling once nothing comes for two periods; None before the second."""
     if len(moments_s) < 2 or moments_s[-1] <= moments_s[0]:
         return None
     span = moments_s[-1] - moments_s[0]
@@ -215,8 +213,7 @@ class Statistics:
             self._counts["dropped"] += images
 
     def input_seen(self, facts: Mapping[str, str], explanation: str) -> None:
-        """Store what is known of the image publishers (as named values), and why no image arrives if none
-        does."""
+        """Store what is known of the image publishers, as named values, and why no image arrives."""
         with self._lock:
             self._input, self._explanation = facts, explanation
 
@@ -243,8 +240,7 @@ class Statistics:
         self._warn("stalled", f"{reason}; the network hangs or takes much longer than usual")
 
     def failed(self, reason: str, for_good: bool = False) -> None:
-        """Record that the tracker raised. ``for_good``: it will keep failing until the process is
-        restarted."""
+        """Record that the tracker raised. ``for_good``: until the process is restarted."""
         with self._lock:
             self.lost = self.lost or (reason if for_good else "")
         self._record("failure", reason)
@@ -264,14 +260,12 @@ class Statistics:
             return self._refusal
 
     def loss(self, now_s: float) -> str:
-        """Describe images lost in transport, with the remedy; empty when none are lost or there are too few
-        to tell."""
+        """See `ImageStream.loss`."""
         with self._lock:
             return self._loss(now_s)
 
     def slow(self, now_s: float, image_timeout_s: float) -> str:
-        """Say that the camera is slower than ``image_timeout``, with the remedy; empty when it is not, or has
-        stopped."""
+        """See `ImageStream.slow`."""
         with self._lock:
             return self._stream.slow(now_s, image_timeout_s)
 

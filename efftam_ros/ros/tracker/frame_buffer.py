@@ -11,15 +11,16 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.types import Image, Prompt
+from efftam_ros.core.types import Prompt
+from efftam_ros.images.message import ReceivedImage
 
 # Most images kept at once, however small: every late selection searches through them.
 MOST_IMAGES = 4096
@@ -39,41 +40,19 @@ PROPOSALS_APART_S = 1.0
 ALL = 255
 
 
-@dataclass(eq=False)
-class BufferedFrame:
-    """One received image.
-
-    ``header`` is copied unchanged into the answers; ``arrived_s``: on the steady clock; ``nbytes``: memory
-    that keeping it costs; ``pixels``: the image, or what decodes it; ``number``: its place among all, given
-    by the buffer.
-    """
-
-    header: Any
-    stamp_ns: int
-    arrived_s: float
-    nbytes: int
-    size: tuple[int, int]
-    pixels: Image | Callable[[], Image] = field(repr=False)
-    number: int = 0
-
-    def image(self) -> Image:
-        """Raises InputError where it can't be decoded."""
-        return self.pixels if isinstance(self.pixels, Image) else self.pixels()
-
-
 class KeptImages:
     """The kept images, iterated from oldest to newest; ``newest`` is the last. Not thread-safe."""
 
     def __init__(self, keep_s: float, keep_bytes: int) -> None:
-        self._thinned: deque[BufferedFrame] = deque()
-        self._recent: deque[BufferedFrame] = deque()
-        self.newest: BufferedFrame | None = None
+        self._thinned: deque[ReceivedImage] = deque()
+        self._recent: deque[ReceivedImage] = deque()
+        self.newest: ReceivedImage | None = None
         self._bytes = 0
         self._forgotten_ns = 0  # stamp of the newest image when time went back
-        self._held: tuple[int, BufferedFrame] | None = None  # the stamp asked for, and its image
+        self._held: tuple[int, ReceivedImage] | None = None  # the stamp asked for, and its image
         self.limit(keep_s, keep_bytes)
 
-    def __iter__(self) -> Iterator[BufferedFrame]:
+    def __iter__(self) -> Iterator[ReceivedImage]:
         return chain(self._thinned, self._recent)
 
     def limit(self, keep_s: float, keep_bytes: int) -> None:
@@ -81,7 +60,7 @@ class KeptImages:
         self._keep_s, self._keep_bytes = keep_s, keep_bytes
         self._trim()
 
-    def append(self, frame: BufferedFrame) -> None:
+    def append(self, frame: ReceivedImage) -> None:
         """Keep a new image. If its stamp is older than the last one's (a bag loops), the others are
         forgotten: their stamps no longer identify them."""
         if self.newest is not None and frame.stamp_ns < self.newest.stamp_ns:
@@ -99,7 +78,7 @@ class KeptImages:
         ``keep_s`` or the next call; 0: none. Raises InputError as `find`."""
         self._held = (stamp_ns, self.find(stamp_ns)) if stamp_ns else None
 
-    def find(self, stamp_ns: int) -> BufferedFrame:
+    def find(self, stamp_ns: int) -> ReceivedImage:
         """Return the image with this stamp (0: the newest), or the nearest within half the local spacing of
         kept images: the stamp may be that of an image which did not get here.
 
@@ -164,7 +143,7 @@ class KeptImages:
         ):
             self._bytes -= (self._thinned or recent).popleft().nbytes
 
-    def _thin(self, frame: BufferedFrame) -> None:
+    def _thin(self, frame: ReceivedImage) -> None:
         if self._thinned and frame.stamp_ns - self._thinned[-1].stamp_ns < APART_NS:
             self._bytes -= frame.nbytes
         else:
@@ -217,7 +196,7 @@ class Task:
     command asks to steer by its target; ``proposes``: the prompt's box is published, nothing is selected.
     """
 
-    frame: BufferedFrame | None
+    frame: ReceivedImage | None
     prompt: Prompt | None = None
     skipped: int = 0
     command: Command | None = None
@@ -292,7 +271,7 @@ class FrameBuffer:
             self._timeout_s = timeout_s
 
     @property
-    def newest(self) -> BufferedFrame | None:
+    def newest(self) -> ReceivedImage | None:
         with self._condition:
             return self._kept.newest
 
@@ -305,7 +284,7 @@ class FrameBuffer:
             return ""
         return f"no image for {silence_s:.2f} s (image_timeout is {timeout_s:g} s)"
 
-    def done(self, frame: BufferedFrame, now_s: float) -> None:
+    def done(self, frame: ReceivedImage, now_s: float) -> None:
         """The image was answered or refused; a newer one waits from now on."""
         with self._condition:
             self._waiting_s = None if frame is self._kept.newest else now_s
@@ -315,7 +294,7 @@ class FrameBuffer:
         with self._condition:
             return 0.0 if self._waiting_s is None else now_s - self._waiting_s
 
-    def put(self, frame: BufferedFrame) -> None:
+    def put(self, frame: ReceivedImage) -> None:
         """Store the newest image. Raises InputError when its stamp equals the last one's."""
         with self._condition:
             newest = self._kept.newest
@@ -336,7 +315,7 @@ class FrameBuffer:
         with self._condition:
             self._kept.hold(stamp_ns)
 
-    def find(self, stamp_ns: int) -> BufferedFrame:
+    def find(self, stamp_ns: int) -> ReceivedImage:
         """Return the kept image that a stamp refers to. Raises InputError as `KeptImages.find` does."""
         with self._condition:
             return self._kept.find(stamp_ns)
@@ -344,7 +323,7 @@ class FrameBuffer:
     def request(
         self,
         command: Command,
-        frame: BufferedFrame | None = None,
+        frame: ReceivedImage | None = None,
         prompt: Prompt | None = None,
         steers: bool = False,
     ) -> list[Command]:
@@ -358,7 +337,7 @@ class FrameBuffer:
             self._condition.notify()
         return replaced
 
-    def propose(self, frame: BufferedFrame, prompt: Prompt, command: Command) -> Command | None:
+    def propose(self, frame: ReceivedImage, prompt: Prompt, command: Command) -> Command | None:
         """Request the box that the network gives for a prompt on a kept image; returns the pending request
         that this one replaces."""
         with self._condition:
@@ -398,8 +377,7 @@ class FrameBuffer:
             self._behind.pop(target_id, None)
 
     def close(self) -> list[Command]:
-        """Make `take` return None from now on; returns the pending commands, which will not be carried
-        out."""
+        """Make `take` return None from now on; returns the pending commands, which are dropped."""
         with self._condition:
             self._closed = True
             pending = _to_report(self._commands.values())
@@ -468,7 +446,7 @@ class FrameBuffer:
         self._behind[target_id] = _CatchUp(frame.number, frame.stamp_ns)
         return Task(frame, skipped=0 if level else self._advance(frame), ids=frozenset({target_id}))
 
-    def _next_in_order(self, last: _CatchUp, newest: BufferedFrame) -> BufferedFrame:
+    def _next_in_order(self, last: _CatchUp, newest: ReceivedImage) -> ReceivedImage:
         """The next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
         lag_s = (newest.stamp_ns - last.stamp_ns) * 1e-9
         step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MOST_STEP_S)
@@ -476,7 +454,7 @@ class FrameBuffer:
         ahead = [frame for frame in self._kept if frame.number > last.number]
         return next((frame for frame in ahead if frame.stamp_ns >= target_ns), ahead[-1])
 
-    def _advance(self, chosen: BufferedFrame) -> int:
+    def _advance(self, chosen: ReceivedImage) -> int:
         """The image is taken; returns how many images were skipped for good."""
         skipped = max(0, chosen.number - 1 - self._furthest)
         self._furthest = max(self._furthest, chosen.number)

@@ -10,13 +10,12 @@ from typing import NamedTuple
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.images.encodings import GREY
-from efftam_ros.images.levels import few_levels
-from efftam_ros.messages.fields import About
-from efftam_ros.messages.selection import Outcome
+from efftam_ros.images.encodings import GREY, few_levels
+from efftam_ros.images.message import ReceivedImage
+from efftam_ros.messages.fields import About, Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
-from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, Followed, FrameBuffer, Task
+from efftam_ros.ros.tracker.frame_buffer import ALL, Command, Followed, FrameBuffer, Task
 from efftam_ros.ros.tracker.publishing import Outputs
 
 # Gain of the moving average of the time for a target, per frame.
@@ -53,7 +52,7 @@ class InWork:
     target could not use it.
     """
 
-    frame: BufferedFrame
+    frame: ReceivedImage
     image: Image
     ids: set[int]
     outdated: str
@@ -162,12 +161,12 @@ class TrackingLoop:
                     self._announce_end(target_id, reason)
         self._outputs.propose(frame.header, command.target_id, box, reason, frame.size)
 
-    def _process(self, task: Task, frame: BufferedFrame) -> None:
+    def _process(self, task: Task, frame: ReceivedImage) -> None:
         begin_s = time.monotonic()
         if task.skipped:
             self._statistics.dropped(task.skipped)
         try:
-            image = frame.image()
+            image = frame.pixels if isinstance(frame.pixels, Image) else frame.image()
         except InputError as refusal:
             self._refuse(task.command, str(refusal))
             self._statistics.fault("image", str(refusal))
@@ -187,7 +186,7 @@ class TrackingLoop:
         taken_s = (time.monotonic() - begin_s) / max(1, len(work.answered))
         self._target_s += (taken_s - self._target_s) * (TIME_GAIN if self._target_s else 1.0)
 
-    def _begin(self, task: Task, frame: BufferedFrame, image: Image) -> InWork:
+    def _begin(self, task: Task, frame: ReceivedImage, image: Image) -> InWork:
         ids, steered = self._targets.ids, self._targets.steered
         prompted = set() if task.command is None else {task.command.target_id}
         is_shown = task.ids is None or steered is None or steered in task.ids | prompted
@@ -283,15 +282,14 @@ class TrackingLoop:
         except Exception as error:
             self._report(error)
 
-    def _stale(self, frame: BufferedFrame) -> str:
+    def _stale(self, frame: ReceivedImage) -> str:
         """Why this image is too old to be steered by although it is the newest; empty if it is not."""
         now_s = time.monotonic()
         stale, age_s = self._buffer.stale(now_s), now_s - frame.arrived_s
         return stale and f"answered {age_s:.2f} s after this image came, and none is newer: {stale}"
 
-    def _catching_up(self, frame: BufferedFrame) -> str:
-        """Why the answer to this image is outdated (it or a newer image was answered before); empty if it is
-        not."""
+    def _catching_up(self, frame: ReceivedImage) -> str:
+        """Why the answer is outdated: this or a newer image was answered before; empty if it is not."""
         newest = None if frame.arrived_s > self._furthest_s else self._buffer.newest
         if newest is None:
             return ""

@@ -17,17 +17,17 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.targets import TargetSet
-from efftam_ros.images.prompts import reserve_workspace
-from efftam_ros.messages.selection import Outcome
+from efftam_ros.messages.fields import Outcome
 from efftam_ros.ros.common.nodes import (
     ReportingNode,
     Throttle,
     ThrottledLog,
+    changed,
     diagnostics,
+    read_parameters,
     reported,
     steady_timer,
 )
-from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Exchange
@@ -37,6 +37,7 @@ from efftam_ros.ros.tracker.receiving import Selections
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, backend_of
 from efftam_ros.runtime.opening import open_pipeline, open_targets
+from efftam_ros.runtime.preprocess import reserve_workspace
 from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 
 if TYPE_CHECKING:
@@ -282,8 +283,7 @@ class TrackerNode(ReportingNode):
     # Diagnostics
 
     def publish_diagnostics(self) -> None:
-        """Publish the node's diagnostics; also called at every transition, so that a failure is visible at
-        once."""
+        """Publish diagnostics; also called at every transition, so that a failure is seen at once."""
         verdict = self._statistics.verdict(time.monotonic(), self._setup, self._config.image_timeout)
         device = self._setup.values.get("back end", "")
         self._diagnostics.publish(

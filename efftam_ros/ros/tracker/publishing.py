@@ -18,13 +18,12 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, Step
 from efftam_ros.core.types import Image, Track
 from efftam_ros.images.encodings import to_bgr
-from efftam_ros.images.message import MOST_FRAME_ID, fill_image
-from efftam_ros.messages.camera_info import CameraModel, bearing_of
-from efftam_ros.messages.fields import About, bbox_fields, detections_message, velocity_fields
-from efftam_ros.messages.selection import Outcome
+from efftam_ros.images.message import MOST_FRAME_ID, ReceivedImage, fill_image
+from efftam_ros.messages.bearing import CameraModel, bearing_of
+from efftam_ros.messages.fields import About, Outcome, bbox_fields, detections_message, velocity_fields
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks
 from efftam_ros.ros.common.nodes import latched, make_publisher, optional_messages, other_publishers, reliable
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
+from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.table import IDLE, PublishedAnswer, TargetRow, TargetTable
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class Outputs:
         self.table, self._ending, self.camera = table, "", None
 
     def publish(
-        self, frame: BufferedFrame, step: Step, about: About, stale: str, box_waits: bool = False
+        self, frame: ReceivedImage, step: Step, about: About, stale: str, box_waits: bool = False
     ) -> tuple[PublishedAnswer, str]:
         """Publish velocity and box of one target for one image, the velocity first: control waits for it.
 
@@ -222,6 +221,8 @@ class Outputs:
 
 
 def _bearing(track: Track, camera: CameraModel | None) -> tuple[Bearing | None, str]:
+    if camera is None:
+        return None, ""
     try:
         return bearing_of(track.motion, track.image_size, camera), ""
     except InputError as refusal:

@@ -17,15 +17,21 @@ from std_msgs.msg import Header, UInt8
 from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
 from efftam_ros.core.targets import STEERED, id_for, listed
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.images.levels import Levels
-from efftam_ros.images.message import MOST_FRAME_ID, ImageReader, check_header
-from efftam_ros.images.stamps import StampGuard, stamp_ns
-from efftam_ros.messages.camera_info import camera_model
-from efftam_ros.messages.selection import Kind, Outcome, check_selection, selection_prompt
+from efftam_ros.images.encodings import Levels
+from efftam_ros.images.message import (
+    MOST_FRAME_ID,
+    ImageReader,
+    ReceivedImage,
+    StampGuard,
+    check_header,
+    stamp_ns,
+)
+from efftam_ros.messages.bearing import camera_model
+from efftam_ros.messages.fields import Kind, Outcome, check_selection, selection_prompt
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.nodes import Subscriptions, reliable, sampled
-from efftam_ros.ros.tracker.frame_buffer import ALL, BufferedFrame, Command, seconds
+from efftam_ros.ros.tracker.frame_buffer import ALL, Command, seconds
 from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import NodeConfig
 
@@ -84,23 +90,23 @@ class Receiver:
         return f"no image has arrived yet: {why}"
 
     def _on_image(self, message: Any) -> None:
-        now_s = time.monotonic()
+        now_ns = time.monotonic_ns()
         if hasattr(message, "format"):
             message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
         try:
-            got = self._reader.read(message, round(now_s * 1e9), self._config.max_image_pixels)
+            got = self._reader.read(message, now_ns, self._config.max_image_pixels)
             check_header(got.header)
-            stamp = stamp_ns(got.header.stamp)
-            if stamp == 0:
+            if got.stamp_ns == 0:
                 raise InputError(
                     "image stamp is zero; set header.stamp to the time of exposure in the driver"
                 )
-            self._stamps.check(stamp, round(now_s * 1e9))
+            self._stamps.check(got.stamp_ns, now_ns)
             if self._prefetch is not None and isinstance(got.pixels, Image):
                 self._prefetch(got.pixels)
-            nbytes = got.nbytes + len(got.header.frame_id) + OVERHEAD_BYTES
-            self._buffer.put(BufferedFrame(got.header, stamp, now_s, nbytes, got.size, got.pixels))
-            self._statistics.image_received(now_s, got.nbytes)
+            sent_bytes = got.nbytes
+            got.nbytes += len(got.header.frame_id) + OVERHEAD_BYTES
+            self._buffer.put(got)
+            self._statistics.image_received(got.arrived_s, sent_bytes)
         except InputError as refusal:
             self._statistics.fault("image", str(refusal))
 
@@ -247,7 +253,7 @@ class Selections:
         self._log.inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
         return command, note
 
-    def _drawn(self, message: Any) -> tuple[BufferedFrame, Prompt]:
+    def _drawn(self, message: Any) -> tuple[ReceivedImage, Prompt]:
         """The image that a selection names, and its prompt. Raises InputError."""
         if self._buffer.newest is None:
             raise InputError(self._explain_no_image())

@@ -14,8 +14,7 @@ from rclpy.node import Node
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Track, TrackState
-from efftam_ros.messages.fields import STEERABLE
-from efftam_ros.messages.selection import Outcome
+from efftam_ros.messages.fields import STEERABLE, Outcome
 from efftam_ros.ros.common.nodes import Subscriptions, steady_timer
 from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
 from efftam_ros.ros.tracker.parameters import NodeConfig
@@ -180,8 +179,7 @@ class Session:
         self._watch.reconfigure(config, tracker_config)
 
     def close(self, reason: str) -> None:
-        """Stop receiving, finish and publish the current frame, then mark all outputs not valid with
-        ``reason``."""
+        """Stop receiving, finish and publish the current frame, then withdraw all outputs with ``reason``."""
         self._outputs.end(reason)
         try:
             self._made.close()

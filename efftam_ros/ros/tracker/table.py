@@ -20,8 +20,7 @@ IDLE = TrackState.IDLE
 
 @dataclass(frozen=True)
 class PublishedAnswer:
-    """``arrived_s``: when its image arrived, ``published_s``: when it was published, s on the steady
-    clock."""
+    """When its image arrived and when it was published, s on the steady clock."""
 
     about: About
     track: Track

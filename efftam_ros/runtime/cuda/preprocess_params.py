@@ -11,8 +11,7 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.images.encodings import Encoding, check_image
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
-from efftam_ros.runtime.masks import centres_within
-from efftam_ros.runtime.preprocess import fineness
+from efftam_ros.runtime.preprocess import centres_within, fineness
 
 Record = NDArray[np.void]
 """A structured array of shape []."""
@@ -114,7 +113,7 @@ def mask_view(view: View, width: int, height: int, low: int) -> Record:
     """The mask kernel's parameters for logits [low, low] of a view, dtype MASK_VIEW, shape [].
 
     ``width``, ``height``: image px. Which pixels lie in the view is computed here in double precision, with
-    the same result as `masks.image_mask`.
+    the same result as `preprocess.image_mask`.
     """
     cells_x, cells_y = view.scale_x * low / view.side, view.scale_y * low / view.side
     x0, x1, y0, y1 = 0, width, 0, height

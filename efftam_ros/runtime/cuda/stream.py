@@ -38,8 +38,7 @@ class Stream:
 
     @property
     def handle(self) -> int:
-        """The stream as a number, never 0, a CUstream as well as a cudaStream_t. Raises ValueError once
-        closed."""
+        """CUstream and cudaStream_t as a number, never 0. Raises ValueError once closed."""
         return number_of(self.opened)
 
     @property
@@ -173,8 +172,7 @@ class Event:
         self._cuda.call("cuEventSynchronize", self.handle)
 
     def milliseconds_since(self, earlier: Event) -> float:
-        """GPU time between two events that were recorded and reached. Raises ValueError when either was made
-        without ``timing``."""
+        """GPU time between two events that were reached. Raises ValueError for one without ``timing``."""
         if not (self._timing and earlier._timing):
             raise ValueError("an event made without timing has no time; make both with timing=True")
         return float(self._cuda.call("cuEventElapsedTime", earlier.handle, self.handle))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from efftam_ros.runtime.graphs import Tensor
+from efftam_ros.runtime.bundle import Tensor
 
 
 class GraphError(RuntimeError):

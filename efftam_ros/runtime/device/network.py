@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.module import KernelSet
 from efftam_ros.runtime.cuda.stream import Stream
@@ -25,6 +24,7 @@ from efftam_ros.runtime.device.tensors import (
     TRACKING,
     DeviceTensors,
 )
+from efftam_ros.runtime.preprocess import EncodedPrompt, no_prompt
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
-from efftam_ros.images.prompts import EncodedPrompt
-from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.bundle import NEEDED, Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS, VIEW_BYTES
 from efftam_ros.runtime.cuda.memory import HostBuffer
@@ -28,7 +27,7 @@ from efftam_ros.runtime.device.network import DeviceNetwork
 from efftam_ros.runtime.device.section import StageClock
 from efftam_ros.runtime.device.tensors import PREPROCESS, SEARCH, SEARCH_VIEWS, DeviceTensors
 from efftam_ros.runtime.frame_state import Decoded, FramePipeline
-from efftam_ros.runtime.graphs import NEEDED
+from efftam_ros.runtime.preprocess import EncodedPrompt
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener
@@ -141,8 +140,7 @@ class DevicePipeline(FramePipeline):
 
     @property
     def stage_interval(self) -> int:
-        """Frames of which the first is timed for ``stage_seconds``, which keep the latest times; 1 for every
-        frame."""
+        """Of so many frames the first is timed for ``stage_seconds``; 1: every frame."""
         return self._clock.interval
 
     @stage_interval.setter

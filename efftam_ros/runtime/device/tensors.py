@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.types import MOST_POINTS
-from efftam_ros.images.prompts import EncodedPrompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, PREPROCESS_PARAMS, VIEW_BYTES
@@ -19,6 +18,7 @@ from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import MemoryLayout
 from efftam_ros.runtime.frame_state import Decoded
+from efftam_ros.runtime.preprocess import EncodedPrompt
 
 PREPROCESS, PLAN, DECISION, SEARCH = "preprocess", "plan", "decision", "search_views"
 TRACKING, PROMPTED = "tracking", "prompted"
@@ -75,8 +75,7 @@ class DeviceTensors:
     """
 
     def __init__(self, bundle: Bundle, cuda: Cuda, closing: ExitStack, lanes: int) -> None:
-        """``closing`` frees it; ``lanes``: memories. Raises CudaError when device or system have too little
-        memory."""
+        """``closing`` frees it; ``lanes``: memories. Raises CudaError when there is too little memory."""
         self.layout = MemoryLayout.of(bundle, lanes)
         self.lanes = lanes
         self.low = int(bundle.graphs["mask_decoder"].outputs["masks"].shape[-1])
@@ -143,13 +142,11 @@ class DeviceTensors:
         stream.zero(self.at("boxes"), self._arena.total_bytes)
 
     def tokens(self, encoded: EncodedPrompt) -> int:
-        """Tokens of the prompt in ``sparse``: the points and one of padding, unless the network has a fixed
-        number."""
+        """Tokens of the prompt in ``sparse``: points and one of padding, unless the network fixes them."""
         return encoded.points.shape[1] + 1 if self._sparse_tokens is None else self._sparse_tokens
 
     def stage(self, stream: Stream, name: str, values: NDArray[Any], lane: int | None = None) -> None:
-        """Copy a small host array to the device through pinned memory of its own; ``lane``: to this lane's
-        part."""
+        """Copy a small array to the device through pinned memory of its own, or to a lane's part."""
         offset = self._staged[name]
         self._prompts.view(values.dtype, values.shape, offset)[:] = values
         pointer = self.at(name) if lane is None else self.of_lane(name, lane)
@@ -180,11 +177,11 @@ class DeviceTensors:
             # Side by side: what the host wants to know of a frame is one copy.
             "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),
             "image": (1, 3, side, side),
-            **{name: _static(tensor.shape) for name, tensor in encoder.items()},
-            **{f"{NEXT} {name}": _static(tensor.shape) for name, tensor in encoder.items()},
-            "conditioned": _static(prompt["conditioned"].shape),
-            "masks": _static(decoder["masks"].shape),
-            "candidate_pointers": _static(decoder["pointers"].shape),
+            **{name: tensor.sizes for name, tensor in encoder.items()},
+            **{f"{NEXT} {name}": tensor.sizes for name, tensor in encoder.items()},
+            "conditioned": prompt["conditioned"].sizes,
+            "masks": decoder["masks"].sizes,
+            "candidate_pointers": decoder["pointers"].sizes,
             "points": (1, MOST_POINTS, 2), "labels": (2, MOST_POINTS),
             "prompt_mask": (1, 1, side, side), "has_mask": (1,),
             "mask_logits": (1, 1, self.low, self.low), "pointer": (1, layout.pointer_channels),
@@ -196,11 +193,7 @@ class DeviceTensors:
         for which in (TRACKING, PROMPTED):
             channels = int(prompt["sparse"].shape[2])
             shapes[f"{which} sparse"] = (1, self._sparse_tokens or MOST_POINTS + 1, channels)
-            shapes[f"{which} dense"] = _static(prompt["dense"].shape)
+            shapes[f"{which} dense"] = prompt["dense"].sizes
             if "prompt_raster" in prompt:
-                shapes[f"{which} prompt_raster"] = _static(prompt["prompt_raster"].shape)
+                shapes[f"{which} prompt_raster"] = prompt["prompt_raster"].sizes
         return shapes
-
-
-def _static(shape: tuple[int | str, ...]) -> tuple[int, ...]:
-    return tuple(int(axis) for axis in shape)

@@ -16,12 +16,9 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
-from efftam_ros.images.prompts import EncodedPrompt, no_prompt
-from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.bundle import NEEDED, Bundle
 from efftam_ros.runtime.frame_state import Decoded, FramePipeline, LanesState, round_bfloat16
-from efftam_ros.runtime.graphs import NEEDED
-from efftam_ros.runtime.masks import image_mask
-from efftam_ros.runtime.preprocess import Preprocessor
+from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, image_mask, no_prompt
 
 PROVIDER = "CPUExecutionProvider"
 _TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -102,8 +99,8 @@ class _Network:
         self.sessions = {name: _open(bundle, name, self.threads, profile_folder) for name in NEEDED}
         self.state = LanesState()
         self.no_prompt = no_prompt(spec.image_side)
-        _, tokens, channels = _static(outputs["map"].shape)
-        _, pointer_channels = _static(outputs["stored_pointer"].shape)
+        _, tokens, channels = outputs["map"].sizes
+        _, pointer_channels = outputs["stored_pointer"].sizes
         self._rounds = bundle.memory_dtype == "bfloat16"
         self.maps = np.zeros((lanes * spec.slots, tokens, channels), np.float32)
         self.pointers = np.zeros((lanes * spec.slots, pointer_channels), np.float32)
@@ -200,9 +197,9 @@ class OrtPipeline(FramePipeline):
 
     def _allocate(self, bundle: Bundle) -> None:
         encoder, decoder = bundle.graphs["image_encoder"].outputs, bundle.graphs["mask_decoder"].outputs
-        self._features = {name: SharedArray.zeros(*_static(tensor.shape)) for name, tensor in encoder.items()}
+        self._features = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in encoder.items()}
         self._conditioned = SharedArray.zeros(*self._features["features"].array.shape)
-        self._answers = {name: SharedArray.zeros(*_static(tensor.shape)) for name, tensor in decoder.items()}
+        self._answers = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in decoder.items()}
         logits, pointers = self._answers["masks"].array, self._answers["pointers"].array
         self._candidates = [
             {"mask_logits": SharedArray(logits[:, i : i + 1]), "pointer": SharedArray(pointers[i : i + 1])}
@@ -323,10 +320,6 @@ def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) 
     return session
 
 
-def _static(shape: tuple[int | str, ...]) -> tuple[int, ...]:
-    return tuple(int(axis) for axis in shape)
-
-
 def default_threads() -> int:
     """One thread per physical core that this process may use, at most four."""
     try:
@@ -338,8 +331,7 @@ def default_threads() -> int:
 
 
 def set_threads(options: Any, threads: int, version: str) -> None:
-    """Set a session's threads. ``version`` of onnxruntime: one that can't limit the time of spinning does not
-    spin."""
+    """Set a session's threads. A ``version`` that can't limit the time of spinning does not spin."""
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     spins = tuple(int(part) for part in version.split(".")[:2]) >= _LIMITS_SPINNING

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.runtime.bundle import BundleGraph
+from efftam_ros.runtime.bundle import BundleGraph, Tensor
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH
-from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.onnxruntime.libraries import first_line, known_error
 from efftam_ros.runtime.onnxruntime.options import run_options
 
@@ -93,8 +92,7 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session, the reason why it captures no CUDA graph ("" when it does), and the placement of its nodes
-    (None: unknown)."""
+    """A session, why it captures no CUDA graph ("": it does), its nodes' placement (None: unknown)."""
 
     session: Any
     no_capture: str
@@ -132,8 +130,7 @@ class OrtGraph:
         return self._opened
 
     def binding(self, fixed: bool) -> OrtBinding:
-        """See `DeviceGraph.binding`. A fixed binding becomes a CUDA graph at its first run where onnxruntime
-        can do that."""
+        """See `DeviceGraph.binding`. A fixed one becomes a CUDA graph at its first run, where that can be."""
         self._fixed_bindings += fixed
         self._bindings.append(OrtBinding(self, self._context, self._fixed_bindings if fixed else None))
         return self._bindings[-1]
@@ -222,8 +219,7 @@ class OrtBinding:
         raise RuntimeError(f"{self._graph.name}: {self.alone}")
 
     def close(self) -> None:
-        """Drop the reference to the session, which holds memory while it is referenced. Can be called
-        twice."""
+        """Drop the session, which holds memory while it is referenced. Can be called twice."""
         self._opened = self._binding = None
         self._places.clear()
         self._complete = False
@@ -247,12 +243,10 @@ class OrtBinding:
 
     def _check(self, name: str, tensor: Tensor, pointer: int, shape: tuple[int, ...]) -> None:
         text = f"{self._graph.name}: {name} was bound with shape {list(shape)}"
-        if len(shape) != len(tensor.shape):
+        if not tensor.takes(shape):
             raise InputError(f"{text}; the graph has {tensor}")
+        most = self._context.most_dynamic
         for size, axis in zip(shape, tensor.shape, strict=True):
-            if size < 1 or (not isinstance(axis, str) and size != axis):
-                raise InputError(f"{text}; the graph has {tensor}")
-            most = self._context.most_dynamic
             if most is not None and isinstance(axis, str) and size > most:
                 raise InputError(f"{text}; its engine is built for up to {most} along {axis}")
         if not pointer or pointer % ALIGNMENT:

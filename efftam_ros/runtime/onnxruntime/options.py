@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph
-from efftam_ros.runtime.graphs import Tensor
+from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph, Tensor
 from efftam_ros.runtime.tensorrt.store import check_private
 
 MOST_DYNAMIC = 512
@@ -47,8 +46,7 @@ def run_options(ort: Any, graph_id: int | None) -> Any:
 
 
 def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[str, str]:
-    """The CUDA provider's options. ``exact``: products in full float32; ``capture``: fixed bindings become
-    CUDA graphs."""
+    """``exact``: products in full float32; ``capture``: fixed bindings become CUDA graphs."""
     return {
         "device_id": str(device),
         "user_compute_stream": str(stream),

@@ -11,11 +11,10 @@ from typing import Any
 
 from efftam_ros.core.errors import BackendError, InputError, one_line
 from efftam_ros.runtime.backends import power_mode
-from efftam_ros.runtime.bundle import SHA256, Bundle, file_sha256
+from efftam_ros.runtime.bundle import SHA256, Bundle, Tensor, file_sha256
 from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.tensorrt.library import Library, load_library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore, write_atomically
@@ -150,8 +149,7 @@ def engine_options(bundle: Bundle, precision: str, module: str) -> BuildOptions:
 
 
 class EngineSet:
-    """Engines of ``bundle`` in one precision ("fp32", "fp16", "int8") for the opened GPU ``facts``, in
-    ``folder``."""
+    """Engines of ``bundle`` in one precision, "fp32", "fp16" or "int8", for this GPU, in ``folder``."""
 
     def __init__(
         self,

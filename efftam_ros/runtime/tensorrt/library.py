@@ -88,8 +88,7 @@ class Library:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The targets of TensorRT-RTX, such as "SM86"; none for TensorRT, which builds for the installed
-        GPU."""
+        """Of TensorRT-RTX, such as "SM86"; none for TensorRT, which builds for the installed GPU."""
         known = getattr(self.module, "ComputeCapability", None) if self.name == RTX else None
         return () if known is None else tuple(name for name in known.__members__ if re.match(r"SM\d", name))
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from efftam_ros.core.errors import BackendError, one_line
+from efftam_ros.runtime.bundle import Tensor, table_fault
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, DeviceLostError, megabytes
 from efftam_ros.runtime.cuda.memory import ALIGNMENT, DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
-from efftam_ros.runtime.graphs import Tensor, table_fault
 from efftam_ros.runtime.tensorrt.library import RTX, Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
@@ -192,8 +192,7 @@ class TrtBinding:
         )
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """Raises ValueError for an address or a shape that the graph can't take, RuntimeError for a fixed
-        binding that has run."""
+        """Raises ValueError (address or shape that does not fit), RuntimeError (fixed and has run)."""
         tensor = self._tensors.get(name)
         if tensor is None or self._bound.get(name) == (pointer, shape):
             return
@@ -203,16 +202,13 @@ class TrtBinding:
             )
         if pointer <= 0 or pointer % ALIGNMENT:
             raise ValueError(f"{self._name}: address {pointer:#x} of {name} is not a multiple of {ALIGNMENT}")
-        if len(shape) != len(tensor.shape) or any(
-            real != axis for real, axis in zip(shape, tensor.shape, strict=True) if not isinstance(axis, str)
-        ):
+        if not tensor.takes(shape):
             raise ValueError(f"{self._name}: {name} is {tensor}, it can't be {list(shape)}")
         self._bound[name] = (pointer, shape)
         self._changed.add(name)
 
     def run(self) -> None:
-        """Raises ValueError (a tensor that is not bound, an output of another shape), TensorRTError,
-        CudaError."""
+        """Raises ValueError (tensor not bound, output of another shape), TensorRTError, CudaError."""
         if self._captured is not None:
             self._captured.launch(self._stream)
             return
@@ -319,8 +315,7 @@ class TrtBinding:
 
 
 def _weight_bytes(trt: Any, engine: Any, plan_bytes: int) -> int:
-    """Size of the engine's weights; in versions that do not report it, the size of
-    the plan."""
+    """Size of the engine's weights; of the plan, in versions that do not report it."""
     with suppress(AttributeError):
         return int(engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE))
     return plan_bytes

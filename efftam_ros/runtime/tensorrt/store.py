@@ -276,8 +276,7 @@ _PARTS = (
 
 
 def _difference(key: EngineKey, found: Any) -> tuple[int, str] | None:
-    """The first part of the key in a .json that differs: its index in `_PARTS` (-1 for a damaged key) and a
-    text."""
+    """The first part of a .json's key that differs: its index in `_PARTS` (-1: damaged) and a text."""
     wanted = key.parts
     if (
         not isinstance(found, dict)

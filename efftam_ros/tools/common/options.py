@@ -12,7 +12,7 @@ from typing import Any
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import is_live
-from efftam_ros.images.levels import AUTO
+from efftam_ros.images.encodings import AUTO
 from efftam_ros.images.streams.decoding import DEFAULT_TRACK
 from efftam_ros.runtime.backends import (
     BACKENDS,
@@ -70,8 +70,7 @@ def described_setting(name: str) -> str:
 
 
 def pipeline_config(args: argparse.Namespace, max_targets: int = 1, **more: Any) -> PipelineConfig:
-    """What the options of `add_network_arguments`, or some of them, ask for. Raises InputError: out of
-    range."""
+    """What the options of `add_network_arguments`, or some, ask for. Raises InputError: out of range."""
     names = ("bundle", "backend", "precision", "threads")
     given = {name: value for name in names if (value := getattr(args, name, None)) is not None} | more
     return PipelineConfig(max_targets=max_targets, **(given | {"bundle": str(given.get("bundle") or "")}))

@@ -102,8 +102,7 @@ def read_prompt(
 
 
 def read_points(texts: list[str]) -> tuple[list[tuple[float, float]], list[int]]:
-    """Points, px, and their labels, 1 on the target and 0 off it. Raises InputError: not numbers, another
-    label."""
+    """Points, px, and labels, 1 on the target and 0 off it. Raises InputError: not numbers, other label."""
     parsed = [numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in texts]
     for text, values in zip(texts, parsed, strict=True):
         if values[2:] not in ([], [0.0], [1.0]):

@@ -88,8 +88,7 @@ def _two_tensorrts() -> Iterator[Finding]:
 
 
 def tool_findings(extra: str | None = None) -> Iterator[Finding]:
-    """What single commands and nodes need, of one extra or of all; nothing is imported, which could take
-    seconds."""
+    """What single commands and nodes need, of one extra or of all; nothing is imported."""
     for package in OPTIONAL:
         if extra not in (None, package.extra):
             continue

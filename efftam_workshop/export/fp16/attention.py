@@ -184,8 +184,7 @@ class _BlockRewriter:
         node.input[position] = cast
 
     def _unround(self, node: onnx.NodeProto, position: int) -> None:
-        """Make this input of the node FP32: the source of its Cast to FP16 where there is one, else by a
-        Cast."""
+        """Make this input of the node FP32: the source of its Cast to FP16 if any, else by a Cast."""
         source = self._producer.get(node.input[position])
         if source is not None and source.op_type == "Cast":
             node.input[position] = source.input[0]

@@ -14,7 +14,7 @@ from efftam_workshop.agreement.runners import Runner
 from efftam_workshop.export.fp16.attention import GraphIndex
 
 DIVERGED = 0.05
-"""Relative deviation (`verify.compare.deviation`) of a block's output that counts as diverged."""
+"""Relative deviation (`agreement.compare.deviation`) of a block's output that counts as diverged."""
 
 
 def block_outputs(model: onnx.ModelProto) -> list[str]:

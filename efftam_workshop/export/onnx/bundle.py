@@ -177,8 +177,7 @@ def _require_replaceable(out: Path) -> None:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """A temporary folder beside ``out``; it replaces ``out`` when the block succeeds and is removed when
-    not."""
+    """A temporary folder beside ``out``, which it replaces when the block succeeds."""
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", suffix=".partial", dir=out.parent))
@@ -204,8 +203,7 @@ def _sync(path: Path) -> None:
 
 
 def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], source: Source) -> None:
-    """Write ``folder/bundle.json`` for these graph files; every file already in ``folder`` is listed with
-    its sha256."""
+    """Write ``folder/bundle.json`` for these graphs; every file in ``folder`` is listed with its sha256."""
     files = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
     manifest = {
         "format": FORMAT,

@@ -1,4 +1,4 @@
-"""What each exported graph computes; its tensors are those of `runtime.graphs` (docs/bundle.md)."""
+"""What each exported graph computes; its tensors are those of `runtime.bundle` (docs/bundle.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from efftam_ros.runtime.graphs import DYNAMIC, INTEGERS, OPTIONAL, REQUIRED, Shape, Shapes
+from efftam_ros.runtime.bundle import DYNAMIC, INTEGERS, OPTIONAL, REQUIRED, Shape, Shapes
 from efftam_workshop.model.common.layers import boxes_and_areas
 from efftam_workshop.model.common.network import Network, NetworkSpec
 

@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
+from efftam_ros.runtime.preprocess import EncodedPrompt, no_prompt
 from efftam_workshop.agreement.compare import Chain, GraphDeviation, deviations, prompt_inputs, step_together
 from efftam_workshop.agreement.runners import Arrays, CpuRunner, Runner
 from efftam_workshop.export.onnx.graphs import ExportGraph, build_graphs
@@ -56,8 +56,7 @@ class ParityError(InputError):
 
 
 def compare_with_network(bundle: Bundle, network: Network) -> list[GraphDeviation]:
-    """Run every graph of ``bundle`` in onnxruntime on the CPU against ``network``; the worst case of every
-    output."""
+    """Every graph of ``bundle`` on the CPU against ``network``: the worst case of every output."""
     reference = network_runners(network)
     candidate: dict[str, Runner] = {name: CpuRunner(graph.path) for name, graph in bundle.graphs.items()}
     worst: dict[tuple[str, str], GraphDeviation] = {}

@@ -86,8 +86,7 @@ def _name_weights(model: onnx.ModelProto, network: Network) -> None:
 
 
 def _name_tables(model: onnx.ModelProto, network: Network) -> None:
-    """Turn Constant nodes into initialisers, equal ones into one, under the buffer's name where there is
-    one."""
+    """Turn Constant nodes into initialisers, equal ones into one, under the buffer's name if any."""
     tables = {_content(b.detach().cpu().numpy()): name for name, b in network.named_buffers()}
     names: dict[tuple[bytes, tuple[int, ...]], str] = {}
     taken = {t.name for t in model.graph.initializer}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -31,12 +31,9 @@ LEAST_GAIN = 0.08
 """Share of the time of the fastest FP16 form that INT8 must save to be kept: it costs accuracy."""
 
 
-def fp16_forms(model: onnx.ModelProto, wanted: str = "") -> tuple[str, ...]:
-    """All forms that make different graphs, the one expected to be fastest first; ``wanted`` alone where it
-    is given."""
-    if not attentions(model):
-        return ALLOWED[:1]
-    return (wanted,) if wanted else ALLOWED
+def fp16_forms(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Forms that make different graphs, the one expected to be fastest first."""
+    return ALLOWED if attentions(model) else ALLOWED[:1]
 
 
 def fp16_graph(name: str, model: onnx.ModelProto, form: str) -> onnx.ModelProto:
@@ -85,21 +82,12 @@ class EngineBuilder:
         stream: Stream,
         say: Callable[[str], None],
         progress: Progress = lambda phase, step, steps: True,
-        attention: Mapping[str, str] | None = None,
         clip: CalibrationClip | None = None,
     ) -> None:
-        """``say`` gets a line for each step and each rejected form; ``attention``: the only form in FP16 to
-        build for a module, out of `ALLOWED`, others are timed; ``clip``: what INT8 is calibrated with. Raises
-        InputError: unknown module or form, INT8 without a clip."""
-        for module, form in (attention or {}).items():
-            if module not in GRAPHS or form not in ALLOWED:
-                raise InputError(
-                    f"attention {module}={form} can't be built; modules are {', '.join(GRAPHS)},"
-                    f" forms {', '.join(ALLOWED)}"
-                )
+        """``say`` gets a line for each step and each rejected form; ``clip``: what INT8 is calibrated with.
+        Raises InputError: INT8 without a clip."""
         if engines.precision == INT8 and clip is None:
             raise InputError("INT8 engines need a calibration clip; give one")
-        self._wanted = dict(attention or {})
         self._engines, self._cuda, self._stream = engines, cuda, stream
         self._say, self._progress, self._clip = say, progress, clip
         self._models: dict[str, onnx.ModelProto] = {}
@@ -137,7 +125,7 @@ class EngineBuilder:
         """Try the forms of a module; FP32 only where no other agrees with the CPU."""
         choice = _Choice()
         if self._engines.precision != FP32:
-            for form in fp16_forms(self._models[name], self._wanted.get(name, "")):
+            for form in fp16_forms(self._models[name]):
                 self._try(name, form, form, choice, trials)
             self._rank(choice, trials)
             if name in self._samples:
@@ -214,8 +202,7 @@ class EngineBuilder:
         self._say(f"rejected {name}, {reason}")
 
     def _compare_together(self, choices: dict[str, _Choice], trials: EngineTrials) -> GraphAgreement:
-        """Compare all modules over a chained clip. While they disagree, the module that is worst on its own
-        gets its next form."""
+        """Compare all modules over a chained clip; while they disagree, the worst one gets its next form."""
         reference = trials.reference
         while True:
             is_int8 = any(choice.engine.form == INT8 for choice in choices.values())

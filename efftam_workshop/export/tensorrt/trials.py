@@ -13,10 +13,10 @@ import onnx
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import BackendError, one_line
+from efftam_ros.runtime.bundle import Tensor
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError
 from efftam_ros.runtime.cuda.stream import Event, Stream
 from efftam_ros.runtime.device.graph import DeviceGraph
-from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs

@@ -272,8 +272,7 @@ class CompactRotaryAttention(CompactAttention):
         return self.combine(q, *memory)
 
     def turned(self, heads: Tensor) -> Tensor:
-        """Axial rotary position (Su et al., 2021; half-split pairs) of heads [B,h,T*N,d], times
-        ``root_scale``."""
+        """Axial rotary position (Su et al., 2021; half-split) of heads [B,h,T*N,d], times ``root_scale``."""
         batch, count, half = batch_of(heads), int(heads.shape[1]), self.head_width // 2
         pairs = heads.reshape(batch, count, -1, len(self.cosines), 2, half)
         turned = pairs * self.cosines + pairs.flip(-2) * self.sines
@@ -574,8 +573,7 @@ class CompactMemoryEncoder(nn.Module):
 
 
 def downsampler(channels: tuple[int, int, int, int], kernel: int) -> nn.Sequential:
-    """Two convolutions of stride 2, each with norm and GELU, then a 1x1 projection: [B,c,4G,4G] ->
-    [B,C,G,G]."""
+    """Two convolutions of stride 2 with norm and GELU, a 1x1 projection: [B,c,4G,4G] -> [B,C,G,G]."""
     inputs, first, second, outputs = channels
     return nn.Sequential(
         nn.Conv2d(inputs, first, kernel, 2, (kernel - 1) // 2),

@@ -47,8 +47,7 @@ class Trunk(nn.Module):
         self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
 
     def refresh(self) -> None:
-        """Resize ``pos_embed`` (without its class token) to the grid; call it when ``pos_embed`` has
-        changed."""
+        """Resize ``pos_embed``, without its class token, to the grid; after each change of ``pos_embed``."""
         table = self.pos_embed.detach()[:, 1:].float()
         table = table.reshape(1, PRETRAINED_GRID, PRETRAINED_GRID, -1).permute(0, 3, 1, 2)
         resized = F.interpolate(table, size=(self.grid, self.grid), mode="bicubic", align_corners=False)
@@ -74,8 +73,7 @@ class PatchEmbed(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm transformer block on [B,G,G,width]; ``window`` is the side of its windows in tokens, None for
-    global."""
+    """Pre-norm transformer block on [B,G,G,width]; ``window``: side in tokens, None for global."""
 
     def __init__(self, grid: int, width: int, heads: int, window: int | None) -> None:
         super().__init__()

@@ -16,8 +16,7 @@ STABILITY_THRESHOLD = 0.98
 
 
 class DecoderOutput(NamedTuple):
-    """``masks`` [1,4,4G,4G] logits, ``ious`` [1,4] 0..1, ``presence`` [1,1] logit, ``tokens`` [1,4,C] of the
-    masks."""
+    """``masks`` [1,4,4G,4G] logits, ``ious`` [1,4], ``presence`` [1,1] logit, masks' ``tokens`` [1,4,C]."""
 
     masks: Tensor
     ious: Tensor
@@ -51,8 +50,7 @@ class MaskDecoder(nn.Module):
     def forward(
         self, features: Tensor, sparse: Tensor, dense: Tensor, image_position: Tensor
     ) -> DecoderOutput:
-        """Conditioned features, dense prompt and position [1,C,G,G], sparse prompt [1,t,C] ->
-        `DecoderOutput`."""
+        """Features, dense prompt and position [1,C,G,G], sparse prompt [1,t,C] -> `DecoderOutput`."""
         fixed = torch.cat([self.obj_score_token.weight, self.iou_token.weight, self.mask_tokens.weight])
         tokens = torch.cat([fixed[None], sparse], dim=1)
         image = (features + dense).flatten(2).transpose(1, 2)
@@ -82,8 +80,7 @@ class TwoWayTransformer(nn.Module):
         self.norm_final_attn = nn.LayerNorm(channels)
 
     def forward(self, tokens: Tensor, image: Tensor, image_position: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens [1,t,C], image and its position [1,N,C] -> both updated. The position of a token is the
-        token itself."""
+        """Tokens [1,t,C], their own position; image and its position [1,N,C] -> both updated."""
         queries = tokens
         for layer in self.layers:
             queries, image = layer(queries, image, tokens, image_position)

@@ -22,8 +22,7 @@ MASK_SCALE, MASK_SHIFT = 20.0, -10.0
 
 
 class EfficientTAM(Network):
-    """An official configuration. Tables derived from parameters are recomputed when a state dict is
-    loaded."""
+    """An official configuration. Loading a state dict recomputes tables derived from parameters."""
 
     image_position: Tensor
     map_position: Tensor

@@ -15,9 +15,8 @@ import pytest
 from runtime.tensorrt.fake_tensorrt import VERSIONS, header_of, make_fake
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.bundle import Bundle, Tensor
 from efftam_ros.runtime.cuda.api import DeviceFacts
-from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, ShapeRange, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library
 from efftam_ros.runtime.tensorrt.store import EngineKey

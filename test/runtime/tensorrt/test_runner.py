@@ -19,11 +19,10 @@ from runtime.cuda.fake_memory import RaceError
 from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 
 from efftam_ros.core.errors import BackendError
-from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.bundle import Bundle, Tensor, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.graphs import Tensor
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs

@@ -1,4 +1,4 @@
-// Mask of an image from the decoder's mask logits; same result as runtime/masks.py.
+// Mask of an image from the decoder's mask logits; same result as runtime/preprocess.py.
 
 // Affine map from image pixels to the logits of a view. Same fields as MASK_VIEW in kernel_table.py.
 struct MaskView {
