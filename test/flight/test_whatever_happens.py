@@ -163,6 +163,7 @@ ACTIONS = [name for name in vars(World) if not name.startswith("_")]
 @example(steps=[("restart_slowly", 1.2), ("rival_is_denied", 1.8), ("restart_slowly", 2.0)])
 @example(steps=[("cut_to_autopilot", 1.1), ("stick", 0.2), ("silence", 1.0)])
 @example(steps=[("cut_to_autopilot", 1.0), ("rival_is_denied", 6.0)])  # over the pole
+@example(steps=[("cut_to_autopilot", 0.5), ("rival_is_denied", 1.0)])  # the last rate was never heard
 @example(steps=[("silence", 1.0), ("disable", 0.1), ("power", 1.0)])
 def test_three_seconds_after_any_end_the_gimbal_stands_or_another_moves_it(flavour, device, steps):
     world = World(flavour, device)

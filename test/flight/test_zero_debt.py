@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -98,6 +99,13 @@ def test_who_moves_it_after_anothers_word_is_told_by_its_attitude(rate, turned, 
         )
         is Due.LOOK
     )
+
+
+def test_a_gimbal_that_turns_by_a_rate_from_before_a_cut_is_ours():
+    debt = Debt(OURS, NOW_S - 0.8, is_contested=True)
+    assert debt.due(Situation(ARDUPILOT), seen_turning(-0.2), NOW_S) is Due.LEFT
+    before = replace(debt, earlier=(Rates(0.0, 0.1), Rates(0.0, -0.2)))
+    assert before.due(Situation(ARDUPILOT), seen_turning(-0.2), NOW_S) is Due.ZERO
 
 
 @pytest.mark.parametrize("silent_s", [0.3, 0.44, 0.46, 0.55])

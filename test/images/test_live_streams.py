@@ -47,8 +47,9 @@ def wait_for(condition, what: str) -> None:
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 def test_mpeg_ts_over_udp_gives_images_with_the_senders_times(codec):
     port = free_port()
-    with sender(port, codec), closing(patient(udp(port))) as camera:
-        assert (camera.width, camera.height) == (320, 240)
+    # Small: a sender that falls behind its own clock is not believed.
+    with sender(port, codec, size="128x96"), closing(patient(udp(port))) as camera:
+        assert (camera.width, camera.height) == (128, 96)
         frames = list(islice(camera.frames(), 30))
     first, last = frames[0], frames[-1]
     grey = (float(last.bgr.mean()) - float(first.bgr.mean())) % 200

@@ -20,7 +20,7 @@ if __name__ == "__main__":
         format="mpegts",
         options={"flush_packets": "1", "muxdelay": "0"},
     )
-    x265 = "log-level=none:keyint=15:bframes=0:repeat-headers=1"
+    x265 = "log-level=none:keyint=15:bframes=0:repeat-headers=1:pools=none:frame-threads=1"
     stream = out.add_stream(
         codec,
         rate=FPS,

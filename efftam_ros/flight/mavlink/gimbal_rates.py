@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,6 +17,9 @@ ZERO_S = 0.1
 DEAD_BAND = math.radians(0.05)
 # The controller ticks at 50 Hz; after so long without it the gimbal is stopped here.
 WATCHDOG_S = 0.3
+# On a link that is cut the autopilot keeps an older rate than the last. After so long the gimbal's turning,
+# which is seen for half a second, tells which.
+EARLIER_S = 1.0
 # Without a word of the gimbal's attitude for so long, it is said that zeros go on.
 UNSEEN_S = 5.0
 
@@ -30,6 +34,7 @@ class GimbalRates:
         self._wished_s = -math.inf
         self._sent = STOPPED
         self._sent_s = -math.inf
+        self._turning: deque[tuple[float, Rates]] = deque()  # when, what moved it: of the last second
         self._debt: Debt | None = None
         self._due = Due.PAID
 
@@ -112,11 +117,16 @@ class GimbalRates:
         assert self._debt is not None
         if self._debt.ended_s == math.inf:
             turned = self.standstill.motion(-math.inf, now_s)
-            self._debt = replace(self._debt, ended_s=now_s, turned=turned)
+            earlier = tuple(rates for sent_s, rates in self._turning if now_s - sent_s <= EARLIER_S)
+            self._debt = replace(self._debt, ended_s=now_s, earlier=earlier, turned=turned)
         return self._debt
 
     def _send(self, rates: Rates, now_s: float) -> None:
         if rates.is_zero and self._debt is not None and self._debt.zeros_s == math.inf:
             self._debt = replace(self._debt, zeros_s=now_s)
+        if not rates.is_zero:
+            self._turning.append((now_s, rates))
+            while now_s - self._turning[0][0] > EARLIER_S:
+                self._turning.popleft()
         self._sent, self._sent_s = rates, now_s
         self._put(rates)

@@ -58,7 +58,8 @@ class Debt:
 
     ``motion``: the last rate, zero where another process sent it; ``ended_s``: since when none is sent;
     ``turned``: how the gimbal turned then, None where it did not; ``zeros_s``: since when zeros go out;
-    ``is_contested``: another was heard moving the gimbal.
+    ``is_contested``: another was heard moving the gimbal; ``earlier``: the rates of the second before: on a
+    link that is cut an older one may be the last that was heard.
     """
 
     motion: Rates
@@ -66,6 +67,7 @@ class Debt:
     turned: Motion | None = None
     zeros_s: float = math.inf
     is_contested: bool = False
+    earlier: tuple[Rates, ...] = ()
 
     def due(self, at: Situation, seen: Standstill, now_s: float) -> Due:
         if self._is_paid(at, seen, now_s):
@@ -88,5 +90,5 @@ class Debt:
         return seen.stands(self.zeros_s if self.turned is None else self.ended_s, now_s)
 
     def _is_ours(self, motion: Motion) -> bool:
-        wish = (self.motion.pitch, self.motion.yaw, self.motion.yaw)
-        return resembles(motion, wish) or (self.turned is not None and resembles(motion, self.turned))
+        ours = [(rates.pitch, rates.yaw, rates.yaw) for rates in (self.motion, *self.earlier)]
+        return any(resembles(motion, one) for one in (*ours, *([self.turned] if self.turned else [])))
