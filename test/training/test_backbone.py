@@ -62,7 +62,7 @@ def test_the_folded_trunk_computes_what_the_published_network_does(encoder, tmp_
     assert [x.shape[2] for x in folded] == [24, 12, 6, 3]
     for ours, theirs in zip(folded, wanted, strict=True):
         assert theirs.std() > 0.1
-        assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+        assert torch.allclose(ours, theirs, rtol=1e-7, atol=1e-7)
 
 
 def test_weights_of_another_network_are_refused_by_name(encoder, tmp_path):

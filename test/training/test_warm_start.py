@@ -106,11 +106,11 @@ def test_another_trunks_blocks_are_refused_by_name(bundle):
 
 
 def test_a_bundle_of_another_width_is_refused_by_name(bundle, tmp_path):
-    model = onnx.load(bundle.graphs["mask_decoder"].path)
+    model = onnx.load(bundle.graphs["prompt_encoder"].path)
     tokens = next(tensor for tensor in model.graph.initializer if tensor.name == "mask_decoder.tokens")
     tokens.CopyFrom(onnx.numpy_helper.from_array(np.zeros((1, 6, 96), np.float32), tokens.name))
-    path = tmp_path / "mask_decoder.onnx"
+    path = tmp_path / "prompt_encoder.onnx"
     onnx.save_model(model, path)
-    graphs = {**bundle.graphs, "mask_decoder": replace(bundle.graphs["mask_decoder"], path=path)}
+    graphs = {**bundle.graphs, "prompt_encoder": replace(bundle.graphs["prompt_encoder"], path=path)}
     with pytest.raises(InputError, match=r"mask_decoder\.tokens does not fit"):
         warm_start(compact_network(), replace(bundle, graphs=graphs), pictures(1))
