@@ -133,18 +133,18 @@ class Gallery:
         if math.isnan(value):
             return
         self.likeness_now = value
-        if self._unsettled and value < LEAST and learns:
-            self._unsettled -= 1
-            self._keep(vector)
+        if value < LEAST and self._unsettled:
+            if learns:
+                self._unsettled -= 1
+                self._keep(vector)
             return
-        self._unsettled = 0
         if value < LEAST:
             if self._doubted_ns is None or self._doubted_ns > stamp_ns:
                 self._doubted_ns, self._doubts = stamp_ns, 0
             self._doubts += 1
             self._waiting = None
             return
-        self._doubted_ns = None
+        self._doubted_ns, self._unsettled = None, 0
         if self._waiting is not None:
             waited_ns = stamp_ns - self._waiting[0]
             if waited_ns >= DOUBT_NS:

@@ -159,6 +159,12 @@ def test_a_selection_unlike_the_first_looks_after_it_counts_no_more_than_they():
     assert at(found, *[-0.9] * DOUBTFUL).is_other
 
 
+def test_a_selection_is_not_settled_by_looks_that_may_not_be_learnt():
+    found = at(gallery(looks=0), *[0.2] * 3, learns=False)
+    assert not found.is_doubted
+    assert at(found, 0.2).likeness(vector(0.2)) == pytest.approx(1.0)
+
+
 def test_a_selection_that_one_look_is_like_is_what_the_others_are_compared_with():
     assert at(gallery(looks=0), 1.0, *[0.2] * DOUBTFUL).is_other
 
