@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
 
 from efftam_ros.core.types import TrackState
-from simulation.figures import SETTLE_S, FlightFigures, figures, slowness, summary
+from simulation.results import SETTLE_S, FlightFigures, figures, slowness, summary
 from simulation.flight import load_percent
 from simulation.record import Answer, FlightRecord, RecordWriter, Sample, read_record
 
