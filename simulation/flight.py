@@ -172,9 +172,9 @@ def load_percent(first: Mapping[str, float], last: Mapping[str, float], seconds:
 
 def _evaluate(args: argparse.Namespace, folder: Path, cpu_percent: dict[str, float]) -> dict[str, Any]:
     """Write what the flight leaves; the report."""
-    from simulation.results import figures, slowness, summary
     from simulation.pictures import write_plot, write_video
     from simulation.record import read_record
+    from simulation.results import figures, slowness, summary
 
     record = read_record(folder)
     found = figures(record, cpu_percent, args.size)

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
 
 from efftam_ros.core.types import TrackState
-from simulation.results import SETTLE_S, FlightFigures, figures, slowness, summary
 from simulation.flight import load_percent
 from simulation.record import Answer, FlightRecord, RecordWriter, Sample, read_record
+from simulation.results import SETTLE_S, FlightFigures, figures, slowness, summary
 
 SIZE = (640, 360)
 FRAME_S = 0.1

@@ -118,7 +118,7 @@ def load_ptx(file: str, folder: Path = KERNEL_FOLDER) -> bytes:
 
     Raises InputError when it is missing, or when source or PTX do not match the hashes in ``kernels.json``.
     """
-    remedy = "install efftam_ros again, or compile the changed source again (docs/architecture.md)"
+    remedy = "install efftam_ros again, or run scripts/build_ptx where the source was changed"
     try:
         hashes = json.loads((folder / "kernels.json").read_text(encoding="utf-8"))[file]
         ptx = (folder / f"{file}.ptx").read_bytes()
