@@ -98,7 +98,7 @@ def test_what_was_seen_shortly_before_a_doubt_is_not_learnt():
 def test_what_was_seen_after_the_present_image_is_not_learnt():
     """Stamps go back as a bag starts anew."""
     found = at(gallery(), NEAR)
-    for number in range(10):
+    for number in range(30):
         found.look(vector(USUAL), number * ASKED_NS, learns=True)
     assert found.likeness(vector(NEAR)) == pytest.approx(NEAR)
 
@@ -243,6 +243,23 @@ def test_what_was_remembered_since_the_likeness_fell_is_forgotten():
     attended = [call.arguments[0] for call in pipeline.calls_of("attend")]
     stored = [call.arguments[1] for call in pipeline.calls_of("remember")]
     assert not set(attended[-1].slots) & set(stored[31:])
+
+
+@pytest.mark.parametrize("quality", [0.5, 1.0])
+def test_only_looks_of_frames_that_are_remembered_are_learnt(quality: float):
+    """Seen unclearly, as where the mask takes in a passer-by, neither is."""
+    looks, now = ScriptedLooks(lambda box: NEAR if now[0] > APART else 1.0), [0]
+
+    def script(index: int, view: View) -> Candidates:
+        found = certain_candidate(DRAWN)
+        return replace(found, ious=found.ious * (quality if now[0] > APART else 1.0))
+
+    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(), describe=looks)
+    for now[0] in range(60):
+        tracker.step(Frame(PRESENT, now[0] * SECOND // 30), Prompt(box=DRAWN) if now[0] == 0 else None)
+        tracker.commit()
+    learnt = tracker.gallery.likeness(vector(NEAR))
+    assert learnt == pytest.approx(1.0 if quality == 1.0 else NEAR)
 
 
 def test_a_return_is_claimed_only_by_what_is_like_the_target():
