@@ -1,18 +1,84 @@
-"""The tracker node as a process of its own, with a `LevelPipeline` in the place of the network."""
+"""The tracker node with a `LevelPipeline` in the place of the network: in this process, or its own one."""
+
+from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from level_pipeline import LOST, LevelPipeline  # noqa: E402
+
+from efftam_ros.core.errors import PipelineLostError  # noqa: E402
+
+
+class Tracker:
+    """An active node in a thread of this process, and what it logs. ``stall``: see `LevelPipeline`."""
+
+    def __init__(
+        self, namespace: str, *arguments: str, delay_s: float = 0.0, stall: Path | None = None
+    ) -> None:
+        from rclpy.executors import SingleThreadedExecutor
+
+        from efftam_ros.ros.tracker.node import TrackerNode
+
+        lines = self._lines = []
+
+        class Node(TrackerNode):
+            def get_logger(self):
+                return Log(super().get_logger(), lines)
+
+        self._node = Node(
+            lambda config: LevelPipeline(delay_s, config.max_targets, stall),
+            namespace=namespace,
+            cli_args=["--ros-args", *arguments],
+        )
+        self._node.start()
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self._node)
+        self._is_ended = False
+        self._thread = threading.Thread(target=self._spin, daemon=True)
+        self._thread.start()
+
+    def _spin(self) -> None:
+        while not self._is_ended:
+            self._executor.spin_once(timeout_sec=0.1)
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self._lines)
+
+    def end(self) -> None:
+        if not self._is_ended:
+            self._is_ended = True
+            self._thread.join()
+            self._executor.shutdown()
+            self._node.close()
+
+
+class Log:
+    """A logger that also keeps its lines."""
+
+    def __init__(self, logger, lines: list[str]) -> None:
+        self._logger, self._lines = logger, lines
+
+    def __getattr__(self, name: str):
+        log = getattr(self._logger, name)
+        if name not in ("fatal", "error", "warning", "info"):
+            return log
+
+        def kept(text: str, **how) -> None:
+            self._lines.append(f"[{name.upper()}] {text}")
+            # One call for each severity, as rclpy ties it to the line of code.
+            log(text, **how) if name == "info" else self._logger.info(f"[{name.upper()}] {text}", **how)
+
+        return kept
 
 
 def open_level_pipeline(config):
-    from level_pipeline import LOST, LevelPipeline
-
-    from efftam_ros.core.errors import PipelineLostError
-
     time.sleep(float(os.environ.get("TEST_OPEN_DELAY", "0")))
     if "TEST_LOST_AT_START" in os.environ:
         raise PipelineLostError(LOST)

@@ -13,7 +13,7 @@ from efftam_ros.messages.fields import About
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.common.large_images import large_image_remedy
 from efftam_ros.ros.common.nodes import Throttle
-from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
+from efftam_ros.ros.tracker.diagnostics import WINDOW_S, Level, Setup, Statistics, rate_hz
 from efftam_ros.ros.tracker.table import PublishedAnswer
 
 ACTIVE = Setup("active", {"bundle": "test"})
@@ -359,6 +359,25 @@ def test_a_later_failure_does_not_end_one_for_good():
     statistics.failed("DeviceLostError: restart", for_good=True)
     statistics.failed("ZeroDivisionError: by zero")
     assert [statistics.verdict(now, ACTIVE, 0.25).level for now in (1.0, 2.0)] == [Level.ERROR] * 2
+
+
+@pytest.mark.parametrize(
+    ("arrived", "lost", "share"), [(10, 0, 0.0), (3, 7, 0.7), (0, 20, 1.0), (4, 5, None)]
+)
+def test_the_share_of_lost_images_is_that_of_all_that_were_sent_of_late(arrived, lost, share):
+    statistics = Statistics()
+    statistics.images_lost(9.0 - WINDOW_S, 30)  # forgotten
+    for i in range(arrived):
+        statistics.image_received(10.0 - i / 30, 100)
+    statistics.images_lost(10.0, lost)
+    assert statistics.lost_share(10.0) == share
+
+
+def test_the_rate_is_over_the_time_until_now():
+    moments = [i / 10 for i in range(101)]
+    assert rate_hz([], 0.0) is None
+    assert rate_hz(moments, 10.05) == pytest.approx(10.0)
+    assert rate_hz(moments, 20.0) == pytest.approx(5.0)
 
 
 # Several targets

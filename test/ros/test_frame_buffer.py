@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -504,3 +505,33 @@ def test_whom_to_steer_by_counts_as_soon_as_it_is_asked_for():
     assert frame_buffer.followed == ((0, 1), 1)
     frame_buffer.request(Command(None, 1))
     assert frame_buffer.followed == ((0,), None)
+
+
+# Proposals: not at the cost of the targets that are followed
+
+
+def proposed(frame_buffer: FrameBuffer, now_s: float, monkeypatch) -> bool:
+    """Whether the task at this time is a proposal, not an image; a new one is requested."""
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    frame_buffer.propose(frame_buffer.find(0), PROMPT, COMMAND)
+    return frame_buffer.take(followed=frame_buffer._followed).proposes
+
+
+def test_while_a_target_is_followed_a_proposal_comes_once_in_a_second(monkeypatch):
+    frame_buffer = filled(10)
+    frame_buffer._followed = Followed((0,), 0)
+    for number, (now_s, is_proposal) in enumerate([(10.0, True), (10.9, False), (11.0, True), (11.9, False)]):
+        frame_buffer.put(frame(20 + 10 * number))
+        assert proposed(frame_buffer, now_s, monkeypatch) is is_proposal
+
+
+def test_without_a_target_proposals_and_images_take_turns(monkeypatch):
+    frame_buffer = filled(10, 20)
+    assert [proposed(frame_buffer, 10.0, monkeypatch) for _ in range(4)] == [True, False, True, True]
+
+
+def test_a_newer_request_takes_the_place_of_the_one_that_waits():
+    frame_buffer = filled(10)
+    assert frame_buffer.propose(frame_buffer.find(0), PROMPT, COMMAND) is None
+    assert frame_buffer.propose(frame_buffer.find(0), PROMPT, OTHER) is COMMAND
+    assert frame_buffer.take().command is OTHER

@@ -24,8 +24,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_in_mid_frame_lets_the_frame_finish(tracker, number):
-    peer = tracker("-p", "image_timeout:=20.0", TEST_FRAME_DELAY="0.6")
+def test_a_signal_in_mid_frame_lets_the_frame_finish(tracker_process, number):
+    peer = tracker_process("-p", "image_timeout:=20.0", TEST_FRAME_DELAY="0.6")
     peer.show(0)
     peer.follow(0, bright_box(0))
     seen = len(peer.boxes)
@@ -46,9 +46,9 @@ def test_a_signal_in_mid_frame_lets_the_frame_finish(tracker, number):
 
 @pytest.mark.parametrize("delay", ["0", "0.2"])
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_last_word_before_a_signal_ends_the_process_is_not_valid(tracker, number, delay):
+def test_the_last_word_before_a_signal_ends_the_process_is_not_valid(tracker_process, number, delay):
     """A gimbal that holds the last rate it was told must not be left with one."""
-    peer = tracker("-p", "image_timeout:=20.0", TEST_FRAME_DELAY=delay)
+    peer = tracker_process("-p", "image_timeout:=20.0", TEST_FRAME_DELAY=delay)
     peer.show(0)
     peer.follow(0, bright_box(0))
     for i in range(1, 7):
@@ -68,9 +68,9 @@ def fatal_lines(process) -> list[str]:
     return [line for line in process.output.splitlines() if "[FATAL]" in line]
 
 
-def test_a_lost_gpu_ends_the_process_with_a_code_of_its_own_after_the_last_word(tracker, tmp_path):
+def test_a_lost_gpu_ends_the_process_with_a_code_of_its_own_after_the_last_word(tracker_process, tmp_path):
     lost = tmp_path / "lost"
-    peer = tracker("-p", "image_timeout:=20.0", TEST_LOST_FILE=str(lost))
+    peer = tracker_process("-p", "image_timeout:=20.0", TEST_LOST_FILE=str(lost))
     peer.show(0)
     peer.follow(0, bright_box(0))
     for i in range(1, 4):
@@ -96,8 +96,8 @@ def test_a_gpu_that_is_lost_while_the_node_is_configured_ends_the_process_too(pr
     assert "Traceback" not in process.output
 
 
-def test_two_signals_are_as_good_as_one(tracker):
-    peer = tracker(TEST_FRAME_DELAY="0.6")
+def test_two_signals_are_as_good_as_one(tracker_process):
+    peer = tracker_process(TEST_FRAME_DELAY="0.6")
     peer.show(0)
     peer.follow(0, bright_box(0))
     peer.images.publish(image_message(scene(1), stamp_of(1)))
@@ -191,8 +191,8 @@ def test_a_typo_in_a_parameter_file_is_told_with_the_name_that_was_meant(process
     assert "use_sim_time" not in process.output
 
 
-def test_a_second_tracker_on_the_same_topics_is_told(tracker, processes):
-    peer = tracker("-p", "diagnostics_period:=0.1", "-p", "image_timeout:=60.0")
+def test_a_second_tracker_on_the_same_topics_is_told(tracker_process, processes):
+    peer = tracker_process("-p", "diagnostics_period:=0.1", "-p", "image_timeout:=60.0")
     other = processes(tracker_command(peer.namespace, "-r", "__node:=another"))
     said = "2 publishers on"
     status, _ = peer.diagnosis(lambda s, v: said in s.message and "efftam_tracker:" in s.name, "the other")

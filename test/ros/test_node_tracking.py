@@ -246,7 +246,7 @@ def test_a_late_subscriber_hears_what_became_of_the_last_command(peer, peers):
 def held_peer(tracker, tmp_path):
     """A tracker that follows the bright square and has image 1 in work, and the file that holds it there."""
     stall = tmp_path / "stall"
-    peer = tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1", TEST_STALL_FILE=str(stall))
+    peer = tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1", stall=stall)
     peer.show(0)
     peer.follow(0, bright_box(0))
     stall.touch()
@@ -387,7 +387,7 @@ def test_images_that_are_all_refused_are_not_said_to_be_missing(tracker):
 
 
 def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(tracker):
-    peer = tracker("-p", "image_timeout:=0.1", TEST_FRAME_DELAY="0.4")
+    peer = tracker("-p", "image_timeout:=0.1", delay_s=0.4)
     peer.show(0)
     peer.follow(0, bright_box(0))
     for i in range(1, 6):
@@ -408,7 +408,7 @@ def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(
 
 def test_a_network_that_hangs_takes_the_last_answer_back_while_images_come(tracker, tmp_path):
     stall = tmp_path / "stall"
-    peer = tracker("-p", "image_timeout:=1.0", "-p", "diagnostics_period:=0.1", TEST_STALL_FILE=str(stall))
+    peer = tracker("-p", "image_timeout:=1.0", "-p", "diagnostics_period:=0.1", stall=stall)
     images = iter(range(10_000))
 
     def camera(condition):
