@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from free_ports import free_port
 from support.odd_videos import lose_packets, turn, write, write_tracks
-from support.streams import clock_sender, lossy_relay, sender, web_server
+from support.streams import clock_sender, sender, web_server
 
 rclpy = pytest.importorskip("rclpy", reason="ROS 2 is not installed; scripts/setup_env brings it")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built; scripts/setup_env builds them")
@@ -76,7 +76,7 @@ def camera(heard, capfd):
     started = []
 
     def start(stream: str, **parameters) -> Running:
-        settings = {"stream": stream, "diagnostics_period": 0.2, **parameters}
+        settings = {"stream": stream, "diagnostics_period": 0.2, "timeout": 1.0, **parameters}
         started.append(Running(heard[0], capfd, **settings))
         started[-1].node.start()
         return started[-1]
@@ -127,15 +127,6 @@ def test_a_stream_becomes_images_with_calibration_and_ends_in_order(heard, proce
     assert "Traceback" not in process.output
 
 
-def test_a_stream_that_loses_packets_is_told(heard, camera):
-    peer, images, _ = heard
-    port, relayed = free_port(), free_port()
-    camera(f"udp://127.0.0.1:{relayed}")
-    with lossy_relay(port, relayed, every=20), sender(port, size="640x480"):
-        peer.wait(lambda: said(peer, "come damaged or not at all", DiagnosticStatus.WARN), "the damage")
-        peer.wait(lambda: len(images) > 10, "images all the same")
-
-
 def test_images_that_can_not_be_decoded_are_told_in_one_line_and_the_others_come(heard, camera):
     peer, images, _ = heard
     port = free_port()
@@ -147,26 +138,6 @@ def test_images_that_can_not_be_decoded_are_told_in_one_line_and_the_others_come
     (line,) = [line for line in running.output.splitlines() if "come damaged" in line]
     assert "lower the camera's bit rate" in line
     assert "Traceback" not in running.output
-
-
-def test_times_that_do_not_go_with_arrival_are_told_once_and_a_password_never(heard, camera):
-    peer, images, _ = heard
-    port = free_port()
-    stream = f"udp://pilot:secret@127.0.0.1:{port}?user=admin&password=secret"
-    running = camera(stream)
-    with clock_sender("udp", port, said=30, sent=15):
-        peer.wait(lambda: any(times(s).startswith("arrival") for s in peer.diagnostics), "the diagnosis")
-        peer.wait(lambda: len(images) >= 60, "images")
-    (line,) = [line for line in running.output.splitlines() if "do not go with their arrival" in line]
-    assert "set the camera's rate" in line
-    spans = np.diff([stamp_ns(m.header.stamp) for m in images[-30:]]) / 1e9
-    assert np.median(spans) == pytest.approx(1 / 15, rel=0.1)
-    assert "secret" not in running.output
-    assert all("secret" not in str(status) for status in peer.diagnostics)
-
-
-def times(status) -> str:
-    return next((value.value for value in status.values if value.key == "times"), "")
 
 
 # What is told of a finished video, by the node and by `efftam track`, which reads it with `open_source`.
@@ -218,6 +189,9 @@ def test_of_a_live_stream_node_and_efftam_track_have_the_senders_times(heard, ca
     with clock_sender(kind, port, told, sent, at_once):
         running = camera(source)
         peer.wait(lambda: len(images) >= 60, "images")
+        times = {
+            value.value for status in peer.diagnostics for value in status.values if value.key == "times"
+        }
         output = running.output
         running.node._camera.close()
         frames = list(islice(open_source(source, tell=lines.append).frames(), 60))[30:]
@@ -226,9 +200,11 @@ def test_of_a_live_stream_node_and_efftam_track_have_the_senders_times(heard, ca
     assert period_s == pytest.approx(1 / sent, rel=0.05)
     assert np.median(np.abs(periods - np.round(periods))) < 0.1  # of a group the newest may be taken
     assert np.median(periods) > 0.9
+    assert any("arrival" in one for one in times) is (case != "groups")
     for text in ("\n".join(lines), output):
-        assert ("do not go with their arrival" in text) is (case == "another rate")
+        assert text.count("do not go with their arrival") == (case == "another rate")
         assert "secret" not in text
+    assert all("secret" not in str(status) for status in peer.diagnostics)
 
 
 def test_the_latency_is_taken_off_the_stamps(heard, camera):

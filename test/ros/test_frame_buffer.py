@@ -210,16 +210,6 @@ def test_how_long_an_image_waits_is_from_its_arrival_or_from_the_end_of_the_one_
     assert frame_buffer.waiting_s(5.0) == 0.0
 
 
-def test_the_last_selection_counts():
-    frame_buffer = filled(10, 20)
-    other = Prompt(points=((2.0, 2.0),), labels=(1,))
-    assert select(frame_buffer, 10 * MS, PROMPT, COMMAND) == []
-    assert select(frame_buffer, 20 * MS, other, OTHER) == [COMMAND]
-    assert frame_buffer.take().prompt == other
-    frame_buffer.put(frame(30))
-    assert frame_buffer.take().prompt is None
-
-
 def test_a_command_that_waits_when_all_ends_is_given_back():
     frame_buffer = filled(10)
     select(frame_buffer, 0, PROMPT, COMMAND)
@@ -361,12 +351,6 @@ def test_every_stamp_within_the_span_of_a_steady_camera_finds_an_image_near(age_
     stamp_ns = round((13_000 - age_ms) * MS)
     off_ms = abs(frame_buffer.find(stamp_ns).stamp_ns - stamp_ns) / MS
     assert off_ms <= (17 if age_ms < 1400 else 120)
-
-
-def test_the_image_of_a_stamp_is_found_exactly_where_it_is_kept():
-    frame_buffer = camera(3.0)
-    for found in frame_buffer._kept:
-        assert frame_buffer.find(found.stamp_ns) is found
 
 
 def test_the_way_to_the_newest_leads_over_the_thinned_images():

@@ -228,10 +228,3 @@ def test_a_bad_selection_by_topic_goes_to_log_and_diagnostics(following):
         return "x=500" in following.process.output
 
     following.wait(told, "the refusal in the log, which tells such lines once in a while")
-
-
-def test_a_selection_before_any_image_is_refused(tracker):
-    peer = tracker(warm_up=False)
-    answer = peer.select(box_selection(inside))
-    assert not answer.success
-    assert "no image has arrived yet" in answer.message

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import sys
+from contextlib import ExitStack
 
 import pytest
 
@@ -17,6 +18,7 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus
 from efftam_ros.msg import BoundingBox
 from free_ports import free_port
+from level_node import Tracker
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_helpers import ROOT, box_of, box_selection, image_message, new_namespace, stamp_of, tracker_command
@@ -127,18 +129,19 @@ def test_an_override_of_one_topics_qos_leaves_the_others_alone(tracker, ros):
 
 
 @pytest.fixture
-def alone(processes, peers):
+def alone(peers):
     """A tracker that hears no image: ``alone(*arguments)`` gives a peer that publishes none."""
+    with ExitStack() as made:
 
-    def start(*arguments):
-        namespace = new_namespace()
-        peer = peers(namespace)
-        peer.node.destroy_publisher(peer.images)
-        peer.process = processes(tracker_command(namespace, "-p", "diagnostics_period:=0.1", *arguments))
-        peer.wait(peer.select_client.service_is_ready, "the service select_target")
-        return peer
+        def start(*arguments):
+            peer = peers(new_namespace())
+            peer.node.destroy_publisher(peer.images)
+            peer.process = Tracker(peer.namespace, "-p", "diagnostics_period:=0.1", *arguments)
+            made.callback(peer.process.end)
+            peer.wait(peer.select_client.service_is_ready, "the service select_target")
+            return peer
 
-    return start
+        yield start
 
 
 def says(peer, *words):

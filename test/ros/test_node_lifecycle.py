@@ -381,14 +381,6 @@ def test_refused_parameters_say_why(node, peer, values, words):
     assert node.get_parameter(name).value != values[name]
 
 
-def test_several_refused_parameters_all_say_why(node, peer):
-    assert change(peer, CONFIGURE)
-    changes = [Parameter("policy", value="samurai"), Parameter("threads", value=2)]
-    result = node.set_parameters_atomically(changes)
-    assert "policy can't become 'samurai'" in result.reason
-    assert "threads can't become 2" in result.reason
-
-
 def test_choices_are_checked_and_fixed_settings_count_at_the_next_configure(node, peer, opener):
     result = set_parameter(node, policy="best")
     assert result.reason == "policy is 'best'; choose one of default, samurai, efficienttam"
@@ -408,32 +400,3 @@ def test_every_setting_is_declared_with_text_and_range(node):
         for choice in f.metadata["choices"]:
             assert choice in descriptor.additional_constraints
         assert node.get_parameter(f.name).value == f.default
-
-
-def test_a_publisher_with_incompatible_qos_shows_in_diagnostics(ros, opener):
-    """A camera that publishes best effort, and a user who asks for reliable images."""
-    namespace = new_namespace()
-    overrides = [
-        Parameter(f"qos_overrides./{namespace}/image.subscription.reliability", value="reliable"),
-        Parameter("diagnostics_period", value=0.1),
-    ]
-    node = TrackerNode(opener, namespace=namespace, parameter_overrides=overrides)
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    camera = Peer(namespace, image_qos=QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT))
-    try:
-        node.start()
-        found = []
-
-        def look():
-            executor.spin_once(timeout_sec=0.02)
-            found.extend(s for s in camera.diagnostics if "RELIABILITY" in s.message)
-            return found
-
-        camera.wait(look, "diagnostics of the incompatible QoS")
-        assert found[0].level == b"\x02"
-        assert f"qos_overrides./{namespace}/image.subscription.reliability" in found[0].message
-    finally:
-        camera.close()
-        node.close()
-        executor.shutdown()

@@ -17,7 +17,7 @@ from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection
 from geometry_msgs.msg import Point
 from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
 from ros_helpers import box_of, box_selection, image_message, stamp_of
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from sensor_msgs.msg import CameraInfo, Image
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
@@ -495,30 +495,3 @@ def test_camera_info_turns_pixels_into_bearing(peer):
     peer.show(i + 1)
     status, _ = peer.diagnosis(lambda s, v: "no bearing" in s.message, "no bearing")
     assert f"camera_info is for {2 * WIDTH} x {HEIGHT} px, the image has {WIDTH} x {HEIGHT}" in status.message
-
-
-def test_compressed_images_are_tracked_and_broken_ones_refused(tracker):
-    import cv2
-
-    def compressed(i, keep=1.0, stamp=None):
-        data = cv2.imencode(".jpg", scene(i))[1].tobytes()
-        message = CompressedImage(format="jpeg", data=data[: int(len(data) * keep)])
-        message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp or stamp_of(i), 10**9)
-        return message
-
-    peer = tracker(
-        *("-p", "image_transport:=compressed", "-p", "image_timeout:=20.0", "-p", "diagnostics_period:=0.1"),
-        peer={"image_type": CompressedImage},
-        warm_up=lambda stamp: compressed(0, stamp=stamp),
-    )
-    peer.send(compressed(0))
-    peer.follow(0, bright_box(0))
-    peer.images.publish(compressed(1, keep=0.6))
-    _, values = peer.diagnosis(lambda s, v: v["images refused"] == "1", "one image refused")
-    assert "the JPEG is truncated" in values["last refused image"]
-    assert iou(box_of(peer.send(compressed(2))), bright_box(2)) > 0.8
-    thermal = (7500 + cv2.cvtColor(scene(3), cv2.COLOR_BGR2GRAY) * (600 / 255)).round().astype(np.uint16)
-    message = compressed(3)
-    message.format, message.data = "16UC1; png compressed", cv2.imencode(".png", thermal)[1].tobytes()
-    peer.send(message)
-    peer.diagnosis(lambda s, v: "range of 16-bit images" in v, "the range of 16-bit images")

@@ -340,22 +340,6 @@ def test_without_a_tracker_a_command_is_answered_at_once(processes, peers):
     page.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_the_tracker_answers_every_image_whatever_becomes_of_the_page(chain, number):
-    running = chain()
-    peer, page = running.peer, running.page()
-    start = running.show_until_seen(page, 0)
-    peer.follow(start, bright_box(0))
-    for i in range(1, 4):
-        peer.show(start + i, scene(i))
-    running.process.send(number)
-    for i in range(4, 25):
-        message = peer.show(start + i, scene(i))
-        assert message.selection == 1
-        assert iou(box_of(message), bright_box(i)) > 0.8
-    assert message.valid
-
-
 def test_a_cameras_jpeg_reaches_the_page_as_it_is(chain):
     def jpeg(stamp: int) -> CompressedImage:
         done, data = cv2.imencode(".jpg", scene(0), [cv2.IMWRITE_JPEG_QUALITY, 93])
