@@ -20,7 +20,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built; script
 
 from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
-from ros_helpers import ROOT, new_namespace  # noqa: E402
+from ros_helpers import ROOT, new_namespace, values_of  # noqa: E402
 from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
 
 from efftam_ros.core.errors import InputError  # noqa: E402
@@ -189,9 +189,7 @@ def test_of_a_live_stream_node_and_efftam_track_have_the_senders_times(heard, ca
     with clock_sender(kind, port, told, sent, at_once):
         running = camera(source)
         peer.wait(lambda: len(images) >= 60, "images")
-        times = {
-            value.value for status in peer.diagnostics for value in status.values if value.key == "times"
-        }
+        times = {values_of(status)["times"] for status in peer.diagnostics}
         output = running.output
         running.node._camera.close()
         frames = list(islice(open_source(source, tell=lines.append).frames(), 60))[30:]
