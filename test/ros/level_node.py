@@ -16,10 +16,11 @@ from efftam_ros.core.errors import PipelineLostError  # noqa: E402
 
 
 class Tracker:
-    """An active node in a thread of this process, and what it logs. ``stall``: see `LevelPipeline`."""
+    """A node that is started and spins in a thread of this process, and what it logs. ``pipeline``: makes its
+    own of a configuration; for the others see `LevelPipeline`."""
 
     def __init__(
-        self, namespace: str, *arguments: str, delay_s: float = 0.0, stall: Path | None = None
+        self, namespace: str, *arguments: str, delay_s: float = 0.0, stall: Path | None = None, pipeline=None
     ) -> None:
         from rclpy.executors import SingleThreadedExecutor
 
@@ -31,14 +32,14 @@ class Tracker:
             def get_logger(self):
                 return Log(super().get_logger(), lines)
 
-        self._node = Node(
-            lambda config: LevelPipeline(delay_s, config.max_targets, stall),
+        self.node = Node(
+            pipeline or (lambda config: LevelPipeline(delay_s, config.max_targets, stall)),
             namespace=namespace,
             cli_args=["--ros-args", *arguments],
         )
-        self._node.start()
+        self.node.start()
         self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self._node)
+        self._executor.add_node(self.node)
         self._is_ended = False
         self._thread = threading.Thread(target=self._spin, daemon=True)
         self._thread.start()
@@ -56,7 +57,7 @@ class Tracker:
             self._is_ended = True
             self._thread.join()
             self._executor.shutdown()
-            self._node.close()
+            self.node.close()
 
 
 class Log:

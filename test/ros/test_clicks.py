@@ -72,15 +72,6 @@ def test_a_click_without_the_stamp_of_an_image_is_on_the_newest(clicker, click):
     assert iou(box_of(peer.box_of_selection(1)), bright_box(4)) > 0.9
 
 
-def test_a_click_on_an_older_image_catches_up(clicker):
-    peer, clicks = clicker("point_stamped", PointStamped)
-    for i in range(11):
-        peer.show(i)
-    clicks.publish(stamped(bright_box(0), stamp_of(0)))
-    assert result_of(peer).outcome == SelectionResult.ACCEPTED
-    assert iou(box_of(peer.show(11)), bright_box(11)) > 0.8
-
-
 @pytest.mark.parametrize(
     ("x", "y", "frame_id", "words"),
     [

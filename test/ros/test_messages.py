@@ -195,9 +195,6 @@ def test_every_field_of_the_box_is_given(types, header):
     given = set(bbox_fields(TRACKED, About(header)))
     assert given == {f.name for f in fields(kind)} - {"__msgtype__"} - {n for n in dir(kind) if n.isupper()}
     assert math.isnan(message.likeness)
-
-
-def test_a_likeness_that_is_known_is_in_the_message(header):
     assert bbox_fields(replace(TRACKED, likeness=0.75), About(header))["likeness"] == 0.75
 
 
@@ -235,10 +232,6 @@ def test_the_velocity_of_a_tracked_target(types, header):
     assert message.bearing_covariance.tolist() == [0.01, 0.0, 0.0, 0.02]
     assert (message.predicted_azimuth, message.predicted_elevation) == (0.13, -0.24)
     assert message.predicted_bearing_covariance.tolist() == [0.03, 0.0, 0.0, 0.04]
-
-
-def test_every_field_of_the_velocity_is_given(types, header):
-    kind = types["efftam_ros/msg/TargetVelocity"]
     given = set(velocity_fields(LOST, About(header)))
     assert given == {f.name for f in fields(kind)} - {"__msgtype__"} - {n for n in dir(kind) if n.isupper()}
 

@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
+from level_node import Tracker
 from level_pipeline import FRAME_NS, LevelPipeline, bright_box
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.msg import ParameterDescriptor
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -57,23 +57,10 @@ def opener():
 @pytest.fixture
 def node(ros, opener):
     """A TrackerNode that spins in a thread of its own, unconfigured."""
-    overrides = [Parameter("diagnostics_period", value=0.1), Parameter("image_timeout", value=20.0)]
-    made = TrackerNode(opener, namespace=new_namespace(), parameter_overrides=overrides)
-    executor = SingleThreadedExecutor()
-    executor.add_node(made)
-    stop = threading.Event()
-
-    def spin():
-        while not stop.is_set():
-            executor.spin_once(timeout_sec=0.05)
-
-    thread = threading.Thread(target=spin)
-    thread.start()
-    yield made
-    stop.set()
-    thread.join()
-    made.close()
-    executor.shutdown()
+    parameters = ("autostart:=false", "diagnostics_period:=0.1", "image_timeout:=20.0")
+    tracker = Tracker(new_namespace(), *(word for p in parameters for word in ("-p", p)), pipeline=opener)
+    yield tracker.node
+    tracker.end()
 
 
 @pytest.fixture
@@ -368,7 +355,7 @@ def test_thresholds_that_no_image_followed_apply_after_the_next_activation(node,
         ({"view": "round"}, "view can't become 'round' while the node is configured"),
         ({"verify": "always"}, "verify can't become 'always' while the node is configured"),
         ({"backend": "torch"}, "deactivate and clean it up first"),
-        ({"autostart": False}, "read-only"),
+        ({"autostart": True}, "read-only"),
         ({"lost_after": "soon"}, "Wrong parameter type"),
     ],
 )
