@@ -167,9 +167,11 @@ def test_images_are_published_on_another_topic(alone):
     says(peer, "nothing publishes", f"/{peer.namespace}/front/image_raw (sensor_msgs/msg/Image)", "remap")
 
 
-def test_the_topic_holds_compressed_images_and_raw_ones_are_read(alone):
-    peer = alone()
-    camera(peer, RELIABLE, "image", CompressedImage)
+def test_the_topic_holds_compressed_images_and_raw_ones_are_read(peers, processes):
+    """A process can't have a topic of two types."""
+    peer = peers(new_namespace(), image_type=CompressedImage)
+    processes(tracker_command(peer.namespace, "-p", "diagnostics_period:=0.1"))
+    peer.wait(peer.select_client.service_is_ready, "the service select_target")
     says(peer, "is published as sensor_msgs/msg/CompressedImage", "peer", "set image_transport to compressed")
 
 

@@ -145,9 +145,10 @@ class TrackingLoop:
         """The way of an image: read it, step its targets, publish each answer before the next is computed,
         then update what later images need."""
         begin_s, command = time.monotonic(), task.command
-        self._statistics.dropped(task.skipped)
+        if task.skipped:
+            self._statistics.dropped(task.skipped)
         try:
-            image = frame.image()
+            image = frame.pixels if isinstance(frame.pixels, Image) else frame.image()
         except InputError as refusal:
             self._refuse(command, str(refusal))
             self._statistics.fault("image", str(refusal))
