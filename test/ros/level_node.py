@@ -15,31 +15,16 @@ from level_pipeline import LOST, LevelPipeline  # noqa: E402
 from efftam_ros.core.errors import PipelineLostError  # noqa: E402
 
 
-class Tracker:
-    """A node that is started and spins in a thread of this process, and what it logs. ``pipeline``: makes its
-    own of a configuration; for the others see `LevelPipeline`."""
+class Spinning:
+    """A node that is started and spins in a thread of this process until `end`."""
 
-    def __init__(
-        self, namespace: str, *arguments: str, delay_s: float = 0.0, stall: Path | None = None, pipeline=None
-    ) -> None:
+    def __init__(self, node) -> None:
         from rclpy.executors import SingleThreadedExecutor
 
-        from efftam_ros.ros.tracker.node import TrackerNode
-
-        lines = self._lines = []
-
-        class Node(TrackerNode):
-            def get_logger(self):
-                return Log(super().get_logger(), lines)
-
-        self.node = Node(
-            pipeline or (lambda config: LevelPipeline(delay_s, config.max_targets, stall)),
-            namespace=namespace,
-            cli_args=["--ros-args", *arguments],
-        )
-        self.node.start()
+        self.node = node
+        node.start()
         self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self.node)
+        self._executor.add_node(node)
         self._is_ended = False
         self._thread = threading.Thread(target=self._spin, daemon=True)
         self._thread.start()
@@ -48,16 +33,35 @@ class Tracker:
         while not self._is_ended:
             self._executor.spin_once(timeout_sec=0.1)
 
-    @property
-    def output(self) -> str:
-        return "\n".join(self._lines)
-
     def end(self) -> None:
         if not self._is_ended:
             self._is_ended = True
             self._thread.join()
             self._executor.shutdown()
             self.node.close()
+
+
+class Tracker(Spinning):
+    """The tracker's node, and what it logs. ``pipeline``: makes one of a configuration; without it there is a
+    `LevelPipeline` of the other arguments."""
+
+    def __init__(
+        self, namespace: str, *arguments: str, delay_s: float = 0.0, stall: Path | None = None, pipeline=None
+    ) -> None:
+        from efftam_ros.ros.tracker.node import TrackerNode
+
+        lines = self._lines = []
+
+        class Node(TrackerNode):
+            def get_logger(self):
+                return Log(super().get_logger(), lines)
+
+        pipeline = pipeline or (lambda config: LevelPipeline(delay_s, config.max_targets, stall))
+        super().__init__(Node(pipeline, namespace=namespace, cli_args=["--ros-args", *arguments]))
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self._lines)
 
 
 class Log:
