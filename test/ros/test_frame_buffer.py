@@ -247,25 +247,29 @@ def test_when_time_goes_back_stamps_of_before_are_forgotten():
         frame_buffer.find(800 * MS)
 
 
-def test_no_more_than_the_span_is_kept():
-    frame_buffer = filled(*range(0, 2000, 100), keep_s=0.5)
-    assert frame_buffer.find(1400 * MS).stamp_ns == 1400 * MS
-    with pytest.raises(InputError, match=r"is 0\.60 s old and only 0\.50 s of images are kept"):
-        frame_buffer.find(1300 * MS)
+@pytest.mark.parametrize(
+    ("kept", "found_ms", "gone_ms", "words"),
+    [
+        (filled(*range(0, 2000, 100), keep_s=0.5), 1400, 1300, r"is 0\.60 s old and only 0\.50 s of images"),
+        (filled(1000, 1100, 1200, 6000, 6100, keep_s=2.0), 6000, 1200, r"is 4\.90 s old and only 0\.10 s"),
+        (filled(*range(0, 1000, 100), keep_bytes=350), 700, 600, "selection_buffer_bytes 350"),
+        (
+            filled(*(i / 20 for i in range(1, MOST_IMAGES + 11)), keep_s=1e6),
+            11 / 20,
+            10 / 20,
+            f"at most {MOST_IMAGES} images",
+        ),
+    ],
+    ids=["span", "span with a gap", "bytes", "number"],
+)
+def test_no_more_than_the_limits_are_kept(kept, found_ms, gone_ms, words):
+    assert kept.find(round(found_ms * MS)).stamp_ns == found_ms * MS
+    with pytest.raises(InputError, match=words):
+        kept.find(round(gone_ms * MS))
 
 
-def test_after_a_gap_longer_than_the_span_nothing_of_before_is_kept():
-    frame_buffer = filled(1000, 1100, 1200, 6000, 6100, keep_s=2.0)
-    assert frame_buffer.find(6000 * MS).stamp_ns == 6000 * MS
-    with pytest.raises(InputError, match=r"is 4\.90 s old and only 0\.10 s of images are kept"):
-        frame_buffer.find(1200 * MS)
-
-
-def test_no_more_than_the_bytes_are_kept_but_always_the_newest():
+def test_the_newest_image_is_kept_however_large_it_is():
     frame_buffer = filled(*range(0, 1000, 100), keep_bytes=350)
-    assert frame_buffer.find(700 * MS)
-    with pytest.raises(InputError, match="selection_buffer_bytes 350"):
-        frame_buffer.find(600 * MS)
     frame_buffer.put(frame(2000, nbytes=10**6))
     assert frame_buffer.find(0).stamp_ns == 2000 * MS
 
@@ -275,13 +279,6 @@ def test_after_time_went_back_as_many_bytes_are_kept_as_before():
     for stamp in (100, 200, 300):
         frame_buffer.put(frame(stamp))
     assert [frame_buffer.find(stamp * MS).stamp_ns // MS for stamp in (100, 200, 300)] == [100, 200, 300]
-
-
-def test_the_number_of_kept_images_is_bounded_however_small_they_are():
-    frame_buffer = filled(*(i / 20 for i in range(1, MOST_IMAGES + 11)), keep_s=1e6)
-    assert frame_buffer.find(11 * MS // 20).number == 11
-    with pytest.raises(InputError, match=f"at most {MOST_IMAGES} images"):
-        frame_buffer.find(10 * MS // 20)
 
 
 def test_limits_apply_at_once():
