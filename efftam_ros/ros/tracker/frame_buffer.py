@@ -176,6 +176,11 @@ class Followed(NamedTuple):
     ids: tuple[int, ...]
     steered: int | None
 
+    def added(self, target_id: int) -> Followed:
+        """The same once this target is selected; the first one is steered by."""
+        ids = tuple(sorted({*self.ids, target_id}))
+        return Followed(ids, target_id if self.steered is None else self.steered)
+
     def without(self, target_id: int) -> Followed:
         """The same once this target, or `ALL`, is cleared."""
         ids = () if target_id == ALL else tuple(one for one in self.ids if one != target_id)
@@ -336,22 +341,19 @@ class FrameBuffer:
     def followed(self) -> Followed:
         """The targets that there are once the pending commands are carried out."""
         with self._condition:
-            ids, steered = {*self._followed.ids}, self._followed.steered
+            found = self._followed
             if self._selecting is not None:
-                ids.add(self._selecting)
-                steered = self._selecting if steered is None else steered
+                found = found.added(self._selecting)
             for task in self._commands.values():
                 assert task.command is not None
                 target_id = task.command.target_id
                 if task.steers:
-                    steered = target_id
+                    found = found._replace(steered=target_id)
                 elif task.frame is not None:
-                    ids.add(target_id)
-                    steered = target_id if steered is None else steered
+                    found = found.added(target_id)
                 else:
-                    left = Followed(tuple(ids), steered).without(target_id)
-                    ids, steered = {*left.ids}, left.steered
-        return Followed(tuple(sorted(ids)), steered)
+                    found = found.without(target_id)
+        return found
 
     def resume(self, target_id: int) -> None:
         """The target does not catch up any more, because its selection failed."""
