@@ -76,8 +76,6 @@ def test_a_click_without_the_stamp_of_an_image_is_on_the_newest(clicker, click):
     ("x", "y", "frame_id", "words"),
     [
         (1000.0, 20.0, "", ["1000"]),
-        (-4.0, 20.0, "", ["-4"]),
-        (float("nan"), 20.0, "", ["nan"]),
         (30.0, 20.0, "map", ["'map'", "'camera_optical_frame'"]),
     ],
 )

@@ -14,15 +14,14 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection
-from geometry_msgs.msg import Point
 from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
 from ros_helpers import box_of, box_selection, image_message, stamp_of
-from sensor_msgs.msg import CameraInfo, Image
+from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Track, TrackState
-from efftam_ros.images.message import fill_image, stamp_ns
+from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.tracker.session import state_after
 
 pytestmark = pytest.mark.ros
@@ -103,47 +102,6 @@ def test_a_target_that_leaves_is_coasted_then_lost_and_found_again(tracker):
     states = [peer.show(i).state for i in range(24, 44)]
     assert states[-1] == BoundingBox.TRACKING
     assert BoundingBox.ACQUIRING in states[: states.index(BoundingBox.TRACKING)]
-
-
-def points_selection(*points):
-    return TargetSelection(
-        kind=TargetSelection.POINTS,
-        points=[Point(x=x, y=y) for x, y, _ in points],
-        labels=[on for *_, on in points],
-    )
-
-
-def mask_selection(box):
-    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
-    x, y, w, h = (int(v) for v in box.xywh())
-    mask[y : y + h, x : x + w] = 255
-    return TargetSelection(kind=TargetSelection.MASK, mask=fill_image(Image(), mask, "mono8"))
-
-
-def test_selection_by_every_kind_in_either_unit_by_topic_and_by_service(peer):
-    grey = grey_box(0)
-    normalized = TargetSelection(
-        units=TargetSelection.NORMALIZED,
-        x=grey.x / WIDTH,
-        y=grey.y / HEIGHT,
-        width=grey.width / WIDTH,
-        height=grey.height / HEIGHT,
-    )
-    selections = (
-        normalized,
-        points_selection((grey.cx, grey.cy, 1), (5.0, 5.0, 0)),
-        mask_selection(grey),
-    )
-    for i, selection in enumerate(selections):
-        peer.show(2 * i, scene(0))
-        peer.results.clear()
-        peer.selections.publish(selection)
-        peer.wait(lambda: peer.results, "what became of the selection")
-        (accepted,) = peer.results
-        assert accepted.outcome == SelectionResult.ACCEPTED
-        assert iou(box_of(peer.box_of_selection(accepted.selection)), grey) > 0.9
-        assert peer.select(TargetSelection(kind=TargetSelection.CLEAR)).success
-        assert peer.show(2 * i + 1).state == BoundingBox.IDLE
 
 
 def test_late_selection_starts_on_the_image_it_was_drawn_on(peer):
