@@ -13,29 +13,25 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 from level_pipeline import LOST, LevelPipeline  # noqa: E402
 
 from efftam_ros.core.errors import PipelineLostError  # noqa: E402
+from efftam_ros.ros.common.process import _spin  # noqa: E402
 
 
 class Spinning:
-    """A node that is started and spins in a thread of this process until `end`."""
+    """A node that is started and spins in a thread of this process until `end`, as `run_node` has it."""
 
     def __init__(self, node) -> None:
         from rclpy.executors import SingleThreadedExecutor
 
-        self.node = node
+        self.node, self.asked = node, False
         node.start()
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(node)
-        self._is_ended = False
-        self._thread = threading.Thread(target=self._spin, daemon=True)
+        self._thread = threading.Thread(target=_spin, args=(self, self._executor, node), daemon=True)
         self._thread.start()
 
-    def _spin(self) -> None:
-        while not self._is_ended:
-            self._executor.spin_once(timeout_sec=0.1)
-
     def end(self) -> None:
-        if not self._is_ended:
-            self._is_ended = True
+        if not self.asked:
+            self.asked = True
             self._thread.join()
             self._executor.shutdown()
             self.node.close()
