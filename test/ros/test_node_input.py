@@ -161,10 +161,21 @@ def test_nobody_publishes_images(alone):
     peer.wait(lambda: f"nothing publishes {topic}" in peer.process.output, "the same in the log")
 
 
-def test_images_are_published_on_another_topic(alone):
+@pytest.mark.parametrize(
+    ("topic", "kind", "words"),
+    [
+        ("front/image_raw", Image, ["front/image_raw (sensor_msgs/msg/Image)", "remap"]),
+        (
+            "image/compressed",
+            CompressedImage,
+            ["image/compressed is pub", "set image_transport to compressed"],
+        ),
+    ],
+)
+def test_images_are_published_on_another_topic(alone, topic, kind, words):
     peer = alone()
-    camera(peer, RELIABLE, "front/image_raw")
-    says(peer, "nothing publishes", f"/{peer.namespace}/front/image_raw (sensor_msgs/msg/Image)", "remap")
+    camera(peer, RELIABLE, topic, kind)
+    says(peer, "nothing publishes", *words)
 
 
 def test_the_topic_holds_compressed_images_and_raw_ones_are_read(peers, processes):
@@ -173,12 +184,6 @@ def test_the_topic_holds_compressed_images_and_raw_ones_are_read(peers, processe
     processes(tracker_command(peer.namespace, "-p", "diagnostics_period:=0.1"))
     peer.wait(peer.select_client.service_is_ready, "the service select_target")
     says(peer, "is published as sensor_msgs/msg/CompressedImage", "peer", "set image_transport to compressed")
-
-
-def test_only_a_compressed_topic_beside_is_published(alone):
-    peer = alone()
-    camera(peer, RELIABLE, "image/compressed", CompressedImage)
-    says(peer, "image/compressed is published", "set image_transport to compressed")
 
 
 def test_a_reliable_subscription_to_a_best_effort_camera(alone):
