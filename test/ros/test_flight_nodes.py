@@ -259,8 +259,7 @@ def test_without_a_target_the_last_rate_on_the_wire_is_zero(lasting_rig, end, re
 def test_rates_come_at_50_hz_once_enabled_and_not_before(lasting_rig):
     rig = lasting_rig
     time.sleep(1.0)
-    assert rig.tracker.rates == []
-    assert rig.wire.rates() == []
+    assert not any(rate for _, rate in rig.tracker.rates + rig.wire.rates())
     assert rig.tracker.statuses[-1].phase == GimbalStatus.OFF
     rig.follow()
     first = len(rig.tracker.rates)
