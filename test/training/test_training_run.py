@@ -47,7 +47,7 @@ def say_nothing(step: int, summary: str) -> None:
 def fresh_network():
     """The same random weights every time."""
     torch.manual_seed(99)
-    return new_network("compact_192")
+    return new_network()
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
@@ -171,7 +171,7 @@ def _first_weights(network) -> list[torch.Tensor]:
 
 def test_a_resumed_run_ends_with_exactly_the_weights_of_an_uninterrupted_one(whole_run, stopped_run, options):
     assert not _equal(weights_of(stopped_run), weights_of(whole_run))
-    train(replace(options, out=stopped_run), new_network("compact_192"), True, say_nothing)
+    train(replace(options, out=stopped_run), new_network(), True, say_nothing)
     assert _equal(weights_of(stopped_run), weights_of(whole_run))
     resumed, whole = (checkpoints.load(folder / "resume.pt") for folder in (stopped_run, whole_run))
     assert _equal(resumed["model"], whole["model"])
