@@ -262,23 +262,17 @@ WRONG_TARGETS = [
     ({"box": BOX, "point": (50, 40)}, "box and point are given; give one of"),
     ({"box": (40, 30, 24)}, "box is (40, 30, 24); give (x, y, width, height), 4 finite numbers in px"),
     ({"box": "40,30,24,24"}, "box is '40,30,24,24'; give (x, y, width, height)"),
-    ({"box": (40, 30, 0, 24)}, "box x=40 y=30 width=0 height=24 has no area"),
-    ({"box": (200, 30, 20, 24)}, "box x=200 y=30 width=20 height=24 lies outside the image of 160 x 120 px"),
     (
         {"box": (100, 60, 130, 100)},
         "box x=100 y=60 width=130 height=100 leaves the image of 160 x 120 px; if these are edges x0, y0, x1,"
         " y1, give x, y, width, height: 100, 60, 30, 40",
     ),
     ({"point": (50, 40, 1)}, "point is (50, 40, 1); give (x, y), 2 finite numbers in px"),
-    ({"point": (161, 40)}, "point (161, 40) lies outside the image of 160 x 120 px"),
     ({"points": [(50, 40), 7]}, "point 1 is 7; give (x, y), 2 finite numbers in px"),
-    ({"points": [(50, 40)], "labels": [1, 0]}, "1 points and 2 labels; give one label per point"),
-    ({"points": [(50, 40)], "labels": [0]}, "only points off the target"),
     ({"points": []}, "give a box"),
     ({"box": BOX, "labels": [1]}, "labels are given without points"),
     ({"mask": MASK.T}, "mask is 120 x 160 px, the image 160 x 120 px"),
     ({"mask": MASK.astype(float)}, "mask is float64; give bool or uint8"),
-    ({"mask": ~MASK}, "mask has no pixel set"),
 ]
 
 
@@ -303,10 +297,8 @@ WRONG_IMAGES = [
         "(3, 120, 160); give [H, W, 3], or [H, W] if grey (channels are last: image.transpose(1, 2, 0))",
     ),
     (np.zeros((4, 4, 4), np.uint8), "image has the shape (4, 4, 4); give [H, W, 3]"),
-    (np.zeros((0, 4, 3), np.uint8), "image is 4 x 0 px; both sides must be at least 1"),
     (None, "image is a NoneType; OpenCV returns None for what it can't read: check the path or the camera"),
     ("a.png", "image is 'a.png'; convert it to a numpy array"),
-    (Image.from_array(picture(0), "bgr16"), "image encoding 'bgr16' is not supported"),
 ]
 
 
@@ -354,10 +346,7 @@ def test_a_wrong_source_is_one_line(tracker: et.Tracker, clip: Path, tmp_path: P
         ({"channels": "RBG"}, "channels is 'RBG'; choose one of bgr, rgb"),
         ({"fps": 0}, "fps is 0; give images per second"),
         ({"backend": "tpu"}, "'tpu' is not known; choose one of onnxruntime-cpu"),
-        ({"policy": "best"}, "policy is 'best'; choose one of default, samurai, efficienttam"),
-        ({"lost_after": "2"}, "lost_after is '2'; it must lie in [0, 60]"),
         ({"lost": 2}, "setting 'lost' is not known; choose among view, window_factor, lost_after"),
-        ({"threads": -1}, "threads is -1"),
         ({"bundle": "/nowhere"}, "/nowhere"),
     ],
 )

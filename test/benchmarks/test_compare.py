@@ -14,7 +14,7 @@ import pytest
 from tools_helpers import assert_refused
 
 from benchmarks.compare import launch_summary, print_frames
-from benchmarks.contenders import MODULES, Contender, InstrumentedPipeline, ours, theirs
+from benchmarks.contenders import MODULES, Contender, ours, theirs
 from benchmarks.frames import TURN, measure_frames
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
@@ -185,25 +185,6 @@ def test_peers_take_turns_with_ours_on_the_same_frames_and_have_no_modules(
     print_frames(records)
     text = capsys.readouterr().out
     assert "other: " not in text  # nothing about modules that were not run
-
-
-def test_one_contender_runs_back_to_back_without_a_pause():
-    frames = iter(small_frames(WARM_UP + 12))
-    (timing,) = measured([contender(NullPipeline())], frames, 12)
-    assert len(timing.whole) == 12
-    assert next(frames, None) is None
-
-
-def test_stages_of_every_frame_are_timed():
-    """A pipeline on a GPU times some frames alone unless it is asked."""
-
-    class Sampling(NullPipeline):
-        stage_interval = 30
-
-    pipeline = Sampling()
-    contender(pipeline)
-    assert pipeline.stage_interval == 1
-    assert not hasattr(InstrumentedPipeline(NullPipeline()), "stage_interval")
 
 
 def test_what_a_pipeline_says_of_its_device_is_passed_on(capsys):

@@ -65,21 +65,6 @@ def test_the_file_is_downloaded_once_and_checked(fetch, hub: Hub, tmp_path: Path
     assert sum(method == "GET" for method, *_ in hub.requests) == gets
 
 
-def test_into_a_folder(fetch, tmp_path: Path):
-    result = fetch(NAME, "--no-export", "--out", "weights")
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / "weights" / f"{NAME}.pt").read_bytes() == CONTENT
-
-
-def test_a_broken_connection_is_resumed_where_it_broke(fetch, hub: Hub):
-    hub.cut_after = [22_000_000]
-    result = fetch(NAME, "--no-export")
-    assert result.returncode == 0, result.stderr
-    assert Path(result.stdout.strip()).read_bytes() == CONTENT
-    assert starts(hub)[0] == 0
-    assert starts(hub)[1] >= 10_000_000
-
-
 def test_a_connection_that_breaks_again_and_again_ends_in_one_line_and_leaves_no_file(
     fetch, hub: Hub, tmp_path: Path
 ):
@@ -88,12 +73,6 @@ def test_a_connection_that_breaks_again_and_again_ends_in_one_line_and_leaves_no
     assert not list(tmp_path.rglob("*.pt"))
     hub.cut_after.clear()
     assert Path(fetch(NAME, "--no-export").stdout.strip()).read_bytes() == CONTENT
-
-
-def starts(hub: Hub) -> list[int]:
-    """First byte that each GET asked for."""
-    ranges = [wanted for method, _, wanted in hub.requests if method == "GET"]
-    return [int(wanted.removeprefix("bytes=").partition("-")[0] or 0) for wanted in ranges]
 
 
 @pytest.mark.slow
@@ -201,13 +180,6 @@ def test_an_address_without_encryption_in_the_environment_is_refused(efftam, tmp
     assert_refused(efftam("fetch", NAME, "--no-export", env=env), "is not encrypted", "https://")
 
 
-def test_a_file_that_changed_on_the_hub_is_fetched_anew(fetch, hub: Hub):
-    fetch(NAME, "--no-export")
-    hub.files[f"{REPOSITORY}/{NAME}.pt"] = b"better weights"
-    result = fetch(NAME, "--no-export")
-    assert Path(result.stdout.strip()).read_bytes() == b"better weights"
-
-
 def test_a_file_the_hub_does_not_have(fetch):
     result = fetch("efficienttam_s", "--no-export")
     assert_refused(result, "has no", "efficienttam_s.pt (404)", "--endpoint")
@@ -223,11 +195,6 @@ def test_a_token_is_for_the_hub_and_not_for_the_server_that_it_sends_us_to(effta
     assert set(hub.tokens) == {"Bearer hf_secret"}
     assert [method for method, *_ in storage.requests] == ["GET"]
     assert storage.tokens == [""]
-
-
-def test_a_hub_in_trouble(fetch, hub: Hub):
-    hub.status = 403
-    assert_refused(fetch(NAME, "--no-export"), "can't be downloaded", "403")
 
 
 def test_no_network(efftam, tmp_path: Path):

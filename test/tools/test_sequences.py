@@ -14,7 +14,7 @@ from tools_helpers import square_picture
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.video import NS
 from efftam_ros.tools.common.video import VideoWriter
-from efftam_workshop.eval.sequences import _packed_masks, find_sequences, mask_box, read_boxes
+from efftam_workshop.eval.sequences import _packed_masks, find_sequences, read_boxes
 
 
 def write_images(folder: Path, count: int, suffix: str = ".jpg", first: int = 1) -> None:
@@ -163,19 +163,15 @@ def test_otb_whose_truth_starts_late(tmp_path: Path):
     assert next(iter(sequence.frames())).bgr.mean() == pytest.approx(99, abs=2)
 
 
-def test_mask_box_covers_its_pixels():
-    mask = np.zeros((10, 12), bool)
-    mask[3:5, 4:9] = True
-    assert mask_box(mask) == (4, 3, 5, 2)
-    assert np.isnan(mask_box(mask & False)).all()
-
-
-def test_boxes_without_area_are_absent(tmp_path: Path):
+def test_boxes_without_area_are_absent_and_a_line_that_is_no_box_is_named(tmp_path: Path):
     path = tmp_path / "gt.txt"
     path.write_text("1,2,3,4\n0,0,0,0\n\n5,6,7,-1\n")
     boxes = read_boxes(path)
     assert np.isnan(boxes[1:]).all()
     assert boxes[0].tolist() == [1, 2, 3, 4]
+    path.write_text("1,2,3,4\n1,2,3\n")
+    with pytest.raises(InputError, match=r"line 2: '1,2,3' is not a box"):
+        read_boxes(path)
 
 
 @pytest.mark.parametrize(
@@ -198,13 +194,6 @@ def test_more_boxes_than_pictures(tmp_path: Path):
     (sequence,) = find_sequences(tmp_path / "s")
     with pytest.raises(InputError, match="4 boxes but only 3 frames"):
         list(sequence.frames())
-
-
-def test_a_line_that_is_no_box_is_named(tmp_path: Path):
-    path = tmp_path / "gt.txt"
-    path.write_text("1,2,3,4\n1,2,3\n")
-    with pytest.raises(InputError, match=r"line 2: '1,2,3' is not a box"):
-        read_boxes(path)
 
 
 def test_a_folder_without_sequences(tmp_path: Path):

@@ -24,7 +24,7 @@ from training.clips import Clip, ClipSource
 from training.closed_loop import ClosedWindows, outer_side
 from training.mixture import Mixture
 from training.train import new_network
-from training.unroll import MOST_RECENT, normalised, unroll
+from training.unroll import MOST_RECENT, unroll
 from training.validation import stack, validate, validation_clips
 
 SIDE = 192
@@ -144,14 +144,6 @@ def test_unrolling_answers_what_the_product_answers(network, clips, kind):
         for name, a, b in zip(OUTPUTS, ours, theirs, strict=True):
             assert torch.allclose(a, b, atol=LIMIT), f"{name} of frame {frame}"
     assert remembered[1:] == [bool(says > 0) for says in out.says_present[1:]]
-
-
-def test_the_network_is_given_what_the_preprocessor_gives(network, clips):
-    pixels = clips["box"].images[:1]
-    rgb = np.ascontiguousarray(pixels[0].permute(1, 2, 0).numpy())
-    pipeline = TorchPipeline(network, threads=torch.get_num_threads())
-    wanted = pipeline._preprocess(Image.from_array(rgb, "rgb8"), View.full(SIDE, SIDE, SIDE))
-    assert np.abs(normalised(network, pixels).numpy() - wanted).max() < 1e-5
 
 
 def test_a_batch_gives_what_its_clips_give_one_by_one(network, clips):
