@@ -211,7 +211,6 @@ def bomb(width: int, height: int, shape: list[int] | None = None) -> dict[str, n
     ("stored", "words"),
     [
         (bomb(96, 72), "bits is uint8 [4, 1048576] for 4 masks of 96 x 72 px"),
-        (bomb(100_000, 100_000), "max_image_pixels"),
         (bomb(96, 72, [4, 863]), "bits is uint8 [4, 863]"),
         ({"shape": np.array([4, 72, 96])}, "bits"),
         (
@@ -225,13 +224,6 @@ def test_packed_masks_that_are_not_what_they_say_are_refused(tmp_path, stored, w
     np.savez_compressed(path, **stored)
     with pytest.raises(InputError, match=re.escape(words)):
         _packed_masks(path, 4)
-
-
-def test_packed_masks_of_more_than_a_gibibyte_are_refused_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr("efftam_workshop.eval.sequences.MOST_MASK_BYTES", 4_000_000)
-    np.savez_compressed(tmp_path / "masks.npz", **bomb(96, 72))
-    with pytest.raises(InputError, match="an array of 4194432 bytes"):
-        _packed_masks(tmp_path / "masks.npz", 4)
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path):
