@@ -245,36 +245,6 @@ def test_python_alone_is_measured_on_a_gpu_that_does_nothing(benchmark_here) -> 
     assert "'1,2,3' is not four times in ms" in refused.stderr
 
 
-def test_an_idle_gpu_s_streams_take_their_time_and_events_order_them(monkeypatch) -> None:
-    """On a clock of the host's own work, of which there is none here."""
-    real = pytest.importorskip("cuda.bindings.driver", reason="calls take their names from cuda-bindings")
-    from benchmarks.idle_gpu import GpuClock, IdleDriver
-    from efftam_ros.runtime.cuda.api import Cuda
-    from efftam_ros.runtime.cuda.stream import Event, Stream
-
-    monkeypatch.setattr("time.thread_time", lambda: 0.0)
-    clock = GpuClock(skipped=0.0, wake_s=0.5)
-    cuda = Cuda(IdleDriver(real, clock))
-    images, network = Stream(cuda), Stream(cuda)
-    there, answered = Event(cuda), Event(cuda)
-    with network.capture() as graph:
-        clock.work(network.handle, 2.0)
-    clock.work(images.handle, 3.0)
-    images.record(there)
-    network.wait(there)
-    graph.launch(network)
-    network.record(answered)
-    clock.work(network.handle, 4.0)
-    there.wait()
-    assert clock.now() == 3.5, "the images' stream, and the host wakes up"
-    answered.wait()
-    assert clock.now() == 5.5, "the graph came behind the image"
-    answered.wait()
-    assert clock.now() == 5.5, "what is done is not waited for"
-    network.synchronize()
-    assert clock.now() == 9.5
-
-
 @pytest.mark.ros
 def test_the_node_without_a_network_is_fed_over_the_middleware(benchmark_here):
     pytest.importorskip("rclpy", reason="needs ROS 2")

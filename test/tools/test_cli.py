@@ -45,14 +45,6 @@ def test_no_option_takes_more_than_a_few_lines_to_explain(name, capsys):
     assert max(len(paragraph.splitlines()) for paragraph in paragraphs) <= 5
 
 
-@pytest.mark.parametrize("name", cli.EFFTAM.commands)
-def test_a_mask_is_a_file_that_marks_the_target_wherever_it_is_an_option(name, capsys):
-    cli.main([name, "--help"])
-    options = re.findall(r"^  --mask\b.*", capsys.readouterr().out, flags=re.M)
-    assert all(option.startswith("  --mask FILE") for option in options)
-    assert bool(options) is (name in ("track", "select"))
-
-
 @pytest.mark.parametrize("name", ["track", "replay", "eval"])
 def test_settings_of_the_tracker_are_listed_on_request(name, capsys):
     assert cli.main([name, "--set", "help"]) == 0

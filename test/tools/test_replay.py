@@ -383,21 +383,12 @@ class TestSeveralTargets:
         )
         assert found == {0: [2, 3, 4, 5, 6, 7], 1: [2, 3, 4, 5, 6, 7]}
 
-    def test_a_clear_ends_the_one_it_names(self, tmp_path: Path):
+    @pytest.mark.parametrize(("cleared", "images"), [(5, 8), (255, 4)], ids=["one", "all"])
+    def test_a_clear_ends_the_one_it_names_or_all(self, tmp_path: Path, cleared: int, images: int):
         first = ("/select", recorded(0.2), selection(stamp(0), box_at(0)))
         second = ("/select", recorded(0.3), selection(stamp(0), self.SECOND, target_id=5))
-        found = self.run(
-            tmp_path, first, second, ("/select", recorded(3.5), selection(0, kind=3, target_id=5))
-        )
-        assert found == {0: [*range(8)], 5: [0, 1, 2, 3]}
-
-    def test_a_clear_of_all_ends_all(self, tmp_path: Path):
-        first = ("/select", recorded(0.2), selection(stamp(0), box_at(0)))
-        second = ("/select", recorded(0.3), selection(stamp(0), self.SECOND, target_id=5))
-        found = self.run(
-            tmp_path, first, second, ("/select", recorded(3.5), selection(0, kind=3, target_id=255))
-        )
-        assert found == {0: [0, 1, 2, 3], 5: [0, 1, 2, 3]}
+        clear = ("/select", recorded(3.5), selection(0, kind=3, target_id=cleared))
+        assert self.run(tmp_path, first, second, clear) == {0: [*range(images)], 5: [0, 1, 2, 3]}
 
     def test_an_object_that_is_a_target_already_is_refused_and_both_go_on(self, tmp_path: Path, capsys):
         found = self.run(

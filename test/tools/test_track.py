@@ -15,7 +15,6 @@ from tools_helpers import ROOT, assert_refused, square_picture
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt, Track, TrackState
-from efftam_ros.tools import track
 from efftam_ros.tools.cli import main
 from efftam_ros.tools.common.options import tracker_config
 from efftam_ros.tools.common.prompts import read_prompt, read_prompts
@@ -231,18 +230,6 @@ def two_squares(tmp_path: Path) -> Path:
         picture[70:94, 110 - 3 * i : 134 - 3 * i] = square_picture(40, 30)[30:54, 40:64]
         cv2.imwrite(str(folder / f"{i}.png"), picture)
     return folder
-
-
-@pytest.mark.parametrize(("targets", "drawn"), [(TWO, [(5, False), (0, True)]), (TWO[:2], [(None, True)])])
-def test_the_overlay_of_several_has_their_ids_and_the_words_of_the_first(
-    targets: tuple[str, ...], drawn: list, tmp_path: Path, monkeypatch
-):
-    """Which is drawn last, over the others."""
-    asked = []
-    monkeypatch.setattr(track, "draw_overlay", lambda shown, one, mask, *how: asked.append(how))
-    arguments = [str(two_squares(tmp_path)), *targets, "--out", str(tmp_path / "o.mp4"), "--quiet"]
-    assert main(["track", *arguments]) == 0
-    assert asked == drawn * 6
 
 
 def test_targets_on_the_command_line_have_ids():

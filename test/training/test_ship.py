@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,22 +91,6 @@ def test_the_shipped_bundle_says_what_it_is_and_keeps_its_card(run, start, tmp_p
     other = load_bundle_network(start).state_dict()["mask_decoder.tokens"]
     expected = (own["mask_decoder.tokens"] + other) / 2
     assert torch.allclose(shipped["mask_decoder.tokens"], expected, atol=1e-3)
-
-
-def test_of_a_run_limited_by_time_the_bundle_says_how_long_it_was(run, tmp_path):
-    recipe = json.loads((run / "recipe.json").read_text())
-    (run / "recipe.json").write_text(json.dumps(recipe | {"hours": 0.25}))
-    ship(run, tmp_path / "out")
-    note = json.loads((tmp_path / "out" / "bundle.json").read_text())["source"]["note"]
-    assert "15 minutes" in note
-    assert "steps" not in note
-
-
-def test_another_network_is_refused(start):
-    narrow = replace(COMPACT_192, spec=replace(COMPACT_192.spec, memory_channels=32))
-    with pytest.raises(InputError) as told:
-        average(CompactTAM(narrow), start)
-    assert str(start) in str(told.value)
 
 
 def test_a_folder_without_weights_is_refused(tmp_path):

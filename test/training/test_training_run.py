@@ -17,14 +17,12 @@ from training_helpers import run_training
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_workshop.model.loading import load_weights
 from training import checkpoints
 from training import train as module
 from training.__main__ import main
 from training.clips import ClipSource
 from training.hardness import EASY
 from training.journal import Journal
-from training.material import Material
 from training.mixture import Mixture
 from training.schedule import parse_stages
 from training.train import TrainingOptions, new_network, train
@@ -259,11 +257,6 @@ def test_the_recipe_tells_seed_options_and_versions(whole_run, archive):
     assert set(recipe["versions"]) == {"python", "torch", "numpy", "opencv", "onnxruntime"}
 
 
-def test_the_weights_are_such_as_export_takes(whole_run):
-    network = load_weights(whole_run / "weights.pt", "compact_192")
-    assert _equal(network.state_dict(), weights_of(whole_run))
-
-
 def test_the_weights_are_the_running_average_and_a_matter_of_the_seed(options, tmp_path, unplotted):
     stored = []
     for seed in (1, 2):
@@ -281,29 +274,6 @@ def test_the_weights_are_the_running_average_and_a_matter_of_the_seed(options, t
 
 
 # The command line
-
-
-def test_the_mixture_is_that_of_training_and_held_out_clips_keep_theirs(archive, tmp_path, monkeypatch):
-    drawn: list[Mixture] = []
-
-    def source(material: Material, mixture: Mixture, *more: Any) -> ClipSource:
-        drawn.append(mixture)
-        return ClipSource(material, mixture, *more)
-
-    monkeypatch.setattr(module, "ClipSource", source)
-    monkeypatch.setattr(module.Trainer, "run", lambda *_: None)
-    given = ("--mixture", "2,0,1", "--continue-from", default_bundle().folder)
-    assert main(arguments(tmp_path / "run", archive, *given)) == 0
-    assert drawn == [Mixture(2.0, 0.0, 1.0), Mixture()]
-
-
-def test_data_packs_a_folder_and_says_what_it_holds(source, tmp_path, capsys):
-    out = tmp_path / "new" / "material.zip"
-    assert main(["data", str(source), "--out", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "backdrop train" in said
-    assert f"{out}: " in said
-    assert len(module.load_material(out).backdrops) == 3
 
 
 def without_steps(line: list[str]) -> list[str]:

@@ -231,13 +231,6 @@ def test_the_prompted_frame_is_always_attended_to_and_recent_ones_newest_first(f
         assert used[1:] == list(range(frame - 1, 0, -1))[:MOST_RECENT]
 
 
-def test_short_clips_train_the_rows_of_older_frames_too():
-    drawn = [module._rows(6, np.random.default_rng(seed)) for seed in range(60)]
-    assert all(rows == sorted(set(rows)) and len(rows) > MOST_RECENT for rows in drawn)
-    assert {row for rows in drawn for row in rows[:MOST_RECENT]} == {0, 1, 2, 3, 4}
-    assert {rows[0] for rows in drawn} == {0, 1}
-
-
 def test_gradients_reach_everything(clips):
     network = new_network()
     batch = stack([shortened(clip, 4) for clip in clips.values()])
