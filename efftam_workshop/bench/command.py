@@ -114,10 +114,9 @@ def _frames(args: argparse.Namespace) -> Frames:
     from efftam_ros.images.video import open_video
 
     video = open_video(args.video)
-    prompt = read_prompt(args.box, [], None, video.width, video.height)
+    first = read_prompt(args.box, [], None, video.width, video.height)
     for frame in video.frames():
-        yield Frame(Image.from_array(frame.bgr), frame.stamp_ns), prompt
-        prompt = None
+        yield Frame(Image.from_array(frame.bgr), frame.stamp_ns), None if frame.index else first
 
 
 def measure_node(args: argparse.Namespace) -> dict[str, Any]:

@@ -256,7 +256,6 @@ def test_two_boxes_of_one_target_are_refused():
 
 
 def test_prompts_from_the_command_line():
-    assert read_prompt(None, [], None, 100, 100) is None
     assert read_prompt("1,2,3,4", [], None, 100, 100) == Prompt(box=Box(1, 2, 3, 4))
     prompt = read_prompt(None, ["5,6", "7,8,0", "9,9,1"], None, 100, 100)
     assert prompt == Prompt(points=((5, 6), (7, 8), (9, 9)), labels=(1, 0, 1))
