@@ -115,8 +115,8 @@ def _frames(args: argparse.Namespace) -> Frames:
 
     video = open_video(args.video)
     first = read_prompt(args.box, [], None, video.width, video.height)
-    for frame in video.frames():
-        yield Frame(Image.from_array(frame.bgr), frame.stamp_ns), None if frame.index else first
+    for number, frame in enumerate(video.frames()):
+        yield Frame(Image.from_array(frame.bgr), frame.stamp_ns), None if number else first
 
 
 def measure_node(args: argparse.Namespace) -> dict[str, Any]:
