@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -156,6 +157,23 @@ def test_an_autopilot_that_restarts_ends_the_steering_until_it_is_enabled_again(
     rig.control.set_enabled(True)
     rig.bridge.take_control(True)
     rig.run(3)
+    assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
+
+
+def test_an_autopilot_that_falls_silent_is_not_said_to_be_followed():
+    """Long before it is given up: since when nothing was heard."""
+    rig = Rig("ardupilot")
+    chase(rig)
+    rig.run(8)
+    rig.autopilot_runs = False
+    for silent_s in (0.6, 1.5, 2.5, 4.5):
+        rig.run(8 + silent_s - rig.time.t)
+        command = rig.control.tick(rig.time.instant())
+        assert command.phase is Phase.HOLDING
+        (said_s,) = re.findall(r"the autopilot is silent for (\S+) s", command.reason)
+        assert silent_s - 1.1 <= float(said_s) <= silent_s + 0.05
+    rig.autopilot_runs = True
+    rig.run(4)
     assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
 
 
