@@ -92,8 +92,8 @@ def test_a_page_opened_late_sees_the_picture_too(command):
     ("fields", "said"),
     [
         ({"stamp": 4}, "not of 5"),
-        ({"box": [200, 10, 5, 5]}, "160x90"),
-        ({"kind": "points", "points": [[10, 91]], "labels": [1]}, "160x90"),
+        ({"box": [200, 10, 5, 5]}, "160 x 90"),
+        ({"kind": "points", "points": [[10, 91]], "labels": [1]}, "160 x 90"),
     ],
 )
 def test_what_cannot_be_a_prompt_is_refused_and_asked_again(command, fields, said):
@@ -118,9 +118,3 @@ def test_a_file_that_is_tracked_keeps_its_target(command):
         assert (await select(client, id="c2"))["ok"]
 
     draw_on(command, clear)
-
-
-def test_a_box_over_the_edge_is_cut(command):
-    assert draw_on(command, lambda client: select(client, box=[-10, 50, 30, 100])) == [
-        Prompt(box=Box(0, 50, 20, 40))
-    ]

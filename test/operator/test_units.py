@@ -69,7 +69,7 @@ fields = st.sampled_from(["id", "stamp", "kind", "box", "points", "labels", "tar
 
 
 @examples(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from([*wire._READERS, "", "other"]), st.dictionaries(fields, json_values))
+@given(st.sampled_from([*wire.FIELDS, "", "other"]), st.dictionaries(fields, json_values))
 def test_whatever_is_sent_is_a_message_or_a_refusal_of_one_line(op, data):
     assert_parsed_or_refused(json.dumps({"op": op, **data}))
 
@@ -94,7 +94,7 @@ ABSURD = [
 ]
 
 
-@pytest.mark.parametrize("op", wire._READERS)
+@pytest.mark.parametrize("op", wire.FIELDS)
 @pytest.mark.parametrize("absurd", ABSURD, ids=range(len(ABSURD)))
 def test_absurd_sizes_in_any_field_are_refused_in_one_line(op, absurd):
     for name in (
