@@ -370,6 +370,7 @@ def test_10_we_speak_first_and_what_we_say_gets_through(flavour):
 
 def test_11_the_firmware_version_has_its_first_number_lowest():
     assert firmware_version("1.2.3") == 0x00030201
+    assert firmware_version("0.1.0rc1") == 0x00010100
     rig = Rig("px4").run(0.1)
     rig.station.heartbeat()
     rig.run(1.2)

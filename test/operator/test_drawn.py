@@ -76,16 +76,12 @@ def test_the_box_drawn_on_the_first_picture_is_the_prompt(command):
     assert prompts == [Prompt(box=Box(10, 20, 30, 40))]
 
 
-def test_a_page_opened_late_sees_the_picture_too(command):
+async def test_a_page_opened_late_sees_the_picture_too(command):
     url, _, _ = command
-
-    async def look() -> None:
-        async with page(url) as first:
-            await first.until(lambda: len(first.frames) >= 3)
-        async with page(url) as second:
-            assert (await second.until(lambda: second.frames))[0].stamp_ns == 5
-
-    asyncio.run(look())
+    async with page(url) as first:
+        await first.until(lambda: len(first.frames) >= 3)
+    async with page(url) as second:
+        assert (await second.until(lambda: second.frames))[0].stamp_ns == 5
 
 
 @pytest.mark.parametrize(
