@@ -117,8 +117,7 @@ def test_one_cause_is_named_and_all_that_it_takes_the_truth_from_goes_grey(
     link.close()
 
 
-def test_the_age_runs_on_while_no_picture_comes(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_the_age_runs_on_while_no_picture_comes(hands, feed):
     stop_camera(feed, None, None)
     hands.wait_text("#banners", "CAMERA STOPPED 3 s")
     age = hands.page.locator("#age").inner_text()
