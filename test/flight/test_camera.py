@@ -581,7 +581,11 @@ def test_a_selection_names_an_image_by_the_images_clock(offset_ns):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"system_id": 0}, {"component_id": 256}, {"model": ""}, {"vendor": "x" * 33}]
+    "bad",
+    [
+        *({"system_id": 0}, {"component_id": 256}, {"model": ""}, {"vendor": "x" * 33}),
+        *({"rc_channels": words} for words in ("0", "19", "6,7", "x")),
+    ],
 )
 def test_settings_that_cannot_be_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):

@@ -9,7 +9,6 @@ from flight.rig import Chase, Rig
 
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Law
-from efftam_ros.flight.mavlink.dialect import mav
 
 
 def swinging(t: float) -> tuple[float, float]:
@@ -72,12 +71,3 @@ def test_without_a_heading_the_reason_is_said_and_the_law_does_not_flicker():
     rig.log.vehicle = take
     rig.run(1.5)
     assert rig.control.tick(rig.time.instant()).law is Law.LINE_OF_SIGHT
-
-
-def test_the_stand_ins_clock_is_slow():
-    rig = Rig("ardupilot", False)
-    rig.autopilot.clock_rate = 0.99
-    rig.run(4)
-    a = rig.autopilot.boot_ms(rig.time.t)
-    assert rig.autopilot.boot_ms(rig.time.t + 1.0) - a == pytest.approx(990, abs=1)
-    assert mav.MAVLINK_MSG_ID_ATTITUDE in rig.autopilot.ports["companion"].intervals
