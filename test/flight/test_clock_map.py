@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.clock_map import NS, ClockMap, image_clock
+from efftam_ros.flight.mavlink.clock_map import ClockMap, image_clock
+from efftam_ros.flight.values import NS
 
 
 def test_the_fastest_message_sets_the_offset():

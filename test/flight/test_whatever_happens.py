@@ -153,7 +153,7 @@ ACTIONS = [name for name in vars(World) if not name.startswith("_")]
 
 @pytest.mark.parametrize("flavour", list(FLAVOURS))
 @pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(steps=st.lists(st.tuples(st.sampled_from(ACTIONS), st.floats(0.02, 3.0)), min_size=1, max_size=8))
 @example(steps=[("rival_is_denied", 1.0)])
 @example(steps=[("restart_slowly", 1.0)])
