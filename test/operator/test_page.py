@@ -95,14 +95,6 @@ def test_drawing_goes_on_with_a_newer_picture_where_the_tracker_did_not_get_the_
     hands.wait_text("#notices .refusal", "does not have this picture; draw again")
 
 
-def test_a_thumb_drags_a_box_on_a_phone(phone, feed):
-    phone.touch("touchStart", (200, 100))
-    phone.touch("touchMove", (300, 150))
-    phone.touch("touchMove", (340, 220))
-    phone.touch("touchEnd")
-    assert iou(one_selection(feed).box, Box(200, 100, 140, 120)) > 0.95
-
-
 def test_keys_alone_select(hands, feed):
     hands.page.focus("#view")
     hands.keys("ArrowLeft", "ArrowUp", "Enter")

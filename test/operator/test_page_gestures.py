@@ -25,13 +25,6 @@ def test_a_second_tap_on_the_same_place_takes_the_point(phone, feed):
     assert feed.selections[0].labels == (1,)
 
 
-def test_a_tap_and_point_is_a_point(phone, feed):
-    phone.tap(200, 100)
-    phone.page.tap("#choice-point")
-    ((x, y),) = one_selection(feed).points
-    assert (x, y) == pytest.approx((200, 100), abs=2)
-
-
 def test_two_far_taps_ask_and_a_tap_in_the_box_sends_it(phone, feed):
     phone.tap(200, 100)
     phone.wait_mode("corner")
