@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from flight.rig import EPOCH_NS, FLAVOURS, Desk, GimbalLog, Time
+from flight.rig import EPOCH_NS, Desk, GimbalLog, Time
 
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
@@ -16,6 +16,7 @@ from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.values import NS
 from efftam_ros.messages.reports import MotionReport
+from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.memory_link import memory_link
 from simulation.paths import direction
 
@@ -81,13 +82,12 @@ def test_the_bridge_hides_the_target_for_about_a_second(world):
     assert 5 <= sum(hidden) <= 15
 
 
-@pytest.mark.parametrize("flavour", list(FLAVOURS))
-def test_the_loop_closed_through_pictures_keeps_the_target_also_behind_the_bridge(world, flavour):
+def test_the_loop_closed_through_pictures_keeps_the_target_also_behind_the_bridge(world):
     """The target's visible box as a tracker would give it 100 ms later; the bridge hides it at 15 s."""
     time = Time()
     time.t = 9.0
     here, there = memory_link("companion", time)
-    flight = RenderedFlight(world, FLAVOURS[flavour], there, time)
+    flight = RenderedFlight(world, ArduPilot, there, time)
     control = GimbalControl()
     control.set_enabled(True)
     bridge = Bridge(

@@ -84,8 +84,8 @@ def test_the_proposal_is_dashed_white_with_its_age(tapped):
     whites = [min(colour) > 200 for colour in hands.pixels(*across)]
     assert any(whites)
     assert not all(whites)
-    label = hands.pixels((CAR.x + 4, CAR.y - 4))
-    assert min(label[0]) > 200  # the label's ground
+    label = hands.pixels((CAR.x + 1, CAR.y - 4))  # beside its text
+    assert min(label[0]) > 200
 
 
 def test_the_point_itself_and_nothing_at_all_remain_possible(tapped, feed):
