@@ -30,30 +30,32 @@ BOX = (0.4, 0.4, 0.6, 0.6)
 
 
 class Scene:
-    """A bridge and a ground station on one link."""
+    """A bridge, and a ground station on each of its links: the first is ``station``."""
 
-    def __init__(self, **camera: object) -> None:
+    def __init__(self, links: int = 1, **camera: object) -> None:
         self.time = Time()
-        here, there = memory_link("link", self.time)
+        ends = [memory_link(f"link {number}", self.time) for number in range(links)]
         self.lines: list[str] = []
         self.desk = Desk()
         config = BridgeConfig(**camera, landing_target=True)  # type: ignore[arg-type]
         self.bridge = Bridge(
             config,
-            [here],
+            [here for here, _ in ends],
             self.desk,
             None,  # type: ignore[arg-type]
             self.time.instant,
             lambda severity, text: self.lines.append(text),
         )
-        self.station = Peer(there, self.time)
+        self.stations = [Peer(there, self.time) for _, there in ends]
+        self.station = self.stations[0]
         self.run(0.1)
 
     def run(self, seconds: float = 0.1) -> Scene:
         for _ in range(round(seconds / 0.01)):
             self.time.t += 0.01
             self.bridge.step()
-        self.station.read()
+        for station in self.stations:
+            station.read()
         return self
 
     def ask(self, number: int, *parameters: float, **how: object) -> list[int]:
@@ -306,29 +308,15 @@ def test_a_repeat_is_answered_and_does_not_select_again():
 
 
 def test_a_command_over_two_links_is_one_wish_and_is_answered_on_both():
-    time, desk = Time(), Desk()
-    ends = [memory_link(name, time) for name in ("radio", "modem")]
-    links = [here for here, _ in ends]
-    bridge = Bridge(BridgeConfig(), links, desk, None, time.instant, lambda *line: None)  # type: ignore[arg-type]
-    stations = [Peer(there, time) for _, there in ends]
-
-    def run(seconds: float = 0.1) -> None:
-        for _ in range(round(seconds / 0.01)):
-            time.t += 0.01
-            bridge.step()
-        for station in stations:
-            station.read()
-
-    stations[0].command(RECT, *BOX)
-    run(0.2)
-    stations[1].command(RECT, *BOX)
-    run()
-    assert len(desk.requests) == 1
-    desk.accept(bridge)
-    run()
-    assert [[result for result, _ in station.acks(RECT)] for station in stations] == [
-        [IN_PROGRESS, ACCEPTED]
-    ] * 2
+    scene = Scene(links=2)
+    for station in scene.stations:
+        station.command(RECT, *BOX)
+        scene.run(0.2)
+    assert len(scene.desk.requests) == 1
+    scene.desk.accept(scene.bridge)
+    scene.run()
+    answers = [[result for result, _ in station.acks(RECT)] for station in scene.stations]
+    assert answers == [[IN_PROGRESS, ACCEPTED]] * 2
 
 
 def test_two_stations_are_two_wishes_and_each_gets_its_answer():

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from barcode_feed import BarcodeFeed, RecordedSteering
@@ -20,6 +15,8 @@ from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport
 from efftam_ros.operator.feed import Controller
+from efftam_ros.operator.server import OperatorServer, serving
+from efftam_ros.operator.settings import Settings
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 # Selecting
@@ -495,63 +492,15 @@ def test_a_page_that_only_views_may_stop(serve, feed, open_page):
     until(lambda: steering.calls == ["stop"])
 
 
-# When the server stands still
+# When the server ends
 
 
-SERVER = """
-import sys, time
-sys.path[:0] = {paths!r}
-from barcode_feed import BarcodeFeed, RecordedSteering
-from contrast import contrast
-from efftam_ros.operator.server import OperatorServer, serving
-from efftam_ros.operator.settings import Settings
-server = OperatorServer(Settings(port=int(sys.argv[1])), feed=BarcodeFeed(), steering=RecordedSteering())
-with serving(server):
-    print(server.url, flush=True)
-    time.sleep(120)
-"""
-
-
-@pytest.fixture
-def server_process():
-    """``start(port)``: a server in a process of its own; gives (process, url)."""
-    processes = []
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
-
-    def start(port=0):
-        code = SERVER.format(paths=paths)
-        process = subprocess.Popen([sys.executable, "-c", code, str(port)], stdout=subprocess.PIPE, text=True)
-        processes.append(process)
-        return process, process.stdout.readline().strip()
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
-def test_a_stopped_server_is_noticed_and_goes_on_where_it_was(server_process, open_page):
-    process, url = server_process()
-    hands = open_page(url)
-    hands.wait_text("#steering-text", "GIMBAL OFF")
-    os.kill(process.pid, signal.SIGSTOP)
+def test_a_server_that_was_started_anew_is_found_again(feed, open_page):
+    with serving(OperatorServer(Settings(port=0), feed)) as server:
+        hands = open_page(server.url)
     hands.wait_text("#banners", "NO LINK")
-    hands.wait_text("#steering-text", "GIMBAL UNKNOWN")
-    assert hands.page.locator("#steer").is_disabled()
-    assert hands.page.locator("#stop").is_enabled()
-    hands.drag(200, 100, 260, 150)
-    os.kill(process.pid, signal.SIGCONT)
-    until(lambda: "NO LINK" not in hands.page.locator("#banners").inner_text())
-    hands.wait_text("#steering-text", "GIMBAL OFF")
-
-
-def test_a_server_that_was_started_anew_is_found_again(server_process, open_page):
-    process, url = server_process()
-    hands = open_page(url)
-    process.kill()
-    process.wait()
-    hands.wait_text("#banners", "NO LINK")
-    server_process(int(url.rstrip("/").split(":")[-1]))
-    until(lambda: hands.page.locator("#banners p").count() == 0)
-    stamp = hands.page.get_attribute("#view", "data-stamp")
-    until(lambda: hands.page.get_attribute("#view", "data-stamp") != stamp)
+    another = BarcodeFeed()
+    with serving(OperatorServer(Settings(port=server.port), another)):
+        hands.see_newer(feed.stamps[-1])
+        until(lambda: hands.page.locator("#banners p").count() == 0)
+    another.close()

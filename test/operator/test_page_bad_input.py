@@ -136,6 +136,8 @@ def test_a_dead_socket_is_replaced_and_nothing_is_delivered_late(serve, feed, op
         hands.page.click("#stop")  # nobody can know yet that the link is dead
         hands.wait_text("#notices .refusal", "STOP is not answered")
         hands.wait_text("#banners", "NO LINK")
+        hands.wait_text("#steering-text", "GIMBAL UNKNOWN")
+        assert hands.page.locator("#steer").is_disabled()
         hands.page.click("#stop")
         hands.wait_text("#notices .refusal", "STOP was not sent")
         hands.drag(200, 100, 260, 150)

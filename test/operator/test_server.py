@@ -15,7 +15,6 @@ import cv2
 import numpy as np
 import pytest
 from barcode_feed import BITS, BLOCK, BarcodeFeed, RecordedSteering
-from thin_link import thin_link
 
 from benchmarks.page_client import page
 from efftam_ros.core.errors import InputError
@@ -671,42 +670,6 @@ async def test_a_page_that_stops_reading_costs_the_server_nothing(serve, feed):
 
 
 # Thin links
-
-
-async def test_over_a_thin_link_pictures_stay_fresh_and_become_small(serve, feed):
-    """Full frames are 100 kB here: at 4 Mbit/s five of them a second, and any queue would add a fifth of a
-    second each."""
-    noise = np.random.default_rng(1).integers(0, 255, (360, 640, 3), np.uint8)
-    smooth = cv2.GaussianBlur(noise, (0, 0), 0.8)
-    feed.rate_hz = 0.01
-    server = serve(feed)
-    with thin_link(server.port, 4e6, 0.02) as port:
-        async with page(f"http://127.0.0.1:{port}/") as client:
-            await client.until(lambda: client.frames)
-
-            async def camera() -> None:
-                while True:
-                    stamp = time.time_ns()
-                    feed.sink(Picture(stamp, bgr=lambda: smooth))
-                    feed.sink(BoxReport(stamp, (640, 360), TrackState.IDLE))
-                    await asyncio.sleep(1 / 30)
-
-            task = asyncio.create_task(camera())
-            try:
-                await client.until(lambda: len(client.frames) > 60, 20)
-                seen, under_way = len(client.frames), []
-                while len(client.frames) < seen + 30:
-                    count = len(client.frames)
-                    await client.until(lambda n=count: len(client.frames) > n, 20)
-                    newest = max(int(m["stamp"]) for m in client.messages("track"))
-                    under_way.append((newest - client.frames[-1].stamp_ns) / 1e9)
-            finally:
-                task.cancel()
-    # A picture is never behind its own tracks by more than the two frames that may be under way.
-    assert sorted(under_way)[len(under_way) // 2] < 1.0
-    lengths = sorted(len(frame.payload) for frame in client.frames[60:])
-    assert lengths[len(lengths) // 2] < 70_000
-    assert min(frame.width for frame in client.frames) >= 320
 
 
 def test_at_300_kbit_a_second_what_passes_from_the_loss_to_a_whole_picture_takes_less_than_five_seconds(
