@@ -134,7 +134,7 @@ def parse(text: str) -> Message:
         raise MessageError(f"op is {_shown(op)}; it must be one of {', '.join(FIELDS)}")
     try:
         values = {name: read(data) for name, read in FIELDS[op].items()}
-        return Message(op, sent_ms=_sent_ms(data, is_needed=op == "ping"), **values)
+        return Message(op, sent_ms=_sent_ms(data), **values)
     except MessageError as refused:
         given = data.get("id")
         refused.id = given if isinstance(given, str) and len(given) <= LONGEST_ID else ""
@@ -154,11 +154,9 @@ def _selection(data: dict[str, Any]) -> Selection:
     raise MessageError(f"kind is {_shown(kind)}; it must be box or points")
 
 
-def _sent_ms(data: dict[str, Any], is_needed: bool) -> float:
+def _sent_ms(data: dict[str, Any]) -> float:
     value = data.get("t")
-    if value is None and not is_needed:
-        return math.nan
-    return _numbers([value], 1, "t", largest=LARGEST_SENT_MS)[0]
+    return math.nan if value is None else _numbers([value], 1, "t", largest=LARGEST_SENT_MS)[0]
 
 
 def _stamp(data: dict[str, Any]) -> int:

@@ -146,7 +146,12 @@ def test_an_autopilot_that_falls_silent_is_not_said_to_be_followed():
     """Long before it is given up: since when nothing was heard."""
     rig = Rig("ardupilot")
     chase(rig)
-    rig.run(8)
+    rig.run(4)
+    rig.autopilot_runs = False
+    rig.run(0.6)
+    rig.autopilot_runs = True
+    rig.run(3.4)  # heard again
+    assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
     rig.autopilot_runs = False
     for silent_s in (0.6, 1.5, 2.5, 4.5):
         rig.run(8 + silent_s - rig.time.t)

@@ -117,6 +117,7 @@ def test_a_tcp_port_that_answers_no_call_blocks_nothing(monkeypatch):
             caller.send(b"x")
             assert caller.receive() == []
             assert caller.files() == []
+            assert not caller._stream._waiting  # it would be old when the call is answered
     assert waits == [0.0, 0.0, 0.0]  # after 0, 3 and 6 s
 
 

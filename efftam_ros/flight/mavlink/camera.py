@@ -352,7 +352,7 @@ class CameraComponent:
             return None
         # Whoever drags a box upwards or to the left may send its corners in that order.
         shown = between((u, v), (right, bottom)).clipped(1.0, 1.0)
-        if not all(map(math.isfinite, edges)) or shown.is_empty:
+        if shown.is_empty:  # also where a number is NaN
             corners = ", ".join(f"{edge:g}" for edge in edges)
             self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
             return None

@@ -90,7 +90,7 @@ def tracking_message(
     ``rendered``: the overlay is burnt into the video, so that the station need not draw it again.
     """
     box = box_in_image(status)
-    box = None if box is None or not box.is_finite else view.box_to_video(box).clipped(1.0, 1.0)
+    box = None if box is None else view.box_to_video(box).clipped(1.0, 1.0)
     shown = box is not None and not box.is_empty
     data = mav.CAMERA_TRACKING_TARGET_DATA_IN_STATUS if shown else 0
     if rendered:
