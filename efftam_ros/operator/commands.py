@@ -65,8 +65,6 @@ class Commands:
         self._enabled_s = float("-inf")
         self._handlers: dict[str, Callable[[Viewer, wire.Message], None]] = {
             "select": self._select,
-            "hold": self._hold,
-            "propose": self._propose,
             "clear": self._clear,
             "steer_by": self._steer_by,
             "seat": self._take_seat,
@@ -107,9 +105,11 @@ class Commands:
 
     def carry_out(self, viewer: Viewer, message: wire.Message) -> None:
         """What the page asks; one that is not allowed is answered with the reason."""
-        armed_s = viewer.armed_s
-        if message.op not in ("hold", "propose"):
-            viewer.armed_s = float("-inf")  # whatever comes between two presses takes the first one back
+        if message.op in ("hold", "propose"):
+            self._draw(viewer, message)
+            return
+        # Whatever comes between two presses takes the first one back.
+        armed_s, viewer.armed_s = viewer.armed_s, float("-inf")
         try:
             if message.op == "steer":
                 self._steer(viewer, message, armed_s)
@@ -136,14 +136,13 @@ class Commands:
             )
         self._feed.select(message.selection, self._reply(viewer, message.id))
 
-    def _hold(self, viewer: Viewer, message: wire.Message) -> None:
-        """Of the operator alone, as there is one image at a time."""
-        if self.seat.holder(time.monotonic()) == viewer.name:
+    def _draw(self, viewer: Viewer, message: wire.Message) -> None:
+        """What is asked while drawing: of the operator alone, as there is one image at a time."""
+        if self.seat.holder(time.monotonic()) != viewer.name:
+            return
+        if message.op == "hold":
             self._feed.hold(message.stamp_ns)
-
-    def _propose(self, viewer: Viewer, message: wire.Message) -> None:
-        """Of the operator alone, as `_hold`."""
-        if self.seat.holder(time.monotonic()) == viewer.name:
+        else:
             self._feed.propose(message.selection)
 
     def _clear(self, viewer: Viewer, message: wire.Message) -> None:
