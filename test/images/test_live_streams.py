@@ -62,6 +62,14 @@ def test_mpeg_ts_over_udp_gives_images_with_the_senders_times(codec):
     assert all(f.bgr.flags.c_contiguous and f.bgr.dtype == np.uint8 for f in frames)
 
 
+def test_a_wait_for_the_first_image_is_told_once(monkeypatch):
+    monkeypatch.setattr("efftam_ros.images.camera.QUIET_S", 0.05)
+    port, told = free_port(), []
+    with sender(port), closing(Camera(udp(port), tell=told.append)) as camera:
+        next(camera.frames())
+    assert told == [f"{udp(port)}: waiting to open {udp(port)}"]
+
+
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 def test_packets_that_can_not_be_decoded_are_counted_and_the_stream_goes_on(codec):
     port = free_port()
