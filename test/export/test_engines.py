@@ -36,14 +36,14 @@ from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.opening import open_pipeline
 from efftam_ros.runtime.tensorrt import engine_set
 from efftam_ros.runtime.tensorrt.engine_set import Calibration, EngineSet, calibration_path
-from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
+from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.tools import cli
 from efftam_workshop.agreement import reference
 from efftam_workshop.agreement.compare import ClipAgreement
 from efftam_workshop.build import print_reports
 from efftam_workshop.export.int8 import CalibrationClip, default_clip, quantize
-from efftam_workshop.export.tensorrt import builder, trials
 from efftam_workshop.export.tensorrt import engines as engines_module
+from efftam_workshop.export.tensorrt import trials
 from efftam_workshop.export.tensorrt.builder import BuildCancelledError
 from efftam_workshop.export.tensorrt.engines import EngineBuilder, fp16_graph
 
@@ -100,7 +100,7 @@ class Workshop:
         }
         self.cuda = Cuda(self.gpu.driver)
         self.facts = open_gpu(self.cuda)
-        self.library = Library.of(make_fake("10.3.0", self.gpu), TENSORRT)
+        self.library = Library.of(make_fake("10.3.0", self.gpu))
         self.said: list[str] = []
 
     def engines(self, precision: str, calibration: Calibration | None = None) -> EngineSet:
@@ -147,17 +147,18 @@ def takes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the builder get spoilt graphs: ``spoil(module, node, precisions)`` doubles what a node makes."""
-    whole = builder.build_engine
+    whole = trials.build_engine
 
     def start(node: str, fp16_only: bool) -> None:
         def build(library, model, *rest, **named):
-            graph = onnx.load_from_string(model)
+            graph = onnx.ModelProto()
+            graph.CopyFrom(model)
             is_fp16 = any(t.data_type == onnx.TensorProto.FLOAT16 for t in graph.graph.initializer)
             if is_fp16 or not fp16_only:
                 doubled(graph, node)
-            return whole(library, graph.SerializeToString(), *rest, **named)
+            return whole(library, graph, *rest, **named)
 
-        monkeypatch.setattr(builder, "build_engine", build)
+        monkeypatch.setattr(trials, "build_engine", build)
 
     return start
 
@@ -211,7 +212,7 @@ def test_what_is_there_and_fits_is_built_again_only_by_force(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = workshop.build("fp32")
-    monkeypatch.setattr(builder, "build_engine", lambda *given, **named: pytest.fail("built again"))
+    monkeypatch.setattr(trials, "build_engine", lambda *given, **named: pytest.fail("built again"))
     assert workshop.build("fp32") == first
     with pytest.raises(pytest.fail.Exception, match="built again"):
         workshop.build("fp32", force=True)
@@ -242,22 +243,18 @@ def test_engines_are_timed_in_turns_and_leave_nothing_on_the_gpu(
     assert workshop.gpu.memory.alive == []
 
 
-def inputs_of(model: bytes) -> set[str]:
-    return {info.name for info in onnx.load_from_string(model).graph.input}
-
-
 def test_a_form_that_tensorrt_refuses_gives_way_to_the_next(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, refused = builder.build_engine, []
+    whole, refused = trials.build_engine, []
 
     def build(library, model, *rest, **named):
-        if "sparse" in inputs_of(model) and not refused:
+        if "sparse" in {info.name for info in model.graph.input} and not refused:
             refused.append(model)
             raise BackendError("tensorrt can't build the graph (no implementation)", "nothing helps")
         return whole(library, model, *rest, **named)
 
-    monkeypatch.setattr(builder, "build_engine", build)
+    monkeypatch.setattr(trials, "build_engine", build)
     reports = workshop.build()
     assert reports["mask_decoder"]["form"] == "unfused_fp32"
     assert reports["mask_decoder"]["rejected"] == [
@@ -412,7 +409,7 @@ def test_of_modules_that_are_right_alone_and_wrong_in_turn_the_worst_falls_back_
 def test_an_interrupted_build_leaves_nothing_behind(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, count = builder.build_engine, 0
+    whole, count = trials.build_engine, 0
 
     def build(*given, **named):
         nonlocal count
@@ -421,7 +418,7 @@ def test_an_interrupted_build_leaves_nothing_behind(
             raise KeyboardInterrupt
         return whole(*given, **named)
 
-    monkeypatch.setattr(builder, "build_engine", build)
+    monkeypatch.setattr(trials, "build_engine", build)
     with pytest.raises(KeyboardInterrupt):
         workshop.build()
     assert workshop.kept() == []
@@ -470,12 +467,7 @@ class TestTheBackEnd:
         model = onnx.load(default_bundle().graphs["memory_encoder"].path)
         weight = max(model.graph.initializer, key=lambda t: np.prod(t.dims))
         weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * 0, weight.name))
-        spoilt = builder.build_engine(
-            machine.library,
-            model.SerializeToString(),
-            engines.options("memory_encoder"),
-            device=machine.facts,
-        )
+        spoilt = trials.build_engine(machine.library, model)
         name, key = default_bundle().spec.name, engines.key("memory_encoder")
         engines.store.put(name, key, spoilt, engines.report("memory_encoder"))
         with pytest.raises(BackendError, match="memory_encoder gives ring_maps that deviate"):

@@ -11,11 +11,11 @@ import onnx
 import pytest
 from fp16_models import model, tokens, transformer
 from onnx import helper, numpy_helper
+from support.rtx_layers import build_report, int8_nodes
 
-from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
-from efftam_ros.runtime.tensorrt.library import RTX, load_library
 from efftam_workshop.agreement.compare import deviation
 from efftam_workshop.agreement.runners import CpuRunner
 from efftam_workshop.eval.int8 import MOST_AO_DROP, Int8Cost
@@ -33,12 +33,6 @@ from efftam_workshop.export.int8 import (
     write_quantized_bundle,
 )
 from efftam_workshop.export.tensorrt.engines import ALLOWED, fp16_graph
-
-try:
-    load_library(RTX)
-    missing = ""
-except BackendError as error:
-    missing = str(error)
 
 
 @cache
@@ -176,10 +170,7 @@ def test_the_cost_on_sequences_has_limits(ao, claims, is_small):
             cost.require_small()
 
 
-@pytest.mark.skipif(bool(missing), reason=missing)
 def test_tensorrts_compiler_multiplies_them_in_int8():
-    from support.rtx_layers import build_report, int8_nodes
-
     graphs = load_graphs(default_bundle())
     bundle = default_bundle()
     runners = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}

@@ -10,10 +10,10 @@ from typing import Any
 
 from efftam_ros.core.errors import BackendError, one_line
 from efftam_ros.runtime.bundle import Tensor, table_fault
-from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, DeviceLostError, megabytes
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError, megabytes
 from efftam_ros.runtime.cuda.memory import ALIGNMENT, DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
-from efftam_ros.runtime.tensorrt.library import RTX, Library, TensorRTError
+from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
 """Inputs and outputs of each graph, from the manifest of a bundle."""
@@ -37,22 +37,20 @@ class TrtGraphs:
     def __init__(
         self,
         library: Library,
-        facts: DeviceFacts,
         stream: Stream,
         tables: Tables,
         plans: Callable[[str], bytes],
         notice: str = "",
     ) -> None:
         """``stream`` is not closed here; ``tables``: inputs and outputs of each graph; ``plans`` returns a
-        graph's serialized engine; ``notice``: as in `Pipeline.notice`. Raises BackendError: the library has
-        no code for the GPU, or can't use its driver."""
-        library.require_device(facts)
+        graph's serialized engine; ``notice``: as in `Pipeline.notice`. Raises BackendError: the library can't
+        use the driver."""
         self._library, self._stream, self._tables, self._plans = library, stream, tables, plans
         self._runtime: Any = library.start("Runtime")
         self._scratch = Scratch(stream.cuda)
         self._graphs: list[TrtGraph] = []
         self.notice = notice
-        self.made_of = f"{library.name} {library.dotted}"
+        self.made_of = f"TensorRT {library.dotted}"
 
     @property
     def device_bytes(self) -> int:
@@ -70,7 +68,7 @@ class TrtGraphs:
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
             raise BackendError(
-                f"{self._library.name} {self._library.dotted} can't load the engine of {name}"
+                f"TensorRT {self._library.dotted} can't load the engine of {name}"
                 f" ({self._library.log.reason(log_start)})",
                 _BUILD_AGAIN,
             )
@@ -112,7 +110,6 @@ class TrtGraph:
             else engine.device_memory_size
         )
         scratch.reserve(scratch_bytes)
-        self._kernels: Any = None  # that TensorRT-RTX compiled
         self._bindings: list[TrtBinding] = []
 
     @property
@@ -125,31 +122,17 @@ class TrtGraph:
         if self._engine is None:
             raise RuntimeError(f"graph {self.name} is closed; open it again")
         log_start = self.library.log.position
-        context = self._engine.create_execution_context(self._context_options())
+        # The working memory is given by `Scratch`.
+        strategy = self.library.module.ExecutionContextAllocationStrategy.USER_MANAGED
+        context = self._engine.create_execution_context(strategy)
         if context is None:
             raise BackendError(
-                f"{self.library.name} can't run {self.name} ({self.library.log.reason(log_start)})",
+                f"TensorRT can't run {self.name} ({self.library.log.reason(log_start)})",
                 "stop other programs that hold GPU memory, or choose a smaller bundle",
             )
         binding = TrtBinding(self, context, fixed)
         self._bindings.append(binding)
         return binding
-
-    def _context_options(self) -> Any:
-        """Working memory is given by `Scratch`. TensorRT-RTX compiles its kernels for dynamic shapes when
-        they first run, not later in another thread: a captured graph would keep the general ones for good.
-        The contexts of a graph share what was compiled."""
-        trt = self.library.module
-        strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        if self.library.name != RTX:
-            return strategy
-        config = self._engine.create_runtime_config()
-        config.set_execution_context_allocation_strategy(strategy)
-        eager = trt.DynamicShapesKernelSpecializationStrategy.EAGER
-        config.dynamic_shapes_kernel_specialization_strategy = eager
-        self._kernels = self._kernels or config.create_runtime_cache()
-        config.set_runtime_cache(self._kernels)
-        return config
 
     def forget(self, binding: TrtBinding) -> None:
         """A binding was closed by itself."""
@@ -165,7 +148,7 @@ class TrtGraph:
         """Release engine and contexts; no pending work may use them. Can be called twice."""
         for binding in tuple(self._bindings):
             binding.close()
-        self._engine = self._kernels = None
+        self._engine = None
 
 
 class TrtBinding:
@@ -290,11 +273,6 @@ class TrtBinding:
     def _capture(self) -> None:
         """Capture the launches of a run as a CUDA graph; where that fails, note the reason in `launch`."""
         try:
-            if not getattr(self._context, "is_stream_capturable", lambda stream: True)(self._stream.handle):
-                self.launch = (
-                    f"plain launches: {self._library.name} reports that {self._name} can't be captured"
-                )
-                return
             with self._stream.capture() as captured:
                 self._enqueue()
         except DeviceLostError:
