@@ -41,11 +41,12 @@ from efftam_ros.tools import cli
 from efftam_workshop.agreement import reference
 from efftam_workshop.agreement.compare import ClipAgreement
 from efftam_workshop.build import print_reports
+from efftam_workshop.export.fp16.convert import to_fp16
 from efftam_workshop.export.int8 import CalibrationClip, default_clip, quantize
 from efftam_workshop.export.tensorrt import engines as engines_module
 from efftam_workshop.export.tensorrt import trials
 from efftam_workshop.export.tensorrt.builder import BuildCancelledError
-from efftam_workshop.export.tensorrt.engines import EngineBuilder, fp16_graph
+from efftam_workshop.export.tensorrt.engines import EngineBuilder
 
 ROOT = Path(__file__).parents[2]
 CLIP_FRAMES = 3
@@ -67,14 +68,14 @@ def coarse(factor: float) -> Callable[[onnx.ModelProto, list], onnx.ModelProto]:
     return quantized
 
 
-_converted: dict[tuple[str, bytes, str], bytes] = {}
+_converted: dict[tuple[bytes, str, str], bytes] = {}
 
 
-def fp16_graph_once(name: str, model: onnx.ModelProto, form: str) -> onnx.ModelProto:
-    """The real `fp16_graph`, whose result depends on its arguments alone, computed once for all builds."""
-    key = (name, hashlib.sha256(model.SerializeToString(deterministic=True)).digest(), form)
+def fp16_once(model: onnx.ModelProto, name: str, form: str) -> onnx.ModelProto:
+    """The real `to_fp16`, whose result depends on its arguments alone, computed once for all builds."""
+    key = (hashlib.sha256(model.SerializeToString(deterministic=True)).digest(), name, form)
     if key not in _converted:
-        _converted[key] = fp16_graph(name, model, form).SerializeToString()
+        _converted[key] = to_fp16(model, name, form).SerializeToString()
     return onnx.load_from_string(_converted[key])
 
 
@@ -126,7 +127,7 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     monkeypatch.setattr(engines_module, "GraphReference", reference_once)
     monkeypatch.setattr(trials, "ROUNDS", 1)
     monkeypatch.setattr(trials, "RUNS", 1)
-    monkeypatch.setattr(engines_module, "fp16_graph", fp16_graph_once)
+    monkeypatch.setattr(engines_module, "to_fp16", fp16_once)
     return Workshop(tmp_path)
 
 

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from fp16_models import model, tokens, transformer
 from onnx import helper, numpy_helper
+from support.fp16_checks import check_fp16
 from support.rtx_layers import build_report, int8_nodes
 
 from efftam_ros.core.errors import InputError
@@ -21,7 +22,7 @@ from efftam_workshop.agreement.runners import CpuRunner
 from efftam_workshop.eval.int8 import MOST_AO_DROP, Int8Cost
 from efftam_workshop.export import int8
 from efftam_workshop.export.fp16.attention import attentions
-from efftam_workshop.export.fp16.convert import load_graphs
+from efftam_workshop.export.fp16.convert import load_graphs, plain_graph, to_fp16
 from efftam_workshop.export.fp16.fp32_regions import inexact_products
 from efftam_workshop.export.int8 import (
     default_clip,
@@ -32,7 +33,7 @@ from efftam_workshop.export.int8 import (
     with_folded_weights,
     write_quantized_bundle,
 )
-from efftam_workshop.export.tensorrt.engines import ALLOWED, fp16_graph
+from efftam_workshop.export.tensorrt.engines import ALLOWED
 
 
 @cache
@@ -87,7 +88,8 @@ def test_weights_are_folded_first():
 
 @pytest.mark.parametrize("form", ALLOWED)
 def test_a_quantised_graph_becomes_a_sound_fp16_graph_that_keeps_two_digits(form):
-    half = fp16_graph("test", quantized(), form)
+    half = to_fp16(quantized(), "test", form)
+    assert check_fp16(half, plain_graph(quantized()), form) == []
     assert inexact_products(half) == []
     random = np.random.default_rng(9)
     unseen = {"x": random.normal(0, 1, tokens()["x"].shape).astype(np.float32)}
@@ -178,7 +180,7 @@ def test_tensorrts_compiler_multiplies_them_in_int8():
     samples = recorded_inputs(bundle, runners, clip, (ATTENTION,))[ATTENTION]
     nodes = quantizable(graphs[ATTENTION])
     assert len(nodes) == 15
-    report = build_report(fp16_graph(ATTENTION, quantize(graphs[ATTENTION], samples), "fused_fp32"))
+    report = build_report(to_fp16(quantize(graphs[ATTENTION], samples), ATTENTION))
     assert int8_nodes(report, nodes) == set(nodes)
-    plain = build_report(fp16_graph(ATTENTION, graphs[ATTENTION], "fused_fp32"))
+    plain = build_report(to_fp16(graphs[ATTENTION], ATTENTION))
     assert int8_nodes(plain, nodes) == set()
