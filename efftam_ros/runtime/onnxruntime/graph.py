@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,17 +31,6 @@ class Node:
     name: str
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Number of nodes per provider and operator, and the shape computations on other providers."""
-
-    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    on_other_providers: tuple[Node, ...] = ()
-
-    def __str__(self) -> str:
-        return ", ".join(f"{sum(ops.values())} nodes on {name}" for name, ops in self.counts.items())
-
-
 def read_assignment(session: Any) -> list[Node] | None:
     """Every node of a session that was opened with ``session.record_ep_graph_assignment_info``; None where
     onnxruntime does not report it (before 1.24)."""
@@ -67,16 +55,11 @@ def check_provider(registered: Sequence[str], provider: str, graph_name: str) ->
         )
 
 
-def check_placement(assignment: Iterable[Node], provider: str, graph_name: str) -> Placement:
-    """Count the nodes by provider and operator. Raises BackendError naming the first node on another provider
-    than the requested one, except shape computations (`SHAPE_OPERATORS`)."""
-    counts: dict[str, Counter[str]] = {}
-    on_other_providers: list[Node] = []
-    for node in assignment:
-        counts.setdefault(node.provider, Counter())[node.op_type] += 1
-        if node.provider != provider:
-            on_other_providers.append(node)
-    misplaced = [node for node in on_other_providers if node.op_type not in SHAPE_OPERATORS]
+def check_placement(assignment: Sequence[Node], provider: str, graph_name: str) -> tuple[Node, ...]:
+    """The shape computations (`SHAPE_OPERATORS`) on another provider than the requested one. Raises
+    BackendError naming the first node of any other kind there."""
+    others = tuple(node for node in assignment if node.provider != provider)
+    misplaced = [node for node in others if node.op_type not in SHAPE_OPERATORS]
     if misplaced:
         more = f" and {len(misplaced) - 1} more" if len(misplaced) > 1 else ""
         raise BackendError(
@@ -84,7 +67,7 @@ def check_placement(assignment: Iterable[Node], provider: str, graph_name: str) 
             f" would run on {misplaced[0].provider}, not on {provider}",
             "update onnxruntime-gpu, or use the CUDA provider if this was another",
         )
-    return Placement(counts, tuple(on_other_providers))
+    return others
 
 
 ALIGNMENT = 256
@@ -92,11 +75,10 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session, why it captures no CUDA graph ("": it does), its nodes' placement (None: unknown)."""
+    """A session, and why it captures no CUDA graph ("": it does)."""
 
     session: Any
     no_capture: str
-    placement: Placement | None
 
 
 @dataclass(frozen=True)
