@@ -15,9 +15,9 @@ from support.fp16_stress import enlarge_until_wrong, enlarged, worst_deviation
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout, key_bias
+from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
 from efftam_ros.runtime.preprocess import no_prompt
-from efftam_workshop.agreement.compare import Chain, compare_clip, deviation, seeded_chain
+from efftam_workshop.agreement.compare import Chain, compare_clip, deviation, key_bias, seeded_chain
 from efftam_workshop.export.fp16.attention import attentions
 from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
 from efftam_workshop.export.fp16.divergence import DIVERGED, block_outputs, first_divergent_block

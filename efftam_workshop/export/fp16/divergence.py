@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from efftam_workshop.agreement.compare import deviation
 from efftam_workshop.agreement.runners import Runner
 from efftam_workshop.export.fp16.attention import GraphIndex
+from efftam_workshop.export.onnx.folding import drop_unused, replace
 
 DIVERGED = 0.05
 """Relative deviation (`agreement.compare.deviation`) of a block's output that counts as diverged."""
@@ -77,20 +78,11 @@ def _ending_at(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
-    needed, nodes = {name}, []
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            needed.update(node.input)
-            nodes.append(node)
-    inferred = GraphIndex(onnx.shape_inference.infer_shapes(copy)).types[name]
-    del graph.node[:], graph.output[:], graph.value_info[:]
-    graph.node.extend(reversed(nodes))
-    shape = [axis.dim_param or axis.dim_value for axis in inferred.shape.dim]
-    graph.output.append(onnx.helper.make_tensor_value_info(name, inferred.elem_type, shape))
-    unread = [info for info in graph.input if info.name not in needed]
-    for info in unread:
-        graph.input.remove(info)
-    weights = [tensor for tensor in graph.initializer if tensor.name in needed]
-    del graph.initializer[:]
-    graph.initializer.extend(weights)
+    kind = GraphIndex(onnx.shape_inference.infer_shapes(copy)).types[name]
+    shape = [axis.dim_param or axis.dim_value for axis in kind.shape.dim]
+    replace(graph.output, [onnx.helper.make_tensor_value_info(name, kind.elem_type, shape)])
+    del graph.value_info[:]
+    drop_unused(graph)
+    read = {source for node in graph.node for source in node.input}
+    replace(graph.input, [info for info in graph.input if info.name in read])
     return copy
