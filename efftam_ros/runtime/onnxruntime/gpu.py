@@ -32,7 +32,6 @@ from efftam_ros.runtime.onnxruntime.libraries import (
 )
 from efftam_ros.runtime.onnxruntime.options import (
     ERRORS_ONLY,
-    MOST_DYNAMIC,
     cuda_options,
     provider_cache_folder,
     session_options,
@@ -111,8 +110,7 @@ class OrtGraphs:
         whole, InputError when the file is damaged or its tensors differ from the manifest."""
         opened = self._open(name, self._why_no_capture())
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
-        most = MOST_DYNAMIC if self._provider == "tensorrt" else None
-        context = GraphContext(self._ort, self._device, most, self._open, self._replay_waits())
+        context = GraphContext(self._ort, self._device, self._open, self._replay_waits())
         graph = OrtGraph(self._bundle.graphs[name], opened, context)
         self._opened.append(graph)
         return graph

@@ -13,6 +13,7 @@ from efftam_ros.runtime.bundle import Tensor, table_fault
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError, megabytes
 from efftam_ros.runtime.cuda.memory import ALIGNMENT, DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
+from efftam_ros.runtime.device.graph import Places
 from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
@@ -164,31 +165,19 @@ class TrtBinding:
         self._name, self._library, self._stream = graph.name, graph.library, graph.stream
         self._scratch: DeviceBuffer | None = None
         self._context, self._fixed = context, fixed
-        self._inputs, self._tensors = graph.inputs, {**graph.inputs, **graph.outputs}
-        self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._inputs = graph.inputs
+        self._places = Places(graph.name, graph.inputs, graph.outputs, fixed)
         self._applied: dict[str, tuple[int, tuple[int, ...]]] = {}
-        self._changed: set[str] = set(self._tensors)
+        self._changed: set[str] = set(self._places.tensors)
         self._captured: CapturedGraph | None = None
-        self._settled = False
         self.launch = (
             "plain launches: not run yet" if fixed else "plain launches: addresses and shapes change"
         )
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """Raises ValueError (address or shape that does not fit), RuntimeError (fixed and has run)."""
-        tensor = self._tensors.get(name)
-        if tensor is None or self._bound.get(name) == (pointer, shape):
-            return
-        if self._settled:
-            raise RuntimeError(
-                f"{self._name}: {name} of a fixed binding moved after its first run; use a free one"
-            )
-        if pointer <= 0 or pointer % ALIGNMENT:
-            raise ValueError(f"{self._name}: address {pointer:#x} of {name} is not a multiple of {ALIGNMENT}")
-        if not tensor.takes(shape):
-            raise ValueError(f"{self._name}: {name} is {tensor}, it can't be {list(shape)}")
-        self._bound[name] = (pointer, shape)
-        self._changed.add(name)
+        """See `Binding.bind`. Raises ValueError as `Places.put` does."""
+        if self._places.put(name, pointer, shape):
+            self._changed.add(name)
 
     def run(self) -> None:
         """Raises ValueError (tensor not bound, output of another shape), TensorRTError, CudaError."""
@@ -201,8 +190,8 @@ class TrtBinding:
             self._update_context()
         self._use_scratch()
         self._enqueue()
-        if self._fixed and not self._settled:
-            self._settled = True
+        is_first, self._places.has_run = not self._places.has_run, True
+        if self._fixed and is_first:
             self._capture()
 
     @property
@@ -233,13 +222,11 @@ class TrtBinding:
 
     def _update_context(self) -> None:
         """Set the addresses and shapes that changed."""
-        missing = [name for name in self._tensors if name not in self._bound]
-        if missing:
-            raise ValueError(f"{self._name}: {', '.join(missing)} not bound; bind every tensor before a run")
+        self._places.require_all()
         context = self._context
         reshaped = False
-        for name in [name for name in self._tensors if name in self._changed]:
-            pointer, shape = self._bound[name]
+        for name in [name for name in self._places.tensors if name in self._changed]:
+            pointer, shape = self._places.of[name]
             old_pointer, old_shape = self._applied.get(name, (0, ()))
             if name in self._inputs and shape != old_shape:
                 reshaped = True
@@ -256,10 +243,10 @@ class TrtBinding:
                 raise TensorRTError(f"{reason}; {_BUILD_AGAIN}") from error
             if unknown:
                 self._fail(f"infer_shapes without {', '.join(unknown)}", log_start)
-        for name in self._tensors:
+        for name in self._places.tensors:
             if name in self._inputs or not (reshaped or name in self._changed):
                 continue
-            real, bound = tuple(context.get_tensor_shape(name)), self._bound[name][1]
+            real, bound = tuple(context.get_tensor_shape(name)), self._places.of[name][1]
             if real != bound:
                 self._changed.add(name)
                 raise ValueError(
