@@ -74,6 +74,11 @@ class KernelSignature:
     file: str
     parameters: tuple[Parameter, ...]
 
+    @property
+    def types(self) -> tuple[Argument, ...]:
+        """The parameters' ctypes, for `KernelModule.kernel`."""
+        return tuple(parameter.ctype for parameter in self.parameters)
+
 
 def _arrays(access: Access, names: str) -> tuple[Parameter, ...]:
     return tuple(Parameter(name, ctypes.c_void_p, access) for name in names.split())
