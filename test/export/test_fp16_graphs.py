@@ -229,47 +229,6 @@ def test_an_argmax_over_a_vector_becomes_one_over_a_row(keepdims):
     assert len(next(i for i in inferred if i.name == argmax.input[0]).type.tensor_type.shape.dim) == 2
 
 
-def bypass(graph: onnx.ModelProto, cast: str) -> None:
-    """Take a Cast out of a graph."""
-    gone = node(graph, cast)
-    for other in graph.graph.node:
-        for i, name in enumerate(other.input):
-            if name == gone.output[0]:
-                other.input[i] = gone.input[0]
-    graph.graph.node.remove(gone)
-
-
-def unround_probabilities(graph: onnx.ModelProto) -> None:
-    bypass(graph, "b0.shares/fp16/float32/Cast")
-    bypass(graph, "b0.shares/fp16/Cast")
-
-
-def round_before_softmax(graph: onnx.ModelProto) -> None:
-    softmax = node(graph, "/b0.shares/Softmax")
-    at = list(graph.graph.node).index(softmax)
-    for offset, (source, made, to) in enumerate(
-        [(softmax.input[0], "low", TensorProto.FLOAT16), ("low", "high", TensorProto.FLOAT)]
-    ):
-        graph.graph.node.insert(at + offset, helper.make_node("Cast", [source], [made], made, to=to))
-    node(graph, "/b0.shares/Softmax").input[0] = "high"
-
-
-@pytest.mark.parametrize(
-    ("damage", "fault"),
-    [
-        (unround_probabilities, "attention /b0.scores/MatMul runs MatMul16 Cast32 Softmax32 MatMul32"),
-        (round_before_softmax, "Cast high follows a Cast"),
-        (round_before_softmax, "attention /b0.scores/MatMul runs MatMul16 Cast32 Cast16 Cast32 Softmax32"),
-    ],
-)
-def test_a_damaged_graph_is_found(damage, fault):
-    graph = transformer(2)
-    half = fp16_of(graph)
-    assert check_fp16(half, graph, "fused_fp32") == []
-    damage(half)
-    assert fault in "\n".join(check_fp16(half, graph, "fused_fp32"))
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("claimed", FORMS)
 def test_a_form_is_not_taken_for_another(form, claimed):

@@ -97,13 +97,6 @@ def test_one_wide_head_is_fused_with_fp32_sums_because_its_queries_come_in_group
         assert build_report(to_fp16(graph, "attention", form), capability).fused == ()
 
 
-def test_a_kernel_whose_sums_are_not_known_counts_as_fp16():
-    report = shipped("mask_decoder")
-    unknown = rtx_layers.FusedAttention("layer", (), "unknown", "unknown")
-    changed = replace(report, fused=(unknown,))
-    assert fused_with_fp16_sums(changed) == [unknown]
-
-
 def test_an_operator_that_the_real_parser_does_not_know_is_told_in_one_line():
     graph = transformer(1)
     graph.graph.node[0].op_type = "NoSuchOperator"

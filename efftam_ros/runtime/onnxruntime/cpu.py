@@ -189,8 +189,7 @@ class OrtPipeline(FramePipeline):
         self._prompted = self._tracking
         # What the decoder is bound to, because binding takes time in every frame.
         self._decoded_with: _PromptTensors | None = None
-        if lanes > 1:
-            self._all.pipelines.append(self)
+        self._all.pipelines.append(self)
         if first is None:
             for _ in range(1, lanes):
                 OrtPipeline(bundle, lanes=lanes, first=self)
@@ -278,7 +277,7 @@ class OrtPipeline(FramePipeline):
         return {name: graph.end_profiling() for name, graph in self._graphs.items()}
 
     def _close(self) -> None:
-        for lane in self._all.pipelines or [self]:
+        for lane in self._all.pipelines:
             assert isinstance(lane, OrtPipeline)
             lane._graphs = {}
             del lane._memory

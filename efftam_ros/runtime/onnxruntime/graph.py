@@ -114,16 +114,12 @@ class OrtGraph:
         self._bindings.append(OrtBinding(self, self._context, self._fixed_bindings if fixed else None))
         return self._bindings[-1]
 
-    def forget(self, binding: OrtBinding) -> None:
-        """Drop a binding that was closed."""
-        self._bindings = [other for other in self._bindings if other is not binding]
-
     def give_up_capture(self, reason: str) -> None:
         """Replace the session by one without capture."""
         self._opened = self._context.open_without_capture(self.name, reason)
 
     def close(self) -> None:
-        for binding in tuple(self._bindings):
+        for binding in self._bindings:
             binding.close()
         self._opened = None
 
@@ -187,7 +183,6 @@ class OrtBinding:
     def close(self) -> None:
         """Drop the session, which holds memory while it is referenced. Can be called twice."""
         self._opened = self._binding = None
-        self._graph.forget(self)
 
     def _attach(self) -> None:
         """Bind to the session that the graph has now."""

@@ -135,10 +135,6 @@ class TrtGraph:
         self._bindings.append(binding)
         return binding
 
-    def forget(self, binding: TrtBinding) -> None:
-        """A binding was closed by itself."""
-        self._bindings = [other for other in self._bindings if other is not binding]
-
     def layers(self) -> list[dict[str, Any]]:
         """As TensorRT's inspector reports them: names and tensor types; a name alone without details."""
         trt = self.library.module
@@ -147,7 +143,7 @@ class TrtGraph:
 
     def close(self) -> None:
         """Release engine and contexts; no pending work may use them. Can be called twice."""
-        for binding in tuple(self._bindings):
+        for binding in self._bindings:
             binding.close()
         self._engine = None
 
@@ -208,7 +204,6 @@ class TrtBinding:
         if self._captured is not None:
             self._captured.close()
         self._captured = self._context = None
-        self._graph.forget(self)
 
     def _use_scratch(self) -> None:
         scratch = self._graph.scratch.buffer()
