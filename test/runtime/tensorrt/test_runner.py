@@ -345,7 +345,7 @@ def test_an_unbound_tensor_is_named_before_anything_runs(
 @pytest.mark.parametrize("offset", [1, 128])
 def test_an_address_that_is_not_aligned_is_refused(decoder: Bound, offset: int) -> None:
     pointer = decoder.buffers["masks"].pointer
-    with pytest.raises(ValueError, match=r"masks was bound to 0x\w+, .* multiple of 256"):
+    with pytest.raises(ValueError, match=r"masks was bound to address 0x\w+; .* multiple of 256"):
         decoder.binding.bind("masks", pointer + offset, decoder.expected["masks"].shape)
 
 
