@@ -16,8 +16,7 @@ from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout
 from efftam_ros.runtime.frame_state import round_bfloat16
 from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, encode_prompt, no_prompt
-from efftam_ros.runtime.verify import DISC_BOX, moving_disc, picture
-from efftam_ros.runtime.verify import relative_error as deviation
+from efftam_ros.runtime.verify import DISC_BOX, moving_disc, picture, relative_error
 from efftam_workshop.agreement.runners import Arrays, Runner
 
 UNUSED_KEY = -1e4
@@ -175,7 +174,7 @@ def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -
             continue
         max_abs = float(np.abs(np.subtract(wanted, value, dtype=np.float64)).max(initial=0.0))
         largest = float(np.abs(wanted).max(initial=0.0))
-        found.append(GraphDeviation(graph, output, deviation(wanted, value), max_abs, largest, case))
+        found.append(GraphDeviation(graph, output, relative_error(wanted, value), max_abs, largest, case))
     return found
 
 
@@ -210,7 +209,7 @@ def compare_clip(
     for chains in run_clip(bundle, (reference, candidate), frames, box):
         logits = [chain.results["mask_decoder"]["masks"][0, chain.choice] for chain in chains]
         overlaps.append(_overlap(*logits))
-        errors.append(deviation(*logits))
+        errors.append(relative_error(*logits))
     return ClipAgreement(tuple(overlaps), tuple(errors))
 
 

@@ -15,7 +15,8 @@ from support.fp16_interpreter import LiteralGraph
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
 from efftam_ros.runtime.preprocess import no_prompt
-from efftam_workshop.agreement.compare import Chain, compare_clip, deviation, key_bias, seeded_chain
+from efftam_ros.runtime.verify import relative_error
+from efftam_workshop.agreement.compare import Chain, compare_clip, key_bias, seeded_chain
 from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
 from efftam_workshop.export.fp16.divergence import block_outputs, first_divergent_block
 
@@ -44,7 +45,7 @@ def test_the_interpreter_computes_fp32_graphs_as_onnxruntime_does(graphs, chain)
         for output, expected in onnxruntime_runner(graphs[name])(chain.inputs[name]).items():
             got = chain.results[name][output]
             assert got.shape == expected.shape
-            assert deviation(expected, got) < 1e-5, f"{name} {output}"
+            assert relative_error(expected, got) < 1e-5, f"{name} {output}"
 
 
 def test_the_interpreter_overflows_where_fp16_does():

@@ -17,7 +17,7 @@ from support.rtx_layers import build_report, int8_nodes
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
-from efftam_workshop.agreement.compare import deviation
+from efftam_ros.runtime.verify import relative_error
 from efftam_workshop.agreement.runners import CpuRunner
 from efftam_workshop.eval.int8 import MOST_AO_DROP, Int8Cost
 from efftam_workshop.export import int8
@@ -94,7 +94,7 @@ def test_a_quantised_graph_becomes_a_sound_fp16_graph_that_keeps_two_digits(form
     random = np.random.default_rng(9)
     unseen = {"x": random.normal(0, 1, tokens()["x"].shape).astype(np.float32)}
     wanted = CpuRunner(transformer(2).SerializeToString())(unseen)["y"]
-    error = deviation(wanted, CpuRunner(half.SerializeToString())(unseen)["y"])
+    error = relative_error(wanted, CpuRunner(half.SerializeToString())(unseen)["y"])
     assert 1e-3 < error < 0.1
 
 
@@ -135,7 +135,7 @@ def test_calibration_sees_what_the_graphs_get_in_use():
     assert [len(one["pointers"]) for one in (first, second)] == [1, 2]
     fixed = runners[ATTENTION](found[ATTENTION][1])["conditioned"]
     free = CpuRunner(bundle.graphs["memory_attention"].path)(second)["conditioned"]
-    assert deviation(fixed, free) < 1e-5
+    assert relative_error(fixed, free) < 1e-5
 
 
 def test_of_a_quantised_bundle_that_can_t_be_written_nothing_is_left(tmp_path: Path, monkeypatch):

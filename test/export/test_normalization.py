@@ -20,7 +20,7 @@ from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.engine_set import ShapeRange, profiles_of
 from efftam_ros.runtime.tensorrt.library import Library
-from efftam_workshop.agreement.compare import deviation
+from efftam_ros.runtime.verify import relative_error
 from efftam_workshop.agreement.runners import CpuRunner
 from efftam_workshop.export.fp16.convert import load_graphs, plain_graph, to_fp16
 from efftam_workshop.export.onnx.graphs import build_graphs
@@ -107,7 +107,7 @@ def test_a_graph_without_it_computes_the_same(name):
     inputs = seeded(plain)
     wanted, got = (CpuRunner(model.SerializeToString())(inputs) for model in (plain, simple))
     for output, values in wanted.items():
-        assert deviation(values, got[output]) < 1e-5, output
+        assert relative_error(values, got[output]) < 1e-5, output
 
 
 def test_its_squares_stay_in_fp32():
@@ -116,7 +116,7 @@ def test_its_squares_stay_in_fp32():
     model = to_fp16(transformer(1), "test")
     wanted, got = (LiteralGraph(one)(inputs)["y"] for one in (model, without_layer_normalization(model)))
     assert np.isfinite(got).all()
-    assert deviation(wanted, got) < 2e-3
+    assert relative_error(wanted, got) < 2e-3
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -151,7 +151,7 @@ def test_every_graph_of_the_official_networks_builds_there_and_computes_the_same
         CpuRunner(model.SerializeToString())(inputs) for model in (plain, without_layer_normalization(plain))
     )
     for output, values in wanted.items():
-        assert deviation(values, got[output]) < 1e-4, output
+        assert relative_error(values, got[output]) < 1e-4, output
 
 
 @pytest.mark.slow

@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from efftam_workshop.agreement.compare import deviation
+from efftam_ros.runtime.verify import relative_error
 from efftam_workshop.agreement.runners import Runner
 from efftam_workshop.export.fp16.attention import GraphIndex
 from efftam_workshop.export.onnx.folding import drop_unused, replace
 
 DIVERGED = 0.05
-"""Relative deviation (`agreement.compare.deviation`) of a block's output that counts as diverged."""
+"""Relative deviation (`verify.relative_error`) of a block's output that counts as diverged."""
 
 
 def block_outputs(model: onnx.ModelProto) -> list[str]:
@@ -58,7 +58,7 @@ def first_divergent_block(
     def diverges(name: str) -> bool:
         wanted = (run_reference or run)(_ending_at(reference, name))(inputs)[name]
         got = run(_ending_at(fp16, name))(inputs)[name]
-        return not deviation(wanted, got.astype(np.float32)) <= limit
+        return not relative_error(wanted, got.astype(np.float32)) <= limit
 
     wrong = [name for name in names if name in ends and diverges(name)]
     if not wrong:
