@@ -434,18 +434,19 @@ def test_a_folder_that_can_not_be_written_is_one_line(workshop: Workshop, tmp_pa
         workshop.build("fp32")
 
 
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with engines in FP32."""
+    folder = tmp_path_factory.mktemp("engines")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reference, "CLIP_FRAMES", CLIP_FRAMES)
+        patch.setattr(engines_module, "GraphReference", reference_once)
+        Workshop(folder).build("fp32")
+    return folder
+
+
 class TestTheBackEnd:
     """`tensorrt` runs what was built, and nothing else."""
-
-    @pytest.fixture(scope="class")
-    def engines(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """A folder with engines in FP32."""
-        folder = tmp_path_factory.mktemp("engines")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reference, "CLIP_FRAMES", CLIP_FRAMES)
-            patch.setattr(engines_module, "GraphReference", reference_once)
-            Workshop(folder).build("fp32")
-        return folder
 
     @pytest.fixture
     def machine(self, engines: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
