@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.tracking_status import Edges
 from simulation.autopilots.station import Station
 from simulation.node import SimulationNode
 from simulation.record import Sample
@@ -93,7 +92,7 @@ class Scenario:
         self._until("selecting", lambda: station.result is not None, ANSWER_S, "the station's answer")
         self._until("selecting", self._tracks, ANSWER_S, "the state TRACKING")
 
-    def _drawn(self) -> Edges:
+    def _drawn(self) -> tuple[float, float, float, float]:
         """The target's box, 0..1, in a picture as old as the one that the operator sees."""
         now_s, config = time.monotonic(), self._flight.world.config
         seen = [s for s in self._shown if s.time_s <= now_s - VIDEO_LATENCY_S and s.box is not None]

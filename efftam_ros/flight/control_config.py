@@ -61,9 +61,7 @@ class ControlConfig(CheckedSettings):
         math.radians(90.0), "largest yaw rate that is sent, rad/s", within=(0.0, 20.0)
     )
     max_acceleration: float = setting(
-        10.0,
-        "fastest growth of a rate, rad/s^2; slowing down is not limited",
-        within=(0.01, 1000.0),
+        10.0, "fastest growth of a rate, rad/s^2; slowing down is not limited", within=(0.01, 1000.0)
     )
     first_rate: float = setting(
         0.05,
@@ -71,8 +69,7 @@ class ControlConfig(CheckedSettings):
         within=(0.0, 20.0),
     )
     yaw_lock: bool = setting(
-        True,
-        "yaw rates count from north; false: from the vehicle's nose. The same as in efftam_mavlink",
+        True, "yaw rates count from north; false: from the vehicle's nose. The same as in efftam_mavlink"
     )
     pitch_min: float = setting(
         -NO_STOP,
@@ -95,9 +92,7 @@ class ControlConfig(CheckedSettings):
         0.0, "added to the stamps of attitude and heading, s", within=(-1.0, 1.0)
     )
     attitude_age: float = setting(
-        0.2,
-        "an older attitude is not used: steering by the image alone, s",
-        within=(0.02, 2.0),
+        0.2, "an older attitude is not used: steering by the image alone, s", within=(0.02, 2.0)
     )
     acceleration_density: float = setting(
         math.radians(60.0),
@@ -111,9 +106,7 @@ class ControlConfig(CheckedSettings):
         0.15, "an older answer is followed by prediction only, s", within=(0.0, 2.0)
     )
     silence: float = setting(
-        0.5,
-        "without an answer, or with older ones, for so long: zero rates, s",
-        within=(0.05, 2.0),
+        0.5, "without an answer, or with older ones, for so long: zero rates, s", within=(0.05, 2.0)
     )
     coast: float = setting(
         1.0, "how long a target that is not seen is followed by prediction, s", within=(0.0, 30.0)

@@ -66,7 +66,7 @@ class Permission:
     def waits_for(self) -> str:
         """What control waits for; empty where it was given, or nothing says who has it."""
         if self._control is Control.SILENT:
-            return "the autopilot is silent; check its link"
+            return f"{self._word or 'the autopilot is silent'}; check its link"
         if self._control is Control.UNKNOWN:
             return "the gimbal's manager has not said yet who is in control"
         if self._control in (Control.OTHER, Control.NOBODY):

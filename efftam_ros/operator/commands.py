@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.operator import wire
@@ -64,13 +63,11 @@ class Commands:
         self._vacant_since_s: float | None = None
         self._told_holder: str | None = None
         self._enabled_s = float("-inf")
-        self._handlers: dict[type, Callable[[Viewer, Any], None]] = {
-            wire.Select: self._select,
-            wire.Hold: self._hold,
-            wire.Propose: self._propose,
-            wire.Clear: self._clear,
-            wire.SteerBy: self._steer_by,
-            wire.SeatRequest: self._take_seat,
+        self._handlers: dict[str, Callable[[Viewer, wire.Message], None]] = {
+            "select": self._select,
+            "clear": self._clear,
+            "steer_by": self._steer_by,
+            "seat": self._take_seat,
         }
 
     def joined(self, viewer: Viewer) -> str:
@@ -106,27 +103,29 @@ class Commands:
                 self._disarm(None)
                 self._feed.clear(wire.LARGEST_TARGET, lambda answer: None)
 
-    def carry_out(self, viewer: Viewer, message: Any) -> None:
+    def carry_out(self, viewer: Viewer, message: wire.Message) -> None:
         """What the page asks; one that is not allowed is answered with the reason."""
-        armed_s = viewer.armed_s
-        if not isinstance(message, (wire.Hold, wire.Propose)):
-            viewer.armed_s = float("-inf")  # whatever comes between two presses takes the first one back
+        if message.op in ("hold", "propose"):
+            self._draw(viewer, message)
+            return
+        # Whatever comes between two presses takes the first one back.
+        armed_s, viewer.armed_s = viewer.armed_s, float("-inf")
         try:
-            if isinstance(message, wire.Steer):
+            if message.op == "steer":
                 self._steer(viewer, message, armed_s)
             else:
-                self._handlers[type(message)](viewer, message)
+                self._handlers[message.op](viewer, message)
         except InputError as refusal:
             self.answer(viewer, message.id, CommandAnswer(False, str(refusal)))
 
-    def _take_seat(self, viewer: Viewer, message: wire.SeatRequest) -> None:
-        if message.take:
+    def _take_seat(self, viewer: Viewer, message: wire.Message) -> None:
+        if message.action == "take":
             self.seat.take(viewer.name, time.monotonic())
         else:
             self.seat.release(viewer.name)
         self.watch_seat()
 
-    def _select(self, viewer: Viewer, message: wire.Select) -> None:
+    def _select(self, viewer: Viewer, message: wire.Message) -> None:
         self._require_seat(viewer)
         if not viewer.selections.allows(time.monotonic()):
             most = f"{self._settings.selections_per_s:g} selections in a second"
@@ -137,24 +136,23 @@ class Commands:
             )
         self._feed.select(message.selection, self._reply(viewer, message.id))
 
-    def _hold(self, viewer: Viewer, message: wire.Hold) -> None:
-        """Of the operator alone, as there is one image at a time."""
-        if self.seat.holder(time.monotonic()) == viewer.name:
+    def _draw(self, viewer: Viewer, message: wire.Message) -> None:
+        """What is asked while drawing: of the operator alone, as there is one image at a time."""
+        if self.seat.holder(time.monotonic()) != viewer.name:
+            return
+        if message.op == "hold":
             self._feed.hold(message.stamp_ns)
-
-    def _propose(self, viewer: Viewer, message: wire.Propose) -> None:
-        """Of the operator alone, as `_hold`."""
-        if self.seat.holder(time.monotonic()) == viewer.name:
+        else:
             self._feed.propose(message.selection)
 
-    def _clear(self, viewer: Viewer, message: wire.Clear) -> None:
+    def _clear(self, viewer: Viewer, message: wire.Message) -> None:
         self._require_seat(viewer)
         steered = self._hub.steered_target
         if steered is None or message.target_id in (wire.LARGEST_TARGET, steered):
             self._disarm(viewer)
         self._feed.clear(message.target_id, self._reply(viewer, message.id))
 
-    def _steer_by(self, viewer: Viewer, message: wire.SteerBy) -> None:
+    def _steer_by(self, viewer: Viewer, message: wire.Message) -> None:
         self._require_seat(viewer)
         if self._is_steered and not message.turns:
             raise InputError(
@@ -162,7 +160,7 @@ class Commands:
             )
         self._feed.steer_by(message.target_id, self._reply(viewer, message.id))
 
-    def _steer(self, viewer: Viewer, message: wire.Steer, armed_s: float) -> None:
+    def _steer(self, viewer: Viewer, message: wire.Message, armed_s: float) -> None:
         """Every page may stop; only the operator may enable."""
         if self._steering is None:
             raise InputError("no gimbal controller runs here")

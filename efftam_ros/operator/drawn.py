@@ -11,6 +11,7 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
@@ -98,12 +99,11 @@ class DrawnPrompt:
                 return (
                     f"the selection is on the picture of {selection.stamp_ns}, not of {stamp_ns}; draw again"
                 )
-            box = selection.box.clipped(width, height) if selection.box is not None else None
-            if box is not None and box.is_empty:
-                return f"the box lies outside the picture of {width}x{height} px; draw inside it"
-            if any(not (0 <= x <= width and 0 <= y <= height) for x, y in selection.points):
-                return f"a point lies outside the picture of {width}x{height} px; tap inside it"
-            self._drawn = Prompt(box=box, points=selection.points, labels=selection.labels)
+            drawn = Prompt(box=selection.box, points=selection.points, labels=selection.labels)
+            try:
+                self._drawn = drawn.checked(width, height)
+            except InputError as refusal:
+                return str(refusal)
             self._has_drawn.set()
             return ""
 

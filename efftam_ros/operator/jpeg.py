@@ -1,9 +1,8 @@
-"""JPEG of a picture, also smaller; a camera's own JPEG at full size is passed on, without its EXIF."""
+"""JPEG of a picture, also smaller; a camera's own JPEG at full size is passed on, if it has no EXIF."""
 
 from __future__ import annotations
 
 import math
-import re
 
 import cv2
 import numpy as np
@@ -19,20 +18,16 @@ REDUCED = (
     cv2.IMREAD_REDUCED_COLOR_4,
     cv2.IMREAD_REDUCED_COLOR_8,
 )
-# As many as the tracker's own check of a JPEG's header follows.
-MOST_SEGMENTS = 500
-# Like libjpeg's: fill bytes and anything else between segments are skipped.
-MARKER = re.compile(rb"\xff([^\x00\xff])")
-WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
-START_OF_SCAN, END, APP1, APP15 = 0xDA, 0xD9, 0xE1, 0xEF
+# A browser turns a picture by it; boxes refer to the pixels as the camera delivered them.
+EXIF = b"Exif\0\0"
 
 
 def encode(picture: Picture, quality: int = 70, width: int | None = None) -> tuple[bytes, tuple[int, int]]:
-    """``quality`` 1..100; ``width``: of the JPEG at most, px; None passes on a camera's own JPEG. Gives the
-    JPEG, and width and height of the camera's image ((0, 0): as the JPEG's). Raises InputError for a picture
-    that can't be read."""
-    if picture.jpeg is not None and width is None:
-        return without_exif(picture.jpeg), (0, 0)
+    """``quality`` 1..100; ``width``: of the JPEG at most, px; None passes on a camera's JPEG without EXIF.
+    Gives the JPEG, and width and height of the camera's image ((0, 0): as the JPEG's). Raises
+    InputError for a picture that can't be read."""
+    if picture.jpeg is not None and width is None and EXIF not in picture.jpeg:
+        return picture.jpeg, (0, 0)
     bgr, (whole, height) = _pixels(picture, width)
     if width is not None and width < bgr.shape[1]:
         small = width, max(1, round(height * width / whole))
@@ -41,31 +36,6 @@ def encode(picture: Picture, quality: int = 70, width: int | None = None) -> tup
     if not done:
         raise InputError(f"a picture of {whole}x{height} px can't be made a JPEG")
     return data.tobytes(), (whole, height)
-
-
-def without_exif(jpeg: bytes) -> bytes:
-    """The same JPEG with its EXIF made a segment that no reader knows; without EXIF, the very bytes given.
-
-    A browser turns a picture by its EXIF orientation. Boxes refer to the pixels as the camera delivered them,
-    as the tracker's do. What is no JPEG, or is damaged, is given back unchanged from where it can't be read.
-    """
-    changed: bytearray | None = None
-    at = 2
-    for _ in range(MOST_SEGMENTS):
-        marker = MARKER.search(jpeg, at)
-        if marker is None or marker[1][0] in (START_OF_SCAN, END):
-            break
-        at = marker.end()
-        if marker[1][0] in WITHOUT_LENGTH:
-            continue
-        if marker[1][0] == APP1 and jpeg.startswith(b"Exif", at + 2):
-            changed = changed or bytearray(jpeg)
-            changed[at - 1] = APP15
-        length = int.from_bytes(jpeg[at : at + 2], "big")
-        if length < 2:
-            break
-        at += length
-    return jpeg if changed is None else bytes(changed)
 
 
 def _pixels(picture: Picture, width: int | None) -> tuple[NDArray[np.uint8], Size]:
@@ -77,7 +47,7 @@ def _pixels(picture: Picture, width: int | None) -> tuple[NDArray[np.uint8], Siz
     size = coded_size(picture.jpeg, "the camera's JPEG")
     # The decoder skips what a smaller picture doesn't need.
     halvings = 0 if width is None else max(0, min(3, int(math.log2(max(1.0, size[0] / width)))))
-    # Not turned, as in `without_exif`.
+    # Not turned by its EXIF.
     flags = REDUCED[halvings] | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         decoded = cv2.imdecode(np.frombuffer(picture.jpeg, np.uint8), flags)

@@ -233,7 +233,7 @@ class OperatorServer:
         try:
             first = wire.parse(await socket.receive_str(timeout=HELLO_S))
             refusal = "say hello first"
-            if isinstance(first, wire.Hello):
+            if first.op == "hello":
                 refusal = self.access.token_refusal(first.token)
         except wire.MessageError as refused:
             refusal = str(refused)
@@ -282,11 +282,7 @@ class OperatorServer:
             else:
                 try:
                     parsed = wire.parse(message.data)
-                    now_s = time.monotonic()
-                    if (
-                        isinstance(parsed, wire.Timed)
-                        and viewer.lateness.late_s(parsed.sent_ms, now_s) > LATE_S
-                    ):
+                    if viewer.lateness.late_s(parsed.sent_ms, time.monotonic()) > LATE_S:
                         await viewer.socket.close(code=CLOSED_LATE, message=b"the link stood still")
                         return
                     self._handle(viewer, parsed)
@@ -301,20 +297,21 @@ class OperatorServer:
 
     def _handle(self, viewer: Viewer, message: wire.Message) -> None:
         self._commands.heard(viewer)
-        if isinstance(message, wire.Ack):
-            self._hub.acknowledged(viewer, message.seq)
-        elif isinstance(message, wire.Ping):
-            viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
-        elif isinstance(message, wire.Whole):
-            self._hub.want(viewer, message.stamp_ns)
-        elif isinstance(message, wire.Watch):
-            viewer.greeted()
-            viewer.is_hidden = not message.seen
-            self._watch()
-        elif isinstance(message, wire.Hello):
-            raise wire.MessageError("hello was said already")
-        else:
-            self._commands.carry_out(viewer, message)
+        match message.op:
+            case "ack":
+                self._hub.acknowledged(viewer, message.seq)
+            case "ping":
+                viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
+            case "whole":
+                self._hub.want(viewer, message.stamp_ns)
+            case "watch":
+                viewer.greeted()
+                viewer.is_hidden = message.action == "hide"
+                self._watch()
+            case "hello":
+                raise wire.MessageError("hello was said already")
+            case _:
+                self._commands.carry_out(viewer, message)
 
 
 @contextlib.contextmanager

@@ -51,84 +51,25 @@ class MessageError(ValueError):
         self.id = id
 
 
-class Hello(NamedTuple):
-    token: str
+class Message(NamedTuple):
+    """What a page says: of ``op`` those fields that `FIELDS` names, the others are without meaning.
 
+    ``sent_ms``: when it was sent, by a steady clock of the page; NaN where it does not say. ``stamp_ns``: of
+    the image that is drawn on (0: none is), or is wanted whole. ``turns``: the person has agreed that a
+    steered gimbal turns to this target. ``action``: for ``steer`` arm (first press), enable (second press)
+    or stop; for ``seat`` and ``watch`` the page's wish.
+    """
 
-class Ack(NamedTuple):
-    seq: int
-
-
-# ``sent_ms``: when the page sent it, by a steady clock of the page; NaN where it does not say.
-
-
-class Select(NamedTuple):
-    """``turns``: the person has agreed that a gimbal that is steered turns to this target."""
-
-    id: str
-    selection: Selection
+    op: str
+    id: str = ""
     sent_ms: float = math.nan
+    token: str = ""
+    seq: int = 0
+    stamp_ns: int = 0
+    selection: Selection = Selection(0)
+    target_id: int = 0
     turns: bool = False
-
-
-class Propose(NamedTuple):
-    """Which box would this selection give?"""
-
-    selection: Selection
-
-
-class Clear(NamedTuple):
-    id: str
-    target_id: int
-    sent_ms: float = math.nan
-
-
-class SteerBy(NamedTuple):
-    """The gimbal is to follow another target; ``turns`` as in `Select`."""
-
-    id: str
-    target_id: int
-    sent_ms: float = math.nan
-    turns: bool = False
-
-
-class SeatRequest(NamedTuple):
-    take: bool
-    sent_ms: float = math.nan
-
-
-class Hold(NamedTuple):
-    """The image of ``stamp_ns`` is being drawn on; 0: none is."""
-
-    stamp_ns: int
-
-
-class Whole(NamedTuple):
-    """The image of ``stamp_ns``, which was shown smaller, is wanted in its whole size."""
-
-    stamp_ns: int
-
-
-class Watch(NamedTuple):
-    """Whether somebody sees the page."""
-
-    seen: bool
-
-
-class Ping(NamedTuple):
-    sent_ms: float
-
-
-class Steer(NamedTuple):
-    """``action``: ``arm`` (first press), ``enable`` (second press) or ``stop``."""
-
-    id: str
-    action: str
-    sent_ms: float = math.nan
-
-
-Timed = Select | Clear | SteerBy | SeatRequest | Ping | Steer
-Message = Hello | Ack | Watch | Hold | Whole | Select | Propose | Clear | SteerBy | SeatRequest | Ping | Steer
+    action: str = ""
 
 
 def frame(payload: bytes, size: tuple[int, int], *, stamp_ns: int, sent_ns: int, seq: int) -> bytes:
@@ -154,12 +95,12 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
         "measured": box.measured,
         "box": _corners(box.box),
         "last": _corners(last) if box.box is None else None,
-        **{name: _rounded(getattr(box, name), 4) for name in ("presence", "quality", "likeness")},
-        "age_s": _rounded(box.age_s, 3),
-        "behind_s": _rounded(behind_s, 3),
+        **{name: round(getattr(box, name), 4) for name in ("presence", "quality", "likeness")},
+        "age_s": round(box.age_s, 3),
+        "behind_s": round(behind_s, 3),
     }
     if motion is not None:
-        entry["velocity"] = [_rounded(v, 2) for v in motion.velocity]
+        entry["velocity"] = [round(v, 2) for v in motion.velocity]
         entry["velocity_valid"] = motion.valid
     return entry
 
@@ -189,62 +130,28 @@ def parse(text: str) -> Message:
     if not isinstance(data, dict):
         raise MessageError("the message is no JSON object")
     op = data.get("op")
-    reader = _READERS.get(op) if isinstance(op, str) else None
-    if reader is None:
-        raise MessageError(f"op is {_shown(op)}; it must be one of {', '.join(_READERS)}")
+    if not isinstance(op, str) or op not in FIELDS:
+        raise MessageError(f"op is {_shown(op)}; it must be one of {', '.join(FIELDS)}")
     try:
-        return reader(data)
+        values = {name: read(data) for name, read in FIELDS[op].items()}
+        return Message(op, sent_ms=_sent_ms(data), **values)
     except MessageError as refused:
         given = data.get("id")
         refused.id = given if isinstance(given, str) and len(given) <= LONGEST_ID else ""
         raise
 
 
-def _select(data: dict[str, Any]) -> Select:
-    kind, stamp, target_id = data.get("kind"), _stamp(data), _target(data, 0)
+def _selection(data: dict[str, Any]) -> Selection:
+    kind, stamp_ns, target_id = data.get("kind"), _stamp(data), _whole(data, "target", LARGEST_TARGET, 0)
     if kind == "box":
         x, y, width, height = _numbers(data.get("box"), 4, "box")
         if width <= 0 or height <= 0:
             raise MessageError(f"box is {width:g} x {height:g} px; both sides must be above 0")
-        selection = Selection(stamp, target_id, Box(x, y, width, height))
-    elif kind == "points":
-        selection = Selection(
-            stamp, target_id, points=(points := _points(data)), labels=_labels(data, len(points))
-        )
-    else:
-        raise MessageError(f"kind is {_shown(kind)}; it must be box or points")
-    return Select(_id(data), selection, _sent_ms(data), data.get("turns") is True)
-
-
-def _ping(data: dict[str, Any]) -> Ping:
-    sent_ms = _sent_ms(data)
-    if math.isnan(sent_ms):
-        raise MessageError("t is missing; a ping says when it was sent, ms")
-    return Ping(sent_ms)
-
-
-_READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
-    "hello": lambda data: Hello(_text(data, "token", 256, "")),
-    "ack": lambda data: Ack(_whole(data, "seq", LARGEST_SEQ)),
-    "select": _select,
-    "propose": lambda data: Propose(_select(data).selection),
-    "clear": lambda data: Clear(_id(data), _target(data, 0), _sent_ms(data)),
-    "steer_by": lambda data: SteerBy(_id(data), _target(data), _sent_ms(data), data.get("turns") is True),
-    "seat": lambda data: SeatRequest(_word(data, "take", "release") == "take", _sent_ms(data)),
-    "hold": lambda data: Hold(_stamp(data)),
-    "whole": lambda data: Whole(_stamp(data)),
-    "watch": lambda data: Watch(_word(data, "show", "hide") == "show"),
-    "ping": _ping,
-    "steer": lambda data: Steer(_id(data), _word(data, "arm", "enable", "stop"), _sent_ms(data)),
-}
-
-
-def _id(data: dict[str, Any]) -> str:
-    return _text(data, "id", LONGEST_ID)
-
-
-def _target(data: dict[str, Any], default: int | None = None) -> int:
-    return _whole(data, "target", LARGEST_TARGET, default)
+        return Selection(stamp_ns, target_id, Box(x, y, width, height))
+    if kind == "points":
+        points = _points(data)
+        return Selection(stamp_ns, target_id, points=points, labels=_labels(data, len(points)))
+    raise MessageError(f"kind is {_shown(kind)}; it must be box or points")
 
 
 def _sent_ms(data: dict[str, Any]) -> float:
@@ -276,11 +183,14 @@ def _text(data: dict[str, Any], key: str, longest: int, default: str | None = No
     return value
 
 
-def _word(data: dict[str, Any], *words: str) -> str:
-    value = data.get("action")
-    if value not in words:
-        raise MessageError(f"action is {_shown(value)}; it must be one of {', '.join(words)}")
-    return str(value)
+def _action(*words: str) -> Callable[[dict[str, Any]], str]:
+    def read(data: dict[str, Any]) -> str:
+        value = data.get("action")
+        if value not in words:
+            raise MessageError(f"action is {_shown(value)}; it must be one of {', '.join(words)}")
+        return str(value)
+
+    return read
 
 
 def _numbers(value: Any, count: int, key: str, largest: float = LARGEST_COORDINATE_PX) -> list[float]:
@@ -310,6 +220,25 @@ def _labels(data: dict[str, Any], count: int) -> tuple[int, ...]:
     return tuple(value)
 
 
+# By op the fields of its message, and what reads each: returns the value, or raises MessageError.
+_ID = {"id": lambda data: _text(data, "id", LONGEST_ID)}
+_TURNS = {"turns": lambda data: data.get("turns") is True}
+FIELDS: dict[str, dict[str, Callable[[dict[str, Any]], Any]]] = {
+    "hello": {"token": lambda data: _text(data, "token", 256, "")},
+    "ack": {"seq": lambda data: _whole(data, "seq", LARGEST_SEQ)},
+    "select": {**_ID, "selection": _selection, **_TURNS},
+    "propose": {"selection": _selection},
+    "clear": {**_ID, "target_id": lambda data: _whole(data, "target", LARGEST_TARGET, 0)},
+    "steer_by": {**_ID, "target_id": lambda data: _whole(data, "target", LARGEST_TARGET), **_TURNS},
+    "seat": {"action": _action("take", "release")},
+    "hold": {"stamp_ns": _stamp},
+    "whole": {"stamp_ns": _stamp},
+    "watch": {"action": _action("show", "hide")},
+    "ping": {},
+    "steer": {**_ID, "action": _action("arm", "enable", "stop")},
+}
+
+
 def _shown(value: Any) -> str:
     text = "missing" if value is None else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
@@ -321,10 +250,6 @@ def _refuse_constant(name: str) -> float:
 
 def _corners(box: Box | None) -> list[float] | None:
     return [round(v, 2) for v in box.xywh()] if box is not None and box.is_finite else None
-
-
-def _rounded(value: float, digits: int) -> float | None:
-    return round(value, digits) if math.isfinite(value) else None
 
 
 def _without_nan(value: Any) -> Any:

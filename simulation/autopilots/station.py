@@ -8,7 +8,6 @@ from collections.abc import Callable
 from efftam_ros.flight.mavlink.connection import Connection
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.mavlink.tracking_status import Edges
 
 CAMERA = (1, mav.MAV_COMP_ID_CAMERA)
 HEARTBEAT_S = 1.0
@@ -34,7 +33,7 @@ class Station:
             self._next_heartbeat_s = now_s + HEARTBEAT_S
             self._send(mav.MAVLink_heartbeat_message(mav.MAV_TYPE_GCS, mav.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3))
 
-    def track(self, edges: Edges) -> float:
+    def track(self, edges: tuple[float, float, float, float]) -> float:
         """Draw a box, 0..1 of the picture; the time at which the command left."""
         self.result = None
         self._command(mav.MAV_CMD_CAMERA_TRACK_RECTANGLE, *edges)

@@ -11,6 +11,7 @@ import argparse
 import signal
 import threading
 import time
+from unittest.mock import Mock
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
@@ -18,13 +19,7 @@ from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.mavlink.connection import connect
-from efftam_ros.flight.values import (
-    AttitudeSample,
-    Control,
-    GimbalLimits,
-    Rates,
-    VehicleSample,
-)
+from efftam_ros.flight.values import Rates
 from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, ResultReport, Selection
@@ -69,16 +64,6 @@ class ScriptedTracker:
         return BoxReport(now, (WIDTH, HEIGHT), TrackState.TRACKING, selection=self.selection, box=px)
 
 
-class Silent:
-    """Nobody who wants to know of the gimbal."""
-
-    def attitude(self, sample: AttitudeSample) -> None: ...
-    def vehicle(self, sample: VehicleSample) -> None: ...
-    def control(self, control: Control, reason: str) -> None: ...
-    def gimbal_alive(self, alive: bool) -> None: ...
-    def limits(self, limits: GimbalLimits) -> None: ...
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("address", nargs="+", help="links, as efftam_ros writes them")
@@ -89,7 +74,7 @@ def main() -> None:
         BridgeConfig(),
         [connect(address) for address in options.address],
         tracker,
-        Silent(),
+        Mock(),  # nobody wants to know of the gimbal
         lambda: Instant(time.time_ns(), time.monotonic()),
         lambda severity, text: print(f"{severity.name}: {text}", flush=True),
     )

@@ -227,6 +227,8 @@ def test_control_that_is_not_given_in_time_is_given_up_with_the_managers_word():
     assert phase(rig)[0] is Phase.HOLDING
     assert "255/190" in rig.control.waits_for
     rig.run(10)
+    assert rig.said("leaves control with 255/190") == 1
+    assert rates_sent(rig) == []
     lost, why = phase(rig)
     assert lost is Phase.CONTROL_LOST
     assert "10 s" in why

@@ -7,9 +7,10 @@ import math
 import pytest
 from flight.rig import Rig
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.framing import Decoder, Encoder
+from efftam_ros.flight.mavlink.gimbal_holder import Rivals
 from efftam_ros.flight.values import Control, Rates
 
 NAN = math.nan
@@ -69,31 +70,52 @@ def test_steering_that_is_enabled_again_takes_the_gimbal_back():
     assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
 
 
-def test_a_command_for_the_mount_or_a_region_of_interest_ends_steering():
-    numbers = (195, 196, 197, 198, 201, 204, 205)  # ROI of each kind, mount configure and control
-    for number in numbers:
-        rig = steered()
-        rig.station.command(number, target=(1, 0))
-        rig.run(0.5)
-        assert rig.said(f"taken by 255/190 (command {number})") == 1
+WISH, MANUAL = (
+    mav.MAVLink_gimbal_manager_set_attitude_message,
+    mav.MAVLink_gimbal_manager_set_manual_control_message,
+)
+RETRACTED = (mav.GIMBAL_MANAGER_FLAGS_RETRACT, 0, (NAN,) * 4, NAN, NAN, NAN)
 
 
-RETRACT = mav.GIMBAL_MANAGER_FLAGS_RETRACT
+def command(number: int, target: tuple[int, int] = (1, 0)) -> object:
+    return mav.MAVLink_command_long_message(*target, number, 0, *[0.0] * 7)
+
+
+def channels(**moved: int) -> object:
+    values = {f"chan{number}_raw": 1500 for number in range(1, 19)}
+    return mav.MAVLink_rc_channels_message(0, 18, **{**values, **moved}, rssi=0)
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("sender", "message", "is_rival"),
     [
-        mav.MAVLink_gimbal_manager_set_attitude_message(1, 0, RETRACT, 0, (NAN,) * 4, NAN, NAN, NAN),
-        mav.MAVLink_gimbal_manager_set_manual_control_message(1, 0, 12, 0, NAN, NAN, 0.0, 0.5),
+        # ROI of each kind, mount configure and control
+        *(((255, 190), command(number), True) for number in (195, 196, 197, 198, 201, 204, 205)),
+        ((255, 190), WISH(1, 0, *RETRACTED), True),
+        ((255, 190), MANUAL(1, 0, 12, 0, NAN, NAN, 0.0, 0.5), True),
+        ((255, 190), WISH(1, 1, *RETRACTED), True),
+        ((255, 190), WISH(2, 0, *RETRACTED), False),  # to another vehicle
+        ((255, 190), command(1000, (1, 154)), False),
+        ((255, 190), command(mav.MAV_CMD_DO_SET_MODE), False),
+        ((1, 100), command(1000), False),  # ours
+        ((1, 1), command(1000), False),  # the manager's own
+        ((1, 1), channels(chan7_raw=1600), False),  # within the dead band
+        ((1, 1), channels(chan7_raw=1601), True),
+        ((1, 1), channels(chan7_raw=1399), True),
+        ((1, 1), channels(chan7_raw=65535), False),  # there is none
+        ((1, 1), channels(chan3_raw=2000), False),  # it is not named
+        ((1, 191), channels(chan7_raw=2000), False),
     ],
-    ids=["retract", "manual"],
 )
-def test_a_retraction_and_a_station_s_stick_end_steering(message):
-    rig = steered()
-    rig.station.send(message)
-    rig.run(0.5)
-    assert rig.said(f"taken by 255/190 (message {message.get_msgId()})") == 1
+def test_who_else_moves_the_gimbal(sender, message, is_rival):
+    rivals = Rivals((1, 100), 1, (6, 7), 100)
+
+    def name(sent: object, of: tuple[int, int]) -> str:
+        (heard,) = Decoder(True).feed(Encoder(*of).encode(sent))
+        return rivals.name(heard)
+
+    assert name(channels(), (1, 1)) == ""
+    assert bool(name(message, sender)) is is_rival
 
 
 def test_the_pilots_stick_has_the_gimbal():
@@ -113,26 +135,3 @@ def test_the_pilots_retract_switch_has_the_gimbal():
     rig.run(0.5)
     assert rig.said("taken by RC channel 8") == 1
     assert rig.autopilot.primary == (0, 0)
-
-
-def test_a_channel_within_its_dead_band_and_one_that_is_not_named_end_nothing():
-    rig = steered(rc_channels="6 7")
-    rig.autopilot.channels[6] = 1590
-    rig.autopilot.channels[2] = 2000
-    rig.run(1)
-    assert rig.log.controls[-1] is Control.HELD
-    assert rig.said("taken by") == 0
-
-
-def test_commands_for_others_and_our_own_end_nothing():
-    rig = steered()
-    rig.station.command(mav.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW, target=(2, 0))
-    rig.station.command(mav.MAV_CMD_DO_SET_MODE, target=(1, 0))
-    rig.run(1)
-    assert rig.log.controls[-1] is Control.HELD
-
-
-@pytest.mark.parametrize("channels", ["0", "19", "6,7", "x"])
-def test_channels_that_do_not_exist_are_refused(channels):
-    with pytest.raises(InputError, match="1 to 18"):
-        BridgeConfig(rc_channels=channels)

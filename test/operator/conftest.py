@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,13 +15,22 @@ import pytest
 pytest.importorskip("aiohttp", reason="the operator's page needs aiohttp: pip install efftam_ros[operator]")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from barcode_feed import BarcodeFeed
+from barcode_feed import BarcodeFeed, RecordedSteering
 
 from benchmarks.browser import Hands, chromium
 from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Tests that talk to a server are coroutines."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.fixture
@@ -92,25 +103,44 @@ def tabs(browser):
 @pytest.fixture
 def open_page(tabs):
     """``open_page(url, phone=False)``: Hands on a new page that shows a picture; errors of the page fail the
-    test. ``script`` runs in the page before its own, in a window that no other test gets."""
+    test."""
     opened = []
 
-    def open_(url, *, phone=False, wait=True, size=(640, 360), script=""):
+    def open_(url, *, phone=False, wait=True, size=(640, 360)):
         page = tabs.take(phone)
         hands = Hands(page, size)
-        opened.append((hands, phone, bool(script)))
-        if script:
-            page.add_init_script(script)
+        opened.append((hands, phone))
         page.goto(url)
         if wait:
             hands.see()
         return hands
 
     yield open_
-    for hands, phone, is_spent in opened:
-        if is_spent:
-            hands.page.context.close()
-        else:
-            tabs.give_back(hands, phone)
+    for hands, phone in opened:
+        tabs.give_back(hands, phone)
     errors, tabs.errors[:] = [*tabs.errors], []
     assert errors == []
+
+
+@pytest.fixture
+def steering() -> RecordedSteering:
+    """A gimbal on the page, for tests that ask for it."""
+    return RecordedSteering()
+
+
+def _hands(request, phone: bool) -> Hands:
+    serve, feed, open_page = map(request.getfixturevalue, ("serve", "feed", "open_page"))
+    gimbal = request.getfixturevalue("steering") if "steering" in request.fixturenames else None
+    return open_page(serve(feed, steering=gimbal).url, phone=phone)
+
+
+@pytest.fixture
+def hands(request) -> Hands:
+    """On a page that shows the pictures of `feed`, with a mouse."""
+    return _hands(request, phone=False)
+
+
+@pytest.fixture
+def phone(request) -> Hands:
+    """The same with a thumb."""
+    return _hands(request, phone=True)

@@ -21,17 +21,18 @@ from efftam_ros.operator.hub import Hub
 from efftam_ros.operator.settings import Settings
 from efftam_ros.operator.viewer import Viewer
 
+BOX = Selection(1, 0, Box(1, 2, 30, 40))
 MESSAGES = {
-    "arm": wire.Steer("a", "arm"),
-    "enable": wire.Steer("b", "enable"),
-    "stop": wire.Steer("c", "stop"),
-    "select": wire.Select("d", Selection(1, 0, Box(1, 2, 30, 40)), turns=True),
-    "refused select": wire.Select("e", Selection(1, 0, Box(1, 2, 30, 40))),
-    "other target": wire.SteerBy("f", 1, turns=True),
-    "clear": wire.Clear("g", 0),
-    "hold": wire.Hold(5),
-    "propose": wire.Propose(Selection(1, 0, points=((1.0, 2.0),), labels=(1,))),
-    "take": wire.SeatRequest(take=True),
+    "arm": wire.Message("steer", "a", action="arm"),
+    "enable": wire.Message("steer", "b", action="enable"),
+    "stop": wire.Message("steer", "c", action="stop"),
+    "select": wire.Message("select", "d", selection=BOX, turns=True),
+    "refused select": wire.Message("select", "e", selection=BOX),
+    "other target": wire.Message("steer_by", "f", target_id=1, turns=True),
+    "clear": wire.Message("clear", "g"),
+    "hold": wire.Message("hold", stamp_ns=5),
+    "propose": wire.Message("propose", selection=Selection(1, 0, points=((1.0, 2.0),), labels=(1,))),
+    "take": wire.Message("seat", action="take"),
 }
 DOES_NOT_COMMAND = ("hold", "propose")
 WAITS = st.sampled_from([0.0, ARMED_FROM_S - 0.01, ARMED_FROM_S, 1.0, ARMED_FOR_S, ARMED_FOR_S + 0.01])
@@ -89,7 +90,7 @@ def test_what_the_controller_refused_to_steer_needs_no_confirmation_of_another_t
         control.joined(page)
         page.armed_s = time.monotonic() - 1.0
         control.carry_out(page, MESSAGES["enable"])
-        control.carry_out(page, wire.SteerBy("f", 1))
+        control.carry_out(page, wire.Message("steer_by", "f", target_id=1))
         await asyncio.sleep(0)
         return told
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import http.server
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-from pathlib import Path
 
 import pytest
 from barcode_feed import BarcodeFeed, RecordedSteering
+from contrast import contrast
 
 from benchmarks.browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
@@ -21,13 +15,14 @@ from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport
 from efftam_ros.operator.feed import Controller
+from efftam_ros.operator.server import OperatorServer, serving
+from efftam_ros.operator.settings import Settings
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 # Selecting
 
 
-def test_a_mouse_drag_sends_its_box_on_the_image_it_was_drawn_on(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_a_mouse_drag_sends_its_box_on_the_image_it_was_drawn_on(hands, feed):
     hands.drag(200, 100, 260, 150)
     selection = one_selection(feed)
     assert iou(selection.box, Box(200, 100, 60, 50)) > 0.95
@@ -36,8 +31,7 @@ def test_a_mouse_drag_sends_its_box_on_the_image_it_was_drawn_on(serve, feed, op
     hands.wait_text("#notices", "following selection 1")
 
 
-def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(hands, feed):
     mouse = hands.page.mouse
     mouse.move(*hands.at(200, 100))
     mouse.down()
@@ -55,8 +49,7 @@ def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(serve, feed, op
     until(lambda: hands.page.get_attribute("#view", "data-stamp") != drawn_on)
 
 
-def test_the_tracker_is_asked_to_keep_the_frozen_picture_until_it_is_let_go(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_the_tracker_is_asked_to_keep_the_frozen_picture_until_it_is_let_go(hands, feed):
     hands.page.focus("#view")
     hands.keys("Space")
     until(lambda: feed.held)
@@ -66,10 +59,7 @@ def test_the_tracker_is_asked_to_keep_the_frozen_picture_until_it_is_let_go(serv
     until(lambda: feed.held[1:] == [0])
 
 
-def test_drawing_goes_on_with_a_newer_picture_where_the_tracker_did_not_get_the_frozen_one(
-    serve, feed, open_page
-):
-    hands = open_page(serve(feed).url)
+def test_drawing_goes_on_with_a_newer_picture_where_the_tracker_did_not_get_the_frozen_one(hands, feed):
 
     def press() -> None:
         hands.page.mouse.move(*hands.at(200, 100))
@@ -102,17 +92,7 @@ def test_drawing_goes_on_with_a_newer_picture_where_the_tracker_did_not_get_the_
     hands.wait_text("#notices .refusal", "does not have this picture; draw again")
 
 
-def test_a_thumb_drags_a_box_on_a_phone(serve, feed, open_page):
-    hands = open_page(serve(feed).url, phone=True)
-    hands.touch("touchStart", (200, 100))
-    hands.touch("touchMove", (300, 150))
-    hands.touch("touchMove", (340, 220))
-    hands.touch("touchEnd")
-    assert iou(one_selection(feed).box, Box(200, 100, 140, 120)) > 0.95
-
-
-def test_keys_alone_select(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_keys_alone_select(hands, feed):
     hands.page.focus("#view")
     hands.keys("ArrowLeft", "ArrowUp", "Enter")
     hands.wait_mode("corner")
@@ -122,26 +102,7 @@ def test_keys_alone_select(serve, feed, open_page):
     assert selection.stamp_ns in feed.stamps
 
 
-def test_r_places_the_last_size_and_arrows_move_it(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
-    hands.drag(200, 100, 260, 150)
-    first = one_selection(feed).box
-    hands.wait_mode("live")
-    hands.page.mouse.move(*hands.at(400, 200))
-    hands.keys("r")
-    hands.wait_mode("placed")
-    hands.keys("ArrowRight", "ArrowRight", "ArrowDown", "Enter")
-    hands.wait_text("#choice-text", "Follow this instead?")
-    hands.keys("Enter")
-    until(lambda: len(feed.selections) == 2)
-    second = feed.selections[1].box
-    assert (second.width, second.height) == pytest.approx((first.width, first.height))
-    assert (second.cx, second.cy) == pytest.approx((402, 201), abs=1.1)
-
-
-def test_an_open_dialog_has_all_keys_but_stop_and_escape_closes_it(serve, feed, open_page):
-    steering = RecordedSteering()
-    hands = open_page(serve(feed, steering=steering).url)
+def test_an_open_dialog_has_all_keys_but_stop_and_escape_closes_it(hands, feed, steering):
     is_open = "document.getElementById('help').open"
     hands.wait_text("#steering-text", "GIMBAL OFF")
     hands.page.focus("#view")
@@ -159,8 +120,7 @@ def test_an_open_dialog_has_all_keys_but_stop_and_escape_closes_it(serve, feed, 
     assert feed.cleared == []  # one Escape was the dialog's
 
 
-def test_the_help_begins_at_its_beginning(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_the_help_begins_at_its_beginning(hands):
     hands.page.set_viewport_size({"width": 640, "height": 360})
     hands.page.click("#help-button")
     hands.page.wait_for_selector("#help h2")
@@ -172,16 +132,14 @@ def test_the_help_begins_at_its_beginning(serve, feed, open_page):
     ]
 
 
-def test_a_box_under_4_px_is_not_sent(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_a_box_under_4_px_is_not_sent(hands, feed):
     hands.drag(200, 100, 203, 160)
     hands.wait_text("#notices", "at least 4 x 4")
     assert feed.selections == []
     hands.wait_mode("live")
 
 
-def test_zoomed_in_a_box_is_still_in_image_px(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_zoomed_in_a_box_is_still_in_image_px(hands, feed):
     x, y = hands.at(200, 100)
     hands.page.mouse.move(x, y)
     hands.page.mouse.wheel(0, -1200)
@@ -196,35 +154,21 @@ def test_zoomed_in_a_box_is_still_in_image_px(serve, feed, open_page):
     assert box.height / box.width == pytest.approx(0.75, abs=0.03)
 
 
-def test_two_fingers_zoom_and_select_nothing(serve, feed, open_page):
-    hands = open_page(serve(feed).url, phone=True)
-    hands.touch("touchStart", (300, 180))
-    hands.touch("touchStart", (300, 180), (340, 180))
+def test_two_fingers_zoom_and_select_nothing(phone, feed):
+    phone.touch("touchStart", (300, 180))
+    phone.touch("touchStart", (300, 180), (340, 180))
     for spread in range(20, 120, 20):
-        hands.touch("touchMove", (300 - spread, 180), (340 + spread, 180))
-    hands.touch("touchEnd")
+        phone.touch("touchMove", (300 - spread, 180), (340 + spread, 180))
+    phone.touch("touchEnd")
     time.sleep(0.2)
     assert feed.selections == []
-    assert hands.mode == "live"
-    hands.touch("touchStart", (300, 180))
-    hands.touch("touchMove", (320, 200))
-    hands.touch("touchMove", (340, 220))
-    hands.touch("touchEnd")
+    assert phone.mode == "live"
+    phone.touch("touchStart", (300, 180))
+    phone.touch("touchMove", (320, 200))
+    phone.touch("touchMove", (340, 220))
+    phone.touch("touchEnd")
     # Zoomed in, the same way of the finger is a smaller box.
     assert one_selection(feed).box.width < 25
-
-
-def test_space_holds_the_picture_and_lets_it_go(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
-    hands.page.focus("#view")
-    hands.keys("Space")
-    hands.wait_mode("frozen")
-    held = hands.page.get_attribute("#view", "data-stamp")
-    time.sleep(0.3)
-    assert hands.page.get_attribute("#view", "data-stamp") == held
-    hands.drag(200, 100, 260, 150)
-    assert one_selection(feed).stamp_ns == int(held)
-    hands.wait_mode("live")
 
 
 def test_a_frozen_picture_that_gets_too_old_is_let_go(serve, feed, open_page):
@@ -240,8 +184,7 @@ def test_a_frozen_picture_that_gets_too_old_is_let_go(serve, feed, open_page):
     assert feed.selections == []
 
 
-def test_a_reload_in_the_middle_of_a_drag_selects_nothing_and_keeps_the_seat(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_a_reload_in_the_middle_of_a_drag_selects_nothing_and_keeps_the_seat(hands, feed):
     hands.page.mouse.move(*hands.at(200, 100))
     hands.page.mouse.down()
     hands.wait_mode("dragging")
@@ -254,10 +197,9 @@ def test_a_reload_in_the_middle_of_a_drag_selects_nothing_and_keeps_the_seat(ser
     one_selection(feed)
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
-def test_the_stamp_sent_is_the_one_in_the_pixels(serve, feed, open_page, count):
+def test_the_stamp_sent_is_the_one_in_the_pixels(serve, feed, open_page):
     """Each round draws a box by pointer events, and reads the stamp from the picture's own pixels."""
-    feed.rate_hz = 30.0
+    feed.rate_hz, count = 30.0, 50
     hands = open_page(serve(feed, selections_per_s=1000).url)
     left, top = hands.at(0, 0)
     origin = hands.page.locator("#view").bounding_box()
@@ -383,14 +325,12 @@ def test_a_clock_an_hour_off_gives_no_false_age(serve, feed, open_page):
     assert one_selection(feed).stamp_ns in feed.stamps
 
 
-def test_the_age_of_the_picture_is_shown(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_the_age_of_the_picture_is_shown(hands):
     until(lambda: hands.page.locator("#age").inner_text().endswith(" ms"))
     assert int(hands.page.locator("#age").inner_text()[:-3]) < 2000
 
 
-def test_a_camera_that_changes_its_size_is_followed(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_a_camera_that_changes_its_size_is_followed(hands, feed):
     hands.page.keyboard.press("+")
     feed.size = (960, 720)
     hands.see_newer(feed.stamps[-1])
@@ -399,34 +339,19 @@ def test_a_camera_that_changes_its_size_is_followed(serve, feed, open_page):
     assert iou(one_selection(feed).box, Box(100, 100, 100, 100)) > 0.95
 
 
-def test_changes_of_state_are_spoken(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_changes_of_state_are_spoken(hands, feed):
     feed.reason, feed.state, feed.box = "the target left the image", TrackState.COASTING, Box(1, 2, 30, 40)
     hands.wait_text("#spoken", "COASTING: the target left the image")
     assert hands.page.get_attribute("#spoken", "aria-live") == "polite"
 
 
-def test_every_control_has_a_name(serve, feed, open_page):
-    hands = open_page(serve(feed, steering=RecordedSteering()).url)
-    for role in ("button", "application"):
-        for element in hands.page.get_by_role(role).all():
-            assert (element.get_attribute("aria-label") or element.inner_text()).strip()
-
-
-def test_text_has_a_contrast_of_7_to_1(serve, feed, open_page):
-    hands = open_page(serve(feed, steering=RecordedSteering()).url)
+def test_text_has_a_contrast_of_7_to_1(hands, steering):
     pairs = colours_of_text(hands.page)
     hands.page.click("#sun")
     pairs += colours_of_text(hands.page)
 
-    def luminance(css):
-        parts = [int(v) / 255 for v in css[4:-1].split(",")]
-        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
-        return sum(a * b for a, b in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
-
     for name, ink, ground in pairs:
-        low, high = sorted((luminance(ink), luminance(ground)))
-        assert (high + 0.05) / (low + 0.05) >= 7, name
+        assert contrast(ink, ground) >= 7, name
 
 
 def colours_of_text(page):
@@ -442,22 +367,6 @@ def colours_of_text(page):
             });
         }"""
     )
-
-
-def test_a_phone_shows_all_of_the_picture_and_needs_no_sideways_scrolling(serve, feed, open_page):
-    hands = open_page(serve(feed, steering=RecordedSteering()).url, phone=True)
-    assert hands.page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert hands.page.evaluate("document.documentElement.scrollHeight") <= 740
-    stop = hands.page.locator("#stop").bounding_box()
-    assert stop["x"] + stop["width"] <= 360
-    assert stop["y"] + stop["height"] <= 740
-    for button in hands.page.locator("footer button:visible").all():
-        box = button.bounding_box()
-        assert min(box["width"], box["height"]) >= 44
-    left, _ = hands.at(0, 0)
-    right, _ = hands.at(640, 0)
-    assert left >= 0
-    assert right <= 360
 
 
 # The seat
@@ -502,47 +411,10 @@ def test_the_wrong_token_is_said_and_the_right_one_opens(serve, feed, open_page)
     open_page(server.url)
 
 
-class OtherSite(http.server.BaseHTTPRequestHandler):
-    """A page of somebody else, which embeds ours."""
-
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(f"<iframe src='http://127.0.0.1:{self.server.ours}/'></iframe>".encode())
-
-    def log_message(self, *_):
-        pass
-
-
-def test_a_page_of_another_site_can_neither_connect_nor_embed(serve, feed, browser):
-    other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), OtherSite)
-    other.ours = serve(feed).port
-    threading.Thread(target=other.serve_forever, daemon=True).start()
-    page = browser.new_page()
-    page.goto(f"http://127.0.0.1:{other.server_port}/")
-    outcome = page.evaluate(
-        """(url) => new Promise((done) => {
-            const socket = new WebSocket(url);
-            socket.onopen = () => done("open");
-            socket.onclose = () => done("closed");
-        })""",
-        f"ws://127.0.0.1:{other.ours}/ws",
-    )
-    assert outcome == "closed"
-    assert [frame.url for frame in page.frames[1:]] == ["chrome-error://chromewebdata/"]
-    page.close()
-    other.shutdown()
-    other.server_close()
-    assert feed.watched == []
-
-
 # Steering
 
 
-def test_steering_takes_a_deliberate_second_press_and_stop_is_always_there(serve, feed, open_page):
-    steering = RecordedSteering()
-    hands = open_page(serve(feed, steering=steering).url)
+def test_steering_takes_a_deliberate_second_press_and_stop_is_always_there(hands, steering):
     hands.wait_text("#steering-text", "GIMBAL OFF")
     hands.page.dblclick("#steer")
     time.sleep(0.5)
@@ -561,9 +433,7 @@ def test_steering_takes_a_deliberate_second_press_and_stop_is_always_there(serve
     until(lambda: steering.calls.count("stop") == 2)
 
 
-def test_a_first_press_alone_is_forgotten(serve, feed, open_page):
-    steering = RecordedSteering()
-    hands = open_page(serve(feed, steering=steering).url)
+def test_a_first_press_alone_is_forgotten(hands, steering):
     hands.page.click("#steer")
     hands.wait_text("#steer", "Press again")
     until(lambda: hands.page.locator("#steer").inner_text() == "Steer")
@@ -574,17 +444,14 @@ def test_a_first_press_alone_is_forgotten(serve, feed, open_page):
     until(lambda: steering.calls == ["stop"])
 
 
-def test_nothing_is_offered_where_no_gimbal_runs(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_nothing_is_offered_where_no_gimbal_runs(hands):
     assert not hands.page.locator("#steering").is_visible()
     hands.page.focus("#view")
     hands.keys("s")
     assert hands.page.locator("#notices p").count() == 0
 
 
-def test_a_controller_that_cannot_steer_is_shown_as_such_and_stop_stays(serve, feed, open_page):
-    steering = RecordedSteering()
-    hands = open_page(serve(feed, steering=steering).url)
+def test_a_controller_that_cannot_steer_is_shown_as_such_and_stop_stays(hands, steering):
     banner = hands.page.locator("#banners [data-id=gimbal]")
     for count, controller in enumerate((Controller.INACTIVE, Controller.SILENT, Controller.GONE), 1):
         steering.say(enabled=True, phase="following")
@@ -603,9 +470,7 @@ def test_a_controller_that_cannot_steer_is_shown_as_such_and_stop_stays(serve, f
     hands.wait_text("#steering-text", "GIMBAL HOLDING: the target is lost")
 
 
-def test_a_stop_without_an_answer_is_said_at_once(serve, feed, open_page):
-    steering = RecordedSteering()
-    hands = open_page(serve(feed, steering=steering).url)
+def test_a_stop_without_an_answer_is_said_at_once(hands, steering):
     steering.say(enabled=True, phase="following")
     steering.mute = True
     hands.page.click("#stop")
@@ -627,62 +492,15 @@ def test_a_page_that_only_views_may_stop(serve, feed, open_page):
     until(lambda: steering.calls == ["stop"])
 
 
-# When the server stands still
+# When the server ends
 
 
-SERVER = """
-import sys, time
-sys.path[:0] = {paths!r}
-from barcode_feed import BarcodeFeed, RecordedSteering
-from efftam_ros.operator.server import OperatorServer, serving
-from efftam_ros.operator.settings import Settings
-server = OperatorServer(Settings(port=int(sys.argv[1])), feed=BarcodeFeed(), steering=RecordedSteering())
-with serving(server):
-    print(server.url, flush=True)
-    time.sleep(120)
-"""
-
-
-@pytest.fixture
-def server_process():
-    """``start(port)``: a server in a process of its own; gives (process, url)."""
-    processes = []
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
-
-    def start(port=0):
-        code = SERVER.format(paths=paths)
-        process = subprocess.Popen([sys.executable, "-c", code, str(port)], stdout=subprocess.PIPE, text=True)
-        processes.append(process)
-        return process, process.stdout.readline().strip()
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
-def test_a_stopped_server_is_noticed_and_goes_on_where_it_was(server_process, open_page):
-    process, url = server_process()
-    hands = open_page(url)
-    hands.wait_text("#steering-text", "GIMBAL OFF")
-    os.kill(process.pid, signal.SIGSTOP)
+def test_a_server_that_was_started_anew_is_found_again(feed, open_page):
+    with serving(OperatorServer(Settings(port=0), feed)) as server:
+        hands = open_page(server.url)
     hands.wait_text("#banners", "NO LINK")
-    hands.wait_text("#steering-text", "GIMBAL UNKNOWN")
-    assert hands.page.locator("#steer").is_disabled()
-    assert hands.page.locator("#stop").is_enabled()
-    hands.drag(200, 100, 260, 150)
-    os.kill(process.pid, signal.SIGCONT)
-    until(lambda: "NO LINK" not in hands.page.locator("#banners").inner_text())
-    hands.wait_text("#steering-text", "GIMBAL OFF")
-
-
-def test_a_server_that_was_started_anew_is_found_again(server_process, open_page):
-    process, url = server_process()
-    hands = open_page(url)
-    process.kill()
-    process.wait()
-    hands.wait_text("#banners", "NO LINK")
-    server_process(int(url.rstrip("/").split(":")[-1]))
-    until(lambda: hands.page.locator("#banners p").count() == 0)
-    stamp = hands.page.get_attribute("#view", "data-stamp")
-    until(lambda: hands.page.get_attribute("#view", "data-stamp") != stamp)
+    another = BarcodeFeed()
+    with serving(OperatorServer(Settings(port=server.port), another)):
+        hands.see_newer(feed.stamps[-1])
+        until(lambda: hands.page.locator("#banners p").count() == 0)
+    another.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from barcode_feed import RecordedSteering
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
@@ -58,13 +57,13 @@ def without_tracker(hands, feed):
     hands.wait_text("#banners", "TRACKER SILENT")
 
 
-@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
 @pytest.mark.parametrize(
     "bring", [live, followed, several, lost_in_sunlight, drawn, refused, help_read, without_tracker]
 )
-def test_axe_core_finds_nothing(serve, feed, open_page, bring, phone):
-    hands = open_page(serve(feed, steering=RecordedSteering()).url, phone=phone)
+def test_axe_core_finds_nothing(hands, feed, steering, bring):
     hands.wait_text("#steering-text", "GIMBAL OFF")
     bring(hands, feed)
-    violations = Axe().run(hands.page).response["violations"]
-    assert [(v["id"], v["help"], [node["html"] for node in v["nodes"]]) for v in violations] == []
+    for size in ({"width": 1280, "height": 800}, {"width": 360, "height": 740}):
+        hands.page.set_viewport_size(size)
+        violations = Axe().run(hands.page).response["violations"]
+        assert [(v["id"], v["help"], [node["html"] for node in v["nodes"]]) for v in violations] == []

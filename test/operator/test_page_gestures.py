@@ -14,49 +14,38 @@ from efftam_ros.core.types import TrackState
 # Taps
 
 
-def test_a_second_tap_on_the_same_place_takes_the_point(serve, feed, open_page):
-    hands = open_page(serve(feed).url, phone=True)
-    hands.tap(200, 100)
-    hands.wait_mode("corner")
-    hands.wait_text("#choice-text", "Tap again to take this point")
+def test_a_second_tap_on_the_same_place_takes_the_point(phone, feed):
+    phone.tap(200, 100)
+    phone.wait_mode("corner")
+    phone.wait_text("#choice-text", "Tap again to take this point")
     assert feed.selections == []
-    hands.tap(204, 103)
+    phone.tap(204, 103)
     ((x, y),) = one_selection(feed).points
     assert (x, y) == pytest.approx((200, 100), abs=2)
     assert feed.selections[0].labels == (1,)
 
 
-def test_a_tap_and_point_is_a_point(serve, feed, open_page):
-    hands = open_page(serve(feed).url, phone=True)
-    hands.tap(200, 100)
-    hands.page.tap("#choice-point")
-    ((x, y),) = one_selection(feed).points
-    assert (x, y) == pytest.approx((200, 100), abs=2)
-
-
-def test_two_far_taps_ask_and_a_tap_in_the_box_sends_it(serve, feed, open_page):
-    hands = open_page(serve(feed).url, phone=True)
-    hands.tap(200, 100)
-    hands.wait_mode("corner")
-    hands.tap(340, 220)
-    hands.wait_text("#choice-text", "between the two taps")
+def test_two_far_taps_ask_and_a_tap_in_the_box_sends_it(phone, feed):
+    phone.tap(200, 100)
+    phone.wait_mode("corner")
+    phone.tap(340, 220)
+    phone.wait_text("#choice-text", "between the two taps")
     assert feed.selections == []
-    hands.tap(270, 160)
+    phone.tap(270, 160)
     assert iou(one_selection(feed).box, Box(200, 100, 140, 120)) > 0.95
 
 
-def test_after_two_far_taps_the_box_or_the_last_point_is_a_button_away(serve, feed, open_page):
-    hands = open_page(serve(feed).url, phone=True)
+def test_after_two_far_taps_the_box_or_the_last_point_is_a_button_away(phone, feed):
     for button, count in (("#choice-send", 1), ("#choice-point", 2)):
         feed.state = TrackState.LOST  # what is drawn for a lost one is sent without a question
-        hands.wait_text("#state", "LOST")
-        hands.tap(200, 100)
-        hands.wait_mode("corner")
-        hands.tap(340, 220)
-        hands.wait_mode("placed")
-        hands.page.tap(button)
+        phone.wait_text("#state", "LOST")
+        phone.tap(200, 100)
+        phone.wait_mode("corner")
+        phone.tap(340, 220)
+        phone.wait_mode("placed")
+        phone.page.tap(button)
         until(lambda count=count: len(feed.selections) == count)
-        hands.wait_mode("live")
+        phone.wait_mode("live")
     assert iou(feed.selections[0].box, Box(200, 100, 140, 120)) > 0.95
     assert feed.selections[1].points[0] == pytest.approx((340, 220), abs=2)
 
@@ -137,8 +126,7 @@ def test_who_draws_by_keys_has_no_limit_of_time(serve, feed, open_page):
     assert selection.stamp_ns in feed.held
 
 
-def test_escape_gives_up_the_drawing_and_never_the_target(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_escape_gives_up_the_drawing_and_never_the_target(hands, feed):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(300, 200, 40, 40), 1
     hands.page.mouse.move(*hands.at(200, 100))
     hands.page.mouse.down()
@@ -154,8 +142,7 @@ def test_escape_gives_up_the_drawing_and_never_the_target(serve, feed, open_page
     assert feed.selections == []
 
 
-def test_an_idle_picture_says_what_to_do(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
+def test_an_idle_picture_says_what_to_do(hands, feed):
     hint = hands.page.get_by_text("Drag a box around the target", exact=True)
     hint.wait_for(state="visible")
     hands.page.focus("#view")
@@ -220,9 +207,7 @@ def test_clear_disarms_before_the_target_is_gone(steered, feed):
     one_selection(feed)
 
 
-def test_drawing_takes_a_first_press_of_steer_back(serve, feed, open_page):
-    steering = RecordedSteering()
-    hands = open_page(serve(feed, steering=steering).url)
+def test_drawing_takes_a_first_press_of_steer_back(hands, feed, steering):
     hands.page.click("#steer")
     hands.wait_text("#steer", "Press again")
     hands.drag(200, 100, 260, 150)

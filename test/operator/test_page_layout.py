@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from barcode_feed import RecordedSteering
+from contrast import contrast
 
 from benchmarks.browser import until
 from efftam_ros.core.geometry import Box
@@ -23,22 +24,21 @@ SIZES = {
 LONG = "the autopilot is silent for 3.2 s; check its link and the address"
 
 
-def sized(names=SIZES):
-    return pytest.mark.parametrize("size", [SIZES[name] for name in names], ids=names)
+# Phones have windows of their own in the browser.
+WINDOWS = pytest.mark.parametrize("phone", [False, True], ids=["mouse", "thumb"])
 
 
 @pytest.fixture
-def open_sized(serve, feed, open_page):
-    """``open_sized(size)``: Hands and steering on a page of this size, px."""
+def opened(serve, feed, open_page):
+    """``opened(names, phone)``: Hands and steering on a page, and its sizes, px, of these names."""
     steering = RecordedSteering()
     url = serve(feed, steering=steering).url
 
-    def open_(size):
-        hands = open_page(url, phone=min(size) <= 360)
-        resize(hands, size)
+    def open_(names, phone):
+        hands = open_page(url, phone=phone)
         steering.say(phase="waiting", reason=LONG)
         hands.wait_text("#steering-text", LONG)
-        return hands, steering
+        return hands, steering, [SIZES[name] for name in names if (min(SIZES[name]) <= 360) is phone]
 
     return open_
 
@@ -48,80 +48,85 @@ def resize(hands, size):
     hands.page.wait_for_function("width => innerWidth === width", arg=size[0])
 
 
-def overlap(a, b):
-    return (
-        abs(a["x"] + a["width"] / 2 - b["x"] - b["width"] / 2) < (a["width"] + b["width"]) / 2 - 1
-        and abs(a["y"] + a["height"] / 2 - b["y"] - b["height"] / 2) < (a["height"] + b["height"]) / 2 - 1
-    )
-
-
 def place(hands, selector="#view"):
     return hands.page.locator(selector).bounding_box()
 
 
-@sized()
-def test_all_that_is_pressed_can_be_reached_and_the_picture_has_room(open_sized, size):
-    hands, _ = open_sized(size)
-    width, height = size
-    page = hands.page
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for button in ("#stop", "#steer"):
-        box = place(hands, button)
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= width
-        assert box["y"] + box["height"] <= height
-    for button in page.locator("#tools button").all():
-        button.scroll_into_view_if_needed()
-        box, tools = button.bounding_box(), place(hands, "#tools")
-        assert min(box["width"], box["height"]) >= 44
-        assert tools["x"] - 1 <= box["x"]
-        assert box["x"] + box["width"] <= tools["x"] + tools["width"] + 1
-        assert tools["y"] - 1 <= box["y"]
-        assert box["y"] + box["height"] <= min(height, tools["y"] + tools["height"]) + 1
-        text = page.evaluate(
-            "(e) => { const r = document.createRange(); r.selectNodeContents(e);"
-            " return r.getBoundingClientRect().width; }",
-            button.element_handle(),
-        )
-        assert text <= box["width"]
-    boxes = [button.bounding_box() for button in page.locator("#tools button").all()]
-    assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if overlap(a, b)]
-    main = place(hands, "main")
-    assert main["height"] >= height / 2
-    assert main["width"] >= width / 2
+# In the page: what can't be reached at its size, or is too small.
+FAULTS = """() => {
+    const faults = [], box = (e) => e.getBoundingClientRect(), $ = (id) => document.getElementById(id);
+    const check = (isRight, what) => isRight || faults.push(what);
+    check(document.documentElement.scrollWidth <= innerWidth, "the page scrolls sideways");
+    for (const id of ["stop", "steer"]) {
+        const { x, right, bottom } = box($(id));
+        check(x >= 0 && right <= innerWidth && bottom <= innerHeight, `${id} leaves the page`);
+    }
+    const tools = [...$("tools").children], text = document.createRange();
+    for (const tool of tools) {
+        tool.scrollIntoView({ block: "nearest" });
+        const it = box(tool), room = box($("tools"));
+        text.selectNodeContents(tool);
+        check(Math.min(it.width, it.height) >= 44, `${tool.id} is small`);
+        check(box(text).width <= it.width, `the text of ${tool.id} is cut`);
+        check(room.x - 1 <= it.x && it.right <= room.right + 1, `${tool.id} lies beside its place`);
+        check(room.y - 1 <= it.y && it.bottom <= Math.min(innerHeight, room.bottom) + 1, `${tool.id} is cut`);
+    }
+    const isLeft = (a, b) => a.right <= b.x + 1, isAbove = (a, b) => a.bottom <= b.y + 1;
+    const areApart = (a, b) => a === b || isLeft(a, b) || isLeft(b, a) || isAbove(a, b) || isAbove(b, a);
+    const boxes = tools.map(box);
+    check(boxes.every((a) => boxes.every((b) => areApart(a, b))), "tools overlap");
+    const { width, height } = box(document.querySelector("main"));
+    check(height >= innerHeight / 2 && width >= innerWidth / 2, "the picture is small");
+    return faults;
+}"""
 
 
-@sized(["phone", "phone with the browser's bars"])
-def test_with_plots_the_picture_keeps_half_of_a_phone(open_sized, size):
-    hands, _ = open_sized(size)
-    if not hands.page.locator("#plots").is_visible():
-        hands.page.click("#plots-button")
-    assert place(hands, "main")["height"] >= size[1] / 2
-    assert place(hands, "#stop")["y"] + 52 <= size[1]
+@WINDOWS
+def test_all_that_is_pressed_can_be_reached_and_the_picture_has_room(opened, phone):
+    hands, _, sizes = opened(SIZES, phone)
+    for size in sizes:
+        resize(hands, size)
+        assert (size, hands.page.evaluate(FAULTS)) == (size, [])
 
 
-@sized(
-    ["desktop", "1280 x 800 at 200 %", "1920 x 1080 at 200 %", "phone", "small phone", "phone on its side"]
-)
-def test_the_picture_stands_still_whatever_is_said(open_sized, feed, size):
-    hands, steering = open_sized(size)
-    before = place(hands)
-    steering.say(phase="off")
-    hands.wait_text("#steering-text", "GIMBAL OFF")
-    assert place(hands) == before
-    feed.state, feed.box, feed.selection = TrackState.COASTING, Box(200, 100, 80, 60), 1
-    feed.reason = "what was followed looks less like the selected target than it has to, for 1.2 s"
-    hands.wait_text("#detail", "less like")
-    assert place(hands) == before
-    hands.page.click("#steer")
-    hands.wait_text("#steer", "Press again")
-    hands.page.click("#clear")
-    hands.wait_text("#clear", "Clear?")
-    assert place(hands) == before
+def test_with_plots_the_picture_keeps_half_of_a_phone(opened):
+    hands, _, sizes = opened(["phone", "phone with the browser's bars"], True)
+    for size in sizes:
+        resize(hands, size)
+        if not hands.page.locator("#plots").is_visible():
+            hands.page.click("#plots-button")
+        assert place(hands, "main")["height"] >= size[1] / 2
+        assert place(hands, "#stop")["y"] + 52 <= size[1]
 
 
-def test_a_phone_that_is_turned_shows_plots_only_where_there_is_room(open_sized):
-    hands, _ = open_sized(SIZES["phone"])
+@WINDOWS
+def test_the_picture_stands_still_whatever_is_said(opened, feed, phone):
+    names = ["desktop", "1280 x 800 at 200 %", "1920 x 1080 at 200 %", "phone", "small phone"]
+    hands, steering, sizes = opened([*names, "phone on its side"], phone)
+    for size in sizes:
+        resize(hands, size)
+        before = place(hands)
+        steering.say(phase="off")
+        hands.wait_text("#steering-text", "GIMBAL OFF")
+        assert place(hands) == before
+        feed.state, feed.box, feed.selection = TrackState.COASTING, Box(200, 100, 80, 60), 1
+        feed.reason = "what was followed looks less like the selected target than it has to, for 1.2 s"
+        hands.wait_text("#detail", "less like")
+        assert place(hands) == before
+        hands.page.click("#steer")
+        hands.wait_text("#steer", "Press again")
+        hands.page.click("#clear")
+        hands.wait_text("#clear", "Clear?")
+        assert place(hands) == before
+        hands.page.click("#stop")  # takes the first press back
+        hands.page.click("#clear")
+        steering.say(phase="waiting", reason=LONG)
+        feed.state, feed.reason = TrackState.IDLE, ""
+        hands.wait_text("#state", "IDLE")
+
+
+def test_a_phone_that_is_turned_shows_plots_only_where_there_is_room(opened):
+    hands, *_ = opened([], True)
     plots = hands.page.locator("#plots")
     assert plots.is_visible()
     resize(hands, SIZES["phone on its side"])
@@ -136,37 +141,47 @@ def test_a_phone_that_is_turned_shows_plots_only_where_there_is_room(open_sized)
     until(plots.is_visible)
 
 
-@sized(["phone", "phone on its side"])
-def test_banners_leave_the_corner_that_is_drawn(open_sized, feed, size):
-    hands, _ = open_sized(size)
+def test_banners_leave_the_corner_that_is_drawn(opened, feed):
+    hands, _, sizes = opened(["phone", "phone on its side"], True)
     banners = hands.page.locator("#banners")
-    hands.touch("touchStart", (30, 20))
-    hands.touch("touchMove", (60, 10))
-    feed.state = TrackState.LOST
-    hands.wait_text("#banners", "LOST")
-    x, y = hands.at(60, 10)
+    for size in sizes:
+        resize(hands, size)
+        hands.touch("touchStart", (30, 20))
+        hands.touch("touchMove", (60, 10))
+        feed.state = TrackState.LOST
+        hands.wait_text("#banners", "LOST")
+        x, y = hands.at(60, 10)
 
-    def is_free():
-        box = banners.bounding_box()
-        return not (box["x"] <= x <= box["x"] + box["width"] and box["y"] <= y <= box["y"] + box["height"])
+        def is_free(x=x, y=y):
+            box = banners.bounding_box()
+            return not (box["x"] <= x <= box["x"] + box["width"] and box["y"] <= y <= bottom(box))
 
-    until(is_free)
-    hands.touch("touchEnd")
+        until(is_free)
+        hands.touch("touchEnd")
+        feed.state = TrackState.IDLE
+        hands.wait_text("#state", "IDLE")
 
 
-@sized(["phone", "phone on its side"])
-@pytest.mark.parametrize("y", [40, 200, 320], ids=["above", "middle", "below"])
-def test_what_is_asked_leaves_what_was_drawn(open_sized, feed, size, y):
-    hands, steering = open_sized(size)
+def test_what_is_asked_leaves_what_was_drawn(opened, feed):
+    hands, steering, sizes = opened(["phone", "phone on its side"], True)
     steering.say(enabled=True, phase="following")
     hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
-    hands.touch("touchStart", (300, y - 20))
-    hands.touch("touchMove", (360, y + 20))
-    hands.touch("touchEnd")
-    hands.wait_text("#choice-text", "it will turn to this")
     choice = hands.page.locator("#choice")
-    label, low = hands.at(330, y - 20)[1] - 25, hands.at(330, y + 20)[1]
-    until(lambda: not (choice.bounding_box()["y"] < low and label < bottom(choice.bounding_box())))
+    for size in sizes:
+        resize(hands, size)
+        for y in (40, 200, 320):
+            hands.touch("touchStart", (300, y - 20))
+            hands.touch("touchMove", (360, y + 20))
+            hands.touch("touchEnd")
+            hands.wait_text("#choice-text", "it will turn to this")
+            label, low = hands.at(330, y - 20)[1] - 25, hands.at(330, y + 20)[1]
+            until(
+                lambda label=label, low=low: (
+                    not (choice.bounding_box()["y"] < low and label < bottom(choice.bounding_box()))
+                )
+            )
+            hands.page.click("#choice-cancel")
+            hands.wait_mode("live")
 
 
 def bottom(box):
@@ -186,24 +201,17 @@ def test_with_the_system_s_colours_all_is_seen(serve, feed, browser):
     assert style("#stop", "backgroundColor") == "rgb(213, 94, 0)"
     assert style("#state", "backgroundColor") == "rgb(0, 158, 115)"
     ground = style("#plots", "backgroundColor")
-    inks = page.evaluate("""() => {
-        const canvas = document.querySelector("#plot"), context = canvas.getContext("2d");
-        const { data } = context.getImageData(0, 0, 100, canvas.height);
-        const inks = new Set();
-        for (let i = 0; i < data.length; i += 4) {
-            if (data[i + 3] === 255) inks.add(`rgb(${data.slice(i, i + 3).join(", ")})`);
-        }
-        return [...inks];
-    }""")
-    assert max(contrast(ink, ground) for ink in inks) > 7
+
+    def inks():
+        return page.evaluate("""() => {
+            const canvas = document.querySelector("#plot"), context = canvas.getContext("2d");
+            const { data } = context.getImageData(0, 0, 100, canvas.height);
+            const inks = new Set();
+            for (let i = 0; i < data.length; i += 4) {
+                if (data[i + 3] === 255) inks.add(`rgb(${data.slice(i, i + 3).join(", ")})`);
+            }
+            return [...inks];
+        }""")
+
+    until(lambda: any(contrast(ink, ground) > 7 for ink in inks()))
     context.close()
-
-
-def contrast(*colours):
-    def luminance(css):
-        parts = [int(v) / 255 for v in css[4:-1].split(",")]
-        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
-        return sum(a * b for a, b in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
-
-    low, high = sorted(map(luminance, colours))
-    return (high + 0.05) / (low + 0.05)

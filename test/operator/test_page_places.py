@@ -10,33 +10,41 @@ from barcode_feed import RecordedSteering
 from benchmarks.browser import until
 from efftam_ros.core.types import TrackState
 
-SIZES = {"phone": (390, 844), "on its side": (844, 390), "desktop": (1280, 800), "tablet": (768, 1024)}
+SIZES = ((390, 844), (844, 390), (1280, 800), (768, 1024))  # phones, a desktop, a tablet
 
 COMBINATIONS = Path(__file__).parent / "web" / "places.js"
 
 
-@pytest.mark.parametrize("plots", [False, True], ids=["", "with plots"])
-@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
-def test_nothing_covers_another_whatever_is_said_at_a_time(serve, feed, open_page, size, plots):
-    steering = RecordedSteering()
-    hands = open_page(serve(feed, steering=steering).url, phone=min(size) < 500)
+def resize(hands, size):
     hands.page.set_viewport_size({"width": size[0], "height": size[1]})
+    hands.page.wait_for_function("width => innerWidth === width", arg=size[0])
+
+
+@pytest.mark.parametrize("is_phone", [False, True], ids=["mouse", "thumb"])
+def test_nothing_covers_another_whatever_is_said_at_a_time(serve, feed, open_page, is_phone):
+    hands = open_page(serve(feed, steering=RecordedSteering()).url, phone=is_phone)
     hands.wait_text("#steering-text", "GIMBAL OFF")
-    if hands.page.locator("#plots").is_visible() != plots:
-        hands.page.click("#plots-button")
-    count, found = hands.page.evaluate(COMBINATIONS.read_text())
-    assert found == []
-    assert count > 300
+    for size in SIZES:
+        if (min(size) < 500) is not is_phone:
+            continue
+        resize(hands, size)
+        for _ in range(2):  # with plots and without
+            count, found = hands.page.evaluate(COMBINATIONS.read_text())
+            assert (size, found) == (size, [])
+            assert count > 300
+            hands.page.click("#plots-button")
 
 
-@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
-def test_the_ring_of_the_time_left_and_the_lens_stand_apart(serve, feed, open_page, size):
-    hands = open_page(serve(feed).url, phone=True)
-    hands.page.set_viewport_size({"width": size[0], "height": size[1]})
-    hands.touch("touchStart", (560, 60))
-    for at in ((620, 12), (590, 8), (540, 20), (638, 150)):
-        hands.touch("touchMove", at)
-        assert distance_px(hands.page) > 0, at
+def test_the_ring_of_the_time_left_and_the_lens_stand_apart(phone):
+    for size in SIZES:
+        resize(phone, size)
+        phone.touch("touchStart", (560, 60))
+        for at in ((620, 12), (590, 8), (540, 20), (638, 150)):
+            phone.touch("touchMove", at)
+            assert distance_px(phone.page) > 0, (size, at)
+        phone.keys("Escape")
+        phone.touch("touchEnd")
+        phone.wait_mode("live")
 
 
 def distance_px(page) -> float:
@@ -54,20 +62,18 @@ def distance_px(page) -> float:
     )
 
 
-@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
-def test_a_long_reason_is_said_in_full_when_it_is_pressed_until_it_is_another(serve, feed, open_page, size):
-    steering = RecordedSteering()
-    hands = open_page(serve(feed, steering=steering).url)
-    hands.page.set_viewport_size({"width": size[0], "height": size[1]})
-    feed.state, feed.reason = TrackState.LOST, "likeness 0.41 below 0.53 " + 20 * "and so on " + "to its end"
-    steering.say(phase="off", reason="the gimbal manager " + 20 * "did not answer " + "component 190")
-    for id, end in (("steering-text", "component 190"), ("detail", "to its end")):
-        hands.wait_text(f"#{id}", end)
-        hands.page.click(f"#{id}")
-        hands.wait_text("#notices p", end)
+def test_a_long_reason_is_said_in_full_when_it_is_pressed_until_it_is_another(hands, feed, steering):
     notices = hands.page.locator("#notices")
-    steering.say(phase="off", reason="the gimbal is free")
-    until(lambda: "component" not in notices.inner_text())
-    assert "to its end" in notices.inner_text()
-    feed.reason = "not seen"
-    until(lambda: "to its end" not in notices.inner_text())
+    for size in SIZES:
+        resize(hands, size)
+        feed.state, feed.reason = TrackState.LOST, "likeness 0.41 below " + 25 * "and so on " + "to its end"
+        steering.say(phase="off", reason="the manager " + 20 * "did not answer " + "component 190")
+        for id, end in (("steering-text", "component 190"), ("detail", "to its end")):
+            hands.wait_text(f"#{id}", end)
+            hands.page.click(f"#{id}")
+            hands.wait_text("#notices p", end)
+        steering.say(phase="off", reason="the gimbal is free")
+        until(lambda: "component" not in notices.inner_text())
+        assert "to its end" in notices.inner_text()
+        feed.reason = "not seen"
+        until(lambda: "to its end" not in notices.inner_text())

@@ -166,7 +166,7 @@ def test_without_a_target_no_box_is_shown_at_the_station(state):
 def test_a_killed_bridge_is_noticed(rig):
     rig.follow()
     rig.bridge.send(signal.SIGKILL)
-    wait(lambda: "autopilot is silent" in rig.tracker.statuses[-1].reason, "the bridge's silence")
+    wait(lambda: "bridge is silent" in rig.tracker.statuses[-1].reason, "the bridge's silence")
     assert rig.tracker.statuses[-1].phase == GimbalStatus.HOLDING
     assert not rig.tracker.statuses[-1].sending
 

@@ -119,6 +119,11 @@ class AutopilotLink:
         self._paused = self._paused or (self._is_timed and now_s - self._timed_s > PAUSE_S)
         return self._paused
 
+    def silent_s(self, now_s: float) -> float:
+        """For how long nothing is heard of it; 0 where that is as usual, or it was never heard."""
+        is_missed = self._heard_s > -math.inf and (self.link is None or self.pauses(now_s))
+        return now_s - self._heard_s if is_missed else 0.0
+
     def boot_s(self, now_s: float) -> float:
         """Its time since boot; infinite where that is not known."""
         return self.clock.to_theirs(now_s) if self.clock.is_known else math.inf

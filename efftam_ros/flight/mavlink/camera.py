@@ -7,19 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.clock_map import image_clock
 from efftam_ros.flight.mavlink.dialect import Message, Severity, mav
-from efftam_ros.flight.mavlink.tracking_status import (
-    StreamView,
-    clipped,
-    ordered,
-    status_flags,
-    tracking_message,
-)
+from efftam_ros.flight.mavlink.tracking_status import StreamView, between, status_flags, tracking_message
 from efftam_ros.flight.values import NS
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.fields import Outcome
@@ -358,13 +351,12 @@ class CameraComponent:
             self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
             return None
         # Whoever drags a box upwards or to the left may send its corners in that order.
-        drawn = clipped(ordered((u, v), (right, bottom))) if all(map(math.isfinite, edges)) else None
-        if drawn is None:
+        shown = between((u, v), (right, bottom)).clipped(1.0, 1.0)
+        if shown.is_empty:  # also where a number is NaN
             corners = ", ".join(f"{edge:g}" for edge in edges)
             self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
             return None
-        box = Box.from_edges(*self._view.box_to_image(drawn))
-        return Selection(stamp_ns, box=box, normalized=True)
+        return Selection(stamp_ns, box=self._view.box_to_image(shown), normalized=True)
 
     def _deny(self, why: str) -> None:
         self._report(Severity.WARNING, f"selection refused: {why}")

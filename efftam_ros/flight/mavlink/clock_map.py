@@ -12,8 +12,8 @@ import statistics
 from collections import deque
 
 from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.values import NS
 
-NS = 1_000_000_000
 # International atomic time is ahead of the system's by so much since 2017, and no leap second will follow.
 TAI_AHEAD_NS = 37 * NS
 # An image is at most so old when it is answered, and its stamp ahead of arrival by at most so much.

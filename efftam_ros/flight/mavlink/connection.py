@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import math
 import os
-import select
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -73,42 +73,54 @@ def connect(address: str, clock: Callable[[], float] = time.monotonic) -> Connec
     if not 0 < int(number) < 65536:
         raise ValueError(f"{address!r} names port {number}; ports go from 1 to 65535")
     place = (host, int(number))
-    if kind == "udpin":
-        return _UdpIn(address, place, clock)
-    if kind == "udpout":
-        return _UdpOut(address, place)
-    if kind == "tcpin":
-        return TcpIn(address, place)
-    return _Tcp(address, place, clock)
-
-
-def _datagrams(sock: socket.socket) -> list[tuple[tuple[str, int], bytes]]:
-    found: list[tuple[tuple[str, int], bytes]] = []
-    while len(found) < 1000:
-        try:
-            data, peer = sock.recvfrom(READ_SIZE)
-        except BlockingIOError:
-            break
-        except ConnectionError:  # nobody listens at the other end yet
-            continue
-        found.append((peer, data))
-    return found
+    if kind in ("udpin", "udpout"):
+        return _Udp(address, place, kind == "udpin", clock)
+    return TcpIn(address, place) if kind == "tcpin" else _Tcp(address, place, clock)
 
 
 class _Udp(Connection):
-    """``use``: what is done with the socket, bind or connect; ``remedy``: when that fails."""
+    """Listens, and answers everybody who was heard within the last minute; or calls one address."""
 
     datagrams = True
 
-    def __init__(self, address: str, place: tuple[str, int], use: str, remedy: str) -> None:
+    def __init__(
+        self, address: str, place: tuple[str, int], listens: bool, clock: Callable[[], float]
+    ) -> None:
         super().__init__(address)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            getattr(self._socket, use)(place)
+            (self._socket.bind if listens else self._socket.connect)(place)
         except OSError as error:
             self._socket.close()
+            remedy = PORT_TAKEN if listens else "check the host's name"
             raise OSError(f"{address}: {error.strerror or error}; {remedy}") from error
         self._socket.setblocking(False)
+        self._listens, self._clock = listens, clock
+        # When each was heard last.
+        self._peers = {} if listens else {self._socket.getpeername(): math.inf}
+
+    def receive(self) -> list[Piece]:
+        pieces: list[Piece] = []
+        while len(pieces) < 1000:
+            try:
+                data, peer = self._socket.recvfrom(READ_SIZE)
+            except BlockingIOError:
+                break
+            except ConnectionError:  # nobody listens at the other end yet
+                continue
+            if self._listens:
+                if peer not in self._peers and len(self._peers) >= MOST_PEERS:
+                    del self._peers[min(self._peers, key=lambda p: self._peers[p])]
+                self._peers[peer] = self._clock()
+            pieces.append((f"{peer[0]}:{peer[1]}", data))
+        return pieces
+
+    def send(self, data: bytes) -> None:
+        now = self._clock()
+        self._peers = {peer: heard for peer, heard in self._peers.items() if now - heard <= PEER_SILENT_S}
+        for peer in self._peers:
+            with contextlib.suppress(OSError):
+                self._socket.sendto(data, peer)
 
     def files(self) -> list[Any]:
         return [self._socket]
@@ -117,49 +129,9 @@ class _Udp(Connection):
         self._socket.close()
 
 
-class _UdpIn(_Udp):
-    """Listens, and answers everybody who was heard within the last minute."""
-
-    def __init__(self, address: str, place: tuple[str, int], clock: Callable[[], float]) -> None:
-        super().__init__(address, place, "bind", PORT_TAKEN)
-        self._clock = clock
-        self._peers: dict[tuple[str, int], float] = {}
-
-    def receive(self) -> list[Piece]:
-        pieces = []
-        for peer, data in _datagrams(self._socket):
-            if peer not in self._peers and len(self._peers) >= MOST_PEERS:
-                del self._peers[min(self._peers, key=lambda p: self._peers[p])]
-            self._peers[peer] = self._clock()
-            pieces.append((f"{peer[0]}:{peer[1]}", data))
-        return pieces
-
-    def send(self, data: bytes) -> None:
-        now = self._clock()
-        for peer, heard in list(self._peers.items()):
-            if now - heard > PEER_SILENT_S:
-                del self._peers[peer]
-                continue
-            with contextlib.suppress(OSError):
-                self._socket.sendto(data, peer)
-
-
-class _UdpOut(_Udp):
-    """Calls one address."""
-
-    def __init__(self, address: str, place: tuple[str, int]) -> None:
-        super().__init__(address, place, "connect", "check the host's name")
-
-    def receive(self) -> list[Piece]:
-        return [("", data) for _, data in _datagrams(self._socket)]
-
-    def send(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.send(data)
-
-
 class _Stream:
-    """One TCP connection: what can't be sent at once waits, and is dropped when it becomes too much."""
+    """One TCP connection, perhaps not answered yet: what can't be sent at once waits, and is dropped when it
+    becomes too much."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -167,6 +139,14 @@ class _Stream:
         self.socket = sock
         self._waiting = bytearray()
         self.ended = False
+
+    @property
+    def is_answered(self) -> bool:
+        try:
+            self.socket.getpeername()
+        except OSError:
+            return False
+        return True
 
     def receive(self) -> bytes:
         data = bytearray()
@@ -207,44 +187,24 @@ class _Tcp(Connection):
         self._places = itertools.cycle([(entry[0], entry[4]) for entry in found])
         self._clock = clock
         self._stream: _Stream | None = None
-        self._calling: socket.socket | None = None
         self._calls = 0
         self._called = -CALL_S
         self._open()
 
     def _open(self) -> _Stream | None:
-        if self._stream is not None and self._stream.ended:
-            self._stream.socket.close()
+        """The connection that there is; a call without an answer is given up after a while."""
+        stream, waited_s = self._stream, self._clock() - self._called
+        if stream is not None and (stream.ended or (waited_s >= CALL_S and not stream.is_answered)):
+            stream.socket.close()
             self._stream = None
-        if self._stream is None:
-            if self._calling is None and self._clock() >= self._called + RETRY_S:
-                self._call()
-            if self._calling is not None:
-                self._finish_call(self._calling)
+        if self._stream is None and waited_s >= RETRY_S:
+            self._called = self._clock()
+            self._calls += 1
+            family, place = next(self._places)
+            with contextlib.suppress(OSError):
+                self._stream = _Stream(socket.socket(family, socket.SOCK_STREAM))
+                self._stream.socket.connect_ex(place)  # its error is the next one of receiving
         return self._stream
-
-    def _call(self) -> None:
-        self._called = self._clock()
-        family, place = next(self._places)
-        with contextlib.suppress(OSError):
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            sock.setblocking(False)
-            if sock.connect_ex(place) in (0, errno.EINPROGRESS):
-                self._calling = sock
-            else:
-                sock.close()
-
-    def _finish_call(self, sock: socket.socket) -> None:
-        if select.select([], [sock], [], 0)[1]:
-            self._calling = None
-            if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                sock.close()
-            else:
-                self._stream = _Stream(sock)
-                self._calls += 1
-        elif self._clock() >= self._called + CALL_S:
-            self._calling = None
-            sock.close()
 
     def receive(self) -> list[Piece]:
         stream = self._open()
@@ -253,17 +213,16 @@ class _Tcp(Connection):
 
     def send(self, data: bytes) -> None:
         stream = self._open()
-        if stream is not None:
+        # What waited for an answer would be old.
+        if stream is not None and stream.is_answered:
             stream.send(data)
 
     def files(self) -> list[Any]:
-        return [] if self._stream is None else [self._stream.socket]
+        return [] if self._stream is None or not self._stream.is_answered else [self._stream.socket]
 
     def close(self) -> None:
         if self._stream is not None:
             self._stream.socket.close()
-        if self._calling is not None:
-            self._calling.close()
 
 
 class TcpIn(Connection):
@@ -303,20 +262,18 @@ class TcpIn(Connection):
         self._server.close()
 
 
-_NO_DEVICE = "check the cable and the device's name (ls /dev/serial/by-id)"
-_NO_SERIAL_LINE = "that is no serial line; check the device's name"
-_NOT_PERMITTED = "add the user to the device's group, mostly dialout, and log in again"
 _SERIAL_REMEDIES = {
-    errno.ENOENT: _NO_DEVICE,
-    errno.ENXIO: _NO_DEVICE,
-    errno.ENODEV: _NO_DEVICE,
-    errno.EIO: _NO_DEVICE,
-    errno.EACCES: _NOT_PERMITTED,
-    errno.EPERM: _NOT_PERMITTED,
-    errno.EBUSY: "end the other program that uses it",
-    errno.ENOTTY: _NO_SERIAL_LINE,
-    errno.EISDIR: _NO_SERIAL_LINE,
-    errno.EINVAL: "check the baud rate",
+    number: remedy
+    for remedy, numbers in {
+        "check the cable and the device's name (ls /dev/serial/by-id)": (
+            *(errno.ENOENT, errno.ENXIO, errno.ENODEV, errno.EIO),
+        ),
+        "add the user to the device's group, mostly dialout, and log in again": (errno.EACCES, errno.EPERM),
+        "end the other program that uses it": (errno.EBUSY,),
+        "that is no serial line; check the device's name": (errno.ENOTTY, errno.EISDIR),
+        "check the baud rate": (errno.EINVAL,),
+    }.items()
+    for number in numbers
 }
 
 

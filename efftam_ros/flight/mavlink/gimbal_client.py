@@ -88,6 +88,7 @@ class GimbalClient:
         # The manager's, by their numbers in each kind of message: those need not agree.
         self._gimbals: dict[str, set[int]] = {}
         self._alive = True
+        self._tell_silence_s = -math.inf
         self._timeless = False  # that was told
         self._information_tries = 0
         self._next_information_s = -math.inf
@@ -134,6 +135,7 @@ class GimbalClient:
         if self._autopilot.falls_silent(now.steady_s):
             self._holder.silent()
             self._report(Severity.ERROR, f"the autopilot is silent for {SILENT_S:g} s")
+        self._tell_silence(now.steady_s)
         if self._autopilot.link is None:
             return
         self._subscribe(now)
@@ -191,6 +193,16 @@ class GimbalClient:
                 self._report(Severity.INFO, "the gimbal is heard again")
             else:
                 self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
+
+    def _tell_silence(self, now_s: float) -> None:
+        """Whoever steers learns at once that nothing is heard, and then each second for how long."""
+        silent_s, was_told = self._autopilot.silent_s(now_s), self._tell_silence_s > -math.inf
+        if silent_s and now_s >= self._tell_silence_s:
+            self._tell_silence_s = now_s + 1.0
+            self._port.control(Control.SILENT, f"the autopilot is silent for {silent_s:.1f} s")
+        elif not silent_s and was_told:
+            self._tell_silence_s = -math.inf
+            self._port.control(self._holder.control, self._holder.reason)
 
     def _update_rates(self, now: Instant) -> None:
         now_s = now.steady_s

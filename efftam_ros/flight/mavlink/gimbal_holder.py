@@ -85,7 +85,7 @@ class GimbalHolder:
         report: Callable[[Severity, str], object],
     ) -> None:
         self._ids, self._configure, self._told, self._report = ids, configure, told, report
-        self.control, self._reason = Control.SILENT, ""
+        self.control, self.reason = Control.SILENT, ""
         self.wanted = False
         self._ended = ""  # why, since it was wanted
         self._by: Ids = (0, 0)
@@ -211,9 +211,9 @@ class GimbalHolder:
         return f"{self._by[0]}/{self._by[1]}"
 
     def _set(self, control: Control, reason: str) -> None:
-        if (control, reason) == (self.control, self._reason):
+        if (control, reason) == (self.control, self.reason):
             return
-        self.control, self._reason = control, reason
+        self.control, self.reason = control, reason
         if control is Control.HELD:
             self._held = self.wanted
         elif self._held and control in (Control.OTHER, Control.NOBODY):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.clock_map import ClockMap, image_clock
@@ -22,8 +23,6 @@ NAN = math.nan
 DOWNWARD = mav.MAV_SENSOR_ROTATION_PITCH_270
 RANGE_AGE_S = 1.0
 INVALID_SIGNAL = 1  # of DISTANCE_SENSOR's quality, where 0 is unknown
-
-Edges = tuple[float, float, float, float]  # left, top, right, bottom, 0..1
 
 
 @dataclass(frozen=True)
@@ -50,33 +49,26 @@ class StreamView:
             u, v = 1.0 - v, u
         return u, v
 
-    def box_to_image(self, edges: Edges) -> Edges:
-        return ordered(self.to_image(*edges[:2]), self.to_image(*edges[2:]))
+    def box_to_image(self, box: Box) -> Box:
+        edges = box.edges()
+        return between(self.to_image(*edges[:2]), self.to_image(*edges[2:]))
 
-    def box_to_video(self, edges: Edges) -> Edges:
-        return ordered(self.to_video(*edges[:2]), self.to_video(*edges[2:]))
-
-
-def ordered(a: tuple[float, float], b: tuple[float, float]) -> Edges:
-    """The edges of the box between two corners."""
-    return min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1])
+    def box_to_video(self, box: Box) -> Box:
+        edges = box.edges()
+        return between(self.to_video(*edges[:2]), self.to_video(*edges[2:]))
 
 
-def clipped(edges: Edges) -> Edges | None:
-    """The part within 0..1; None when nothing is left or an edge is not finite."""
-    if not all(map(math.isfinite, edges)):
-        return None
-    left, top, right, bottom = (min(max(v, 0.0), 1.0) for v in edges)
-    return (left, top, right, bottom) if right > left and bottom > top else None
+def between(a: tuple[float, float], b: tuple[float, float]) -> Box:
+    """The box with two opposite corners."""
+    return Box.from_edges(min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1]))
 
 
-def edges_of(report: BoxReport) -> Edges | None:
+def box_in_image(report: BoxReport) -> Box | None:
     """The followed target's box in 0..1 of the image; None without one."""
     (width, height), box = report.image_size, report.box
     if report.state in (TrackState.IDLE, TrackState.LOST) or box is None or not (width and height):
         return None
-    left, top, right, bottom = box.edges()
-    return left / width, top / height, right / width, bottom / height
+    return Box(box.x / width, box.y / height, box.width / width, box.height / height)
 
 
 def status_flags(state: TrackState, lost: str) -> int:
@@ -97,13 +89,13 @@ def tracking_message(
 
     ``rendered``: the overlay is burnt into the video, so that the station need not draw it again.
     """
-    edges = edges_of(status)
-    box = None if edges is None else clipped(view.box_to_video(edges))
-    shown = box is not None
+    box = box_in_image(status)
+    box = None if box is None else view.box_to_video(box).clipped(1.0, 1.0)
+    shown = box is not None and not box.is_empty
     data = mav.CAMERA_TRACKING_TARGET_DATA_IN_STATUS if shown else 0
     if rendered:
         data |= mav.CAMERA_TRACKING_TARGET_DATA_RENDERED
-    left, top, right, bottom = box or (NAN, NAN, NAN, NAN)
+    left, top, right, bottom = box.edges() if box is not None and shown else (NAN,) * 4
     return mav.MAVLink_camera_tracking_image_status_message(
         tracking_status=status_flags(status.state, lost),
         tracking_mode=mav.CAMERA_TRACKING_MODE_RECTANGLE if shown else mav.CAMERA_TRACKING_MODE_NONE,
@@ -170,7 +162,7 @@ class LandingTarget:
             return None
         camera, status, size = self.camera, self.status, (0.0, 0.0)
         lens = None if camera is None else camera.intrinsics
-        if lens is not None and status is not None and status.box is not None and edges_of(status):
+        if lens is not None and status is not None and status.box is not None and box_in_image(status):
             box = status.box
             size = (2 * math.atan(box.width / 2 / lens.fx), 2 * math.atan(box.height / 2 / lens.fy))
         time_s = now.stamp_ns / NS - age_s

@@ -113,7 +113,7 @@ const RECEIVE = {
     statusMs = performance.now();
   },
   track(message) {
-    tracks.add(message);
+    if (!tracks.add(message)) return;
     history.add(message);
     // "following selection 3" is no news beside LOST.
     const now = steeredOf(message)?.state;

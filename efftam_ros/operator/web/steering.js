@@ -68,7 +68,7 @@ export class SteeringPanel {
   /** {word, text, seconds} of what keeps the gimbal from following, null where all is well. */
   fault(nowMs) {
     const { controller, enabled, phase, reason } = this.#state ?? {};
-    const dead = controller === "running" && /^the (autopilot|gimbal) is silent/.exec(reason);
+    const dead = controller === "running" && /^(?:the|no) (autopilot|bridge|gimbal) (?:is silent|has been heard)/.exec(reason);
     const isFault = dead || controller === "silent" || (controller === "gone" && enabled);
     this.#faultMs = isFault ? this.#faultMs ?? nowMs : null;
     if (!isFault) return null;

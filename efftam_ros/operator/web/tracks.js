@@ -9,6 +9,7 @@ const selectionOf = (track) => Math.max(...track.targets.map(({ selection }) => 
 export class Tracks {
   #told = new Map(); // stamp (BigInt) -> track message, in order of arrival
 
+  /** Returns whether it is of the newest image that was answered. */
   add(track) {
     const stamp = BigInt(track.stamp), last = [...this.#told.keys()].pop();
     // A bag that starts again: what was told before belongs to other pictures.
@@ -19,6 +20,7 @@ export class Tracks {
     this.#told.set(stamp, track);
     // A Map keeps the order of insertion: the first is the oldest.
     if (this.#told.size > MOST_TRACKS) this.#told.delete(this.#told.keys().next().value);
+    return [...this.#told.keys()].every((other) => other <= stamp);
   }
 
   /** What the tracker said last as of the image of a stamp (BigInt), with {behindS}, how much older the image is that it

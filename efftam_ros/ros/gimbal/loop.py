@@ -185,7 +185,7 @@ class Loop:
 
     def _tick(self, now: Instant) -> None:
         if self._manager is not None and now.steady_s - self._manager_s > BRIDGE_SILENT_S:
-            self._control.on_control(Control.SILENT, "nothing is heard of the bridge")
+            self._control.on_control(Control.SILENT, "the bridge is silent")
         command = self._control.tick(now)
         if not command.reason and now.steady_s < self._switched_s + SWITCH_S:
             command = replace(command, reason=f"steers by target {self._target} now")

@@ -60,7 +60,8 @@ test("a proposal for the point that was tapped is sent as a box by a tap in it",
   drawing.release(at(100, 50), false, near);
   drawing.propose(41n, { x: 90, y: 40, width: 30, height: 30 });
   drawing.propose(42n, { x: 200, y: 40, width: 30, height: 30 });
-  assert.equal(drawing.mode, "corner"); // of another image, of another place
+  drawing.propose(42n, { x: 99, y: 49, width: 3, height: 3 });
+  assert.equal(drawing.mode, "corner"); // of another image, of another place, too small
   drawing.propose(42n, { x: 90, y: 40, width: 30, height: 30 });
   assert.equal(drawing.mode, "proposed");
   drawing.press(at(115, 65));

@@ -56,6 +56,12 @@ test("two trackers on one graph are both named", () => {
   assert.equal(causeAt({ status: { ...STATUS, trackers: ["/efftam_tracker"] } }), null);
 });
 
+test("a small picture is not told of beside a cause", () => {
+  const told = { cause: null, gimbal: null, alarm: null, held: "", isSmall: true, holder: null };
+  assert.deepEqual(Object.keys(bannersOf(told)), ["small"]);
+  assert.deepEqual(Object.keys(bannersOf({ ...told, cause: causeAt({ pictureS: 1.2 }) })), ["picture"]);
+});
+
 test("without a link nothing else is said", () => {
   const cause = causeAt({ linkS: 0 });
   assert.equal(cause.word, "NO LINK");

@@ -46,5 +46,6 @@ test("what was drawn by hand is not found again", () => {
   assert.equal(alarm.banner(0), null);
   at("LOST", 2);
   at("TRACKING", 2);
-  assert.equal(alarm.banner(0).word, "FOUND");
+  assert.equal(alarm.banner(5000).word, "FOUND");
+  assert.equal(alarm.banner(5001), null);
 });
