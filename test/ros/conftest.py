@@ -98,18 +98,18 @@ def tracker(ros):
 
 
 @pytest.fixture
-def tracker_process(processes, peers):
+def tracker_process(processes):
     """The same in a process of its own: ``tracker_process("-p", "threads:=1", **environment)``."""
-    from ros_helpers import new_namespace, tracker_command
+    import ros_helpers
 
-    def start(*arguments, **environment):
-        peer = peers(new_namespace())
-        peer.process = processes(tracker_command(peer.namespace, *arguments), **environment)
-        peer.wait_until_active()
-        peer.warm_up()
-        return peer
+    with ExitStack() as made:
 
-    return start
+        def start(*arguments, **environment):
+            peer = ros_helpers.tracker_process(processes, *arguments, **environment)
+            made.callback(peer.close)
+            return peer
+
+        yield start
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
@@ -255,6 +256,25 @@ class Process:
             self._process.kill()
             self._process.wait()
             remove_dead_ports(int(os.environ["ROS_DOMAIN_ID"]))
+
+
+def tracker_process(start, *ros_arguments: str, **environment: str) -> Peer:
+    """The peer of a tracker in a process that ``start`` makes of a command. Fast DDS may take a busy process
+    for dead and deliver nothing to it: such a one is started anew, once."""
+    for is_last in (False, True):
+        peer = Peer(new_namespace())
+        peer.process = start(tracker_command(peer.namespace, *ros_arguments), **environment)
+        try:
+            peer.wait_until_active()
+            peer.warm_up()
+            return peer
+        except AssertionError as error:
+            is_alive = peer.process.alive
+            peer.end()
+            if is_last or not is_alive:
+                raise AssertionError(f"{error}; the tracker said:\n{peer.process.output}") from None
+            warnings.warn(f"a tracker was started anew: {error}", stacklevel=2)
+    raise AssertionError
 
 
 def tracker_command(namespace: str, *ros_arguments: str) -> list[str]:
