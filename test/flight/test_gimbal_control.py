@@ -76,7 +76,8 @@ class Bench:
 
 def bench(enabled: bool = True, **config: object) -> Bench:
     made = Bench(GimbalControl(ControlConfig(**{"first_rate": 0.0, **config})))  # type: ignore[arg-type]
-    made.control.set_enabled(enabled)
+    if enabled:
+        made.control.set_enabled(True)
     return made
 
 
@@ -294,8 +295,10 @@ def test_an_attitude_that_comes_rarely_does_not_go_back():
     assert max(steps) < 1.5 * 0.02 * 0.5 * made.control.config.kp
 
 
-def test_a_leap_of_the_same_target_does_not_start_anew():
-    command = quick().given(azimuth=-RIGHT).step()
+def test_neither_a_leap_of_the_same_target_nor_the_managers_word_on_control_starts_anew():
+    made = quick()
+    made.control.on_control(Control.HELD)
+    command = made.given(azimuth=-RIGHT).step()
     assert command.rates.yaw < -1.2 * KP * RIGHT
 
 
@@ -360,6 +363,23 @@ def test_at_nadir_yaw_is_held():
         command = made.step(60)
         want = KP * math.atan2(math.tan(0.001), math.cos(math.radians(pitch))) * share
         assert command.rates.yaw == pytest.approx(want, rel=0.05, abs=1e-9)
+
+
+def test_a_gimbal_that_was_silent_has_to_answer_small_rates_again():
+    made = bench(first_rate=0.05, yaw_max=3.0)
+
+    def follow(count: int) -> float:
+        for _ in range(count):
+            rate = made.step().rates.yaw
+            made.attitude = (made.attitude[0] + 0.02 * rate, 0.0)
+        return rate
+
+    assert follow(5) <= 0.05
+    assert follow(60) > 0.1
+    made.control.on_gimbal_alive(False)
+    follow(5)
+    made.control.on_gimbal_alive(True)
+    assert 0.0 < follow(5) <= 0.05
 
 
 # Frames

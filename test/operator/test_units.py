@@ -55,7 +55,7 @@ sides = st.floats(0.1, 1e4)
 @given(STAMPS, st.tuples(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), sides, sides))
 def test_a_selection_arrives_as_it_was_sent(stamp, box):
     message = wire.parse(
-        json.dumps({"op": "select", "id": "a", "stamp": str(stamp), "kind": "box", "box": box})
+        json.dumps({"op": "select", "id": "a" * 64, "stamp": str(stamp), "kind": "box", "box": box})
     )
     assert message.selection.stamp_ns == stamp
     assert message.selection.box == Box(*box)
