@@ -189,7 +189,6 @@ class Tracker:
             InputError: The source can't be read, or the target is not in its first image.
         """
         self._require_open()
-        _require_one_prompt(box=box, point=point, points=points, mask=mask)
         frames = self._frames(source, fps, video_track)
         try:
             image, stamp_ns = next(frames)
@@ -233,7 +232,6 @@ class Tracker:
             InputError: The image or the target can't be used; the target before, or the steered one, stays.
         """
         self._require_open()
-        _require_one_prompt(box=box, point=point, points=points, mask=mask)
         image = self._image(image)
         return self._begin(image, self._stamp_ns(time), _prompt(image, box, point, points, labels, mask))
 
@@ -281,7 +279,6 @@ class Tracker:
             InputError: As `start`; there are ``max_targets``, or the object is a target already.
         """
         self._require_open()
-        _require_one_prompt(box=box, point=point, points=points, mask=mask)
         image = self._image(image)
         stamp_ns = self._time_ns if time is None and self._time_ns is not None else self._stamp_ns(time)
         most = self._targets.max_targets
@@ -424,10 +421,7 @@ class Tracker:
                         " time in s)"
                     )
                 image, time = item
-            if number == 0 and time is None:
-                stamp_ns = 0
-            else:
-                stamp_ns = self._stamp_ns(time, period_ns)
+            stamp_ns = 0 if number == 0 and time is None else self._stamp_ns(time, period_ns)
             if number:
                 self._require_later(stamp_ns)
             yield self._image(image), stamp_ns
@@ -458,13 +452,6 @@ def _warn(line: str) -> None:
     warnings.warn(line, stacklevel=2)
 
 
-def _require_one_prompt(**given: Any) -> None:
-    names = [name for name, value in given.items() if value is not None]
-    if len(names) != 1:
-        what = f"{' and '.join(names)} are given" if names else "no target is given"
-        raise InputError(f"{what}; give one of box=(x, y, width, height), point, points and mask")
-
-
 def _prompt(
     image: Image,
     box: Sequence[float] | None,
@@ -473,6 +460,11 @@ def _prompt(
     labels: Sequence[int] | None,
     mask: NDArray[Any] | None,
 ) -> Prompt:
+    given = {"box": box, "point": point, "points": points, "mask": mask}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        what = f"{' and '.join(names)} are given" if names else "no target is given"
+        raise InputError(f"{what}; give one of box=(x, y, width, height), point, points and mask")
     if labels is not None and points is None:
         raise InputError("labels are given without points; give points=[(x, y), ...] too")
     if box is not None:

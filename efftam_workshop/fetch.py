@@ -1,8 +1,7 @@
 """Download an official EfficientTAM checkpoint and export it to a bundle.
 
-The SHA-256 is compared with the one that the hub announces. Four of the files have a published SHA-256 that
-is known second hand: a file that differs from it is kept, with a warning. With --sha256 a file that differs
-from that value is refused before it is downloaded.
+The SHA-256 is compared with the one that the hub announces. With --sha256 a file that differs from that value
+is refused before it is downloaded.
 """
 
 from __future__ import annotations
@@ -30,13 +29,6 @@ LIBRARY = "efftam_ros"
 REPOSITORY = "yunyangx/efficient-track-anything"
 HUB, EXPORT = ("huggingface_hub",), ("torch", "onnx", "onnxscript")
 NAMES = tuple(CONFIGURATIONS)
-# Second hand: published values, not yet confirmed by a download from the hub. So a difference only warns.
-PUBLISHED_SHA256 = {
-    "efficienttam_ti": "acbb17b28cca1f860acee09c9ecb6efdb732080dc7a85a07292c31813175fa7d",
-    "efficienttam_ti_512x512": "7d4d652a465f0081391050932f45d8a66768ccc99c8ea393ce8a5927e83f3b9b",
-    "efficienttam_s": "2b572be30d9e96ee29c8d785fe157c6b079ede7d56fbc8a3671d4120e63c89cd",
-    "efficienttam_s_512x512": "67b5840012737ed2c94a4cb8787c5c1b27b3a946045d2e602e65ef77230b6085",
-}
 # Packages whose exceptions mean network errors; they differ between versions of huggingface_hub.
 TRANSPORTS = ("huggingface_hub", "httpx", "httpx2", "httpcore", "requests", "urllib3")
 
@@ -57,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sha256",
         type=sha256_digest,
         metavar="HEX",
-        help="refuse a file with another SHA-256 (default: warn where it differs from the published value)",
+        help="refuse a file with another SHA-256",
     )
     add_quiet_argument(parser)
 
@@ -113,10 +105,9 @@ def download(
 ) -> Path:
     """Download the checkpoint of an official configuration to ``folder`` (default: the user's cache).
 
-    A complete file is not downloaded again. A difference from `PUBLISHED_SHA256` is a warning on stderr;
-    ``sha256``, in lower case, takes the place of that value and is required. Raises InputError: the hub can't
-    be reached, an address without encryption, no such file, no SHA-256 announced, another one than
-    ``sha256``, damaged download.
+    A complete file is not downloaded again. Raises InputError: the hub can't be reached, an address without
+    encryption, no such file, no SHA-256 announced, another one than ``sha256`` (lower case), damaged
+    download.
     """
     import huggingface_hub
     from huggingface_hub import utils
@@ -151,13 +142,6 @@ def download(
         raise InputError(
             f"the download of {url} does not have the SHA-256 that the hub announces ({etag[:12]}...); it was"
             " removed, fetch again"
-        )
-    published = PUBLISHED_SHA256.get(name)
-    if sha256 is None and published not in (None, etag):
-        print(
-            f"efftam fetch: warning: {path} has the SHA-256 {etag}, the published one is {published} (second"
-            f" hand, not confirmed); compare with the hub's page, or insist with --sha256 {published}",
-            file=sys.stderr,
         )
     return path
 

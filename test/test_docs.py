@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
 import shlex
 import subprocess
-import sys
 import textwrap
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -149,18 +151,26 @@ def fault_of_launch(words: list[str]) -> str:
     return ""
 
 
+@cache
+def help_of(package: str, command: str) -> str:
+    """What ``python -m PACKAGE COMMAND --help`` prints, "" where there is no such command."""
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(io.StringIO()):
+        try:
+            code = importlib.import_module(f"{package}.__main__").main([command, "--help"])
+        except SystemExit as end:
+            code = end.code
+    return "" if code else said.getvalue()
+
+
 def fault_of_module(words: list[str]) -> str:
     """What is wrong with ``python -m PACKAGE COMMAND ...`` of a package of the checkout, "" for nothing."""
     package, command, *rest = words[2:]
-    if not (ROOT / package.replace(".", "/")).is_dir():
+    if not (ROOT / package / "__main__.py").is_file():
         return f"there is no {package} in the checkout"
-    asked = [sys.executable, "-m", package, command, "--help"]
-    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return f"{shlex.join(words)}: {done.stderr.strip()[-200:]}"
-    missing = [
-        word for word in rest if word.startswith("--") and not re.search(rf"{word}(?![\w-])", done.stdout)
-    ]
+    if not (text := help_of(package, command)):
+        return f"{package} has no command {command}"
+    missing = [word for word in rest if word.startswith("--") and not re.search(rf"{word}(?![\w-])", text)]
     return f"{package} {command} has no {', '.join(missing)}" if missing else ""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.cli import Parser
@@ -17,15 +17,12 @@ from efftam_ros.tools.cli import Parser
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from training.mixture import Mixture
+    from efftam_workshop.model.compact.network import CompactTAM
 
 MATERIAL = Path("runs/material.zip")
 RUN = Path("runs/compact_192")
-DISTILLED = Path("runs/distilled")
-SHORTENED = Path("runs/shortened")
 SHIPPED = Path("efftam_ros/models/compact_192")
 WARM_START_CLIPS = 150
-COMPACT_NAMES = ("compact_192", "compact_192_short", "compact_192_narrow")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,8 +34,6 @@ def main(arguments: list[str] | None = None) -> int:
     _add_label(commands.add_parser("label", help="label footage that has no labels"))
     _add_data(commands.add_parser("data", help="pack cut-outs, photographs and footage into one file"))
     _add_train(commands.add_parser("train", help="train, or resume, and write checkpoints, log and plot"))
-    _add_distil(commands.add_parser("distil", help="distil a new image encoder from other networks"))
-    _add_shorten(commands.add_parser("shorten", help="distil a bundle's trunk into one with fewer blocks"))
     _add_evaluate(
         commands.add_parser("evaluate", help="evaluate a bundle on held-out clips, scenes and sequences")
     )
@@ -47,8 +42,6 @@ def main(arguments: list[str] | None = None) -> int:
             "disappearances", help="evaluate reacquisition after a disappearance on real clips"
         )
     )
-    _add_pan(commands.add_parser("pan", help="frames lost while the camera pans quickly"))
-    _add_look(commands.add_parser("look", help="looks at whole images with a frozen memory"))
     _add_export(commands.add_parser("export", help="write a run's weights as a bundle"))
     _add_identity(commands.add_parser("identity", help="the network that tells individuals apart"))
     args = parser.parse_args(arguments)
@@ -113,7 +106,11 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_STAGES,
         help="start (share of steps or hours):frames:clips:frozen, top or trunk, ...; default %(default)s",
     )
-    _add_mixture(parser, Mixture())
+    parser.add_argument(
+        "--mixture",
+        default=",".join(str(share) for share in astuple(Mixture())),
+        help="shares of composites, footage and photographs; held-out clips keep the default %(default)s",
+    )
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate; default %(default)s")
     parser.add_argument("--trunk-rate", type=float, default=1.5e-4, help="of the trunk; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
@@ -132,21 +129,12 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--heads-from",
         type=Path,
         metavar="BUNDLE",
-        help="start with the heads of a bundle with another encoder; compact_192_short: with its trunk too",
-    )
-    parser.add_argument(
-        "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[0], help="default %(default)s"
+        help="start with the heads of a bundle with another encoder",
     )
     parser.add_argument(
         "--easy",
         action="store_true",
         help="clips like the held-out ones: no cast shadows, no reduced resolution",
-    )
-    parser.add_argument(
-        "--backbone",
-        type=Path,
-        metavar="FILE",
-        help="ONNX file of a tracker's backbone to distil features from; default: none",
     )
     parser.add_argument(
         "--memory-faults",
@@ -166,14 +154,6 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_train)
 
 
-def _add_mixture(parser: argparse.ArgumentParser, usual: Mixture) -> None:
-    parser.add_argument(
-        "--mixture",
-        default=",".join(str(share) for share in astuple(usual)),
-        help="shares of composites, footage and photographs; held-out clips keep the default %(default)s",
-    )
-
-
 def _train(args: argparse.Namespace) -> int:
     from training.hardness import EASY, HARD
     from training.mixture import parse_mixture
@@ -182,19 +162,14 @@ def _train(args: argparse.Namespace) -> int:
 
     args.hardness, args.stages = EASY if args.easy else HARD, parse_stages(args.stages)
     args.mixture = parse_mixture(args.mixture)
-    options = TrainingOptions(**_given(args, TrainingOptions))
-    network = new_network(options.config)
+    given = {field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name in args}
+    options, network = TrainingOptions(**given), new_network()
     if not args.resume:
         _start(network, args)
     with _step_bar(args.steps if args.hours is None else None) as progress:
         train(options, network, args.resume, progress)
     print(f"{args.out}: weights.pt, resume.pt, log.jsonl, progress.png, recipe.json")
     return 0
-
-
-def _given(args: argparse.Namespace, options: type[Any]) -> dict[str, Any]:
-    """The fields of ``options`` that the command line has, by name."""
-    return {f.name: getattr(args, f.name) for f in fields(options) if f.name in args}
 
 
 @contextmanager
@@ -212,16 +187,13 @@ def _step_bar(total: int | None) -> Iterator[Callable[[int, str], None]]:
         yield progress
 
 
-def _start(network: object, args: argparse.Namespace) -> None:
-    """Load the initial weights as requested by the options; returns a description of them."""
+def _start(network: CompactTAM, args: argparse.Namespace) -> None:
+    """Load the initial weights as requested by the options, and print where they come from."""
     from efftam_ros.runtime.bundle import Bundle
-    from efftam_workshop.model.compact.network import CompactTAM
-    from efftam_workshop.model.compact.trunk import LITE0, SHORT
     from training.backbone import load_backbone, packaged_weights
     from training.ship import require_open
-    from training.warm_start import copy_trunk, warm_start
+    from training.warm_start import warm_start
 
-    assert isinstance(network, CompactTAM)
     if args.open_data_only:
         for start in filter(None, (args.continue_from, args.heads_from)):
             require_open(start)
@@ -229,19 +201,9 @@ def _start(network: object, args: argparse.Namespace) -> None:
         network.load_state_dict(_all_weights(args.continue_from, network.spec.name))
         print(f"all weights from {args.continue_from}")
         return
-    if network.config.trunk == SHORT and args.heads_from is not None:
-        copy_trunk(network, Bundle.load(args.heads_from))
-        print(f"trunk from {args.heads_from}")
-    elif network.config.trunk != LITE0:
-        raise InputError(
-            f"there are no ImageNet weights for the trunk of {network.spec.name}; make some with python -m"
-            " training distil and name its weights.pt with --continue-from,"
-            " or give compact_192_short a bundle's trunk with --heads-from"
-        )
-    else:
-        path, name = packaged_weights()
-        load_backbone(network.image_encoder, path)
-        print(f"trunk from {name}")
+    path, name = packaged_weights()
+    load_backbone(network.image_encoder, path)
+    print(f"trunk from {name}")
     if args.heads_from is not None:
         from training.clips import ClipSource
         from training.material import load_material
@@ -272,74 +234,6 @@ def _all_weights(path: Path, name: str) -> dict[str, Tensor]:
     return loaded.state_dict()
 
 
-def _add_distil(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Distil a network's image encoder and give it the heads of a bundle, as initial weights for training."
-    )
-    parser.add_argument("--backbone", type=Path, required=True, help="ONNX file of a tracker's backbone")
-    parser.add_argument("--images", type=int, default=32, help="per step; default %(default)s")
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
-    _add_distillation(parser, "bundle whose encoder is the second teacher", COMPACT_NAMES[2], DISTILLED)
-    parser.set_defaults(run=_distil, steps=3000, rate=2e-3)
-
-
-def _add_distillation(parser: argparse.ArgumentParser, bundle: str, config: str, out: Path) -> None:
-    """Options of all distillations. ``bundle``: what the bundle is for; ``config`` and ``out``: defaults."""
-    parser.add_argument("--bundle", type=Path, default=SHIPPED, help=f"{bundle}; default %(default)s")
-    parser.add_argument("--config", choices=COMPACT_NAMES, default=config, help="default %(default)s")
-    parser.add_argument("--material", type=Path, default=MATERIAL, help="default %(default)s")
-    parser.add_argument("--out", type=Path, default=out, help="default %(default)s")
-    parser.add_argument("--steps", type=int, help="default %(default)s")
-    parser.add_argument("--rate", type=float, help="highest learning rate; default %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
-    parser.add_argument("--workers", type=int, default=1, help="default %(default)s")
-    parser.add_argument("--threads", type=int, default=0, help="of PyTorch; default: its own choice")
-
-
-def _distil(args: argparse.Namespace) -> int:
-    from training.distil import DistilOptions, distil
-    from training.train import new_network
-
-    options = DistilOptions(**_given(args, DistilOptions))
-    with _step_bar(args.steps) as progress:
-        distil(options, new_network(args.config), args.resume, progress)
-    return 0
-
-
-def _add_shorten(parser: argparse.ArgumentParser) -> None:
-    from training.mixture import Mixture
-
-    parser.description = (
-        "Distil a bundle's trunk into one with fewer blocks, on which the bundle's heads work as before."
-    )
-    parser.add_argument(
-        "--continue-from",
-        type=Path,
-        metavar="WEIGHTS",
-        help="weights.pt of an earlier run with the same --config, to be trained on",
-    )
-    parser.add_argument("--images", type=int, default=40000, help="to look at; default %(default)s")
-    parser.add_argument("--batch", type=int, default=32, help="images per step; default %(default)s")
-    _add_mixture(parser, Mixture())
-    _add_distillation(
-        parser, "bundle with the longer trunk, whose heads are kept", COMPACT_NAMES[1], SHORTENED
-    )
-    parser.set_defaults(run=_shorten, steps=5000, rate=1e-3)
-
-
-def _shorten(args: argparse.Namespace) -> int:
-    from training.mixture import parse_mixture
-    from training.shorten import ShortenOptions, shorten
-    from training.train import new_network
-
-    args.mixture = parse_mixture(args.mixture)
-    options = ShortenOptions(**_given(args, ShortenOptions))
-    with _step_bar(args.images + args.steps) as progress:
-        shorten(options, new_network(args.config), progress)
-    print(f"{args.out}: weights.pt, log.jsonl, recipe.json")
-    return 0
-
-
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     from training import evaluate
 
@@ -352,20 +246,6 @@ def _add_disappearances(parser: argparse.ArgumentParser) -> None:
 
     judge.add_arguments(parser)
     parser.set_defaults(run=judge.run)
-
-
-def _add_pan(parser: argparse.ArgumentParser) -> None:
-    from training.reacquisition import pan
-
-    pan.add_arguments(parser)
-    parser.set_defaults(run=pan.run)
-
-
-def _add_look(parser: argparse.ArgumentParser) -> None:
-    from training.reacquisition import whole_image
-
-    whole_image.add_arguments(parser)
-    parser.set_defaults(run=whole_image.run)
 
 
 def _add_identity(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from training.composites import Compositor, RawClip
 from training.crossings import Crossing
 from training.footage import FootageSampler, PhotographSampler
-from training.hardness import EASY, OUTWARD, Hardness
+from training.hardness import EASY, Hardness
 from training.material import Material, mask_bounds
 from training.mixture import Mixture
 
@@ -90,9 +90,7 @@ class ClipSource:
             visible = (raw.masks > 127).sum((1, 2))
             # A prompt on a hidden target is not a useful training sample.
             if (_middle(raw.masks[0], self._side) > 127).sum() > max(40, 0.35 * raw.whole[0]):
-                # A rough box around a part could as well be one around the whole.
-                hardness = EASY if raw.is_part else self._hardness
-                return _prompted(rng, raw, visible, self._side, hardness)
+                return _prompted(rng, raw, visible, self._side)
 
     def _raw(self, rng: np.random.Generator, sampler: Sampler, frames: int, outer: int) -> RawClip:
         """Draw a clip; a real one sometimes at the lower resolution of small targets, with a shadow, or
@@ -129,9 +127,7 @@ def _middle(picture: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     return picture[inset : inset + side, inset : inset + side]
 
 
-def _prompted(
-    rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_], side: int, hardness: Hardness
-) -> Clip:
+def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_], side: int) -> Clip:
     outer = raw.images.shape[1]
     first = _middle(raw.masks[0], side) > 127
     points, labels = np.zeros((PROMPT_SLOTS, 2), np.float32), np.full(PROMPT_SLOTS, NEGATIVE_SLOT)
@@ -139,7 +135,7 @@ def _prompted(
     if kind == BOX:
         left, top, right, bottom = mask_bounds(first)
         extent = np.array([right - left, bottom - top] * 2)
-        edges = np.array([left, top, right, bottom]) + OUTWARD * hardness.box_error(rng) * extent
+        edges = np.array([left, top, right, bottom]) + np.clip(rng.normal(0, 0.05, 4), -0.15, 0.15) * extent
         points[:2], labels[:2] = edges.reshape(2, 2), (2, 3)
     elif kind == CLICK:
         depth = cv2.distanceTransform(first.astype(np.uint8), cv2.DIST_L2, 3)

@@ -35,7 +35,6 @@ KINDS: dict[str, tuple[Mixture, Hardness]] = {
     "small": (Mixture(0, 1, 1), Hardness(small=1.0)),
     "shadows": (Mixture(1, 0, 0), Hardness(shadows=1.0)),
     "companions": (Mixture(1, 0, 0), Hardness(companions=1.0)),
-    "rough boxes": (Mixture(), Hardness(rough_boxes=1.0)),
 }
 """Held-out clips by what they show; the first four as in all earlier figures."""
 

@@ -98,11 +98,10 @@ class FootageSampler:
         """Draw a clip of ``frames`` images of ``side`` px, ``margin`` times as wide as the windows."""
         number = int(rng.choice(len(self._tracks), p=self._weights))
         track = self._tracks[number]
-        ordered = _leaping if self._hardness.has_leap(rng) else _order
-        order = ordered(rng, len(track.frames), frames)
+        order = _order(rng, len(track.frames), frames)
         if track.bounds[order[0]] is None:
             return self.clip(rng, frames, side, margin)
-        path = draw_path(rng, frames, margin, self._hardness.absent, _leap_in(order))
+        path = draw_path(rng, frames, margin, self._hardness.absent)
         camera = Camera.draw(rng, frames, blur_share=0.08)
         mirrored, roll = bool(rng.random() < 0.5), rng.normal(0, 0.06)
         height, width = track.frames[0][0].shape[:2]
@@ -244,27 +243,6 @@ def _order(rng: np.random.Generator, available: int, wanted: int) -> list[int]:
     period = max(1, 2 * (available - 1))
     order = [min(i % period, period - i % period) for i in order]
     return order[::-1] if rng.random() < 0.5 else order
-
-
-def _leaping(rng: np.random.Generator, available: int, wanted: int) -> list[int]:
-    """Frame indices whose first part, the prompt at least, lies near one end of the footage; the rest goes on
-    in the same steps at any time after it. So a target is seen again that was lost: what is remembered of it
-    is old. Short footage has room for steps alone."""
-    if wanted < 2 or available < 2 * wanted:
-        return _order(rng, available, wanted)
-    step = int(rng.integers(1, 1 + min(LONGEST_STEP, available // (2 * wanted))))
-    kept = int(rng.integers(1, wanted))
-    first = int(rng.integers(1 + available // 4))
-    last = first + step * (kept - 1)
-    again = int(rng.integers(last + step, available - step * (wanted - kept - 1)))
-    order = [first + step * i for i in range(kept)] + [again + step * i for i in range(wanted - kept)]
-    return order if rng.random() < 0.5 else [available - 1 - i for i in order]
-
-
-def _leap_in(order: list[int]) -> int | None:
-    """Index of the first frame after a leap in time; None if there is none."""
-    steps = np.abs(np.diff(order))
-    return int(steps.argmax()) + 1 if steps.max(initial=0) > LONGEST_STEP else None
 
 
 class PhotographSampler:

@@ -14,10 +14,6 @@ from training.windows import RELOCATION_SHARE
 
 Bytes = NDArray[np.uint8]
 
-OUTWARD = np.array([-1.0, -1.0, 1.0, 1.0])
-"""Signs of a box's left, top, right and bottom edge as it grows."""
-ROUGH, ROUGH_EDGE = (-0.2, 0.3), 0.1  # common error of a rough box's edges, and each one's own, in its sides
-
 SMALLEST, LARGEST = 0.2, 0.5  # resolutions as a share of the window's: a target of 40 px then has 8 to 20
 
 
@@ -34,8 +30,6 @@ class Hardness:
         parts: Real clips whose target is a part of an object.
         rivals: Of the clips with frames whose window misses the target, those where it shows another object.
         absent: Clips with frames whose window misses the target.
-        rough_boxes: Of the boxes drawn around whole targets, those drawn as roughly as with a thumb.
-        leaps: Clips of footage whose last frames were taken long after the first ones.
         scene_power: A scene with n tracks has weight n to the power of 1 minus this (1: all scenes equal).
     """
 
@@ -47,17 +41,7 @@ class Hardness:
     parts: float = 0.0
     rivals: float = 0.0
     absent: float = RELOCATION_SHARE
-    rough_boxes: float = 0.0
-    leaps: float = 0.0
     scene_power: float = 0.5
-
-    def box_error(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw how far left, top, right and bottom edge of a drawn box lie outside the target, in its sides;
-        negative: inside."""
-        if self.rough_boxes == 0 or rng.random() >= self.rough_boxes:
-            return np.clip(rng.normal(0, 0.05, 4), -0.15, 0.15) * OUTWARD
-        # Mostly too large or too small as a whole.
-        return rng.uniform(*ROUGH) + rng.uniform(-ROUGH_EDGE, ROUGH_EDGE, 4)
 
     def has_part(self, rng: np.random.Generator) -> bool:
         """Draw whether a real clip's target is a part of an object."""
@@ -66,10 +50,6 @@ class Hardness:
     def has_rival(self, rng: np.random.Generator, elsewhere: NDArray[np.bool_]) -> bool:
         """Draw whether frames that miss the target show another object."""
         return self.rivals > 0 and bool(elsewhere.any()) and bool(rng.random() < self.rivals)
-
-    def has_leap(self, rng: np.random.Generator) -> bool:
-        """Draw whether the last frames of a clip of footage were taken long after the first ones."""
-        return self.leaps > 0 and bool(rng.random() < self.leaps)
 
     def sun(self, rng: np.random.Generator) -> Sun | None:
         """Draw the sun of a real clip; None if no shadow is drawn."""
@@ -98,8 +78,6 @@ HARD = Hardness(
     parts=0.15,
     rivals=0.8,
     absent=0.45,
-    rough_boxes=0.4,
-    leaps=0.5,
     scene_power=1.0,
 )
 

@@ -11,6 +11,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, file_sha256
 from efftam_workshop.export.onnx.bundle import Source, export_bundle
 from efftam_workshop.model.common.network import Network
+from efftam_workshop.model.compact.network import COMPACT_192
 from efftam_workshop.model.loading import load_bundle_network, load_weights
 from training.checkpoints import WEIGHTS
 
@@ -38,7 +39,7 @@ def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5
         raise InputError(f"{run} is not a training run with weights; train first, or name it with --run")
     recipe = json.loads(recipe_path.read_text(encoding="utf-8"))
     card = (out / CARD).read_text(encoding="utf-8") if (out / CARD).is_file() else None
-    network = load_weights(weights, recipe["config"])
+    network = load_weights(weights, COMPACT_192.spec.name)
     hours = recipe["hours"]
     length = f"{recipe['steps']} steps" if hours is None else f"{60 * hours:.0f} minutes"
     note = f"Trained with training/ of this package: {length}, seed {recipe['seed']}"

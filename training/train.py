@@ -19,13 +19,12 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from efftam_ros.core.errors import InputError
-from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
+from efftam_workshop.model.compact.network import COMPACT_192, CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource
 from training.closed_loop import outer_side
 from training.hardness import HARD, Hardness
 from training.journal import Journal
-from training.lesson import Backbone, Lesson
 from training.material import load_material, require_archive
 from training.mixture import Mixture
 from training.schedule import Stage, learning_rate, stage_at
@@ -35,8 +34,6 @@ from training.validation import validate, validation_clips
 REPORT_S, CHECKPOINT_S = 20.0, 180.0
 MOST_STEPS = 10**9  # of a run that is limited by time
 AVERAGE = 0.998
-LESSON_WEIGHT = 0.5
-LESSON_CLIPS = 32  # images from which the backbone's means and standard deviations are estimated
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,6 @@ class TrainingOptions:
 
     material: Path
     out: Path
-    config: str = "compact_192"
     steps: int = 20000
     hours: float | None = None  # the run's length, instead of steps
     stages: tuple[Stage, ...] = ()
@@ -53,7 +49,6 @@ class TrainingOptions:
     trunk_rate: float = 1.5e-4
     seed: int = 0
     open_data_only: bool = False
-    backbone: Path | None = None
     mixture: Mixture = field(default_factory=Mixture)
     hardness: Hardness = HARD
     memory_faults: float = 0.0  # share of the clips that remember something wrong for a few frames
@@ -118,8 +113,7 @@ def train(
         spec.side,
         options.hardness,
     )
-    lesson = _lesson(options, network, source)
-    trainer = Trainer(options, network.to(options.device), Journal(options.out), lesson)
+    trainer = Trainer(options, network.to(options.device), Journal(options.out))
     held_out = ClipSource(
         load_material(options.material, "validation", options.open_data_only), Mixture(), spec.side
     )
@@ -132,31 +126,17 @@ def train(
 class Trainer:
     """State of a run."""
 
-    def __init__(
-        self, options: TrainingOptions, network: CompactTAM, journal: Journal, lesson: Lesson | None
-    ) -> None:
+    def __init__(self, options: TrainingOptions, network: CompactTAM, journal: Journal) -> None:
         self._options, self._network, self._journal = options, network, journal
         self._average = copy.deepcopy(network).requires_grad_(False)
-        self._trunk = list(trunk_parameters(network))
-        self._lesson = None if lesson is None else lesson.to(options.device)
-        if lesson is not None:
-            lesson.attend(network)
-        self._optimizer = optimizer_for(network, self._trunk, self._lesson)
+        self._optimizer = optimizer_for(network)
         self._step = self._clips = 0
         self._seconds = 0.0
 
     def restore(self, content: dict[str, Any]) -> None:
-        """Load a checkpoint. Raises InputError if only one of the two runs uses a backbone for
-        distillation."""
-        if bool(content["lesson"]) != (self._lesson is not None):
-            raise InputError(
-                f"the run in {self._options.out} was begun {'with' if content['lesson'] else 'without'} a"
-                " backbone to distil from; resume it the same way, or start another with --continue-from"
-            )
+        """Load a checkpoint."""
         self._network.load_state_dict(content["model"])
         self._average.load_state_dict(content["average"])
-        if self._lesson is not None:
-            self._lesson.load_state_dict(content["lesson"])
         self._optimizer.load_state_dict(content["optimizer"])
         self._step, self._clips, self._seconds = content["step"], content["clips"], content["seconds"]
 
@@ -165,7 +145,6 @@ class Trainer:
             "model": self._network.state_dict(),
             "average": self._average.state_dict(),
             "optimizer": self._optimizer.state_dict(),
-            "lesson": {} if self._lesson is None else self._lesson.state_dict(),
             "step": self._step,
             "clips": self._clips,
             "seconds": self._seconds,
@@ -223,11 +202,8 @@ class Trainer:
             group["lr"] = rate
         rng = np.random.default_rng([options.seed, 1, self._step])
         out = unroll(self._network, batch, rng, options.memory_faults)
-        loss = out.total
-        taught = loss.new_zeros(()) if self._lesson is None else self._lesson.loss()
-        loss = loss + LESSON_WEIGHT * taught
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        out.total.backward()
         nn.utils.clip_grad_norm_(self._network.parameters(), 1.0, foreach=True)
         self._optimizer.step()
         self._step += 1
@@ -237,12 +213,11 @@ class Trainer:
             (o * p).sum() / p.sum().clamp(min=1) for o, p in zip(out.overlap, out.present, strict=True)
         ][1:]
         return {
-            "loss": loss.item(),
+            "loss": out.total.item(),
             **{
                 name: float(np.mean([getattr(frame, name).item() for frame in out.losses]))
                 for name in ("mask", "iou", "presence")
             },
-            "lesson": taught.item(),
             "likeness": float(torch.stack(out.likeness).mean().item()) if out.likeness else 0.0,
             "overlap": float(torch.stack(tracked).mean()) if tracked else 0.0,
         }
@@ -285,29 +260,13 @@ class Trainer:
         return iter(loader)
 
 
-def _lesson(options: TrainingOptions, network: CompactTAM, source: ClipSource) -> Lesson | None:
-    if options.backbone is None:
-        return None
-    clips = (source.clip(options.seed + 1, index, 1).images for index in range(LESSON_CLIPS))
-    backbone = Backbone(options.backbone, options.device)
-    return Lesson(network, backbone, torch.cat(list(clips)))
-
-
-def trunk_parameters(network: CompactTAM) -> Iterator[nn.Parameter]:
-    """Parameters of the stem and the stages, which have a learning rate of their own and are frozen at
-    times."""
+def optimizer_for(network: CompactTAM) -> torch.optim.AdamW:
+    """AdamW over four groups: heads, and the stem and stages, which have a learning rate of their own and are
+    frozen at times; vectors have no weight decay."""
     encoder = network.image_encoder
-    yield from encoder.stem.parameters()
-    yield from encoder.stages.parameters()
-
-
-def optimizer_for(
-    network: CompactTAM, trunk: list[nn.Parameter], lesson: Lesson | None = None
-) -> torch.optim.AdamW:
-    """AdamW over four groups; vectors have no weight decay."""
+    trunk = [*encoder.stem.parameters(), *encoder.stages.parameters()]
     in_trunk = {id(parameter) for parameter in trunk}
     heads = [p for p in network.parameters() if id(p) not in in_trunk]
-    heads += [] if lesson is None else lesson.parameters()
     groups = [
         {"params": [p for p in parameters if (p.ndim > 1) == decays], "weight_decay": 0.03 if decays else 0.0}
         for parameters in (heads, trunk)
@@ -316,9 +275,9 @@ def optimizer_for(
     return torch.optim.AdamW(groups, betas=(0.9, 0.98), foreach=True)
 
 
-def new_network(config: str) -> CompactTAM:
+def new_network() -> CompactTAM:
     """An untrained network. The presence head is initialised to present, the more frequent case."""
-    network = CompactTAM(COMPACT_CONFIGS[config])
+    network = CompactTAM(COMPACT_192)
     with torch.no_grad():
         last = network.mask_decoder.presence_head[-1]
         assert isinstance(last, nn.Linear)

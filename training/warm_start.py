@@ -97,23 +97,12 @@ def _fill(necks: list[nn.Conv2d], fit: _Fit) -> None:
         first += neck.in_channels
 
 
-def copy_trunk(network: CompactTAM, bundle: Bundle) -> None:
-    """Copy the trunk's blocks that ``network`` has from ``bundle``, whose trunk may have more. Raises
-    InputError when one does not fit."""
-    _copy(network, bundle, ("image_encoder.stem.", "image_encoder.stages."))
-
-
 def copy_heads(network: CompactTAM, bundle: Bundle) -> None:
     """Copy all weights of ``bundle`` except its image encoder's. Raises InputError when they do not fit."""
-    kinds = {name.partition(".")[0] for name in network.state_dict()} - {"image_encoder"}
-    _copy(network, bundle, tuple(kinds))
-
-
-def _copy(network: CompactTAM, bundle: Bundle, prefixes: tuple[str, ...]) -> None:
     stored = initialisers(graph.path for graph in bundle.graphs.values())
     state = network.state_dict()
     for name, like in state.items():
-        if name.startswith(prefixes):
+        if not name.startswith("image_encoder."):
             value = stored.get(name)
             if value is None or value.numel() != like.numel():
                 raise InputError(

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 NARROWEST, WIDEST = 2.3, 9.0  # window sides in target sizes; the tracker's normal one is 5, opened 7
 LARGE_FACTORS = (1.9, 3.2)  # for targets so large that the window would exceed the image; the tracker's: 2.2
 RELOCATION_SHARE = 0.3  # share of the clips with frames whose window misses the target
-MISSED_SHARE = 0.5  # of the clips whose target is searched for, those whose windows miss it first
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,11 @@ def draw_path(
     frames: int,
     margin: float = 1.0,
     relocated: float = RELOCATION_SHARE,
-    lost_at: int | None = None,
 ) -> WindowPath:
     """Draw the windows: the first frame is centred on the prompt, later ones have errors.
 
     ``margin``: how many times wider the images are than the windows; ``relocated``: share of the clips with
-    frames whose window misses the target; ``lost_at``: the frame from which on the target is searched for:
-    windows from there on miss it, or the first one shows it far from the middle.
+    frames whose window misses the target.
     """
     middle = np.exp(rng.uniform(np.log(NARROWEST), np.log(WIDEST)))
     if rng.random() < 0.5:  # half of the clips with the tracker's most frequent factor
@@ -55,28 +52,14 @@ def draw_path(
     trend = np.concatenate([[0.0], np.full(frames - 1, rng.normal(0, 0.12))])
     factor = middle * np.exp(rng.normal(0, 0.05, frames) + trend)
     elsewhere = np.zeros(frames, bool)
-    missed = _missed_frames(rng, frames, relocated, lost_at)
-    if missed is not None:
-        start, stop = missed
+    if frames > 2 and rng.random() < relocated:
+        start = int(rng.integers(1, frames))
+        stop = start + int(rng.integers(1, max(2, frames - 1)))
         elsewhere[start:stop] = True
         # Found by a search: a wider window with a large offset.
         factor[start:] *= rng.uniform(1.0, 1.5)
         offset[stop : stop + 1] = rng.uniform(-1.6, 1.6, 2)
     return WindowPath(offset, margin * np.clip(factor, 1.6, 1.3 * WIDEST), elsewhere)
-
-
-def _missed_frames(
-    rng: np.random.Generator, frames: int, relocated: float, lost_at: int | None
-) -> tuple[int, int] | None:
-    """The first frame whose window misses the target and the one that shows it again, the same frame where
-    a search shows it at once; None where the target is never lost."""
-    if lost_at is not None:
-        most = max(1, frames - lost_at - 1)
-        return lost_at, lost_at + (int(rng.integers(1, most + 1)) if rng.random() < MISSED_SHARE else 0)
-    if frames > 2 and rng.random() < relocated:
-        start = int(rng.integers(1, frames))
-        return start, start + int(rng.integers(1, max(2, frames - 1)))
-    return None
 
 
 def most_extent(rng: np.random.Generator, size: float, image: tuple[int, int]) -> float:

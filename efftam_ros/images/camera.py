@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 # Pause before another attempt, s; doubled each time.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
+# Without an image for so long, what is waited for is told, s.
+QUIET_S = 3.0
 # How far the system's clock may move against the steady one before stamps follow it, ns.
 CLOCK_STEP_NS = 100_000_000
 # What is read to find out what a stream is: the default of 5 s is a delay at each start.
@@ -182,7 +184,9 @@ class Camera:
         self._reader = threading.Thread(target=self._read, name="camera", daemon=True)
         self._reader.start()
         if patience_s is not None:
-            self._opened.wait()
+            if not self._opened.wait(QUIET_S):
+                self._say_waiting()
+                self._opened.wait()
             if self._refusal:
                 raise InputError(self._refusal)
             if self._stop.is_set() and not self.has_end:
@@ -241,7 +245,9 @@ class Camera:
 
     def _after(self, index: int, required: bool = False) -> Any:
         """Wait for an image later than that of ``index``; None at the end, or InputError if ``required``."""
-        give_up_ns = None if self._patience_s is None else time.monotonic_ns() + round(self._patience_s * NS)
+        began_ns = time.monotonic_ns()
+        give_up_ns = None if self._patience_s is None else began_ns + round(self._patience_s * NS)
+        told_ns = began_ns + round(QUIET_S * NS) if required and give_up_ns is not None else None
         with self._changed:
             while True:
                 now_ns = time.monotonic_ns()
@@ -255,7 +261,10 @@ class Camera:
                             " another program"
                         )
                     return None
-                until_ns = self._ready_ns if is_there else give_up_ns
+                if told_ns is not None and now_ns >= told_ns:
+                    self._say_waiting()
+                    told_ns = None
+                until_ns = self._ready_ns if is_there else told_ns or give_up_ns
                 self._changed.wait(None if until_ns is None else max(0.0, (until_ns - now_ns) / NS))
 
     def _read(self) -> None:
@@ -312,6 +321,12 @@ class Camera:
         if line and line not in self._told:
             self._told.add(line)
             self._tell(f"{self.name}: {line}")
+
+    def _say_waiting(self) -> None:
+        """Tell what is waited for, once; the stream may have images later."""
+        if "waiting" not in self._told:
+            self._told.add("waiting")
+            self._tell(f"{self.name}: waiting {self.waiting_for}")
 
     @property
     def _is_file(self) -> bool:

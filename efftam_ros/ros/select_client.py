@@ -7,12 +7,13 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import rclpy
+from numpy.typing import NDArray
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node, NodeNameNonExistentError
 
-from efftam_ros.core.geometry import Box
-from efftam_ros.images.message import NANOSECONDS, fill_image
+from efftam_ros.images.message import fill_image
 from efftam_ros.messages.reports import Selection
 from efftam_ros.msg import SelectionResult, TargetSelection
 from efftam_ros.ros.common.conversions import selection_message
@@ -25,31 +26,36 @@ SELECT, KIND = "select_target", "efftam_ros/srv/SelectTarget"
 DECISION_S = 10.0
 
 
-def ask(request: dict[str, Any]) -> int:
-    """``request``: as `tools.select` reads it. Returns 0: accepted, 1: refused, 2: no node was found. Raises
-    InputError where ROS does not start."""
+def ask(
+    selection: Selection | None, mask: NDArray[np.uint8] | None, tracker: str, namespace: str, wait_s: float
+) -> int:
+    """Ask the node ``tracker`` for this selection, of the ``mask`` where there is one; None clears.
+
+    Returns 0: accepted, 1: refused, 2: no node was found within ``wait_s``. Raises InputError where ROS does
+    not start or the stamp fits no message.
+    """
     start_ros()
-    node = rclpy.create_node("efftam_select", namespace=request["namespace"])
+    node = rclpy.create_node("efftam_select", namespace=namespace)
     try:
-        return _ask(node, request)
+        return _ask(node, None if selection is None else _message(selection, mask), tracker, wait_s)
     finally:
         node.destroy_node()
         rclpy.try_shutdown()
 
 
-def _ask(node: Node, request: dict[str, Any]) -> int:
+def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     results: list[Any] = []
     node.create_subscription(SelectionResult, "selection_result", results.append, latched())
 
-    service = f"{request['node']}/{'clear_target' if request['clear'] else SELECT}"
-    client = node.create_client(ClearTarget if request["clear"] else SelectTarget, service)
-    if not spin(executor, client.service_is_ready, request["wait_s"]):
+    kind, service = (ClearTarget, "clear_target") if selection is None else (SelectTarget, SELECT)
+    client = node.create_client(kind, f"{tracker}/{service}")
+    if not spin(executor, client.service_is_ready, wait_s):
         print(f"efftam select: {_explain_absence(node, client.srv_name)}", file=sys.stderr)
         return 2
-    asked = ClearTarget.Request() if request["clear"] else SelectTarget.Request(selection=_selection(request))
-    future = client.call_async(asked)
+    asked = {} if selection is None else {"selection": selection}
+    future = client.call_async(kind.Request(**asked))
     if not spin(executor, future.done, DECISION_S):
         print(f"efftam select: {client.srv_name} does not answer in {DECISION_S:g} s", file=sys.stderr)
         return 2
@@ -57,12 +63,12 @@ def _ask(node: Node, request: dict[str, Any]) -> int:
     if not answer.success:
         print(f"refused: {answer.message}")
         return 1
-    if request["clear"]:
+    if selection is None:
         print("cleared")
         return 0
 
     def decided() -> list[Any]:
-        return [r for r in results if r.selection == answer.selection or _answers(r, request)]
+        return [r for r in results if r.selection == answer.selection or _answers(r, selection)]
 
     # The check is passed; the network may still find nothing in the image.
     said = answer.message
@@ -76,23 +82,18 @@ def _ask(node: Node, request: dict[str, Any]) -> int:
     return 0
 
 
-def _answers(result: Any, request: dict[str, Any]) -> bool:
-    """A refusal of the command that named this stamp, and not what was kept from before."""
-    stamp = result.header.stamp
-    named = (stamp.sec, stamp.nanosec) == (request["sec"], request["nanosec"])
-    return bool(result.outcome == result.REFUSED and named and result.header.frame_id == request["tag"])
+def _answers(result: Any, selection: Any) -> bool:
+    """A refusal of this command, and not what was kept from before."""
+    return bool(result.outcome == result.REFUSED and result.header == selection.header)
 
 
-def _selection(request: dict[str, Any]) -> Any:
-    stamp_ns = request["sec"] * NANOSECONDS + request["nanosec"]
-    box = Box(*request["box"]) if "box" in request else None
-    points, labels = request.get("points", ()), request.get("labels", ())
-    message = selection_message(Selection(stamp_ns, box=box, points=points, labels=labels))
+def _message(selection: Selection, mask: NDArray[np.uint8] | None) -> Any:
+    message = selection_message(selection)
     # Results carry the header of their command: the tag tells ours from those of others.
-    message.header.frame_id = request["tag"] = f"efftam_select_{time.time_ns()}"
-    if "mask" in request:
+    message.header.frame_id = f"efftam_select_{time.time_ns()}"
+    if mask is not None:
         message.kind = TargetSelection.MASK
-        fill_image(message.mask, request["mask"], "mono8")
+        fill_image(message.mask, mask, "mono8")
     return message
 
 

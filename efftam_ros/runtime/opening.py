@@ -33,7 +33,7 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
         bundle = Bundle.load(expanded(config.bundle)) if config.bundle else default_bundle()
     try:
         if not row.gpu:
-            return function_of(row)(bundle, config.threads, None, lanes)
+            return function_of(row)(bundle, config.threads, lanes)
         # Here, so that a CPU flight imports nothing of CUDA.
         from efftam_ros.runtime.device.opening import open_device_pipeline
 

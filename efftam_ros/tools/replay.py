@@ -86,13 +86,14 @@ def run(args: argparse.Namespace) -> int:
         wanted = len(args.box) if drawn else 1 if is_one else MOST_TARGETS
         pipeline = open_pipeline(options.pipeline_config(args, min(max(1, wanted), MOST_TARGETS)))
         stack.callback(pipeline.close)
-        answers = ResultWriter(
-            stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace
+        writer = stack.enter_context(bags.writing(args.out, args.storage))
+        replay = Replay(
+            open_targets(pipeline, config),
+            ResultWriter(writer, store, args.namespace, args.with_masks),
+            selections,
+            partial(read_prompts, args.box, args.point, None) if drawn else None,
+            stack.enter_context(rerun_file(args.rerun, args.bag.name)),
         )
-        replay = Replay(open_targets(pipeline, config), answers, selections, write_mask=args.with_masks)
-        replay.recording = stack.enter_context(rerun_file(args.rerun, args.bag.name))
-        if drawn:
-            replay.select_first(partial(read_prompts, args.box, args.point, None))
         bar = stack.enter_context(
             progress_bar(bags.count_of(reader, images), args.bag.name, unit="image", quiet=args.quiet)
         )
@@ -176,25 +177,19 @@ def read_images(
 
 
 class ResultWriter:
-    """Writes the result topics of a new bag."""
+    """Writes the result topics of a new bag: bbox, velocity and, ``with_masks``, mask."""
 
-    def __init__(self, writer: Writer, store: Typestore, namespace: str) -> None:
-        self._writer, self._store = writer, store
-        self._prefix = "/" + namespace.strip("/") + "/" if namespace.strip("/") else "/"
-        self._topics: dict[str, Connection] = {}
-        for name, kind in (
-            ("bbox", f"{PACKAGE}/msg/BoundingBox"),
-            ("velocity", f"{PACKAGE}/msg/TargetVelocity"),
-        ):
-            self._add(name, kind)
-
-    def _add(self, name: str, kind: str) -> None:
-        self._topics[name] = self._writer.add_connection(self._prefix + name, kind, typestore=self._store)
+    def __init__(self, writer: Writer, store: Typestore, namespace: str, with_masks: bool) -> None:
+        self._writer, self._store, self.with_masks = writer, store, with_masks
+        prefix = "/" + namespace.strip("/") + "/" if namespace.strip("/") else "/"
+        kinds = {"bbox": f"{PACKAGE}/msg/BoundingBox", "velocity": f"{PACKAGE}/msg/TargetVelocity"}
+        kinds |= {"mask": bags.IMAGE_TYPES[0]} if with_masks else {}
+        self._topics = {
+            name: writer.add_connection(prefix + name, kind, typestore=store) for name, kind in kinds.items()
+        }
 
     def write(self, name: str, recorded_ns: int, fields: dict[str, Any]) -> None:
-        """Write a message with these fields to topic ``name`` (bbox, velocity or mask)."""
-        if name not in self._topics:
-            self._add(name, bags.IMAGE_TYPES[0])
+        """Write a message with these fields to topic ``name``."""
         connection = self._topics[name]
         message = self._store.types[connection.msgtype](**fields)
         self._writer.write(connection, recorded_ns, self._store.serialize_cdr(message, connection.msgtype))
@@ -214,27 +209,21 @@ class Replay:
     def __init__(
         self,
         targets: TargetSet,
-        answers: ResultWriter,
+        results: ResultWriter,
         selections: list[RecordedSelection],
-        *,
-        write_mask: bool,
+        first: Callable[[int, int], dict[int, Prompt]] | None,
+        recording: RerunFile | None,
     ) -> None:
-        self._targets, self._answers, self._write_mask = targets, answers, write_mask
-        self.recording: RerunFile | None = None
+        """``first``: of an image's width and height, the prompts to start with on the first usable image; it
+        may raise InputError."""
+        self._targets, self._results, self._first, self._recording = targets, results, first, recording
         self._waiting = list(selections)
         self._stamps = StampGuard()
-        self._first: Callable[[int, int], dict[int, Prompt]] | None = None
         self._selected: dict[int, Selected] = defaultdict(Selected)
-        self.tracked = 0
-        self._applied = 0
-        self._refused: Counter[str] = Counter()
-        self.unused = 0
+        self.tracked = self.unused = self._applied = self._refused = 0
+        self._told: set[str] = set()
         self._skipped: dict[str, tuple[str, int]] = {}  # first and count of refusals that differ in numbers
         self._states: Counter[str] = Counter()
-
-    def select_first(self, prompts: Callable[[int, int], dict[int, Prompt]]) -> None:
-        """Start on the first usable image with ``prompts(width, height)``, which may raise InputError."""
-        self._first = prompts
 
     def process(self, recorded: RecordedImage) -> None:
         """Process an image: apply its selections, step the trackers, write the results."""
@@ -253,7 +242,7 @@ class Replay:
         before = dict(self._selected)
         answers = self._follow(Frame(image, stamp), selections)
         if self._selected != before and (few := few_levels(image)):
-            self._refused_once(few)
+            self._warn_once(few)
         refused = [track.reason for track, _ in answers.values() if not track.processed]
         if refused:
             self._skip(stamp, refused[0])
@@ -262,8 +251,8 @@ class Replay:
         for target_id, (track, mask) in answers.items():
             self._states[track.state.name] += 1
             self._write(target_id, track, mask, header, recorded)
-        if self.recording is not None:
-            self.recording.write(to_bgr(image), answers)
+        if self._recording is not None:
+            self._recording.write(to_bgr(image), answers)
 
     def _follow(
         self, frame: Frame, selections: list[RecordedSelection]
@@ -295,7 +284,7 @@ class Replay:
     def _stepped(
         self, frame: Frame, prompts: Prompts = NO_PROMPTS, ids: Collection[int] | None = None
     ) -> dict[int, tuple[Track, NDArray[np.uint8] | None]]:
-        masked = self._write_mask or self.recording is not None
+        masked = self._results.with_masks or self._recording is not None
         found: dict[int, tuple[Track, NDArray[np.uint8] | None]] = {}
 
         def answered(step: Step) -> None:
@@ -356,15 +345,15 @@ class Replay:
         selection = 0 if track.state is TrackState.IDLE else self._selected[target_id].number
         is_steered = self._targets.steered in (None, target_id)
         about = About(header, selection, target_id, is_steered)
-        self._answers.write("bbox", when, bbox_fields(track, about))
+        self._results.write("bbox", when, bbox_fields(track, about))
         bearing = self._bearing(track, recorded.camera)
         fields = velocity_fields(track, about, bearing=bearing, predicted_bearing=bearing)
-        self._answers.write("velocity", when, fields)
-        if self._write_mask and is_steered:
+        self._results.write("velocity", when, fields)
+        if self._results.with_masks and is_steered:
             # As in the node: a mask with every message, empty if the target is not visible.
             width, height = track.image_size
             pixels = np.zeros((height, width), np.uint8) if mask is None else np.ascontiguousarray(mask)
-            self._answers.write(
+            self._results.write(
                 "mask", when, image_fields(pixels, "mono8", header) | {"data": pixels.reshape(-1)}
             )
 
@@ -372,16 +361,16 @@ class Replay:
         try:
             return bearing_of(track.motion, track.image_size, camera)
         except InputError as refusal:
-            self._refused_once(str(refusal))
+            self._warn_once(str(refusal))
             return None
 
-    def _refused_once(self, reason: str) -> None:
-        if reason not in self._refused:
-            _warn(reason)
-            self._refused[reason] = 0
+    def _warn_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            _warn(line)
 
     def _refuse(self, selection: RecordedSelection, reason: str) -> None:
-        self._refused["selection"] += 1
+        self._refused += 1
         _warn(f"{selection} refused: {reason}")
 
     def finish(self) -> None:
@@ -397,11 +386,11 @@ class Replay:
 
     def summary(self) -> str:
         states = ", ".join(f"{name} {count}" for name, count in self._states.items()) or "none"
-        parts = [f"{self.tracked} images processed", f"states: {states}"]
-        parts.append(f"selections: {self._applied} applied, {self._refused['selection']} refused")
-        if self.unused:
-            parts.append(f"{self.unused} images not used")
-        return "; ".join(parts)
+        unused = f"; {self.unused} images not used" if self.unused else ""
+        return (
+            f"{self.tracked} images processed; states: {states};"
+            f" selections: {self._applied} applied, {self._refused} refused{unused}"
+        )
 
 
 def _is_clear(selection: RecordedSelection) -> bool:

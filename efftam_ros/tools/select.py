@@ -9,10 +9,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.images.video import read_bgr
+from efftam_ros.core.geometry import Box
+from efftam_ros.images.video import NS, read_bgr
+from efftam_ros.messages.reports import Selection
 from efftam_ros.tools.common.prompts import add_target_arguments, numbers, read_points
 
 CLIENT = "efftam_ros.ros.select_client"
@@ -43,28 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    request = read_request(args)
-    try:
-        client = importlib.import_module(CLIENT)  # loads ROS
-    except ImportError as error:
-        raise InputError(
-            f"ROS 2 or the built messages are not in this environment ({error}); source .venv/setup.bash, or"
-            " your ROS 2 and install/setup.bash"
-        ) from None
-    return int(client.ask(request))
-
-
-def read_request(args: argparse.Namespace) -> dict[str, Any]:
-    """The client's request. Raises InputError: not one target, bad numbers or names, unreadable mask."""
-    given = [f"--{name}" for name in ("box", "point", "mask", "clear") if getattr(args, name)]
-    if len(given) != 1:
-        got = " and ".join(given) or "nothing"
-        raise InputError(f"{got} was given; give one of --box, --point, --mask, --clear")
-    if not re.fullmatch(r"\d{1,10}(\.\d{1,9})?", args.stamp):
-        raise InputError(f"--stamp {shown(args.stamp)} is not in seconds, such as 1700000000.123456789")
-    whole, _, fraction = args.stamp.partition(".")
-    if int(whole) > MOST_SECONDS:
-        raise InputError(f"--stamp is {args.stamp} s; a stamp has at most {MOST_SECONDS} s")
     namespace = args.namespace.strip("/")
     if not re.fullmatch(NAMESPACE, namespace, re.ASCII):
         raise InputError(
@@ -76,18 +58,36 @@ def read_request(args: argparse.Namespace) -> dict[str, Any]:
             f"--node is {shown(args.node)}; give a name of letters, digits and _, and its namespace by"
             " --namespace"
         )
-    request: dict[str, Any] = {
-        "sec": int(whole),
-        "nanosec": int(fraction.ljust(9, "0") or 0),
-        "namespace": namespace,
-        "node": args.node,
-        "wait_s": args.wait,
-        "clear": args.clear,
-    }
-    if args.box:
-        request["box"] = numbers("--box", args.box, "X,Y,W,H", (4,))
-    if args.point:
-        request["points"], request["labels"] = read_points(args.point)
-    if args.mask:
-        request["mask"] = read_bgr(args.mask).max(axis=2)
-    return request
+    selection, mask = read_selection(args)
+    try:
+        client = importlib.import_module(CLIENT)  # loads ROS
+    except ImportError as error:
+        raise InputError(
+            f"ROS 2 or the built messages are not in this environment ({error}); source .venv/setup.bash, or"
+            " your ROS 2 and install/setup.bash"
+        ) from None
+    return int(client.ask(selection, mask, args.node, namespace, args.wait))
+
+
+def read_selection(args: argparse.Namespace) -> tuple[Selection | None, NDArray[np.uint8] | None]:
+    """The selection, None to clear, and the mask, where one is given in place of box or points. Raises
+    InputError: not one target, bad numbers, unreadable mask."""
+    given = [f"--{name}" for name in ("box", "point", "mask", "clear") if getattr(args, name)]
+    if len(given) != 1:
+        got = " and ".join(given) or "nothing"
+        raise InputError(f"{got} was given; give one of --box, --point, --mask, --clear")
+    if not re.fullmatch(r"\d{1,10}(\.\d{1,9})?", args.stamp):
+        raise InputError(f"--stamp {shown(args.stamp)} is not in seconds, such as 1700000000.123456789")
+    whole, _, fraction = args.stamp.partition(".")
+    if int(whole) > MOST_SECONDS:
+        raise InputError(f"--stamp is {args.stamp} s; a stamp has at most {MOST_SECONDS} s")
+    if args.clear:
+        return None, None
+    points, labels = read_points(args.point)
+    selection = Selection(
+        stamp_ns=int(whole) * NS + int(fraction.ljust(9, "0")),
+        box=Box(*numbers("--box", args.box, "X,Y,W,H", (4,))) if args.box else None,
+        points=tuple(points),
+        labels=tuple(labels),
+    )
+    return selection, read_bgr(args.mask).max(axis=2) if args.mask else None

@@ -24,7 +24,6 @@ from efftam_ros.tools.common.options import (
 )
 from efftam_ros.tools.common.terminal import print_table
 
-VERDICTS = {False: "ok", True: "WRONG"}
 LANES = (1, 2)
 """One target and several run differently: the image that waits is encoded ahead, or features are shared."""
 

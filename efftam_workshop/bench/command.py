@@ -5,9 +5,9 @@ image_encoder, memory_attention, mask_decoder and memory_encoder are the network
 memory encoder's that of the frame before); camera motion and points are the host's. "identity of a crop" is
 the time of one crop; a followed target has five a second. "image to box" ends when the box is known, the
 "whole frame" when it is remembered, which the node does after it published.
---operators: onnxruntime's profile, calls and ms per frame. --soak: memory and the whole frame at the start
-and at the end of a long run. --node: "published" is from a camera's process publishing an image to its
-receiving the box, "callback" is the node's own time from image callback to box published.
+--soak: memory and the whole frame at the start and at the end of a long run. --node: "published" is from a
+camera's process publishing an image to its receiving the box, "callback" is the node's own time from image
+callback to box published.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Frame, Image
 from efftam_ros.package_files import package_file
-from efftam_ros.runtime.backends import DEFAULT_BACKEND, backend_of
+from efftam_ros.runtime.backends import backend_of
 from efftam_ros.runtime.opening import open_pipeline
 from efftam_ros.tools.common.options import (
     add_network_arguments,
@@ -42,20 +42,18 @@ from efftam_workshop.bench.frames import (
     WARM_UP,
     Frames,
     drawn_frames,
-    measure_operators,
     measure_soak,
     measure_stages,
 )
 from efftam_workshop.bench.latency import TRACKER
 
-FRAMES, TOP, NODE_SECONDS = 200, 20, 10.0
+FRAMES, NODE_SECONDS = 200, 10.0
 TOTALS = ("image to box", "whole frame")
 PROFILE = "config/fastdds_images.xml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--operators", action="store_true", help="operators of the network, on onnxruntime-cpu")
     what.add_argument("--soak", type=float, metavar="SECONDS", help="growth of memory in a long run")
     what.add_argument("--node", action="store_true", help="the live node over the middleware (ROS 2)")
     add_network_arguments(parser)
@@ -75,12 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.soak is not None and not 0 < args.soak < float("inf"):
         raise InputError(f"--soak is {args.soak:g}; give seconds above 0")
     if (args.video is None) != (args.box is None) or (args.video and (args.image or args.soak or args.node)):
-        raise InputError("--video needs --box, and is for stages and --operators; --image is of drawn ones")
-    if args.operators and args.backend != DEFAULT_BACKEND:
-        raise InputError(
-            f"--operators is for {DEFAULT_BACKEND}, --backend is {args.backend}; on a GPU use"
-            " nsys profile efftam bench ..., or trtexec --dumpProfile"
-        )
+        raise InputError("--video needs --box, and is for stages; --image is of drawn ones")
     check_outputs([Output("--json", args.json)], [args.video])
     args.image = args.image or (1280, 720)
     bundle = open_bundle(args.bundle)
@@ -89,12 +82,8 @@ def run(args: argparse.Namespace) -> int:
     config = tracker_config(args.settings)
     if args.node:
         report["node"] = measure_node(args)
-    elif args.operators:
-        found = measure_operators(bundle, args.threads, config, _frames(args), args.frames)
-        report["operators"] = found
     else:
-        opened = open_pipeline(pipeline_config(args), bundle)
-        with closing(opened) as pipeline:
+        with closing(open_pipeline(pipeline_config(args), bundle)) as pipeline:
             if args.soak:
                 report["soak"] = measure_soak(pipeline, config, _frames(args), args.soak)
             else:
@@ -125,10 +114,9 @@ def _frames(args: argparse.Namespace) -> Frames:
     from efftam_ros.images.video import open_video
 
     video = open_video(args.video)
-    prompt = read_prompt(args.box, [], None, video.width, video.height)
-    for frame in video.frames():
-        yield Frame(Image.from_array(frame.bgr), frame.stamp_ns), prompt
-        prompt = None
+    first = read_prompt(args.box, [], None, video.width, video.height)
+    for number, frame in enumerate(video.frames()):
+        yield Frame(Image.from_array(frame.bgr), frame.stamp_ns), None if number else first
 
 
 def measure_node(args: argparse.Namespace) -> dict[str, Any]:
@@ -169,13 +157,6 @@ def table(report: dict[str, Any]) -> tuple[list[str], list[list[Cell]]]:
                 None if name == A_CROP else f"{stages[name]['median_ms'] / whole:.0%}",
             ]
             for name in (*names, *TOTALS)
-        ]
-    if operators := report.get("operators"):
-        whole = sum(one["ms"] for one in operators)
-        rest = sum(one["ms"] for one in operators[TOP:])
-        return ["module", "operator", "calls", "ms", "share"], [
-            *([*one.values(), f"{one['ms'] / whole:.1%}"] for one in operators[:TOP]),
-            ["", f"{len(operators[TOP:])} others", None, rest, f"{rest / whole:.1%}"],
         ]
     if soak := report.get("soak"):
         return [f"{soak['frames']} frames", "start", "end"], [

@@ -1,16 +1,13 @@
-"""Times frames of the tracker as the node opens it: by stage, over a long run, and by operator."""
+"""Times frames of the tracker as the node opens it: by stage, and over a long run."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import json
 import os
-import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.motion import FlowPoints, ImageCameraMotion
-from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.identity import Identity
 from efftam_ros.runtime.opening import open_tracker
 from efftam_workshop.bench.moving_target import endless
@@ -104,36 +100,6 @@ def _per_crop(times: list[float], describe: Callable[..., Any]) -> Callable[...,
         return found
 
     return timing
-
-
-def measure_operators(
-    bundle: Bundle, threads: int, config: TrackerConfig, frames: Frames, count: int
-) -> list[dict[str, Any]]:
-    """``calls`` and ``ms`` per frame of each ``module`` and ``operator`` over ``count`` frames after the
-    warm-up, from onnxruntime's profiler on the CPU, slowest first."""
-    from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
-
-    runs: Counter[str] = Counter()
-    seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
-    with (
-        tempfile.TemporaryDirectory(prefix="efftam_bench_") as folder,
-        closing(OrtPipeline(bundle, threads, profile_folder=Path(folder))) as pipeline,
-    ):
-        answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count))
-        for _, _, track in itertools.islice(answers, WARM_UP, None):
-            runs.update(track.stage_seconds.keys())
-        for module, path in pipeline.end_profiling().items():
-            events = json.loads(path.read_text(encoding="utf-8"))
-            starts = sorted(event["ts"] for event in events if event["name"] == "model_run")
-            begin = starts[-runs[module]] if runs[module] else float("inf")
-            for event in events:
-                if event["cat"] == "Node" and event["name"].endswith("_kernel_time") and event["ts"] >= begin:
-                    seconds[module, event["args"]["op_name"]].append(1e-6 * event["dur"])
-    found = [
-        {"module": module, "operator": operator, "calls": len(s) / count, "ms": 1e3 * sum(s) / count}
-        for (module, operator), s in seconds.items()
-    ]
-    return sorted(found, key=lambda one: -one["ms"])
 
 
 def measure_soak(pipeline: Pipeline, config: TrackerConfig, frames: Frames, seconds: float) -> dict[str, Any]:

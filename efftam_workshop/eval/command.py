@@ -21,8 +21,8 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -432,34 +432,22 @@ def _opened(
     return OwnTracker(open_pipeline(pipeline_config(args, max_targets, bundle=bundle)), config)
 
 
-@contextmanager
-def _plotted(path: Path) -> Iterator[Any]:
-    """Yield matplotlib's axes; at the end of the block their picture replaces ``path``."""
+def _plot(path: Path, results: list[Passes], sequences: int) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
-    yield axes
+    for result in sorted(results, key=lambda r: -r.curve.mean()):
+        axes.plot(SUCCESS_THRESHOLDS, result.curve, label=f"{result.name} [{result.curve.mean():.3f}]")
+    axes.set(xlabel="overlap threshold", ylabel="share of frames above", xlim=(0, 1), ylim=(0, 1))
+    axes.set_title(f"Success on {sequences} sequence{'s'[: sequences > 1]} [AUC]")
+    axes.legend()
     axes.grid(alpha=0.3)
     with replacing(path) as part:
         figure.savefig(part, dpi=120)
     pyplot.close(figure)
-
-
-def _plot(path: Path, results: list[Passes], sequences: int) -> None:
-    with _plotted(path) as axes:
-        for result in sorted(results, key=lambda r: -r.curve.mean()):
-            axes.plot(SUCCESS_THRESHOLDS, result.curve, label=f"{result.name} [{result.curve.mean():.3f}]")
-        axes.set(
-            xlabel="overlap threshold",
-            ylabel="share of frames above",
-            xlim=(0, 1),
-            ylim=(0, 1),
-            title=f"Success on {sequences} sequence{'s'[: sequences > 1]} [AUC]",
-        )
-        axes.legend()
 
 
 def _known(values: dict[str, float]) -> dict[str, float | None]:

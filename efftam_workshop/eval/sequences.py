@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.images.encodings import Levels, check_size
+from efftam_ros.images.encodings import Levels
 from efftam_ros.images.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
 
 FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"
@@ -26,8 +26,6 @@ OTB_FPS = 30.0
 # Of a sequence or a data set.
 MOST_FRAMES = 1_000_000
 MARKS = ("boxes.csv", "JPEGImages", "img")
-MOST_MASK_BYTES = 2**30
-"""Limit for the packed masks of a sequence: 4000 masks of 1920 x 1080 px."""
 # Sequences whose published ground truth covers only a part of the folder of images (1-based, inclusive; the
 # benchmark's own list).
 OTB_RANGES = {
@@ -278,24 +276,17 @@ def _packed_masks(path: Path, count: int) -> Callable[[int], NDArray[np.bool_]] 
     if not path.is_file():
         return None
     try:
-        with zipfile.ZipFile(path) as archive:
-            size = max(entry.file_size for entry in archive.infolist())
-        if size > MOST_MASK_BYTES:
-            raise ValueError(f"an array of {size} bytes, {MOST_MASK_BYTES} are the most")
         with np.load(path) as arrays:
             n, height, width = (int(v) for v in arrays["shape"])
             bits = arrays["bits"]
-        check_size(width, height, what=f"{path}: a mask")
-        if n != count:
-            raise InputError(f"{path} has {n} masks for {count} boxes; they must be equal in number")
         if bits.shape != (n, (height * width + 7) // 8) or bits.dtype != np.uint8:
             raise ValueError(
                 f"bits is {bits.dtype} {list(bits.shape)} for {n} masks of {width} x {height} px"
             )
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{path} has no valid packed masks ({shown(error)}); write it again") from None
+    if n != count:
+        raise InputError(f"{path} has {n} masks for {count} boxes; they must be equal in number")
 
     def mask(index: int) -> NDArray[np.bool_]:
         return np.unpackbits(bits[index], count=height * width).reshape(height, width).astype(bool)

@@ -14,7 +14,7 @@ import pytest
 from tools_helpers import assert_refused
 
 from benchmarks.compare import launch_summary, print_frames
-from benchmarks.contenders import MODULES, Contender, InstrumentedPipeline, ours, theirs
+from benchmarks.contenders import MODULES, Contender, ours, theirs
 from benchmarks.frames import TURN, measure_frames
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
@@ -187,25 +187,6 @@ def test_peers_take_turns_with_ours_on_the_same_frames_and_have_no_modules(
     assert "other: " not in text  # nothing about modules that were not run
 
 
-def test_one_contender_runs_back_to_back_without_a_pause():
-    frames = iter(small_frames(WARM_UP + 12))
-    (timing,) = measured([contender(NullPipeline())], frames, 12)
-    assert len(timing.whole) == 12
-    assert next(frames, None) is None
-
-
-def test_stages_of_every_frame_are_timed():
-    """A pipeline on a GPU times some frames alone unless it is asked."""
-
-    class Sampling(NullPipeline):
-        stage_interval = 30
-
-    pipeline = Sampling()
-    contender(pipeline)
-    assert pipeline.stage_interval == 1
-    assert not hasattr(InstrumentedPipeline(NullPipeline()), "stage_interval")
-
-
 def test_what_a_pipeline_says_of_its_device_is_passed_on(capsys):
     class OnDevice(NullPipeline):
         device_bytes = 123_000_000
@@ -262,36 +243,6 @@ def test_python_alone_is_measured_on_a_gpu_that_does_nothing(benchmark_here) -> 
     refused = benchmark_here("idle_gpu", "--modules", "1,2,3")
     assert refused.returncode == 2
     assert "'1,2,3' is not four times in ms" in refused.stderr
-
-
-def test_an_idle_gpu_s_streams_take_their_time_and_events_order_them(monkeypatch) -> None:
-    """On a clock of the host's own work, of which there is none here."""
-    real = pytest.importorskip("cuda.bindings.driver", reason="calls take their names from cuda-bindings")
-    from benchmarks.idle_gpu import GpuClock, IdleDriver
-    from efftam_ros.runtime.cuda.api import Cuda
-    from efftam_ros.runtime.cuda.stream import Event, Stream
-
-    monkeypatch.setattr("time.thread_time", lambda: 0.0)
-    clock = GpuClock(skipped=0.0, wake_s=0.5)
-    cuda = Cuda(IdleDriver(real, clock))
-    images, network = Stream(cuda), Stream(cuda)
-    there, answered = Event(cuda), Event(cuda)
-    with network.capture() as graph:
-        clock.work(network.handle, 2.0)
-    clock.work(images.handle, 3.0)
-    images.record(there)
-    network.wait(there)
-    graph.launch(network)
-    network.record(answered)
-    clock.work(network.handle, 4.0)
-    there.wait()
-    assert clock.now() == 3.5, "the images' stream, and the host wakes up"
-    answered.wait()
-    assert clock.now() == 5.5, "the graph came behind the image"
-    answered.wait()
-    assert clock.now() == 5.5, "what is done is not waited for"
-    network.synchronize()
-    assert clock.now() == 9.5
 
 
 @pytest.mark.ros

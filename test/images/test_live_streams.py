@@ -72,6 +72,14 @@ def test_until_the_first_image_the_camera_says_what_it_waits_for():
     assert not frame.is_corrupt
 
 
+def test_a_wait_for_the_first_image_is_told_once(monkeypatch):
+    monkeypatch.setattr("efftam_ros.images.camera.QUIET_S", 0.05)
+    port, told = free_port(), []
+    with sender(port), closing(Camera(udp(port), tell=told.append)) as camera:
+        next(camera.frames())
+    assert told == [f"{udp(port)}: waiting to open {udp(port)}"]
+
+
 def test_lost_packets_are_counted_and_the_stream_goes_on():
     port, relayed = free_port(), free_port()
     relay, source = lossy_relay(port, relayed, every=20), sender(port, size="640x480")

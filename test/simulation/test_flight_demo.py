@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from simulation.__main__ import main
+
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "simulation", "flight"]
 SMALL = ["--fps", "15", "--size", "320x180", "--quiet"]
@@ -106,10 +108,9 @@ def test_what_is_missing_is_named_with_its_remedy_in_one_line(tmp_path, missing)
         (["--autopilot", "betaflight"], "px4"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line(arguments, word):
-    done = run(*arguments)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+def test_wrong_options_are_refused_in_one_line(arguments, word, capsys):
+    assert main(["flight", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert word in line
 
 

@@ -49,18 +49,6 @@ def test_a_users_video_is_measured_from_its_box(efftam_here, square_video: Path,
     assert_refused(short, "the first 12 frames are a warm-up")
 
 
-def test_operators_are_those_of_the_networks_modules(efftam_here, monkeypatch):
-    monkeypatch.setattr(frames, "WARM_UP", 4)
-    result = efftam_here(*SMALL, "--operators", "--json", "-")
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)["operators"]
-    assert {one["module"] for one in found} == NETWORK - {"preprocess"}
-    assert found == sorted(found, key=lambda one: -one["ms"])
-    calls = {(one["module"], one["operator"]): one["calls"] for one in found}
-    assert calls["image_encoder", "Conv"] > 1
-    assert all(count == pytest.approx(round(count), abs=0.5) for count in calls.values())
-
-
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads resident memory from /proc")
 def test_a_long_run_sees_memory_that_grows(monkeypatch):
     monkeypatch.setattr(frames, "SETTLED", 4)
@@ -122,7 +110,6 @@ def test_bad_requests_are_one_line(efftam_here, monkeypatch):
     assert_refused(efftam_here("bench", "--video", "x.mp4"), "--video needs --box")
     assert_refused(efftam_here("bench", "--box", "1,2,3,4"), "--video needs --box")
     assert_refused(efftam_here("bench", "--backend", "tensorrt"), "tensorrt can't run")
-    assert_refused(efftam_here("bench", "--operators", "--backend", "tensorrt"), "nsys", "trtexec")
 
 
 @pytest.mark.parametrize(

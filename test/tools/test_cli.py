@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import fields
-from pathlib import Path
 
-import av
-import cv2
-import numpy as np
 import pytest
 from tools_helpers import ROOT, assert_refused, package_environment
 
@@ -30,10 +23,6 @@ def test_help_names_every_command_with_its_purpose(efftam):
     for name in cli.EFFTAM.commands:
         line = next(line for line in result.stdout.splitlines() if line.startswith(f"  {name} "))
         assert len(line.split()) > 4, f"{name} has no help text"
-
-
-def test_help_without_a_command(efftam):
-    assert efftam().stdout == efftam("--help").stdout
 
 
 def test_version(efftam):
@@ -54,14 +43,6 @@ def test_no_option_takes_more_than_a_few_lines_to_explain(name, capsys):
     _, options = capsys.readouterr().out.split("\n\n", 1)  # without the usage
     paragraphs = re.split(r"\n(?! {20})", options)
     assert max(len(paragraph.splitlines()) for paragraph in paragraphs) <= 5
-
-
-@pytest.mark.parametrize("name", cli.EFFTAM.commands)
-def test_a_mask_is_a_file_that_marks_the_target_wherever_it_is_an_option(name, capsys):
-    cli.main([name, "--help"])
-    options = re.findall(r"^  --mask\b.*", capsys.readouterr().out, flags=re.M)
-    assert all(option.startswith("  --mask FILE") for option in options)
-    assert bool(options) is (name in ("track", "select"))
 
 
 @pytest.mark.parametrize("name", ["track", "replay", "eval"])
@@ -155,41 +136,6 @@ def test_what_the_user_can_mend_is_one_line(error, line):
 )
 def test_our_own_faults_keep_their_traceback(error):
     assert cli.explain(error) is None
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_ends_with_130_and_without_a_traceback(tmp_path: Path, number: signal.Signals):
-    folder = tmp_path / "many"
-    folder.mkdir()
-    for i in range(400):  # more than is done when the interrupt comes
-        cv2.imwrite(
-            str(folder / f"{i}.png"), np.random.default_rng(i).integers(0, 255, (240, 320, 3), np.uint8)
-        )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "efftam_ros", "track", str(folder)]
-        + ["--box", "10,10,40,40", "--json", "t.json", "--out", "o.mp4"],
-        cwd=tmp_path,
-        env=package_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
-    )
-    # Bytes are there once frames have been encoded.
-    while not any(path.stat().st_size for path in tmp_path.glob(".o.*.part.mp4")):
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.01)
-    process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stderr) == (130, "efftam track: interrupted\n")
-    report = json.loads((tmp_path / "t.json").read_text())
-    assert not report["complete"]
-    done = report["frames"]  # what was done stands
-    assert 0 < len(done) < 400
-    assert stdout.startswith(f"{len(done)} frames, mean ms: ")
-    with av.open(str(tmp_path / "o.mp4")) as container:
-        assert len(done) - 1 <= container.streams.video[0].frames <= len(done)
-    assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["track", "--help"], ["doctor", "--json"]])

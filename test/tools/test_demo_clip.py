@@ -29,37 +29,37 @@ def tracked(shown: list[Shown], fps: int = FPS) -> list[Track]:
 
 
 def test_the_shipped_network_follows_the_car_past_its_twin_and_finds_it_behind_the_bridge():
-    shown = clip()[::2]
-    tracks = tracked(shown, FPS // 2)
+    shown = clip()[::3]
+    tracks = tracked(shown, FPS // 3)
     hidden = [track for track, (_, box) in zip(tracks, shown, strict=True) if box is None]
     overlaps = [
         iou(track.box, box) if track.box else 0.0
         for track, (_, box) in zip(tracks[1:], shown[1:], strict=True)
         if box is not None
     ]
-    assert len(hidden) > 10
+    assert len(hidden) > 6
     assert TrackState.TRACKING not in {track.state for track in hidden}
     assert np.mean(overlaps) >= 0.8
     assert tracks[-1].state is TrackState.TRACKING
 
 
 def test_the_shipped_network_follows_both_cars_past_one_another_and_keeps_their_ids():
-    """At half the rate, until the look-alike has left the image."""
+    """At a third of the rate, until the look-alike has left the image."""
     begin, drawn = TWIN
     targets = open_targets(open_pipeline(PipelineConfig(max_targets=2)))
     seen = 0
-    for index, (bgr, box) in list(enumerate(clip(150)))[::2]:
+    for index, (bgr, box) in list(enumerate(clip(150)))[::3]:
         frame = Frame(Image.from_array(bgr), index * NS // FPS)
         prompts = {0: {0: (Prompt(box=box), False)}, begin: {1: (Prompt(box=Box(*drawn)), False)}}
         found = {step.target_id: step.track for step in targets.step(frame, prompts.get(index, {}))}
         assert iou(found[0].box, box) > 0.8
-        assert found[0].state is TrackState.TRACKING or index < 8
+        assert found[0].state is TrackState.TRACKING or index < 9
         twin = other_car(bgr, box) if begin < index else None
         if twin is not None and twin.x1 < 630:
             seen += 1
             assert iou(found[1].box, twin) > 0.7
             assert found[1].state in (TrackState.ACQUIRING, TrackState.TRACKING)
-    assert seen > 35
+    assert seen > 23
     assert found[1].state in (TrackState.COASTING, TrackState.LOST)
 
 
@@ -90,7 +90,7 @@ def test_the_shipped_network_finds_the_car_again_after_the_camera_turned_away_fr
 
     world = World(WorldConfig(focal_px=800.0, with_bridge=False))
     shown = []
-    for index in range(0, 120, 2):  # at half the rate
+    for index in range(0, 120, 3):  # at a third of the rate
         time_s = 2.0 + index / FPS
         yaw, pitch = direction(world.config.drone.at(time_s), world.config.target.at(time_s))
         # Away by 1.2 rad within 0.6 s, there for 1.5 s, and back.
@@ -98,9 +98,9 @@ def test_the_shipped_network_finds_the_car_again_after_the_camera_turned_away_fr
         shot = world.shoot(time_s, yaw + 0.6 * (1 - math.cos(math.pi * share)), pitch)
         shown.append(Shown(shot.image, shot.box))
     world.close()
-    tracks = tracked(shown, FPS // 2)
+    tracks = tracked(shown, FPS // 3)
     gone = [index for index, (_, box) in enumerate(shown) if box is None]
-    assert len(gone) > 22
+    assert len(gone) > 14
     assert TrackState.TRACKING not in {tracks[index].state for index in gone[2:]}
     back = [t for t, (_, box) in zip(tracks[gone[-1] + 1 :], shown[gone[-1] + 1 :], strict=True) if box]
     assert any(t.state is TrackState.TRACKING for t in back)

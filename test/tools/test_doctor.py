@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import os
@@ -187,50 +186,12 @@ def test_an_old_jetpack_is_wrong(machine, release: str):
     assert (finding.state, finding.remedy) == ("wrong", "install JetPack 6.1 or newer")
 
 
-def test_two_versions_of_tensorrt_in_one_environment_are_wrong(machine, monkeypatch: pytest.MonkeyPatch):
-    packages = {"tensorrt-cu13": "11.4.0.106", "tensorrt-cu12-bindings": "10.13.3.9"}
-    root = machine(
-        **{"fake/tensorrt/__init__.py": '__version__ = "10.13.3.9"\n'},
-        **{
-            f"fake/{name.replace('-', '_')}-{version}.dist-info/METADATA": f"Name: {name}\nVersion: {version}"
-            for name, version in packages.items()
-        },
-    )
-    monkeypatch.syspath_prepend(root / "fake")
-    monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
-    finding = by_name(checks.python_findings())["TensorRT"]
-    assert finding.state == "wrong"
-    for text in ("tensorrt-cu13 11.4.0.106", "tensorrt-cu12-bindings 10.13.3.9", "is 10.13.3.9"):
-        assert text in finding.found
-    assert "pip uninstall -y tensorrt-cu13 tensorrt-cu12-bindings && " in finding.remedy
-    assert "another environment" in finding.remedy
-
-
-def test_one_version_of_tensorrt_is_not_worth_a_line():
-    assert "TensorRT" not in by_name(checks.python_findings())
-
-
 def test_bindings_that_stop_all_threads_while_they_wait_are_wrong(machine):
     facts = environment(machine(**driver(driver_module(12020, (8, 6), "Test 3000"), "12.9.0")))
     found = by_name(machine_findings(facts))["NVIDIA driver"]
     assert "cuda-bindings 12.9.0" in found.found
     assert "12.9.1 or newer" in found.found
     assert 'pip install "cuda-bindings>=12.9.1,<13"' in found.remedy
-
-
-def test_driver_and_gpus_are_read_where_they_stand(machine):
-    facts = environment(
-        machine(
-            **{
-                "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Module  535.104.05\n",
-                "bin/nvidia-smi": "#!/bin/sh\necho 'NVIDIA Test 3000, 535.104.05, 8192 MiB, 8.6'\n",
-                **driver(driver_module(12020, (8, 6), "Test 3000")),
-            }
-        )
-    )
-    found = by_name(machine_findings(facts))
-    assert found["NVIDIA driver"].found == "535.104.05, supports CUDA 12.2"
-    assert found["NVIDIA GPU"].found == "NVIDIA Test 3000, 535.104.05, 8192 MiB, 8.6"
 
 
 @pytest.mark.parametrize(
@@ -282,33 +243,6 @@ def test_a_back_end_that_takes_too_long_is_untried(monkeypatch: pytest.MonkeyPat
     finding = by_name(command.backend_findings())[DEFAULT_BACKEND]
     assert (finding.state, finding.found) == ("untried", "no answer within 0.01 s")
     assert finding.remedy == f"efftam bench --frames 1 --backend {DEFAULT_BACKEND}"
-
-
-def test_a_back_end_is_named_on_a_terminal_while_it_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal, shown = Terminal(), []
-
-    def asked(*_: object, **__: object) -> dict[str, str]:
-        shown.append(terminal.getvalue())
-        return {"network": "compact_192", "notice": "", "frame_ms": 9.0}
-
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(command, "answer", asked)
-    list(command.backend_findings())
-    assert f"opening {DEFAULT_BACKEND}, at most 60 s" in shown[0]
-
-
-def test_what_a_back_end_tells_of_itself_is_in_its_line(monkeypatch: pytest.MonkeyPatch):
-    told = "the engines were built in another power mode"
-    monkeypatch.setattr(
-        command, "answer", lambda *_, **__: {"network": "compact_192", "notice": told, "frame_ms": 9.0}
-    )
-    for finding in command.backend_findings():
-        assert finding.state == "ok"
-        assert finding.found.endswith(f"; {told}")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ import pytest
 from hub_server import Hub, serving
 from tools_helpers import CAPTURED, assert_refused, package_environment
 
-from efftam_ros.tools.cli import main
-from efftam_workshop.fetch import NAMES, PUBLISHED_SHA256, REPOSITORY
+from efftam_workshop.fetch import NAMES, REPOSITORY
 
 pytest.importorskip("huggingface_hub", reason="fetch needs huggingface_hub: pip install efftam_ros[workshop]")
 
@@ -65,21 +64,6 @@ def test_the_file_is_downloaded_once_and_checked(fetch, hub: Hub, tmp_path: Path
     assert sum(method == "GET" for method, *_ in hub.requests) == gets
 
 
-def test_into_a_folder(fetch, tmp_path: Path):
-    result = fetch(NAME, "--no-export", "--out", "weights")
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / "weights" / f"{NAME}.pt").read_bytes() == CONTENT
-
-
-def test_a_broken_connection_is_resumed_where_it_broke(fetch, hub: Hub):
-    hub.cut_after = [22_000_000]
-    result = fetch(NAME, "--no-export")
-    assert result.returncode == 0, result.stderr
-    assert Path(result.stdout.strip()).read_bytes() == CONTENT
-    assert starts(hub)[0] == 0
-    assert starts(hub)[1] >= 10_000_000
-
-
 def test_a_connection_that_breaks_again_and_again_ends_in_one_line_and_leaves_no_file(
     fetch, hub: Hub, tmp_path: Path
 ):
@@ -88,12 +72,6 @@ def test_a_connection_that_breaks_again_and_again_ends_in_one_line_and_leaves_no
     assert not list(tmp_path.rglob("*.pt"))
     hub.cut_after.clear()
     assert Path(fetch(NAME, "--no-export").stdout.strip()).read_bytes() == CONTENT
-
-
-def starts(hub: Hub) -> list[int]:
-    """First byte that each GET asked for."""
-    ranges = [wanted for method, _, wanted in hub.requests if method == "GET"]
-    return [int(wanted.removeprefix("bytes=").partition("-")[0] or 0) for wanted in ranges]
 
 
 @pytest.mark.slow
@@ -118,30 +96,6 @@ def test_content_that_is_not_what_was_announced(fetch, hub: Hub):
     assert_refused(fetch(NAME, "--no-export"), "SHA-256", "abababababab", "fetch again")
 
 
-def test_a_difference_from_the_published_sha256_is_a_warning_that_names_both(fetch, hub: Hub):
-    hub.files[f"{REPOSITORY}/{PUBLISHED}.pt"] = b"other weights"
-    for _ in range(2):  # downloaded, then found in the cache
-        result = fetch(PUBLISHED, "--no-export")
-        assert result.returncode == 0, result.stderr
-        assert Path(result.stdout.strip()).read_bytes() == b"other weights"
-        (warning,) = result.stderr.splitlines()
-        for word in ("warning", sha256(b"other weights"), PUBLISHED_SHA256[PUBLISHED], "--sha256"):
-            assert word in warning
-
-
-def test_the_published_sha256_gives_no_warning(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setitem(PUBLISHED_SHA256, NAME, sha256(CONTENT))
-    monkeypatch.setenv("no_proxy", "*")
-    arguments = ["fetch", NAME, "--no-export", "--out", str(tmp_path), "--endpoint", hub.url]
-    assert main(arguments) == 0
-    assert capsys.readouterr().err == ""
-    monkeypatch.setitem(PUBLISHED_SHA256, NAME, "ab" * 32)
-    assert main(arguments) == 0
-    assert "ab" * 32 in capsys.readouterr().err
-
-
 def test_another_sha256_than_asked_for_is_refused_before_the_download(fetch, hub: Hub, tmp_path: Path):
     result = fetch(NAME, "--no-export", "--sha256", "ab" * 32)
     assert_refused(result, "ab" * 32, sha256(CONTENT), "--endpoint")
@@ -154,29 +108,11 @@ def test_a_file_in_the_cache_with_another_sha256_than_asked_for_is_refused(fetch
     assert_refused(fetch(NAME, "--no-export", "--sha256", "ab" * 32), "ab" * 32, sha256(CONTENT))
 
 
-def test_the_sha256_asked_for_takes_the_place_of_the_published_one(fetch, hub: Hub):
-    hub.files[f"{REPOSITORY}/{PUBLISHED}.pt"] = b"other weights"
-    result = fetch(PUBLISHED, "--no-export", "--sha256", sha256(b"other weights").upper())
-    assert (result.returncode, result.stderr) == (0, "")
-    assert_refused(
-        fetch(PUBLISHED, "--no-export", "--sha256", PUBLISHED_SHA256[PUBLISHED]), sha256(b"other weights")
-    )
-
-
 @pytest.mark.parametrize("text", ["", "abc", "g" * 64, "a" * 63, "a" * 65, " " + "a" * 63])
 def test_what_is_no_sha256_is_one_line(efftam_here, hub: Hub, text: str):
     given = ("fetch", NAME, "--no-export", "--endpoint", hub.url, "--sha256", text)
     assert_refused(efftam_here(*given), "--sha256", "64", "sha256sum")
     assert hub.requests == []
-
-
-def test_the_published_values_belong_to_official_files():
-    assert set(PUBLISHED_SHA256) == {
-        f"efficienttam_{size}{side}" for size in ("ti", "s") for side in ("", "_512x512")
-    }
-    for value in PUBLISHED_SHA256.values():
-        assert len(bytes.fromhex(value)) == 32
-        assert value == value.lower()
 
 
 def sha256(content: bytes) -> str:
@@ -201,13 +137,6 @@ def test_an_address_without_encryption_in_the_environment_is_refused(efftam, tmp
     assert_refused(efftam("fetch", NAME, "--no-export", env=env), "is not encrypted", "https://")
 
 
-def test_a_file_that_changed_on_the_hub_is_fetched_anew(fetch, hub: Hub):
-    fetch(NAME, "--no-export")
-    hub.files[f"{REPOSITORY}/{NAME}.pt"] = b"better weights"
-    result = fetch(NAME, "--no-export")
-    assert Path(result.stdout.strip()).read_bytes() == b"better weights"
-
-
 def test_a_file_the_hub_does_not_have(fetch):
     result = fetch("efficienttam_s", "--no-export")
     assert_refused(result, "has no", "efficienttam_s.pt (404)", "--endpoint")
@@ -223,11 +152,6 @@ def test_a_token_is_for_the_hub_and_not_for_the_server_that_it_sends_us_to(effta
     assert set(hub.tokens) == {"Bearer hf_secret"}
     assert [method for method, *_ in storage.requests] == ["GET"]
     assert storage.tokens == [""]
-
-
-def test_a_hub_in_trouble(fetch, hub: Hub):
-    hub.status = 403
-    assert_refused(fetch(NAME, "--no-export"), "can't be downloaded", "403")
 
 
 def test_no_network(efftam, tmp_path: Path):

@@ -154,17 +154,6 @@ def test_one_failure_is_the_exit_code(measured: Path):
     assert "| soak, device memory | FAILED | +300 MB |" in (measured / "summary.md").read_text()
 
 
-def test_what_was_not_measured_has_no_table(measured: Path):
-    for name in (
-        "soak_onnxruntime-cuda_shipped.json",
-        "waits_onnxruntime-cuda_shipped.json",
-        "bench_ti_512x512.json",
-    ):
-        (measured / name).unlink()
-    assert gpu_check("--summary", measured).returncode == 0
-    assert "##" not in (measured / "summary.md").read_text()
-
-
 def test_bad_requests_are_one_line(tmp_path: Path):
     for arguments, words in (
         (["--summary", tmp_path], "items.json does not exist"),

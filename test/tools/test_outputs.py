@@ -19,10 +19,10 @@ import pytest
 from bag_helpers import NS, START_NS, image, read_messages, write_bag
 from tools_helpers import assert_refused, package_environment, square_picture
 
-from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.video import VideoWriter
 
-IMAGES = 120
+IMAGES = 60
 BOX = ("--box", "40,30,24,24")
 
 
@@ -67,12 +67,11 @@ def bag(tmp_path: Path) -> Path:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_replay_that_is_ended_leaves_nothing_in_the_way(bag: Path, tmp_path: Path, number: signal.Signals):
+def test_a_replay_that_is_ended_leaves_nothing_in_the_way(bag: Path, tmp_path: Path):
     arguments = ["replay", str(bag), "--box", "40,30,24,24", "--out", "tracked"]
     process = started(tmp_path, *arguments)
     wait_for(tmp_path, ".tracked.*/tracked/*", process)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (130, "efftam replay: interrupted\n")
     assert not (tmp_path / "tracked").exists()
@@ -91,11 +90,11 @@ def test_a_killed_replay_does_not_block_the_next_one(bag: Path, tmp_path: Path):
     assert len(read_messages(tmp_path / "tracked", "/bbox")) == IMAGES
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_what_was_tracked_is_there_after_the_connection_broke(square_video: Path, tmp_path: Path, number):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_was_tracked_is_there_after_the_command_was_ended(tmp_path: Path, number):
     slow = tmp_path / "frames"
     slow.mkdir()
-    for i in range(400):
+    for i in range(400):  # more than is done when the signal comes
         cv2.imwrite(str(slow / f"{i}.png"), square_picture(40 + i % 40, 30))
     arguments = ["track", str(slow), *BOX, "--json", "t.json", "--out", "o.mp4"]
     process = started(tmp_path, *arguments)
@@ -110,8 +109,7 @@ def test_what_was_tracked_is_there_after_the_connection_broke(square_video: Path
     assert left_over(tmp_path) == []
 
 
-@pytest.mark.parametrize("room", [0, 20, 40_000])
-@pytest.mark.parametrize("storage", ["mcap", "sqlite3"])
+@pytest.mark.parametrize(("storage", "room"), [("mcap", 0), ("mcap", 20_000), ("sqlite3", 20)])
 def test_a_replay_onto_a_full_disk_is_one_line_and_leaves_nothing(
     bag: Path, tmp_path: Path, storage: str, room: int
 ):
@@ -127,7 +125,7 @@ def test_a_replay_onto_a_full_disk_is_one_line_and_leaves_nothing(
     assert left_over(tmp_path) == []
 
 
-@pytest.mark.parametrize("room", [0, 20, 500])
+@pytest.mark.parametrize("room", [0, 500])
 def test_a_full_disk_leaves_the_old_files_and_is_one_line(square_video: Path, tmp_path: Path, room: int):
     old_video = square_video.read_bytes()
     (tmp_path / "o.mp4").write_bytes(old_video)
@@ -187,23 +185,6 @@ def test_a_video_is_at_its_place_once_it_is_whole(tmp_path: Path):
     assert left_over(tmp_path) == []
 
 
-def test_an_old_file_stays_when_writing_fails(tmp_path: Path):
-    path = tmp_path / "t.json"
-    write_text(path, "old")
-
-    def fail() -> None:
-        with replacing(path) as part:
-            part.write_text("new")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert path.read_text() == "old"
-    assert left_over(tmp_path) == []
-    write_text(path, "new")
-    assert path.read_text() == "new"
-
-
 def test_links_and_pipes_stay_what_they_are(tmp_path: Path):
     (tmp_path / "real").mkdir()
     link = tmp_path / "link.json"
@@ -259,25 +240,18 @@ def test_an_output_that_would_destroy_an_input_or_another_output_is_refused(
 
 CAN_NOT = {
     "no folder": (["bench", "--json", "no/b.json"], ["no does not exist", "no/b.json"]),
-    "a plot without a folder": (["eval", "data", "--plot", "no/b.png"], ["no/b.png"]),
-    "eval without a folder": (["eval", "data", "--json", "no/e.json"], ["no/e.json"]),
     "a plot of no known format": (["eval", "data", "--plot", "x.foo"], ["--plot x.foo", ".png"]),
-    "a plot without a format": (["eval", "data", "--plot", "x"], ["--plot x", ".png"]),
+    "a recording of another kind": (
+        ["track", "square.mp4", *BOX, "--rerun", "x.mp4"],
+        ["--rerun x.mp4", ".rrd"],
+    ),
     "nothing can be written there": (["track", "square.mp4", *BOX, "--out", "/proc/x.mp4"], ["/proc/x.mp4"]),
-    "nor a JSON": (["bench", "--json", "/proc/b.json"], ["--json /proc/b.json"]),
     "a report without a folder": (["doctor", "--report", "no/r.json"], ["no/r.json", "no does not exist"]),
     "a folder for a file": (["bench", "--json", "frames"], ["--json frames is a folder"]),
     "a file for an export": (
         ["export", "square.mp4", "--config", "efficienttam_ti", "--out", "mask.png"],
         ["--out mask.png is a file"],
     ),
-    "a file for a download": (
-        ["fetch", "efficienttam_ti", "--out", "mask.png"],
-        ["--out mask.png is a file"],
-    ),
-    "a file for engines": (["build", "--out", "mask.png"], ["--out mask.png is a file"]),
-    "a file for a demonstration": (["demo", "--out", "mask.png"], ["--out mask.png is a file"]),
-    "a bag where nothing can be written": (["bag", "square.mp4", "--out", "/proc/bag"], ["/proc/bag"]),
     "a bag without a folder": (["bag", "square.mp4", "--out", "no/bag"], ["no does not exist"]),
 }
 

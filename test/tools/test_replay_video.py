@@ -159,25 +159,6 @@ def test_without_a_key_frame_images_are_used_again_after_two_seconds():
 
 
 @pytest.mark.parametrize("codec", ["h264", "h265"])
-def test_packets_that_are_lost_or_damaged_cost_their_images_alone(tmp_path: Path, codec: str, capsys):
-    """The next key frame ends what they cause."""
-    coded = packets(codec)
-    coded[3] = b"no video"
-    rows = [(i, START_NS + i * PERIOD_NS, data) for i, data in enumerate(coded) if i != 8]
-    bag = write_bag(tmp_path / "bag", [("/video", t, message(FFMPEG_TYPE, codec, d, t)) for _, t, d in rows])
-    out = tmp_path / "out"
-    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
-    assert {0, 1, 2, GROUP, GROUP + 1} <= {
-        (t - START_NS) // PERIOD_NS for t in stamps(read_messages(out, "/bbox"))
-    }
-    said = capsys.readouterr()
-    assert "image can't be decoded" in said.err
-    assert "packets are lost" in said.err
-    assert codec == "h264" or "waits for a key frame, as packets are lost" in said.err
-    assert "images not used" in said.out
-
-
-@pytest.mark.parametrize("codec", ["h264", "h265"])
 def test_a_wrong_stamp_costs_its_image_alone(tmp_path: Path, codec: str, capsys):
     """The images after it need its data."""
     rows = [(START_NS + i * PERIOD_NS, data) for i, data in enumerate(packets(codec))]

@@ -105,15 +105,6 @@ def test_every_target_has_its_entities(tmp_path: Path):
     assert len(rows["/both/presence"]), len(rows["/both/1/presence"]) == (2, 1)
 
 
-def test_two_runs_of_a_video_are_one_recording_under_two_names(efftam, square_video: Path, tmp_path: Path):
-    for name, policy in (("a", "default"), ("b", "efficienttam")):
-        arguments = ("--box", "40,30,24,24", "--frames", "2", "--policy", policy, "--rerun", f"{name}.rrd")
-        assert efftam("track", square_video, *arguments).returncode == 0
-    assert recording_of(tmp_path / "a.rrd") == recording_of(tmp_path / "b.rrd")
-    assert recording_of(tmp_path / "a.rrd") == ("efftam", f"{tmp_path.name}/square.mp4")
-    assert not set(rows_of(tmp_path / "a.rrd")) & set(rows_of(tmp_path / "b.rrd"))
-
-
 def test_a_missed_target_has_windows_and_later_no_box(tmp_path: Path):
     image, covariance = np.zeros((60, 80, 3), np.uint8), np.eye(4)
     box, windows = Box(10, 20, 30, 15), (View.window(20, 20, 16, 192), View.window(40, 20, 16, 192))
@@ -179,13 +170,6 @@ def test_what_was_tracked_before_an_error_is_kept(efftam, tmp_path: Path):
     assert_refused(result, "3.png is not a readable image")
     assert len(rows_of(tmp_path / "x.rrd")["/x/image"]) == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "x.rrd"]
-
-
-def test_what_cannot_be_written_is_refused_before_the_work(efftam_here, square_video: Path, tmp_path: Path):
-    arguments = ("track", square_video, "--box", "40,30,24,24", "--rerun")
-    assert_refused(efftam_here(*arguments, "x.mp4"), "--rerun x.mp4", "give a name that ends in .rrd")
-    assert_refused(efftam_here(*arguments, "no/x.rrd"), "no does not exist", "--rerun no/x.rrd")
-    assert list(tmp_path.iterdir()) == [square_video]
 
 
 def test_a_missing_package_is_named_with_its_extra(square_video: Path, tmp_path: Path):

@@ -25,7 +25,7 @@ from training.clips import (
 from training.composites import Body, Compositor, RawClip, cut_out_sequence
 from training.footage import LONGEST_STEP, FootageSampler, PhotographSampler
 from training.imaging import pyramid, sprite_pyramid, warp
-from training.material import Footage, Material, Photograph, mask_bounds
+from training.material import Footage, Material, mask_bounds
 from training.mixture import Mixture
 from training.windows import WindowPath
 
@@ -209,25 +209,6 @@ def test_the_mask_lies_on_the_bright_target(kind):
     assert np.quantile(found, 0.1) > 0.85
 
 
-def test_a_composites_mask_lies_on_its_bright_target():
-    """Look-alikes and occluders may lie anywhere, so what surrounds the target is judged as a whole."""
-    contrast, alone = [], []
-    for seed in range(40):
-        raw = draw("composite", seed)
-        for image, mask in zip(raw.images, raw.masks, strict=True):
-            solid = (mask > 127).astype(np.uint8)
-            if solid.sum() < 300:
-                continue
-            inner = cv2.erode(solid, np.ones((5, 5))) > 0
-            ring = (cv2.dilate(solid, np.ones((17, 17))) > 0) & (cv2.dilate(solid, np.ones((9, 9))) == 0)
-            grey = image.mean(2)
-            contrast.append(np.median(grey[inner]) - np.median(grey[ring]))
-            alone.append(agreement(image, mask))
-    assert len(contrast) > 80
-    assert np.quantile(contrast, 0.05) > 30
-    assert np.quantile(alone, 0.8) > 0.9  # three clips in ten have nothing else on the ground
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     size=st.floats(20, 60),
@@ -383,33 +364,7 @@ def test_unknown_pixels_of_a_photograph_are_ignored():
     assert any(draw("photograph", seed).ignored.any() for seed in range(20))
 
 
-def test_an_object_is_shown_if_it_is_large_enough_and_not_most_of_the_picture():
-    rgb, labels = ground(1), np.zeros((120, 160), np.uint8)
-    labels[0:12, 0:12] = 1  # 144 px
-    labels[20:40, 20:40] = 2
-    labels[50:120, :] = 3  # 58 %
-    assert len(PhotographSampler(Material(photographs=[Photograph(rgb, labels, "three")]))) == 1
-
-
 # Mixture
-
-
-@kinds
-def test_a_mixture_of_one_kind_has_that_kind_alone(kind, monkeypatch):
-    used = []
-    for name in ("Compositor", "FootageSampler", "PhotographSampler"):
-        sampler = getattr(clips, name)
-        monkeypatch.setattr(
-            sampler,
-            "clip",
-            lambda self, *a, _is=sampler.clip, _name=name: used.append(_name) or _is(self, *a),
-        )
-    shares = {name: float(name == kind) for name in SAMPLERS}
-    source = ClipSource(MATERIAL, Mixture(**shares), SIDE)
-    for index in range(6):
-        source.clip(0, index, 1)
-    assert len(set(used)) == 1
-    assert used[0].lower().startswith(kind[:7])
 
 
 @kinds

@@ -14,11 +14,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from training_helpers import run_training
 
 from efftam_ros.core.errors import InputError
 from efftam_workshop.eval.sequences import Sequence, find_sequences
-from training.clones import cloned
 from training.collect import MOST_FRAMES, Source, collect, read_sources
 from training.material import FOOTAGE_WIDTH
 
@@ -147,18 +145,6 @@ def test_a_clone_that_is_there_gives_the_same(tmp_path, host, otb, bare, inside)
     assert (tmp_path / "out/set1/Otb/img/0003.jpg").read_bytes() == picture(80)
 
 
-def test_only_wanted_files_are_transferred(host, otb):
-    paths = [f"{otb.folder}/", otb.annotation]
-    with cloned(REPOSITORY, otb.commit, paths, host.as_uri()) as git_dir:
-        listed = git(git_dir, "rev-list", "--objects", "--missing=print", otb.commit).splitlines()
-        missing = {line[1:] for line in listed if line.startswith("?")}
-        tree = git(host / REPOSITORY, "ls-tree", "-r", otb.commit).splitlines()
-        files = {line.split("\t")[1]: line.split()[2] for line in tree}
-        assert files["weights.bin"] in missing
-        assert not missing & {oid for path, oid in files.items() if path.startswith("seq [a]/")}
-    assert not git_dir.exists()
-
-
 @pytest.mark.parametrize(("use", "scale"), [("davis", 1.0), ("training", FOOTAGE_WIDTH / WIDE)])
 def test_masks_come_as_a_sequence_of_the_package(tmp_path, host, masks, use, scale):
     """For training not wider than it is loaded."""
@@ -214,15 +200,6 @@ def test_the_same_again_brings_what_was_missing(tmp_path, host, otb, vot):
     assert collect([otb, vot, broken(otb)], tmp_path, None, host.as_uri()) == []
     assert kept.read_text() == "kept"
     assert sorted(path.name for path in (tmp_path / "set1").iterdir()) == ["Broken", "Otb", "Vot"]
-
-
-def test_command_says_what_is_there_and_exits_with_1(tmp_path):
-    done = run_training("collect", tmp_path / "out", "--use", "set1", "--clones", tmp_path, "--quiet")
-    wanted = [source for source in read_sources() if source.use == "set1"]
-    assert done.returncode == 1
-    assert done.stdout.splitlines() == [f"{tmp_path / 'out/set1'}: 0 of {len(wanted)} sequences"]
-    assert all(f"set1/{source.sequence}" in done.stderr for source in wanted)
-    assert "Traceback" not in done.stderr
 
 
 def test_what_is_judged_was_not_trained_on():

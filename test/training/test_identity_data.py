@@ -24,7 +24,7 @@ from efftam_ros.images.video import NS
 from efftam_ros.tools.common.video import VideoWriter
 from training.clones import Commit
 from training.identity import data
-from training.identity.data import CutOuts, Folders, Followed, Mot, Source, View
+from training.identity.data import CutOuts, Folders, Followed, Mot, Source
 
 REPOSITORY = "someone/people"
 ROWS = "\n".join(
@@ -132,12 +132,6 @@ def test_a_large_box_is_scaled_down_and_a_small_one_is_not_scaled_up() -> None:
     assert (crop.shape, place) == ((144, 288, 3), (64.0, 32.0, 160.0, 80.0))
     crop, place, cut = data.cut_out(image, None) or pytest.fail("no crop")
     assert (crop.shape, place, cut) == ((128, 128, 3), (0.0, 0.0, 128.0, 128.0), False)
-
-
-def test_views_are_spread_over_the_whole_time() -> None:
-    views = [View(str(i), i) for i in range(100)]
-    assert [view.frame for view in data.spread(views[::-1], 4)] == [0, 33, 66, 99]
-    assert data.spread(views[:3], 4) == views[:3]
 
 
 def test_folders_of_people_are_whole_images_and_who_is_seen_once_is_left_out(
@@ -291,21 +285,6 @@ def test_what_trackers_are_judged_on_is_refused(tmp_path: Path) -> None:
             data.read_sources(listed(tmp_path / "list.csv", replace(good, pattern=bad)))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"reader": "guess"}, "'guess' .* is none of"),
-        ({"kind": "dragon"}, "'dragon' is none of"),
-        ({"commit": "abc"}, "commit of 40 digits"),
-        ({"pattern": "("}, "no pattern"),
-    ],
-)
-def test_a_bad_row_says_what_is_wrong(change: dict[str, str], message: str, tmp_path: Path) -> None:
-    row = replace(source("folders", "x", "0" * 40, "person"), **change)
-    with pytest.raises(InputError, match=message):
-        data.read_sources(listed(tmp_path / "list.csv", row))
-
-
 def test_the_same_command_again_makes_what_is_missing(
     clones: Path, commit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -322,12 +301,3 @@ def test_the_same_command_again_makes_what_is_missing(
     assert (tmp_path / "out/some.tar").stat().st_mtime_ns == before
     with pytest.raises(InputError, match="other is no source"):
         data.run(Namespace(**{**vars(args), "names": ["other"]}))
-
-
-def test_the_list_is_sound() -> None:
-    sources = data.read_sources()
-    assert sum(one.objects for one in sources) >= 2000
-    assert all(one.licence and one.terms for one in sources)
-    for one in sources:
-        if one.reader == "followed":
-            assert (data.SOURCES.parent / one.pattern).is_file()

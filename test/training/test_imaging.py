@@ -106,23 +106,6 @@ def test_a_cut_out_is_feathered_inwards_with_a_clear_margin():
     assert level[25, 30].tolist() == [200, 100, 50, 255]
 
 
-@settings(deadline=None)
-@given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255), st.sampled_from([1.0, 0.75, 0.3]))
-def test_over_blends_by_alpha(below, above, alpha, opacity):
-    canvas = np.full((4, 4, 3), below, np.uint8)
-    layer = np.full((4, 4, 4), alpha, np.uint8)
-    layer[..., :3] = round(above * alpha / 255)
-    share = opacity * alpha / 255
-    blended = imaging.over(canvas, layer, opacity)
-    assert np.ptp(blended) == 0
-    assert int(blended[0, 0, 0]) == pytest.approx(below * (1 - share) + above * share, abs=2)
-
-
-def test_centre_and_extent_are_in_pixel_indices():
-    assert imaging.centre_of(np.zeros((3, 5))).tolist() == [2.0, 1.0]
-    assert imaging.extent_of(np.zeros((4, 9))) == 6.0
-
-
 # The camera
 
 STILL = Camera(
@@ -136,20 +119,6 @@ def shot(camera: Camera, image: np.ndarray, frame: int = 0, seed: int = 0) -> np
     return camera.shoot(np.random.default_rng(seed), image, frame)
 
 
-def test_a_camera_without_faults_records_what_it_sees():
-    picture = plate((10, 120, 250))[..., :3]
-    assert np.array_equal(shot(STILL, picture), picture)
-
-
-def test_exposure_is_each_frames_own():
-    tables = STILL.tables.copy()
-    tables[1] //= 2
-    picture = plate((10, 120, 250))[..., :3]
-    camera = replace(STILL, tables=tables)
-    assert np.array_equal(shot(camera, picture, 0), picture)
-    assert np.array_equal(shot(camera, picture, 1), picture // 2)
-
-
 @pytest.mark.parametrize(("angle", "axis"), [(0.0, 1), (math.pi / 2, 0)])
 def test_motion_blurs_along_its_direction_alone_and_keeps_the_brightness(angle, axis):
     point = np.zeros((21, 21, 3), np.uint8)
@@ -159,14 +128,6 @@ def test_motion_blurs_along_its_direction_alone_and_keeps_the_brightness(angle, 
     assert np.count_nonzero(blurred.sum(axis)) == 1
     assert blurred.sum() == pytest.approx(210, abs=7)
     assert centroid(blurred) == pytest.approx([10, 10], abs=0.05)
-
-
-def test_noise_is_as_strong_as_said_and_a_matter_of_the_seed():
-    flat = np.full((80, 80, 3), 128, np.uint8)
-    noisy = replace(STILL, noise=8.0)
-    assert np.std(shot(noisy, flat).astype(float)) == pytest.approx(8.0, rel=0.1)
-    assert np.array_equal(shot(noisy, flat, seed=1), shot(noisy, flat, seed=1))
-    assert not np.array_equal(shot(noisy, flat, seed=1), shot(noisy, flat, seed=2))
 
 
 def test_jpeg_keeps_the_order_of_the_channels():

@@ -20,10 +20,9 @@ from training.__main__ import main
 from training.label import Tools, label, open_tasks
 from training.labelling.archive import DONE, pack, restore
 from training.labelling.clips import read_masks
-from training.labelling.followers import open_followers
 from training.labelling.proposals import MOTION, bounds
 from training.labelling.reserved import reserved_name
-from training.labelling.segmenter import Frame, MobileSam, Outline
+from training.labelling.segmenter import Frame, Outline
 from training.labelling.sources import Video, read_videos
 from training.material import FOOTAGE_WIDTH, load_material, pack_material
 
@@ -255,31 +254,6 @@ def test_wrong_and_double_tracks_are_not_packed(
     meta = json.loads((tmp_path / "out" / names[0] / "meta.json").read_text())
     assert meta["figures"][0]["remark"] == "part"
     assert not (tmp_path / "out" / names[1]).exists()
-
-
-def test_restoring_without_clones_fails_in_one_line_a_video(labelled: Path, tmp_path: Path) -> None:
-    pack(labelled, tmp_path / "labels.zip", {})
-    there, _, failures = restore(tmp_path / "labels.zip", tmp_path / "out", None)
-    assert there == 0
-    assert len(failures) == 1
-    assert "--clones" in failures[0]
-
-
-def test_lists_are_refused_in_one_line(tmp_path: Path) -> None:
-    short = write_list(tmp_path / "a.csv", [{"repository": "a/b", "path": "c.mp4"}])
-    with pytest.raises(InputError, match="needs the columns"):
-        read_videos([str(short)])
-    bad = write_list(tmp_path / "b.csv", [{"repository": "a/b", "commit": "main", "path": "c.mp4"}])
-    with pytest.raises(InputError, match="line 2 needs OWNER/NAME"):
-        read_videos([str(bad)])
-    with pytest.raises(InputError, match="does not exist"):
-        read_videos([str(tmp_path / "none.mp4")])
-    with pytest.raises(InputError, match="can't be read"):
-        read_videos([str(tmp_path / "none.csv")])
-    with pytest.raises(InputError, match=r"encoder\.onnx does not exist"):
-        MobileSam(tmp_path)
-    with pytest.raises(InputError, match="--peers"):
-        open_followers(tmp_path / "none")
 
 
 def test_the_command_packs_and_restores(

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 
 from training.losses import (
     ABSENT_WEIGHT,
-    IOU_WEIGHT,
     OTHERS_WEIGHT,
-    PRESENCE_WEIGHT,
-    dice,
     frame_loss,
     mask_losses,
     true_ious,
@@ -88,14 +85,6 @@ def test_an_edge_pixel_that_is_half_covered_wants_a_logit_of_zero():
     assert costs[0.0] < costs[3.0]
 
 
-def test_dice_by_hand():
-    a, b = torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
-    assert float(dice(a, b, (0,))) == pytest.approx(1 - 3 / 5)
-    assert float(dice(a, a, (0,))) == 0
-    assert float(dice(0 * a, 0 * a, (0,))) == 0
-    assert float(dice(a, 0 * a, (0,))) == pytest.approx(1 - 1 / 3)
-
-
 def test_the_box_counts_besides_the_area():
     """Two masks with as many pixels too many; one of them keeps the box."""
     target = TARGET.clone()
@@ -147,11 +136,6 @@ def test_overlaps_by_hand():
     assert true_ious(logits, target, left)[0].tolist() == pytest.approx([1, 0, 0.5, 0])
 
 
-def test_a_pixel_counts_from_half_covered_on():
-    soft = torch.where(TARGET > 0, 0.51, 0.49)
-    assert float(true_ious(certain(TARGET), soft, EVERYWHERE)) == 1
-
-
 def test_the_overlap_head_is_taught_the_overlaps_that_are():
     drawn = [TARGET, torch.roll(TARGET, 5, 2), torch.roll(TARGET, 10, 2), torch.zeros_like(TARGET)]
     masks = torch.cat([certain(mask) for mask in drawn], 1)
@@ -172,12 +156,6 @@ def test_what_the_overlap_head_learns_does_not_move_the_masks():
 
 
 # The frame
-
-
-def test_the_total_weighs_its_parts():
-    frame = losses(noise(1, 4, SIDE, SIDE), presence=torch.tensor([0.7]))
-    parts = frame.mask + IOU_WEIGHT * frame.iou + PRESENCE_WEIGHT * frame.presence
-    assert float(frame.total) == pytest.approx(float(parts))
 
 
 def test_frames_without_the_target_teach_presence_only():

@@ -88,14 +88,3 @@ def test_beside_a_rival_of_its_own_scene_the_target_keeps_its_mask(steady):
         assert (white == (raw.masks[1] > 127)).mean() > 0.98
         shown += bool(white.any())
     assert shown > 0
-
-
-@pytest.mark.parametrize("sampler", [FootageSampler, PhotographSampler])
-def test_samplers_miss_their_target_as_often_as_the_hardness_says(sampler, monkeypatch):
-    given_shares = []
-    monkeypatch.setattr(
-        footage, "draw_path", lambda rng, n, margin, share, *_: given_shares.append(share) or looking_away(n)
-    )
-    material = Material(footage=[bright_footage()], photographs=[bright_photograph()])
-    sampler(material, Hardness(absent=0.6)).clip(np.random.default_rng(1), 3, SIDE)
-    assert given_shares == [0.6]

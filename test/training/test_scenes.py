@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scene_helpers import Backdrop, Sprite, backdrops, sprites
 
-from efftam_ros.core.geometry import Box
 from training.scene_film import Scene, SceneFrame
 from training.scenes import render_scene
 
@@ -63,56 +62,6 @@ def test_the_target_is_where_the_truth_says(frames):
             around = frame.bgr[y0:y1, x0:x1][~frame.mask[y0:y1, x0:x1]]
             if len(around) > 30:
                 assert np.median(frame.bgr[frame.mask]) + 20 < np.median(around)
-
-
-def test_what_hides_the_target_is_drawn_over_it(frames):
-    hidden = next(f for f in frames if f.share == 0)
-    before = next(f for f in frames if f.share > 0.999)
-    x0, y0, x1, y1 = (int(v) for v in hidden.outline.edges())
-    cover = hidden.bgr[max(y0, 0) : y1, max(x0, 0) : x1]
-    assert np.median(cover) > np.median(before.bgr[before.mask]) + 20
-    assert not hidden.mask.any()
-    assert hidden.box is None
-
-
-def test_the_box_of_another_object_is_around_its_pixels(scenes):
-    """The look-alike is as dark as the target; it stands out in its own box while nothing else is near."""
-    checked = 0
-    for scene in (s for s in scenes if s.look_alike is not None):
-        for index in range(0, len(scene), 60):
-            truth = scene.truth[index]
-            box = truth.others[scene.look_alike]
-            if box is None or box.size < 20 or box.moved(-8, -8).clipped(624, 464) != box.moved(-8, -8):
-                continue
-            if any(
-                o is not None and o is not box and overlap(o, box) for o in (*truth.others, truth.outline)
-            ):
-                continue
-            frame = scene.frame(index)
-            inner = Box.from_centre(box.cx, box.cy, box.width * 0.5, box.height * 0.5)
-            assert pixels(frame, inner).mean() + 10 < ring(frame, box).mean()
-            checked += 1
-    assert checked >= 5
-
-
-def overlap(a: Box, b: Box) -> bool:
-    return min(a.x1, b.x1) > max(a.x, b.x) and min(a.y1, b.y1) > max(a.y, b.y)
-
-
-def pixels(frame: SceneFrame, box: Box) -> np.ndarray:
-    x0, y0, x1, y1 = (round(v) for v in box.edges())
-    return frame.bgr[y0:y1, x0:x1].reshape(-1, 3)
-
-
-def ring(frame: SceneFrame, box: Box) -> np.ndarray:
-    """The corner pixels just outside a box."""
-    points = [
-        (box.x - 3, box.y - 3),
-        (box.x1 + 2, box.y - 3),
-        (box.x - 3, box.y1 + 2),
-        (box.x1 + 2, box.y1 + 2),
-    ]
-    return np.array([frame.bgr[min(max(round(y), 0), 479), min(max(round(x), 0), 639)] for x, y in points])
 
 
 # ---- promises ----------------------------------------------------------------------------------------------

@@ -20,8 +20,7 @@ from efftam_workshop.export.onnx.trace import Tracer
 from efftam_workshop.export.onnx.weights import prepare
 from efftam_workshop.model.loading import initialisers
 from training.backbone import load_backbone
-from training.train import new_network
-from training.warm_start import copy_trunk, warm_start
+from training.warm_start import warm_start
 
 SIDE = 192
 
@@ -86,23 +85,6 @@ def test_fitted_necks_give_what_the_bundles_encoder_gives(started, teacher):
         for ours, wanted in zip(started[0].image_encoder(image), teacher.image_encoder(image), strict=True):
             left = (ours - wanted).square().mean() / wanted.var((2, 3)).mean()
             assert left < 0.03
-
-
-def test_a_shorter_trunk_takes_the_blocks_that_it_has(bundle, teacher):
-    network = new_network("compact_192_short")
-    copy_trunk(network, bundle)
-    wanted, ours = teacher.image_encoder.state_dict(), network.image_encoder.state_dict()
-    blocks = {name: value for name, value in ours.items() if name.startswith(("stem.", "stages."))}
-    assert len(blocks) > 60
-    for name, value in blocks.items():
-        torch.testing.assert_close(value, wanted[name], rtol=1e-3, atol=1e-4, msg=name)
-    explained = warm_start(network, bundle, pictures(2))
-    assert explained["features_s4"] > 0.99
-
-
-def test_another_trunks_blocks_are_refused_by_name(bundle):
-    with pytest.raises(InputError, match=r"image_encoder\.ste?m?\S+ does not fit"):
-        copy_trunk(new_network("compact_192_narrow"), bundle)
 
 
 def test_a_bundle_of_another_width_is_refused_by_name(bundle, tmp_path):

@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from training.windows import (
     LARGE_FACTORS,
-    MISSED_SHARE,
-    NARROWEST,
-    RELOCATION_SHARE,
     WIDEST,
     draw_path,
     inside,
@@ -62,28 +59,6 @@ def test_a_window_looks_elsewhere_once_and_for_a_while(seed, frames):
     assert (np.diff(lost) == 1).sum() <= 1
     if frames <= 2:
         assert not lost.any()
-
-
-def test_a_target_that_was_lost_is_searched_for_from_that_frame_on():
-    """Either the window shows it at once, far from the middle, or it looks elsewhere first."""
-    drawn = [draw_path(np.random.default_rng(seed), 6, lost_at=3) for seed in range(600)]
-    assert not any(p.elsewhere[:3].any() for p in drawn)
-    missed = [p for p in drawn if p.elsewhere.any()]
-    assert len(missed) / len(drawn) == pytest.approx(MISSED_SHARE, abs=0.06)
-    assert all(p.elsewhere[3] for p in missed)
-    assert {int(p.elsewhere.sum()) for p in missed} == {1, 2}  # of three: the target is seen in the end
-    at_once = np.array([p.offset[3] for p in drawn if not p.elsewhere.any()])
-    assert np.abs(at_once).max() > 1.5
-    assert np.std(at_once) == pytest.approx(1.6 / np.sqrt(3), rel=0.1)
-
-
-def test_windows_have_the_trackers_sizes_and_a_share_looks_elsewhere():
-    drawn = [path(seed, 7) for seed in range(1500)]
-    factors = np.array([p.factor[0] for p in drawn])
-    assert np.mean(np.abs(np.log(factors / 5)) < 0.2) > 0.42  # most at what the tracker shows most
-    assert factors.min() < 1.15 * NARROWEST
-    assert factors.max() > 0.9 * WIDEST
-    assert np.mean([p.elsewhere.any() for p in drawn]) == pytest.approx(RELOCATION_SHARE, abs=0.04)
 
 
 @settings(deadline=None)

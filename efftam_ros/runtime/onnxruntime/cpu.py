@@ -67,10 +67,6 @@ class BoundGraph:
         self._session.run_with_iobinding(self._binding)
         return time.perf_counter() - start
 
-    def end_profiling(self) -> Path:
-        """The trace of all runs so far, for a session that was opened to write one; it ends here."""
-        return Path(self._session.end_profiling())
-
     def run_new(self, arrays: Mapping[str, NDArray[Any]], names: list[str]) -> dict[str, SharedArray]:
         """Run on these inputs, into new memory for the named outputs (for outputs whose size changes)."""
         results = self._session.run(names, {name: arrays[name] for name in self.inputs})
@@ -93,10 +89,10 @@ class _PromptTensors:
 class _Network:
     """What all lanes use: the graphs, and maps and pointers, of which each has a part of its own."""
 
-    def __init__(self, bundle: Bundle, threads: int, profile_folder: Path | None, lanes: int) -> None:
+    def __init__(self, bundle: Bundle, threads: int, lanes: int) -> None:
         outputs, spec = bundle.graphs["memory_encoder"].outputs, bundle.spec
         self.threads = threads or default_threads()
-        self.sessions = {name: _open(bundle, name, self.threads, profile_folder) for name in NEEDED}
+        self.sessions = {name: _open(bundle, name, self.threads) for name in NEEDED}
         self.state = LanesState()
         self.no_prompt = no_prompt(spec.image_side)
         _, tokens, channels = outputs["map"].sizes
@@ -167,15 +163,13 @@ class OrtPipeline(FramePipeline):
         self,
         bundle: Bundle,
         threads: int = 0,
-        profile_folder: Path | None = None,
         lanes: int = 1,
         first: OrtPipeline | None = None,
     ) -> None:
-        """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. ``profile_folder``: an
-        existing folder for a trace of each graph's operators, see `end_profiling`. ``first``: lane 0 of the
+        """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. ``first``: lane 0 of the
         pipeline that this is the next lane of. Raises InputError when a graph can't be loaded or has other
         tensors than the bundle says."""
-        network = first._network if first else _Network(bundle, threads, profile_folder, lanes)
+        network = first._network if first else _Network(bundle, threads, lanes)
         self._network = network
         super().__init__(bundle.spec, lanes, network.state)
         self.side_by_side = min(network.threads, lanes)
@@ -272,11 +266,6 @@ class OrtPipeline(FramePipeline):
         arrays |= {"ring_maps": network.maps, "ring_pointers": network.pointers}
         return arrays[name].copy()
 
-    def end_profiling(self) -> dict[str, Path]:
-        """The trace files by graph, of a pipeline opened with ``profile_folder``: JSON for chrome://tracing
-        with every run since opening. Nothing is recorded afterwards."""
-        return {name: graph.end_profiling() for name, graph in self._graphs.items()}
-
     def _close(self) -> None:
         for lane in self._all.pipelines or [self]:
             assert isinstance(lane, OrtPipeline)
@@ -302,14 +291,11 @@ class OrtPipeline(FramePipeline):
         return _PromptTensors(results["sparse"], results["dense"], results.get("prompt_raster"))
 
 
-def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) -> Any:
+def _open(bundle: Bundle, name: str, threads: int) -> Any:
     path = bundle.graphs[name].path
     options = onnxruntime.SessionOptions()
     set_threads(options, threads, onnxruntime.__version__)
     options.log_severity_level = 3
-    if profile_folder is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(profile_folder / name)
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
     except Exception as error:  # onnxruntime's errors share no base class

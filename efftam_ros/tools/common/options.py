@@ -59,14 +59,8 @@ def add_backend_arguments(group: argparse._ActionsContainer) -> None:
 
 
 def add_threads_argument(group: argparse._ActionsContainer) -> None:
-    help_text = described_setting("threads")
-    group.add_argument("--threads", type=int, default=0, metavar="N", help=help_text)
-
-
-def described_setting(name: str) -> str:
-    """The text of a field of PipelineConfig."""
-    (text,) = (f.metadata["text"] for f in fields(PipelineConfig) if f.name == name)
-    return str(text)
+    text = next(str(f.metadata["text"]) for f in fields(PipelineConfig) if f.name == "threads")
+    group.add_argument("--threads", type=int, default=0, metavar="N", help=text)
 
 
 def pipeline_config(args: argparse.Namespace, max_targets: int = 1, **more: Any) -> PipelineConfig:

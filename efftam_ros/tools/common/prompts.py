@@ -64,12 +64,10 @@ def read_prompts(
         given.setdefault(target_id, ([], []))[1].append(numbers_of)
     if mask is not None:
         given.setdefault(0, ([], []))
-    prompts = {}
-    for target_id, (box, on) in given.items():
-        prompt = read_prompt(box[0] if box else None, on, mask, width, height)
-        if prompt is not None:
-            prompts[target_id] = prompt
-    return prompts
+    return {
+        target_id: read_prompt(box[0] if box else None, on, mask, width, height)
+        for target_id, (box, on) in given.items()
+    }
 
 
 def _with_id(option: str, text: str, without: int) -> tuple[int, str]:
@@ -82,15 +80,11 @@ def _with_id(option: str, text: str, without: int) -> tuple[int, str]:
     return int(before), after
 
 
-def read_prompt(
-    box: str | None, points: list[str], mask: Path | None, width: int, height: int
-) -> Prompt | None:
-    """Build the Prompt for an image of ``width`` x ``height`` px; None if no option was given.
+def read_prompt(box: str | None, points: list[str], mask: Path | None, width: int, height: int) -> Prompt:
+    """Build the Prompt for an image of ``width`` x ``height`` px.
 
     Raises InputError: not numbers, an unreadable mask, and as `Prompt.checked`.
     """
-    if box is None and not points and mask is None:
-        return None
     marked, labels = read_points(points)
     prompt = Prompt(
         box=None if box is None else Box(*numbers("--box", box, "X,Y,W,H", (4,))),

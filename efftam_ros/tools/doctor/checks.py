@@ -20,7 +20,7 @@ import efftam_ros
 from efftam_ros.core.errors import BackendError, InputError, one_line
 from efftam_ros.package_files import FAST_DDS, PROFILE_VARIABLES, middleware, package_file
 from efftam_ros.packages import OPTIONAL
-from efftam_ros.runtime.backends import ENGINES, TABLE, jetson_release, power_mode, text_of
+from efftam_ros.runtime.backends import TABLE, jetson_release, power_mode, text_of
 from efftam_ros.runtime.bundle import MANIFEST, default_bundle, file_sha256
 from efftam_ros.runtime.identity import read_network
 from efftam_ros.tools.doctor.probe import CAPTURED, answer
@@ -39,7 +39,6 @@ class Finding(NamedTuple):
 
 
 PYTHON = "Python"
-TENSORRTS = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
 
 
 def python_findings() -> Iterator[Finding]:
@@ -57,7 +56,6 @@ def python_findings() -> Iterator[Finding]:
         found = f"{' and '.join(both)} are both installed and overwrite each other"
         remedy = next(row for row in TABLE if row.gpu).install.here()
         yield Finding(PYTHON, "onnxruntime", "wrong", found, remedy)
-    yield from _two_tensorrts()
     try:
         folder = default_bundle().folder
         found = f"{folder.name}, sha256 of {MANIFEST} {file_sha256(folder / MANIFEST)[:16]}"
@@ -70,21 +68,6 @@ def python_findings() -> Iterator[Finding]:
         yield Finding(PYTHON, "identity network", "ok", f"{size}; off by the parameter identity")
     except BackendError as error:
         yield Finding(PYTHON, "identity network", "wrong", error.reason, error.remedy)
-
-
-def _two_tensorrts() -> Iterator[Finding]:
-    """Where packages of two major versions are installed, which write one folder: what is in it."""
-    parts = [f"{name}{end}" for name in TENSORRTS for end in ("", "-bindings", "-libs")]
-    installed = {name: found for name in parts if (found := version(name))}
-    if len({found.partition(".")[0] for found in installed.values()}) < 2:
-        return
-    spec = importlib.util.find_spec("tensorrt")
-    source = text_of(Path(spec.origin)) if spec is not None and spec.origin else ""
-    there = re.search(r"^__version__\s*=\s*[\"']([^\"']+)", source, flags=re.M)
-    names = ", ".join(f"{name} {found}" for name, found in installed.items())
-    text = f"{names}: they replace each other; tensorrt.__version__ is {there[1] if there else 'not known'}"
-    remedy = f"pip uninstall -y {' '.join(installed)} && {ENGINES.install.here()}"
-    yield Finding(PYTHON, "TensorRT", "wrong", text, f"{remedy} (the other one in another environment)")
 
 
 def tool_findings(extra: str | None = None) -> Iterator[Finding]:
@@ -166,7 +149,7 @@ def _shared_memory() -> Iterator[Finding]:
 
 MACHINE = "machine"
 OLDEST_L4T = 36  # JetPack 6
-PACKAGES = ("cuda-bindings", "onnxruntime", "onnxruntime-gpu", *TENSORRTS)
+PACKAGES = ("cuda-bindings", "onnxruntime", "onnxruntime-gpu", "tensorrt", "tensorrt-cu13", "tensorrt-cu12")
 """pip packages whose versions decide what runs on a GPU."""
 SMI = ("--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv,noheader")
 

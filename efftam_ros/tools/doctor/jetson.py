@@ -22,6 +22,11 @@ SWAP_GB = 4.0
 ARGUS = "usr/lib/aarch64-linux-gnu/gstreamer-1.0/libgstnvarguscamerasrc.so"
 
 
+def row(name: str, found: str, remedy: str = "", state: str = "absent") -> Finding:
+    """One line; ``state`` is that of one with a ``remedy``, without one it is "ok"."""
+    return Finding(JETSON, name, state if remedy else "ok", found, remedy)
+
+
 def jetson_findings(root: Path = Path("/")) -> Iterator[Finding]:
     """The rows; off a Jetson only that it is none."""
     yield jetpack(root)
@@ -32,21 +37,21 @@ def jetson_findings(root: Path = Path("/")) -> Iterator[Finding]:
     yield tensorrt_module()
     yield onnxruntime_wheel(root)
     yield power(root)
-    yield clocks(root)
-    yield memory(root)
-    yield swap(root)
-    yield v4l2(root)
-    yield argus(root)
+    clock = gpu_clock(root) or "not known"
+    is_fixed = "follows" not in clock and clock != "not known"
+    yield row("GPU clock", clock.partition(";")[0], "" if is_fixed else "sudo jetson_clocks")
+    yield from memory(root)
+    yield from cameras(root)
     yield fastdds_profile()._replace(section=JETSON)
 
 
 def jetpack(root: Path) -> Finding:
     release = jetson_release(root)
     if not release:
-        return Finding(JETSON, "JetPack", "wrong", "this is not a Jetson", "run it on the board that flies")
+        return row("JetPack", "this is not a Jetson", "run it on the board that flies", "wrong")
     if _l4t(root) < OLDEST_L4T:
-        return Finding(JETSON, "JetPack", "wrong", f"L4T {release}", "flash JetPack 6.1 or newer")
-    return Finding(JETSON, "JetPack", "ok", f"{6 if _l4t(root) == OLDEST_L4T else 7} (L4T {release})")
+        return row("JetPack", f"L4T {release}", "flash JetPack 6.1 or newer", "wrong")
+    return row("JetPack", f"{6 if _l4t(root) == OLDEST_L4T else 7} (L4T {release})")
 
 
 def libraries(root: Path) -> Iterator[Finding]:
@@ -59,90 +64,72 @@ def libraries(root: Path) -> Iterator[Finding]:
             and "Status: install ok installed" in text
             and (numbered := re.search(r"^Version: (\S+)$", text, flags=re.M))
         )
-        remedy = "sudo apt update && sudo apt install nvidia-jetpack"
-        ending = ("ok", ", ".join(found)) if found else ("wrong", "apt has not installed it", remedy)
-        yield Finding(JETSON, name, *ending)
+        remedy = "" if found else "sudo apt update && sudo apt install nvidia-jetpack"
+        yield row(name, ", ".join(found) or "apt has not installed it", remedy, "wrong")
 
 
 def python(root: Path, here: str) -> Finding:
     wanted = PYTHONS.get(_l4t(root), "")
     if wanted and not here.startswith(f"{wanted}."):
-        found = f"{here}; apt's TensorRT is for {wanted}"
-        return Finding(JETSON, "Python", "wrong", found, f"rm -r .venv && python{wanted} -m venv .venv")
-    return Finding(JETSON, "Python", "ok", here)
+        remedy = f"rm -r .venv && python{wanted} -m venv .venv"
+        return row("Python", f"{here}; apt's TensorRT is for {wanted}", remedy, "wrong")
+    return row("Python", here)
 
 
 def tensorrt_module() -> Finding:
     if importlib.util.find_spec("tensorrt") is not None:
-        return Finding(JETSON, "import tensorrt", "ok", version("tensorrt") or "found")
+        return row("import tensorrt", version("tensorrt") or "found")
     remedy = "sudo apt install python3-libnvinfer, and make the venv with --system-site-packages"
-    return Finding(JETSON, "import tensorrt", "wrong", "the Python module is not found", remedy)
+    return row("import tensorrt", "the Python module is not found", remedy, "wrong")
 
 
 def onnxruntime_wheel(root: Path) -> Finding:
-    remedy = next(row for row in TABLE if row.gpu).install.here(root)
+    remedy = next(backend for backend in TABLE if backend.gpu).install.here(root)
     gpu, cpu = version("onnxruntime-gpu"), version("onnxruntime")
-    if gpu and not cpu:
-        return Finding(JETSON, "onnxruntime-gpu", "ok", gpu)
-    found = f"onnxruntime {cpu} overwrites it" if gpu else "not installed; needed by onnxruntime-cuda alone"
-    return Finding(JETSON, "onnxruntime-gpu", "wrong" if gpu else "absent", found, remedy)
+    if gpu and cpu:
+        return row("onnxruntime-gpu", f"onnxruntime {cpu} overwrites it", remedy, "wrong")
+    if gpu:
+        return row("onnxruntime-gpu", gpu)
+    return row("onnxruntime-gpu", "not installed; needed by onnxruntime-cuda alone", remedy)
 
 
 def power(root: Path) -> Finding:
     mode = power_mode(root)
     if not mode:
-        remedy = "sudo nvpmodel -q (a container does not see it)"
-        return Finding(JETSON, "power mode", "absent", "not known", remedy)
+        return row("power mode", "not known", "sudo nvpmodel -q (a container does not see it)")
     if "MAXN" in mode:
-        return Finding(JETSON, "power mode", "ok", mode)
+        return row("power mode", mode)
     fastest = re.search(r"POWER_MODEL\s+ID=(\d+)\s+NAME=MAXN", text_of(root / "etc/nvpmodel.conf"))
     remedy = f"sudo nvpmodel -m {fastest[1] if fastest else 0}, before engines are built"
-    return Finding(JETSON, "power mode", "absent", f"{mode} is not the fastest", remedy)
+    return row("power mode", f"{mode} is not the fastest", remedy)
 
 
-def clocks(root: Path) -> Finding:
-    found = gpu_clock(root) or "not known"
-    if "follows" in found or found == "not known":
-        return Finding(JETSON, "GPU clock", "absent", found.partition(";")[0], "sudo jetson_clocks")
-    return Finding(JETSON, "GPU clock", "ok", found)
-
-
-def memory(root: Path) -> Finding:
-    free = _gigabytes(root, "MemAvailable")
-    found = f"{free:.1f} GB free, an engine build takes about {BUILD_GB:g}"
-    if free >= BUILD_GB:
-        return Finding(JETSON, "memory", "ok", found)
+def memory(root: Path) -> Iterator[Finding]:
+    free, swap = _gigabytes(root, "MemAvailable"), _gigabytes(root, "SwapTotal")
     remedy = "close programs; without a desktop: sudo systemctl set-default multi-user.target && sudo reboot"
-    return Finding(JETSON, "memory", "absent", found, remedy)
-
-
-def swap(root: Path) -> Finding:
-    there, free = _gigabytes(root, "SwapTotal"), _gigabytes(root, "MemAvailable")
-    if there >= SWAP_GB or free >= 2 * BUILD_GB:
-        return Finding(JETSON, "swap", "ok", f"{there:.1f} GB")
+    found = f"{free:.1f} GB free, an engine build takes about {BUILD_GB:g}"
+    yield row("memory", found, "" if free >= BUILD_GB else remedy)
     remedy = (
         "sudo fallocate -l 8G /swapfile && sudo chmod 600 /swapfile && sudo mkswap /swapfile"
         " && sudo swapon /swapfile"
     )
-    return Finding(JETSON, "swap", "absent", f"{there:.1f} GB with little memory free", remedy)
+    is_enough = swap >= SWAP_GB or free >= 2 * BUILD_GB
+    yield row(
+        "swap", f"{swap:.1f} GB" + " with little memory free" * (not is_enough), remedy * (not is_enough)
+    )
 
 
-def v4l2(root: Path) -> Finding:
+def cameras(root: Path) -> Iterator[Finding]:
     devices = sorted(path.name for path in (root / "dev").glob("video*"))
-    if devices:
-        return Finding(JETSON, "V4L2 cameras", "ok", ", ".join(devices))
     remedy = "plug it in, then v4l2-ctl --list-devices; in a container: --device /dev/video0"
-    return Finding(JETSON, "V4L2 cameras", "absent", "there is no /dev/video*", remedy)
-
-
-def argus(root: Path) -> Finding:
+    yield row("V4L2 cameras", ", ".join(devices) or "there is no /dev/video*", "" if devices else remedy)
+    found, remedy = "nvarguscamerasrc and its daemon", ""
     if not (root / ARGUS).exists():
-        remedy = "sudo apt install nvidia-l4t-gstreamer"
-        return Finding(JETSON, "argus (CSI cameras)", "absent", "nvarguscamerasrc is not installed", remedy)
-    if not (root / "tmp/argus_socket").exists():
+        found, remedy = "nvarguscamerasrc is not installed", "sudo apt install nvidia-l4t-gstreamer"
+    elif not (root / "tmp/argus_socket").exists():
+        found = "its daemon does not run"
         remedy = "sudo systemctl restart nvargus-daemon (in a container: -v /tmp/argus_socket)"
-        return Finding(JETSON, "argus (CSI cameras)", "absent", "its daemon does not run", remedy)
-    return Finding(JETSON, "argus (CSI cameras)", "ok", "nvarguscamerasrc and its daemon")
+    yield row("argus (CSI cameras)", found, remedy)
 
 
 def _l4t(root: Path) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from efftam_workshop.model.common.network import Network, NetworkSpec
-from efftam_workshop.model.compact.trunk import LITE0, NARROW, SHORT, Activation, TrunkConfig, stages_of
+from efftam_workshop.model.compact.trunk import LITE0, TrunkConfig, activation, stages_of
 
 PROMPT_SLOTS = 3
 OUTPUT_TOKENS = 6
@@ -40,29 +40,24 @@ class CompactConfig:
     rope_base: float = 100.0
 
 
-_COMPACT_192 = NetworkSpec(
-    name="compact_192",
-    family="compact",
-    side=192,
-    channels=128,
-    memory_channels=64,
-    recent_maps=3,
-    memory_dtype="float32",
-    default_view="window",
-    window_factor=5.0,
-    skips=(("features_s8", 64, 8), ("features_s4", 32, 4)),
-    prompt_raster=True,
-    image_mean=(127 / 255, 127 / 255, 127 / 255),
-    image_std=(128 / 255, 128 / 255, 128 / 255),
-)
-COMPACT_CONFIGS: dict[str, CompactConfig] = {
-    config.spec.name: config
-    for config in (
-        CompactConfig(_COMPACT_192),
-        CompactConfig(replace(_COMPACT_192, name="compact_192_short"), trunk=SHORT),
-        CompactConfig(replace(_COMPACT_192, name="compact_192_narrow"), trunk=NARROW),
+COMPACT_192 = CompactConfig(
+    NetworkSpec(
+        name="compact_192",
+        family="compact",
+        side=192,
+        channels=128,
+        memory_channels=64,
+        recent_maps=3,
+        memory_dtype="float32",
+        default_view="window",
+        window_factor=5.0,
+        skips=(("features_s8", 64, 8), ("features_s4", 32, 4)),
+        prompt_raster=True,
+        image_mean=(127 / 255, 127 / 255, 127 / 255),
+        image_std=(128 / 255, 128 / 255, 128 / 255),
     )
-}
+)
+COMPACT_CONFIGS = {COMPACT_192.spec.name: COMPACT_192}
 
 
 class CompactTAM(Network):
@@ -150,7 +145,7 @@ class CompactImageEncoder(nn.Module):
         trunk = config.trunk
         self.taken = trunk.taken
         self.stem = nn.Conv2d(3, trunk.stem, 3, 2, 1)
-        self.activation = Activation(trunk.ceiling)
+        self.activation = activation()
         self.stages = stages_of(trunk)
         skip_channels = {stride: channels for _, channels, stride in config.spec.skips}
         self.neck32 = nn.Conv2d(trunk.channels(32), config.spec.channels, 1)
