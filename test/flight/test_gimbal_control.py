@@ -252,6 +252,17 @@ def test_acquiring_is_limited_to_a_third_of_the_rate():
     assert made.step(4).rates.yaw == pytest.approx(math.radians(90))
 
 
+def test_rates_grow_no_faster_than_configured_and_fall_at_once():
+    made = bench(max_acceleration=2.0, cautious_time=0.0).given(azimuth=0.5)
+    made.attitude = None
+    rates = [made.step().rates.yaw for _ in range(20)]
+    assert max(b - a for a, b in itertools.pairwise([0.0, *rates])) == pytest.approx(2.0 * 0.02)
+    made.given(azimuth=0.0)
+    assert 0.0 <= made.step().rates.yaw < 0.5 * rates[-1]
+    made.given(azimuth=-0.5)
+    assert made.step().rates.yaw == pytest.approx(-2.0 * 0.02)
+
+
 def test_a_return_is_limited_for_a_while():
     made = bench(max_acceleration=1e3).given(azimuth=0.5)
     assert made.step(60).rates.yaw == pytest.approx(math.radians(90))
