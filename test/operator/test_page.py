@@ -238,9 +238,8 @@ def test_the_stamp_sent_is_the_one_in_the_pixels(serve, feed, open_page):
 # What is seen
 
 
-def test_each_state_has_its_word_and_its_colour(serve, feed, open_page):
+def test_each_state_has_its_word_and_its_colour(hands, feed):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
-    hands = open_page(serve(feed).url)
     for state in TrackState:
         feed.state = state
         until(lambda state=state: hands.page.locator("#state").inner_text() == state.name)
@@ -256,9 +255,8 @@ def test_each_state_has_its_word_and_its_colour(serve, feed, open_page):
             assert nearest_colour(hands.pixels(*[(1.4, 100 + i / 4) for i in range(40)]), rgb) < 60
 
 
-def test_likeness_is_shown_beside_presence_where_it_is_known(serve, feed, open_page):
+def test_likeness_is_shown_beside_presence_where_it_is_known(hands, feed):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
-    hands = open_page(serve(feed).url)
     hands.wait_text("#detail", "presence 0.97 · quality 0.85")
     feed.likeness = 0.6789
     hands.wait_text("#detail", "presence 0.97 · likeness 0.68 · quality 0.85")
