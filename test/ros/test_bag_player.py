@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,21 +13,17 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 import rclpy
-from efftam_ros.msg import BoundingBox
 from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.serialization import serialize_message
-from ros_helpers import image_message, new_namespace, stamp_of, tracker_command
+from ros_helpers import new_namespace, stamp_of, tracker_command
 from rosbags.rosbag2 import Reader, StoragePlugin, Writer
-from sensor_msgs.msg import Image
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.messages.bags import open_typestore
 from simulation import bag_player
-from simulation.bag_player import BagPlayer, Recorded, header_stamp_ns
-from simulation.processes import spinning
+from simulation.bag_player import BagPlayer, header_stamp_ns
 
 pytestmark = pytest.mark.ros
 IMAGES = 20
@@ -109,70 +104,6 @@ def test_every_image_is_answered_under_its_own_stamp(processes, bag, store, tmp_
     assert len(found["mask"]) > IMAGES / 2
 
 
-class LateTracker:
-    """Answers every image with a box, but publishes boxes only some time after it listens to images."""
-
-    def __init__(self, namespace: str, late_s: float) -> None:
-        self.node = rclpy.create_node("late_tracker", namespace=namespace)
-        self.images, self._boxes = 0, None
-        self.node.create_subscription(Image, "image", self._answer, 10)
-        self._late = self.node.create_timer(late_s, self._publish_boxes)
-
-    def _publish_boxes(self) -> None:
-        self._late.cancel()
-        self._boxes = self.node.create_publisher(BoundingBox, "bbox", 10)
-
-    def _answer(self, image: Image) -> None:
-        self.images += 1
-        if self._boxes is not None:
-            self._boxes.publish(BoundingBox(header=image.header))
-
-
-@contextmanager
-def beside_a_late_tracker(late_s: float):
-    """A tracker in a thread, with a node for the player and its executor."""
-    namespace = new_namespace()
-    tracker = LateTracker(namespace, late_s)
-    node, executor = rclpy.create_node("player", namespace=namespace), SingleThreadedExecutor()
-    executor.add_node(node)
-    try:
-        with spinning(tracker.node):
-            yield tracker, node, executor
-    finally:
-        executor.shutdown()
-        node.destroy_node()
-
-
-def test_nothing_is_played_before_the_answers_can_be_recorded(ros):
-    recorded = []
-    with beside_a_late_tracker(late_s=1.0) as (tracker, node, executor):
-        player = BagPlayer(
-            node,
-            executor,
-            "sensor_msgs/msg/Image",
-            rate=0,
-            record=lambda topic, time_ns, cdr: recorded.append((topic, header_stamp_ns(cdr))),
-            recorded=["bbox"],
-        )
-        frames = (Recorded("image", stamp_of(i), serialized_image(i)) for i in range(5))
-        assert player.play(frames) == 5
-    assert tracker.images == 5
-    assert recorded == [("bbox", stamp_of(i)) for i in range(5)]
-
-
-def serialized_image(i: int) -> bytes:
-    return serialize_message(image_message(scene(i), stamp_of(i)))
-
-
-def test_without_answers_to_record_nothing_is_played(ros, monkeypatch):
-    monkeypatch.setattr(bag_player, "PATIENCE_S", 1.0)
-    with beside_a_late_tracker(late_s=60.0) as (_, node, executor):
-        with pytest.raises(InputError) as refusal:
-            BagPlayer(node, executor, "sensor_msgs/msg/Image").play([])
-        for part in (f"{node.get_namespace()}/bbox", "1 s", "is the tracker active"):
-            assert part in str(refusal.value)
-
-
 def test_a_box_that_is_refused_ends_the_player_with_the_reason(processes, bag):
     namespace = new_namespace()
     processes(tracker_command(namespace, "-p", "image_timeout:=20.0"))
@@ -208,15 +139,6 @@ def test_in_real_time_a_slow_tracker_answers_fewer_images_in_order(processes, ba
 def test_a_message_that_is_cut_off_before_its_stamp_is_refused():
     with pytest.raises(InputError, match="a message of 5 bytes on its image topic that is no image"):
         header_stamp_ns(b"\0\1\0\0\1")
-
-
-def test_an_image_that_is_not_answered_is_told(ros, monkeypatch, capfd):
-    monkeypatch.setattr(bag_player, "ANSWER_PATIENCE_S", 0.2)
-    unstamped = Recorded("image", 0, bytes([0, 1, *bytes(10)]))
-    with beside_a_late_tracker(0.0) as (_, node, executor):
-        player = BagPlayer(node, executor, "sensor_msgs/msg/Image", rate=0.0)
-        assert player.play([unstamped]) == 1
-    assert capfd.readouterr().err.count("the tracker did not answer the image of 0.000 s in 0.2 s") == 1
 
 
 @pytest.mark.parametrize(

@@ -118,17 +118,8 @@ def test_zero_rates_follow_when_it_is_killed(chain, victim, record_property):
         assert "Traceback" not in process.output
 
 
-def bridge_killed(chain):
+def test_px4_stops_by_its_own_time_out_when_nothing_arrives_any_more(chain):
     chain.bridge.send(signal.SIGKILL)
-
-
-def link_cut(chain):
-    chain.wire.cut = True
-
-
-@pytest.mark.parametrize("end", [bridge_killed, link_cut], ids=lambda f: f.__name__)
-def test_px4_stops_by_its_own_time_out_when_nothing_arrives_any_more(chain, end):
-    end(chain)
     wait(chain.wire.gimbal_stands, "the gimbal to stand", 2 * PX4_SILENCE_S + 1.0)
     # Nobody asked it to.
     assert chain.wire.turns()

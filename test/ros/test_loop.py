@@ -294,8 +294,10 @@ def test_an_internal_error_in_one_target_costs_that_one_alone(bench):
 
 def test_a_lost_gpu_costs_all_targets(bench):
     three_targets(bench)
+    bench.targets.steer(1)
     bench.pipeline.error = PipelineLostError(LOST)
     answers = next_answers(bench)
+    assert list(answers) == [1, 0, 2]  # control hears of it first
     assert {key: (track.state, track.reason) for key, track in answers.items()} == dict.fromkeys(
         range(3), (TrackState.IDLE, LOST)
     )

@@ -17,11 +17,32 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 import cv2
 from level_pipeline import HEIGHT, WIDTH, bright_box, grey_box
-from ros_helpers import box_of, new_namespace, stamp_of, tracker_command
+from ros_helpers import Peer, Process, box_of, new_namespace, stamp_of, tracker_command
 
 from efftam_ros.core.geometry import iou
 
 pytestmark = pytest.mark.ros
+
+LASTING = ("-p", "image_timeout:=60.0")
+
+
+@pytest.fixture(scope="module")
+def _process(ros, tmp_path_factory):
+    """A tracker in a process of its own, as commands that come and go may not find one in a process that has
+    seen others killed (Fast DDS)."""
+    peer = Peer(new_namespace())
+    peer.process = Process(
+        tracker_command(peer.namespace, *LASTING), tmp_path_factory.mktemp("tracker") / "log"
+    )
+    peer.wait_until_active()
+    yield peer
+    peer.end()
+
+
+@pytest.fixture
+def peer(_process):
+    _process.begin_anew()
+    return _process
 
 
 def select(peer, *arguments, namespace=None, **environment):

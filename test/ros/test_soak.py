@@ -93,6 +93,9 @@ def test_the_stream_goes_on_through_everything(tracker_process):
         # A quiet stretch: the target must be found and followed as if nothing had been.
         peer.clear()
         base += 1000
+        # The first one after a jump of the stamps is withheld.
+        peer.images.publish(image_message(scene(0), stamp_of(base - 1)))
+        peer.spin_for(0.3)
         peer.send(image_message(scene(0), stamp_of(base)))
         answer = peer.select(box_selection(bright_box(0), stamp_of(base)))
         assert answer.success, answer.message
