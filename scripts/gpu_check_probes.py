@@ -42,9 +42,8 @@ def parse(bundle: Any) -> dict[str, str]:
     for name, model in load_graphs(bundle).items():
         for precision in ("fp16", "fp32"):
             graph = model if precision == "fp32" else to_fp16(model, name)
-            start = library.log.position
             try:
-                parsed(library, builder, graph.SerializeToString(), precision, start)
+                parsed(library, builder, graph, precision)
                 found[f"{name} {precision}"] = ""
             except BackendError as error:
                 found[f"{name} {precision}"] = error.reason

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.types import MemoryPlan
-from efftam_ros.runtime.device.memory import UNUSED_KEY
 from efftam_ros.runtime.preprocess import EncodedPrompt, no_prompt
+from efftam_workshop.agreement.compare import UNUSED_KEY
 from efftam_workshop.model.common.layers import boxes_and_areas
 from efftam_workshop.model.common.network import Network, NetworkSpec
 

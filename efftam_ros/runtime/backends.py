@@ -6,13 +6,10 @@ import importlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from efftam_ros.core.config import MOST_TARGETS, CheckedSettings, setting
 from efftam_ros.core.errors import InputError, shown
-
-if TYPE_CHECKING:
-    pass
 
 PRECISIONS = ("auto", "fp32", "fp16", "int8")
 VERIFY = ("once", "always", "never")

@@ -1,18 +1,12 @@
 """Bundles (docs/bundle.md): read ``bundle.json``, check files, tensors and the files that graphs read, hand
-out the protocol's constants.
-
-Which files a graph reads is found in its bytes, without the onnx package. The parser only follows lengths
-(protocol buffers' wire format, onnx.proto3's field numbers), so that a graph of hundreds of megabytes takes
-milliseconds.
-"""
+out the protocol's constants."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -186,100 +180,28 @@ def table_fault(kind: str, found: Tensors, table: Tensors) -> str:
     return ""
 
 
-# onnxruntime before 1.24 reads external weights from any path that a graph names, and TensorRT's parser reads
-# the same files: only those that the manifest lists, with their hashes, may be there.
-MOST_NESTED = 64
-"""Messages within messages; a graph within a node of a graph takes three."""
-
-# Kind of message -> field number -> kind of the message there.
-_FIELDS: dict[str, dict[int, str]] = {
-    "model": {7: "graph", 20: "training", 25: "function"},
-    "training": {1: "graph", 2: "graph"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
-    "function": {7: "node"},
-    "node": {5: "attribute"},
-    "attribute": {
-        5: "tensor",
-        6: "graph",
-        10: "tensor",
-        11: "graph",
-        22: "sparse tensor",
-        23: "sparse tensor",
-    },
-    "sparse tensor": {1: "tensor", 2: "tensor"},
-    "tensor": {13: "external data"},
-}
-_OPERATOR = 4  # of a node
-_KEY, _VALUE = 1, 2  # of an entry of external data
+# Strings lie in a graph's file as they are, so that every file outside that it reads is named by the word
+# "location" and the name. Exporters write: external data, its length, key, its length, value, its length.
+_LOCATION = re.compile(rb"\x6a([\x00-\x7f])\x0a\x08location\x12([\x00-\x7f])")
 # A node of this operator names a file that an execution provider loads as code.
 _CONTEXT = b"EPContext"
 
 
 def external_files(path: Path) -> frozenset[str]:
-    """The locations of all weights outside the graph's own file, as it names them.
-
-    Raises InputError: no ONNX file, or one whose nodes load compiled code.
-    """
-    if not path.stat().st_size:
+    """The files with weights outside the graph's own, as it names them: onnxruntime before 1.24 reads any
+    path that a graph names. Raises InputError for an empty file, names that are written in another way than
+    exporters do, and a graph that loads compiled code."""
+    data = path.read_bytes()
+    if not data:
         raise InputError(f"{path} is empty; export or fetch it again")
-    with path.open("rb") as file:
-        # Not closed here: views into it live on in what is raised below.
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    try:
-        return frozenset(_named_files(memoryview(data), "model"))
-    except InputError as refusal:
-        raise InputError(f"{path}: {refusal}") from None
-    except (IndexError, ValueError):
-        raise InputError(f"{path} is not an ONNX graph; export or fetch it again") from None
-
-
-def _named_files(data: memoryview, kind: str, depth: int = 0) -> Iterator[str]:
-    if depth > MOST_NESTED:
-        raise ValueError("nested too deep")
-    if kind == "external data":
-        entry = {number: bytes(content) for number, content in _contents(data)}
-        if entry.get(_KEY) == b"location":
-            yield entry.get(_VALUE, b"").decode()
-        return
-    inner = _FIELDS[kind]
-    for number, content in _contents(data):
-        if number in inner:
-            yield from _named_files(content, inner[number], depth + 1)
-        elif kind == "node" and number == _OPERATOR and content == _CONTEXT:
-            raise InputError("a graph with a node EPContext loads compiled code; use one without")
-
-
-def _contents(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Number and content of the fields that have a length. Raises ValueError, IndexError: no message."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
-        if wire == 2:
-            length, at = _varint(data, at)
-            if at + length > len(data):
-                raise ValueError("a length beyond the end")
-            yield number, data[at : at + length]
-            at += length
-        elif wire == 0:
-            _, at = _varint(data, at)
-        elif wire in (1, 5):
-            at += 8 if wire == 1 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        if not number or at > len(data):
-            raise ValueError("no field")
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError("a number without end")
+    if _CONTEXT in data:
+        raise InputError(f"{path}: a graph with a node EPContext loads compiled code; use one without")
+    entries = list(_LOCATION.finditer(data))
+    is_plain = all(entry[1][0] == len(b"__location__") + entry[2][0] for entry in entries)
+    if not is_plain or len(entries) != data.count(b"location"):
+        raise InputError(f"{path} names files in a way that can't be read; export or fetch it again")
+    names = (data[entry.end() : entry.end() + entry[2][0]] for entry in entries)
+    return frozenset(name.decode(errors="replace") for name in names)
 
 
 FORMAT = 1

@@ -161,9 +161,8 @@ class _Flight:
 
     def run(self) -> Iterator[Found]:
         """The results in the order in which they are made; of the ring at the end, but for ``staged``."""
-        disc = Box(160 - RADIUS, 150 - RADIUS, 2 * RADIUS, 2 * RADIUS)
         full = View.full(WIDTH, HEIGHT, self._side)
-        yield from self._frame(0, self._window(0), Prompt(box=disc))
+        yield from self._frame(0, self._window(0), Prompt(box=DISC_BOX))
         yield from self._frame(1, self._window(1))
         yield from self._frame(2, full, announced=3)
         yield from self._frame(3, full, present=False)
@@ -277,32 +276,51 @@ def deviation(output: str, wanted: NDArray[Any], value: NDArray[Any]) -> float:
         return 1 - np.count_nonzero(wanted & value) / union if union else 0.0
     if not np.isfinite(wanted).all():  # an empty mask has no box
         return 0.0
-    error = np.subtract(value, wanted, dtype=np.float64)
     if output in ("predicted IoU", "presence"):
-        return float(np.abs(error).max())
+        return float(np.abs(value - wanted).max())
     if output == "box":
         left, top, right, bottom = wanted.tolist()
-        return float(np.abs(error).max() / max(1.0, ((right - left) * (bottom - top)) ** 0.5))
+        return float(np.abs(value - wanted).max() / max(1.0, ((right - left) * (bottom - top)) ** 0.5))
+    return relative_error(wanted, value)
+
+
+def relative_error(wanted: NDArray[np.float32], value: NDArray[np.float32]) -> float:
+    """Root mean square of the difference over that of the wanted values; infinite where a value is no
+    number."""
+    if not np.isfinite(value).all():
+        return float("inf")
     scale = float(np.sqrt(np.mean(np.square(wanted, dtype=np.float64))))
-    return float(np.sqrt(np.mean(np.square(error)))) / max(scale, 1e-12)
+    error = float(np.sqrt(np.mean(np.square(np.subtract(value, wanted, dtype=np.float64)))))
+    return error / max(scale, 1e-12)
+
+
+def picture(*discs: tuple[tuple[float, float], tuple[int, int, int]]) -> NDArray[np.uint8]:
+    """A picture uint8 [360,480,3] BGR: a coarse pattern and on it striped discs, each with its centre and a
+    colour."""
+    random = np.random.default_rng(7)
+    drawn = np.kron(random.integers(60, 190, (18, 24, 3)), np.ones((20, 20, 1)))
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    for (x, y), colour in discs:
+        stripes = np.where(((columns - x) // 8 % 2 == 0)[..., None], colour, (20, 200, 230))
+        drawn = np.where((np.hypot(columns - x, rows - y) < RADIUS)[..., None], stripes, drawn)
+    return drawn.astype(np.uint8)
+
+
+def moving_disc(number: int) -> tuple[tuple[float, float], tuple[int, int, int]]:
+    """Where it is in image ``number``, and its colour."""
+    return (160 + 4 * number, 150 + 2 * number), (20, 20, 230)
+
+
+DISC_BOX = Box(160 - RADIUS, 150 - RADIUS, 2 * RADIUS, 2 * RADIUS)
+"""Round the moving disc in the first image."""
 
 
 def images() -> Iterator[Image]:
     """Seven pictures of two striped discs over a coarse pattern, one of which moves, in the encodings that
     cameras send most: bgr8, nv12, and mono16 as it is narrowed to mono8."""
-    random = np.random.default_rng(7)
-    background = np.kron(random.integers(60, 190, (18, 24, 3)), np.ones((20, 20, 1)))
-    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     levels = Levels()
     for number in range(7):
-        picture = background
-        for (x, y), colour in (
-            ((160 + 4 * number, 150 + 2 * number), (20, 20, 230)),
-            (SECOND, (230, 80, 20)),
-        ):
-            stripes = np.where(((columns - x) // 8 % 2 == 0)[..., None], colour, (20, 200, 230))
-            picture = np.where((np.hypot(columns - x, rows - y) < RADIUS)[..., None], stripes, picture)
-        bgr = picture.astype(np.uint8)
+        bgr = picture(moving_disc(number), (SECOND, (230, 80, 20)))
         if number % 3 == 0:
             yield Image.from_array(bgr)
         elif number % 3 == 1:

@@ -10,13 +10,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.crop import make_crop_policy
-from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout, laid_out
+from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout
 from efftam_ros.runtime.frame_state import round_bfloat16
 from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, encode_prompt, no_prompt
+from efftam_ros.runtime.verify import DISC_BOX, moving_disc, picture, relative_error
 from efftam_workshop.agreement.runners import Arrays, Runner
+
+UNUSED_KEY = -1e4
+"""Added to an unused key's logit: its probability becomes exactly zero, and the value still fits float16."""
+
+
+def key_bias(layout: MemoryLayout, rows: Sequence[int], pointers: int) -> NDArray[np.float32]:
+    """[1,1,1,K]: 0 for the keys of these temporal rows and the first ``pointers`` slots, else `UNUSED_KEY`.
+
+    Keys in order: the maps by row, then the pointers' tokens. In the pooled layout the maps' pooled keys (a
+    quarter as many) are headed by the unpooled keys of one map, which are used when there is that map alone.
+    """
+    used_rows = np.isin(np.arange(layout.rows), rows)
+    used_pointers = (np.arange(layout.pointers) < pointers).repeat(layout.pointer_tokens)
+    if layout.pooled:
+        alone = len(rows) == 1
+        pooled = (used_rows & (not alone)).repeat(layout.tokens // 4)
+        parts = [np.full(layout.tokens, alone), pooled, used_pointers]
+    else:
+        parts = [used_rows.repeat(layout.tokens), used_pointers]
+    return np.where(np.concatenate(parts), 0.0, UNUSED_KEY).astype(np.float32).reshape(1, 1, 1, -1)
+
+
+def laid_out(
+    layout: MemoryLayout, rows: Sequence[int], maps: NDArray[np.float32], pointers: NDArray[np.float32]
+) -> dict[str, NDArray[np.float32]]:
+    """Maps [T,N,M] of these temporal rows and pointers [P,C] as the inputs ``maps``, ``pointers`` and
+    ``key_bias`` of the fixed memory attention; zeros where nothing is."""
+    placed_maps = np.zeros((layout.rows, layout.tokens, layout.channels), np.float32)
+    placed_maps[list(rows)] = maps
+    placed_pointers = np.zeros((layout.pointers, layout.pointer_channels), np.float32)
+    placed_pointers[: len(pointers)] = pointers
+    return {
+        "maps": placed_maps,
+        "pointers": placed_pointers,
+        "key_bias": key_bias(layout, rows, len(pointers)),
+    }
 
 
 class Chain:
@@ -93,9 +130,6 @@ def prompt_inputs(prompt: EncodedPrompt) -> Arrays:
     }
 
 
-_SEED = 20261121
-
-
 @dataclass(frozen=True)
 class GraphDeviation:
     """One output of a graph against the reference's on the same inputs.
@@ -130,15 +164,6 @@ class ClipAgreement:
         return min(self.overlaps)
 
 
-def deviation(reference: NDArray[np.float32], value: NDArray[np.float32]) -> float:
-    """`GraphDeviation.relative` of two arrays of one shape."""
-    if not np.isfinite(value).all():
-        return float("inf")
-    scale = float(np.sqrt(np.mean(np.square(reference, dtype=np.float64))))
-    error = float(np.sqrt(np.mean(np.square(np.subtract(value, reference, dtype=np.float64)))))
-    return error / scale if scale > 0 else (0.0 if error == 0 else float("inf"))
-
-
 def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -> list[GraphDeviation]:
     """Every output of ``results`` against the reference's."""
     found = []
@@ -149,7 +174,7 @@ def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -
             continue
         max_abs = float(np.abs(np.subtract(wanted, value, dtype=np.float64)).max(initial=0.0))
         largest = float(np.abs(wanted).max(initial=0.0))
-        found.append(GraphDeviation(graph, output, deviation(wanted, value), max_abs, largest, case))
+        found.append(GraphDeviation(graph, output, relative_error(wanted, value), max_abs, largest, case))
     return found
 
 
@@ -165,21 +190,8 @@ def compare_graphs(chain: Chain, candidate: Mapping[str, Runner]) -> list[GraphD
 
 def seeded_chain(bundle: Bundle, graphs: Mapping[str, Runner]) -> Chain:
     """A chain that has run three seeded frames, so that every graph has had inputs as in use."""
-    side = bundle.spec.image_side
-    random = np.random.default_rng(_SEED)
-    coarse = random.integers(40, 180, (12, 12, 3))
-    background = np.kron(coarse, np.ones((side // 12 + 1, side // 12 + 1, 1)))[:side, :side]
-    rows, columns = np.mgrid[:side, :side]
-    preprocess, view = Preprocessor(side, bundle.mean, bundle.std), View.full(side, side, side)
-    chain = Chain(bundle, graphs)
-    for number in range(3):
-        centre = (0.5 + 0.02 * number) * side
-        disc = np.hypot(columns - centre, rows - 0.46 * side) < 0.14 * side
-        picture = np.where(disc[..., None], (30, 30, 220), background).astype(np.uint8)
-        box = Box.from_edges(0.36 * side, 0.32 * side, 0.64 * side, 0.6 * side)
-        prompt = encode_prompt(Prompt(box=box), view, side, side) if number == 0 else None
-        chain.decode(preprocess(Image.from_array(picture), view).copy(), prompt)
-        chain.remember(0 if number == 0 else 1, prompted=number == 0)
+    frames = [picture(moving_disc(number)) for number in range(3)]
+    *_, (chain,) = run_clip(bundle, [graphs], frames, DISC_BOX)
     return chain
 
 
@@ -197,7 +209,7 @@ def compare_clip(
     for chains in run_clip(bundle, (reference, candidate), frames, box):
         logits = [chain.results["mask_decoder"]["masks"][0, chain.choice] for chain in chains]
         overlaps.append(_overlap(*logits))
-        errors.append(deviation(*logits))
+        errors.append(relative_error(*logits))
     return ClipAgreement(tuple(overlaps), tuple(errors))
 
 
@@ -210,8 +222,8 @@ def run_clip(
     preprocess = Preprocessor(spec.image_side, bundle.mean, bundle.std)
     crop_policy = make_crop_policy(spec.default_view, spec.image_side, spec.window_factor)
     chains = [Chain(bundle, graphs) for graphs in networks]
-    for number, picture in enumerate(frames):
-        height, width = picture.shape[:2]
+    for number, frame in enumerate(frames):
+        height, width = frame.shape[:2]
         first = number == 0
         view = (
             crop_policy.starts((width, height), box, box)[0]
@@ -219,27 +231,17 @@ def run_clip(
             else crop_policy.view((width, height), box, 0.0)
         )
         prompt = encode_prompt(Prompt(box=box), view, width, height) if first else None
-        image = preprocess(Image.from_array(picture), view).copy()
-        choice = step_together(chains, image, prompt)
+        image = preprocess(Image.from_array(frame), view).copy()
+        decoded = [chain.decode(image, prompt) for chain in chains]
+        choice = 0 if first else 1 + int(decoded[0]["ious"][1:].argmax())
+        for chain in chains:
+            chain.remember(choice, prompted=first)
         yield chains
         boxes = chains[0].results["mask_decoder"]["boxes"]
         # The window follows the reference alone: both networks see the same pictures throughout.
         seen = Box.from_edges(*view.edges_to_image(boxes[choice : choice + 1])[0].tolist())
         if seen.width > 0 and seen.height > 0:
             box = seen
-
-
-def step_together(chains: Sequence[Chain], image: NDArray[np.float32], prompt: EncodedPrompt | None) -> int:
-    """One frame through every chain, each with its own memory; ``prompt`` starts a new one.
-
-    Returns the row of the decoder's output that all remember: 0 on the prompted frame, else the alternative
-    that the first chain prefers, so that what differs is the graphs' doing.
-    """
-    decoded = [chain.decode(image, prompt) for chain in chains]
-    choice = 0 if prompt is not None else 1 + int(decoded[0]["ious"][1:].argmax())
-    for chain in chains:
-        chain.remember(choice, prompted=prompt is not None)
-    return choice
 
 
 def _overlap(reference: NDArray[np.float32], value: NDArray[np.float32]) -> float:

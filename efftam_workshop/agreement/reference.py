@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.geometry import Box
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.verify import DISC_BOX, moving_disc, picture
 from efftam_workshop.agreement.compare import (
     Chain,
     ClipAgreement,
@@ -95,22 +95,11 @@ class GraphReference:
         if not clip:
             return GraphAgreement(deviations, limits=limits)
         mixed = {**self.runners, **candidate}
-        agreement = compare_clip(self.bundle, self.runners, mixed, seeded_clip(), seeded_clip_box())
+        agreement = compare_clip(self.bundle, self.runners, mixed, seeded_clip(), DISC_BOX)
         return GraphAgreement(deviations, agreement, limits)
 
 
 def seeded_clip() -> Iterator[NDArray[np.uint8]]:
-    """`CLIP_FRAMES` pictures uint8 [360,480,3]: a striped disc that moves over a coarse pattern."""
-    random = np.random.default_rng(7)
-    background = np.kron(random.integers(60, 190, (18, 24, 3)), np.ones((20, 20, 1)))
-    rows, columns = np.mgrid[:360, :480]
-    for number in range(CLIP_FRAMES):
-        x, y = 160 + 4 * number, 150 + 2 * number
-        disc = np.hypot(columns - x, rows - y) < 36
-        stripes = np.where(((columns - x) // 8 % 2 == 0)[..., None], (20, 20, 230), (20, 200, 230))
-        yield np.where(disc[..., None], stripes, background).astype(np.uint8)
-
-
-def seeded_clip_box() -> Box:
-    """Round the disc on the first picture."""
-    return Box(124.0, 114.0, 72.0, 72.0)
+    """`CLIP_FRAMES` pictures uint8 [360,480,3] of a striped disc that moves over a coarse pattern, from
+    `verify.DISC_BOX` on."""
+    return (picture(moving_disc(number)) for number in range(CLIP_FRAMES))

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     check_outputs([Output("--out", args.out, "folder")], [args.checkpoint])
     from efftam_ros.runtime.bundle import file_sha256
     from efftam_workshop.export.onnx.bundle import STEPS, Source, export_bundle
-    from efftam_workshop.model.efficienttam.checkpoint import load_checkpoint
+    from efftam_workshop.model.loading import load_checkpoint
 
     network = load_checkpoint(args.checkpoint, args.config)
     source = Source(file_sha256(args.checkpoint), args.licence, args.note)

@@ -28,11 +28,12 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.runtime.bundle import MANIFEST, Bundle, file_sha256
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
+from efftam_ros.runtime.verify import DISC_BOX
 from efftam_workshop.agreement.compare import run_clip
-from efftam_workshop.agreement.reference import seeded_clip, seeded_clip_box
+from efftam_workshop.agreement.reference import seeded_clip
 from efftam_workshop.agreement.runners import Arrays, CpuRunner, Runner
 from efftam_workshop.export.fp16.convert import plain_graph
-from efftam_workshop.export.onnx.folding import evaluated
+from efftam_workshop.export.onnx.folding import drop_unused, evaluated, replace
 
 LEAST_FRAMES = 2
 METHOD = "extremes, symmetric, weights per channel"
@@ -66,7 +67,7 @@ class CalibrationClip:
 
 def default_clip() -> CalibrationClip:
     """The seeded clip that engines are compared on."""
-    return CalibrationClip("the seeded clip", tuple(seeded_clip()), seeded_clip_box())
+    return CalibrationClip("the seeded clip", tuple(seeded_clip()), DISC_BOX)
 
 
 def recorded_inputs(
@@ -167,10 +168,9 @@ def with_folded_weights(model: onnx.ModelProto) -> onnx.ModelProto:
             continue
         value = evaluated(copy, node, {name: numpy_helper.to_array(tensors[name]) for name in names})
         tensors[node.output[0]] = numpy_helper.from_array(value, node.output[0])
-    read = {name for node in kept for name in node.input} | {info.name for info in graph.output}
-    del graph.node[:], graph.initializer[:]
-    graph.node.extend(kept)
-    graph.initializer.extend(tensor for name, tensor in tensors.items() if name in read)
+    replace(graph.node, kept)
+    replace(graph.initializer, tensors.values())
+    drop_unused(graph)
     return copy
 
 

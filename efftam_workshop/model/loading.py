@@ -1,9 +1,10 @@
-"""Loads PyTorch networks: a compact one from a run's weights, any from the graphs of its bundle."""
+"""Loads PyTorch networks: from a checkpoint, or from the graphs of a bundle."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import pickle
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,9 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_workshop.model.common.network import Network
 from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
-from efftam_workshop.model.efficienttam.checkpoint import read_state_dict
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, configuration
 from efftam_workshop.model.efficienttam.network import EfficientTAM
 
@@ -47,21 +47,57 @@ def load_bundle_network(folder: str | Path) -> Network:
     return network
 
 
+def load_checkpoint(path: str | Path, name: str) -> EfficientTAM:
+    """An official checkpoint in configuration ``name``, on the CPU in evaluation mode.
+
+    A checkpoint does not contain its image side or pooling, so the caller must give the name (official files
+    are named after their configuration). Raises InputError when the file is not a checkpoint or does not fit
+    the configuration.
+    """
+    network = EfficientTAM(configuration(name)).eval()
+    _fill(network, path, name)
+    return network
+
+
 def load_weights(path: Path, name: str) -> CompactTAM:
     """The compact network of this configuration with the weights of a file ``{"model": state_dict}``, as
-    training writes it.
-
-    Raises InputError when the configuration is unknown, or the file is none of this network.
-    """
+    training writes it. Raises InputError as `load_checkpoint` does."""
     if name not in COMPACT_CONFIGS:
         raise InputError(f"there is no configuration {name!r}; choose one of {', '.join(COMPACT_CONFIGS)}")
     network = CompactTAM(COMPACT_CONFIGS[name]).eval()
+    _fill(network, path, name)
+    return network
+
+
+def _fill(network: Network, path: str | Path, name: str) -> None:
     try:
         network.load_state_dict(read_state_dict(path))
     except RuntimeError as error:
-        faults = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
-        raise InputError(f"{path} does not fit {name}: {faults[:300]}") from None
-    return network
+        faults = "; ".join(line.strip() for line in str(error).splitlines()[1:])
+        raise InputError(f"{path} does not fit {name}: {faults[:300]}; use the file of {name}") from None
+
+
+def read_state_dict(path: str | Path) -> dict[str, Tensor]:
+    """Read the tensors of a checkpoint file; unpickles tensors and plain containers only, never code."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise InputError(f"there is no checkpoint {path}; check the path or run efftam fetch") from None
+    except pickle.UnpicklingError:
+        raise InputError(
+            f"{path} is not a PyTorch checkpoint of tensors only; use an official checkpoint"
+        ) from None
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"{path} can't be read as a PyTorch checkpoint ({reason}); download it again"
+        ) from None
+    state = content.get("model") if isinstance(content, Mapping) else None
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        keys = ", ".join(map(repr, content)) if isinstance(content, Mapping) else type(content).__name__
+        found = shown(keys)
+        raise InputError(f"{path} holds {found}, not {{'model': state_dict}}; use an official checkpoint")
+    return dict(state)
 
 
 def _untrained(family: str, name: str) -> Network:

@@ -11,6 +11,7 @@ import pytest
 
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.verify import DISC_BOX
 from efftam_workshop.agreement.compare import ClipAgreement, GraphDeviation, compare_clip, run_clip
 from efftam_workshop.agreement.reference import (
     LEAST_OVERLAP,
@@ -18,7 +19,6 @@ from efftam_workshop.agreement.reference import (
     MOST_DEVIATION,
     GraphAgreement,
     seeded_clip,
-    seeded_clip_box,
 )
 from efftam_workshop.agreement.runners import CpuRunner
 
@@ -60,7 +60,7 @@ def test_masks_that_are_no_numbers_overlap_with_nothing_not_even_with_an_empty_m
     reference = runners | {"mask_decoder": spoilt(decoder, wanted)}
     candidate = runners | {"mask_decoder": spoilt(decoder, got)}
     frames = list(islice(seeded_clip(), 2))
-    clip = compare_clip(default_bundle(), reference, candidate, frames, seeded_clip_box())
+    clip = compare_clip(default_bundle(), reference, candidate, frames, DISC_BOX)
     assert clip.overlaps == (overlap, overlap)
     assert (clip.mean, clip.worst) == (overlap, overlap)
     assert [math.isinf(deviation) for deviation in clip.deviations] == [math.isnan(got)] * 2
@@ -72,7 +72,7 @@ def test_a_clip_remembers_what_the_pipeline_would_store(runners):
     def attended(memory_dtype: str) -> np.ndarray:
         bundle = replace(default_bundle(), memory_dtype=memory_dtype)
         frames = islice(seeded_clip(), 2)
-        *_, (chain,) = run_clip(bundle, [runners], frames, seeded_clip_box())
+        *_, (chain,) = run_clip(bundle, [runners], frames, DISC_BOX)
         return chain.inputs["memory_attention_fixed"]["maps"].view(np.uint32) & 0xFFFF
 
     assert attended("float32").any()

@@ -10,10 +10,7 @@ import onnx
 import pytest
 import torch
 from onnx import numpy_helper
-from support.tensors import TensorRunner
 
-from efftam_ros.runtime.bundle import Bundle
-from efftam_workshop.export.onnx.graphs import build_graphs
 from efftam_workshop.model.loading import load_bundle_network
 
 GRAPHS = {
@@ -73,21 +70,6 @@ def test_dynamic_axes_are_named(bundle, family, tokens):
     assert all(isinstance(size, int) for size in fixed)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_results_have_the_shapes_of_the_table(bundle, family):
-    folder = bundle(family)
-    graphs = json.loads((folder / "bundle.json").read_text())["graphs"]
-    sizes = {"T": 3, "P": 5, "n": 2, "t": 3}
-    for name, entry in graphs.items():
-        inputs = {}
-        for key, tensor in entry["inputs"].items():
-            shape = [sizes.get(size, size) for size in tensor["shape"]]
-            inputs[key] = torch.zeros(shape, dtype=getattr(torch, tensor["dtype"]))
-        for key, value in TensorRunner(folder / entry["file"])(inputs).items():
-            expected = [sizes.get(size, size) for size in entry["outputs"][key]["shape"]]
-            assert list(value.shape) == expected, f"{name}: {key}"
-
-
 def test_protocol_constants_are_the_networks(bundle):
     compact = json.loads((bundle("compact") / "bundle.json").read_text())
     official = json.loads((bundle("official") / "bundle.json").read_text())
@@ -116,11 +98,6 @@ def test_every_file_is_listed_with_its_size_and_hash(bundle, family):
     for name, entry in files.items():
         content = (folder / name).read_bytes()
         assert entry == {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_runtime_accepts_the_bundle(bundle, family):
-    assert Bundle.load(bundle(family)).spec.temporal_rows == 7
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -153,13 +130,6 @@ def test_weights_keep_their_names_and_values(bundle, network, family):
         np.testing.assert_array_equal(stored[name], state[name].numpy(), err_msg=name)
 
 
-def test_weights_of_equal_content_keep_their_own_names(bundle):
-    graph = onnx.load(bundle("compact") / "memory_attention.onnx").graph
-    names = {tensor.name for tensor in graph.initializer}
-    fresh = {f"memory_attention.layers.{layer}.norm{i}.weight" for layer in (0, 1) for i in (1, 2, 3)}
-    assert fresh <= names, "layer norms of a fresh network are all ones, and must not be merged"
-
-
 def test_network_is_rebuilt_from_a_bundle(bundle, network):
     rebuilt, original = load_bundle_network(bundle("compact")), network("compact")
     image = torch.randn(1, 3, 192, 192, generator=torch.Generator().manual_seed(0))
@@ -169,15 +139,20 @@ def test_network_is_rebuilt_from_a_bundle(bundle, network):
             torch.testing.assert_close(encoded[name], value, rtol=0, atol=0)
 
 
-def test_tables_are_constants_not_computed(bundle):
-    operators = {
-        node.op_type
-        for family in FAMILIES
-        for name in ("image_encoder", "memory_attention_fixed", "mask_decoder", "memory_encoder")
-        for node in onnx.load(bundle(family) / f"{name}.onnx", load_external_data=False).graph.node
-    }
-    assert operators.isdisjoint({"Sin", "Cos", "Range", "Shape", "Pow", "ConstantOfShape"})
+REFUSED = {
+    *("If", "Loop", "Scan", "SequenceMap"),  # control flow
+    *("NonZero", "Compress", "Unique", "NonMaxSuppression"),  # shapes that depend on data
+    *("ReduceMean", "ReduceVariance"),  # a layer norm that is written out sums squares in FP16
+}
 
 
-def test_graphs_are_built_in_the_order_of_a_frame(network):
-    assert [graph.name for graph in build_graphs(network("compact"))] == list(GRAPHS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_graphs_have_standard_operators_that_every_runtime_takes(bundle, family):
+    for name in GRAPHS:
+        nodes = onnx.load(bundle(family) / f"{name}.onnx", load_external_data=False).graph.node
+        operators = {node.op_type for node in nodes}
+        assert operators.isdisjoint(REFUSED), name
+        assert {node.domain for node in nodes} == {""}, name
+        if name not in ("prompt_encoder", "memory_attention"):
+            tables = {"Sin", "Cos", "Range", "Shape", "Pow", "ConstantOfShape"}
+            assert operators.isdisjoint(tables), "tables are constants, not computed"

@@ -53,12 +53,6 @@ def test_a_bundle_is_replaced_by_the_next_and_the_network_left_as_it_was(tmp_pat
     assert (steps[0], steps[-1]) == ("image_encoder", "comparison")
 
 
-def test_an_interrupted_export_leaves_nothing(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        export_bundle(compact_network(), tmp_path / "bundle", progress=stop_at("prompt_encoder"))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_interrupted_export_leaves_the_old_bundle_whole(tmp_path, bundle):
     out = copied(bundle("compact"), tmp_path / "bundle")
     with pytest.raises(KeyboardInterrupt):

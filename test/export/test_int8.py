@@ -11,17 +11,18 @@ import onnx
 import pytest
 from fp16_models import model, tokens, transformer
 from onnx import helper, numpy_helper
+from support.fp16_checks import check_fp16
+from support.rtx_layers import build_report, int8_nodes
 
-from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
-from efftam_ros.runtime.tensorrt.library import RTX, load_library
-from efftam_workshop.agreement.compare import deviation
+from efftam_ros.runtime.verify import relative_error
 from efftam_workshop.agreement.runners import CpuRunner
 from efftam_workshop.eval.int8 import MOST_AO_DROP, Int8Cost
 from efftam_workshop.export import int8
 from efftam_workshop.export.fp16.attention import attentions
-from efftam_workshop.export.fp16.convert import load_graphs
+from efftam_workshop.export.fp16.convert import load_graphs, plain_graph, to_fp16
 from efftam_workshop.export.fp16.fp32_regions import inexact_products
 from efftam_workshop.export.int8 import (
     default_clip,
@@ -32,13 +33,7 @@ from efftam_workshop.export.int8 import (
     with_folded_weights,
     write_quantized_bundle,
 )
-from efftam_workshop.export.tensorrt.engines import ALLOWED, fp16_graph
-
-try:
-    load_library(RTX)
-    missing = ""
-except BackendError as error:
-    missing = str(error)
+from efftam_workshop.export.tensorrt.engines import ALLOWED
 
 
 @cache
@@ -93,12 +88,13 @@ def test_weights_are_folded_first():
 
 @pytest.mark.parametrize("form", ALLOWED)
 def test_a_quantised_graph_becomes_a_sound_fp16_graph_that_keeps_two_digits(form):
-    half = fp16_graph("test", quantized(), form)
+    half = to_fp16(quantized(), "test", form)
+    assert check_fp16(half, plain_graph(quantized()), form) == []
     assert inexact_products(half) == []
     random = np.random.default_rng(9)
     unseen = {"x": random.normal(0, 1, tokens()["x"].shape).astype(np.float32)}
     wanted = CpuRunner(transformer(2).SerializeToString())(unseen)["y"]
-    error = deviation(wanted, CpuRunner(half.SerializeToString())(unseen)["y"])
+    error = relative_error(wanted, CpuRunner(half.SerializeToString())(unseen)["y"])
     assert 1e-3 < error < 0.1
 
 
@@ -139,7 +135,7 @@ def test_calibration_sees_what_the_graphs_get_in_use():
     assert [len(one["pointers"]) for one in (first, second)] == [1, 2]
     fixed = runners[ATTENTION](found[ATTENTION][1])["conditioned"]
     free = CpuRunner(bundle.graphs["memory_attention"].path)(second)["conditioned"]
-    assert deviation(fixed, free) < 1e-5
+    assert relative_error(fixed, free) < 1e-5
 
 
 def test_of_a_quantised_bundle_that_can_t_be_written_nothing_is_left(tmp_path: Path, monkeypatch):
@@ -176,10 +172,7 @@ def test_the_cost_on_sequences_has_limits(ao, claims, is_small):
             cost.require_small()
 
 
-@pytest.mark.skipif(bool(missing), reason=missing)
 def test_tensorrts_compiler_multiplies_them_in_int8():
-    from support.rtx_layers import build_report, int8_nodes
-
     graphs = load_graphs(default_bundle())
     bundle = default_bundle()
     runners = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}
@@ -187,7 +180,7 @@ def test_tensorrts_compiler_multiplies_them_in_int8():
     samples = recorded_inputs(bundle, runners, clip, (ATTENTION,))[ATTENTION]
     nodes = quantizable(graphs[ATTENTION])
     assert len(nodes) == 15
-    report = build_report(fp16_graph(ATTENTION, quantize(graphs[ATTENTION], samples), "fused_fp32"))
+    report = build_report(to_fp16(quantize(graphs[ATTENTION], samples), ATTENTION))
     assert int8_nodes(report, nodes) == set(nodes)
-    plain = build_report(fp16_graph(ATTENTION, graphs[ATTENTION], "fused_fp32"))
+    plain = build_report(to_fp16(graphs[ATTENTION], ATTENTION))
     assert int8_nodes(plain, nodes) == set()

@@ -21,7 +21,7 @@ from efftam_ros.tools import cli
 from efftam_workshop import build
 from efftam_workshop.agreement import reference
 from efftam_workshop.export import int8
-from efftam_workshop.export.tensorrt import builder
+from efftam_workshop.export.tensorrt import trials
 
 SIZE, FPS = (480, 272), 10.0
 
@@ -68,7 +68,7 @@ def test_costs_that_are_too_high_are_refused_before_anything_is_built(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(int8, "quantize", coarse(400))
-    monkeypatch.setattr(builder, "build_engine", lambda *_, **__: pytest.fail("built"))
+    monkeypatch.setattr(trials, "build_engine", lambda *_, **__: pytest.fail("built"))
     assert command("--sequences", sequence) == 2
     refusal(capsys, "INT8 costs", "of AO (0.005 is the limit)", "calibrate on other footage", "fp16")
     assert list((tmp_path / "engines").glob("*.engine")) == []

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.tensors import laid_out_tensors, layout_of
 
-from efftam_ros.runtime.device.memory import UNUSED_KEY, key_bias
+from efftam_workshop.agreement.compare import UNUSED_KEY, key_bias
 from efftam_workshop.export.onnx.graphs import key_count
 
 LAST = 6

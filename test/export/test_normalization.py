@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -11,34 +12,25 @@ import onnxruntime
 import pytest
 import torch
 from fp16_models import tokens, transformer
-from runtime.cuda.fake_cuda import FakeGpu
 from runtime.tensorrt.fake_tensorrt import MAGIC, header_of, make_fake
 from support.fp16_interpreter import LiteralGraph
-from support.rtx_layers import build_report, fused_with_fp16_sums
+from support.rtx_layers import build_report, fused_with_fp16_sums, rtx_library
 
-from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.runtime.cuda.api import Cuda, open_device
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, engine_options, profiles_of
-from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library
-from efftam_workshop.agreement.compare import deviation
+from efftam_ros.runtime.tensorrt.engine_set import ShapeRange, profiles_of
+from efftam_ros.runtime.tensorrt.library import Library
+from efftam_ros.runtime.verify import relative_error
 from efftam_workshop.agreement.runners import CpuRunner
 from efftam_workshop.export.fp16.convert import load_graphs, plain_graph, to_fp16
 from efftam_workshop.export.onnx.graphs import build_graphs
 from efftam_workshop.export.onnx.trace import Tracer
 from efftam_workshop.export.onnx.weights import prepare
-from efftam_workshop.export.tensorrt.builder import build_graph, parsed
+from efftam_workshop.export.tensorrt.builder import build_engine, parsed
 from efftam_workshop.export.tensorrt.normalization import without_layer_normalization
 from efftam_workshop.export.tensorrt.trials import _tensors
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
 from efftam_workshop.model.efficienttam.network import EfficientTAM
-
-try:
-    load_library(RTX)
-    missing = ""
-except BackendError as error:
-    missing = str(error)
 
 NORMALISED = ("prompt_encoder", "memory_attention_fixed", "mask_decoder", "memory_encoder")
 
@@ -82,17 +74,16 @@ def small_official(name: str, graph: str) -> onnx.ModelProto:
 
 
 def built(version: str, name: str, precision: str) -> tuple[dict, onnx.ModelProto]:
-    return built_of(graphs()[name], version, name, engine_options(default_bundle(), precision, name))
+    profiles = profiles_of(default_bundle().graphs[name].inputs)
+    return built_of(graphs()[name], version, name, precision, profiles)
 
 
 def built_of(
-    plain: onnx.ModelProto, version: str, name: str, options: BuildOptions
+    plain: onnx.ModelProto, version: str, name: str, precision: str, profiles: Sequence[ShapeRange]
 ) -> tuple[dict, onnx.ModelProto]:
     """Header of an engine of this fake TensorRT, and the graph that its parser accepted."""
-    gpu = FakeGpu()
-    library = Library.of(make_fake(version, gpu), TENSORRT)
-    model = plain if options.precision == "fp32" else to_fp16(plain, name)
-    plan = build_graph(library, model, options, device=open_device(Cuda(gpu.driver)))
+    model = plain if precision == "fp32" else to_fp16(plain, name)
+    plan = build_engine(Library.of(make_fake(version)), model, precision, profiles)
     return header_of(plan), onnx.load_from_string(plan[len(MAGIC) :].split(b"\n", 1)[1])
 
 
@@ -116,7 +107,7 @@ def test_a_graph_without_it_computes_the_same(name):
     inputs = seeded(plain)
     wanted, got = (CpuRunner(model.SerializeToString())(inputs) for model in (plain, simple))
     for output, values in wanted.items():
-        assert deviation(values, got[output]) < 1e-5, output
+        assert relative_error(values, got[output]) < 1e-5, output
 
 
 def test_its_squares_stay_in_fp32():
@@ -125,7 +116,7 @@ def test_its_squares_stay_in_fp32():
     model = to_fp16(transformer(1), "test")
     wanted, got = (LiteralGraph(one)(inputs)["y"] for one in (model, without_layer_normalization(model)))
     assert np.isfinite(got).all()
-    assert deviation(wanted, got) < 2e-3
+    assert relative_error(wanted, got) < 2e-3
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -143,9 +134,9 @@ def test_every_graph_builds_under_the_rules_of_tensorrt_10_3(name, precision):
 
 
 def check_on_tensorrt_10_3(plain: onnx.ModelProto, graph: str) -> None:
-    options = BuildOptions(profiles=profiles_of(_tensors(plain.graph.input)))
+    profiles = profiles_of(_tensors(plain.graph.input))
     for precision in ("fp32", "fp16"):
-        header, model = built_of(plain, "10.3.0", graph, replace(options, precision=precision))
+        header, model = built_of(plain, "10.3.0", graph, precision, profiles)
         assert header["flags"] == ["TF32"] * header["tf32"]
         assert header["strong"] is (precision == "fp16"), "of FP32 the network without types"
         assert ("LayerNormalization" in operators(model)) is (precision == "fp32")
@@ -160,7 +151,7 @@ def test_every_graph_of_the_official_networks_builds_there_and_computes_the_same
         CpuRunner(model.SerializeToString())(inputs) for model in (plain, without_layer_normalization(plain))
     )
     for output, values in wanted.items():
-        assert deviation(values, got[output]) < 1e-4, output
+        assert relative_error(values, got[output]) < 1e-4, output
 
 
 @pytest.mark.slow
@@ -184,19 +175,17 @@ def test_newer_ones_get_it_as_it_is(name):
     assert "LayerNormalization" in operators(model)
 
 
-@pytest.mark.skipif(bool(missing), reason=missing)
 @pytest.mark.parametrize(("name", "graph"), OFFICIAL)
 def test_tensorrt_s_own_parser_takes_the_official_graphs_without_it(name, graph):
-    library = load_library(RTX)
+    library = rtx_library()
     model = without_layer_normalization(to_fp16(small_official(name, graph), graph))
-    network, _ = parsed(library, library.start("Builder"), model.SerializeToString(), "fp16", 0)
+    network, _ = parsed(library, library.start("Builder"), model, "fp16")
     assert network.num_layers > 0
 
 
-@pytest.mark.skipif(bool(missing), reason=missing)
 @pytest.mark.parametrize(("name", "attentions"), [("mask_decoder", 6), ("memory_attention_fixed", 4)])
 def test_tensorrt_s_compiler_takes_the_graph_without_it_and_fuses_attention_all_the_same(name, attentions):
     model = without_layer_normalization(to_fp16(graphs()[name], name))
-    report = build_report(model, "SM86", engine_options(default_bundle(), "fp16", name))
+    report = build_report(model)
     assert len(report.fused) == attentions
     assert fused_with_fp16_sums(report) == []

@@ -6,12 +6,17 @@ import pytest
 
 pytest.importorskip("torch", reason="the network needs torch: scripts/setup_env --with-tests")
 
+import math
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from efftam_workshop.model.common.layers import dot_product_attention
+from efftam_workshop.model.efficienttam.configurations import Pooling
 from efftam_workshop.model.efficienttam.image_encoder import SelfAttention, Windows
+from efftam_workshop.model.efficienttam.memory_attention import PooledKeys
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
@@ -71,3 +76,32 @@ def test_padding_of_a_window_is_attended_to_as_the_bias():
 
     torch.testing.assert_close(out, attend(*padded), atol=1e-6, rtol=0)
     assert (out - attend(k, v)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("pooling", [Pooling.POOLED_1, Pooling.POOLED_2])
+def test_pooled_attention_is_the_published_formula(pooling):
+    """Four keys of a square become their mean; ln 4 goes to its logit (form 1) or to each of its channels
+    (form 2)."""
+    grid, channels, maps, pointers = 4, 8, 3, 5
+    tokens = maps * grid * grid
+    q, keys, values = torch.randn(6, channels), *torch.randn(2, tokens + pointers, channels)
+    squares = torch.nn.functional.avg_pool2d
+
+    def pool(x: Tensor) -> Tensor:
+        image = x[:tokens].reshape(maps, grid, grid, channels).permute(0, 3, 1, 2)
+        return squares(image, 2).permute(0, 2, 3, 1).reshape(-1, channels)
+
+    weight = 2 * math.log(2)
+    if pooling is Pooling.POOLED_1:
+        logits = torch.cat(
+            [q @ pool(keys).T / math.sqrt(channels) + weight, q @ keys[tokens:].T / math.sqrt(channels)], 1
+        )
+    else:
+        logits = q @ torch.cat([pool(keys) + weight, keys[tokens:]]).T / math.sqrt(channels)
+    expected = logits.softmax(-1) @ torch.cat([pool(values), values[tokens:]])
+
+    pooled = PooledKeys(torch.zeros(maps, grid * grid, channels), grid, pooling, choose=True)
+    merged = pooled.merge(values, pooled.average(values))
+    bias = pooled.bias(values, None)
+    scores = q @ pooled.keys(keys).T / math.sqrt(channels) + (0 if bias is None else bias[0, 0])
+    torch.testing.assert_close(scores.softmax(-1) @ merged, expected, atol=2e-5, rtol=0)

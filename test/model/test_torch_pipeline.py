@@ -16,11 +16,8 @@ import torch
 from golden.clip import BOX_EDGES, CENTRES, CLICK
 
 from benchmarks.pytorch.torch_pipeline import TorchPipeline
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Image, MemoryPlan, Prompt
-from efftam_workshop.model.efficienttam.configurations import Configuration
-from efftam_workshop.model.efficienttam.network import EfficientTAM
 
 GOLDEN = Path(golden.__path__[0])
 ABSENT = -1024.0
@@ -160,63 +157,3 @@ def test_short_clip_at_1024(name, golden_network, golden_clip, pillow_input, mon
     clip = [part[:4] for part in golden_clip(False)]
     frames = run_clip(golden_network(name), clip, PROMPTS["box"], pillow_input, monkeypatch)
     assert_golden(f"{name}_short", frames)
-
-
-@pytest.fixture
-def pipeline(golden_state) -> TorchPipeline:
-    """A pipeline small enough for tests of the contract."""
-    network = EfficientTAM(Configuration("small", 96, 192, 3)).eval()
-    network.load_state_dict(golden_state("ti"))
-    return TorchPipeline(network)
-
-
-@pytest.fixture
-def frame(golden_clip) -> Image:
-    return Image.from_array(golden_clip(False)[0][0], "rgb8")
-
-
-WHOLE = View.full(640, 480, 96)
-
-
-def test_a_frame_without_memory_is_conditioned_like_a_prompted_one(pipeline, frame):
-    pipeline.encode(frame, WHOLE)
-    pipeline.attend(MemoryPlan())
-    assert len(pipeline.decode(None)) == 3
-    assert set(pipeline.stage_seconds) == {"preprocess", "image_encoder", "prompt_encoder", "mask_decoder"}
-
-
-def test_a_box_offers_one_candidate_and_a_click_three(pipeline, frame):
-    pipeline.encode(frame, WHOLE)
-    assert len(pipeline.decode(PROMPTS["box"][0])) == 1
-    assert len(pipeline.decode(PROMPTS["click"][0])) == 3
-
-
-def test_a_tracked_frame_runs_every_stage_but_the_prompt_encoder(pipeline, frame):
-    pipeline.encode(frame, WHOLE)
-    pipeline.decode(PROMPTS["box"][0])
-    pipeline.remember(0, 23, True)
-    pipeline.encode(frame, WHOLE)
-    pipeline.attend(MemoryPlan((23,), (6,), (23,)))
-    pipeline.decode(None)
-    pipeline.remember(2, 0, False)
-    stages = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder"}
-    assert set(pipeline.stage_seconds) == stages
-
-
-def test_a_refused_prompt_leaves_the_frame_usable(pipeline, frame):
-    pipeline.encode(frame, WHOLE)
-    with pytest.raises(InputError, match="outside the image"):
-        pipeline.decode(Prompt(box=Box(900, 10, 5, 5)))
-    assert len(pipeline.decode(PROMPTS["box"][0])) == 1
-
-
-def test_calls_out_of_order_are_errors(pipeline, frame):
-    with pytest.raises(RuntimeError, match="encode comes first"):
-        pipeline.decode(PROMPTS["box"][0])
-    pipeline.encode(frame, WHOLE)
-    with pytest.raises(RuntimeError, match="without attend"):
-        pipeline.decode(None)
-    pipeline.close()
-    pipeline.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        pipeline.encode(frame, WHOLE)

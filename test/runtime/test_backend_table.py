@@ -21,7 +21,6 @@ from efftam_ros.runtime.backends import (
 )
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.opening import open_pipeline
-from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
 from efftam_ros.tools.common.options import add_backend_arguments
 
 ROOT = Path(__file__).parents[2]
@@ -76,8 +75,7 @@ class TestEveryRow:
             assert "\n" not in command
 
 
-def test_engines_are_built_in_the_precisions_that_the_table_offers() -> None:
-    assert {BuildOptions(precision).precision for precision in ENGINES.precisions} == set(ENGINES.precisions)
+def test_engines_differ_by_their_precision() -> None:
     assert ENGINES.variants == ("auto", "fp32", "int8")
 
 

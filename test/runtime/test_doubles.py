@@ -7,9 +7,8 @@ import pytest
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.contract import Pipeline
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from simulation.null_pipeline import NullPipeline
 
 IMAGE = Image.from_array(np.zeros((60, 80, 3), np.uint8))
@@ -34,15 +33,6 @@ def track(pipeline: Pipeline) -> Candidates:
 
 
 class TestNull:
-    def test_finds_the_target_where_it_was_prompted_for_ever(self) -> None:
-        pipeline = NullPipeline()
-        pipeline.encode(IMAGE, VIEW)
-        found = pipeline.decode(Prompt(box=BOX))
-        pipeline.remember(0, 0, True)
-        assert found.box(0) == BOX
-        assert found.presence > 0.99
-        assert track(pipeline).box(0) == BOX
-
     @pytest.mark.parametrize(
         ("prompt", "box"),
         [
@@ -54,18 +44,6 @@ class TestNull:
         pipeline = NullPipeline()
         pipeline.encode(IMAGE, VIEW)
         assert pipeline.decode(prompt).box(0) == box
-
-    def test_makes_a_box_of_a_mask(self) -> None:
-        mask = np.zeros((60, 80), bool)
-        mask[20:35, 10:40] = True
-        pipeline = NullPipeline()
-        pipeline.encode(IMAGE, VIEW)
-        assert pipeline.decode(Prompt(mask=mask)).box(0) == BOX
-        assert np.array_equal(pipeline.mask(0) > 0, mask)
-
-    def test_has_the_spec_it_is_given(self) -> None:
-        spec = PipelineSpec(name="other", image_side=192)
-        assert NullPipeline(spec).spec is spec
 
 
 class TestScripted:
@@ -114,35 +92,3 @@ class TestScripted:
         mask = pipeline.mask(1)
         assert mask[20:35, 10:40].all()
         assert np.count_nonzero(mask) == 30 * 15
-
-    def test_a_candidate_without_a_box_has_an_empty_mask(self) -> None:
-        empty = Candidates(
-            np.full((1, 4), np.nan, np.float32), np.zeros(1, np.float32), np.ones(1, np.float32), -3.0
-        )
-        pipeline = ScriptedPipeline([empty])
-        track(pipeline)
-        assert not pipeline.mask(0).any()
-
-
-@pytest.mark.parametrize(
-    "make", [NullPipeline, lambda: ScriptedPipeline([candidates(BOX)] * 9)], ids=["null", "scripted"]
-)
-class TestBoth:
-    def test_refuse_a_bad_image_as_the_real_ones_do(self, make: type[NullPipeline]) -> None:
-        with pytest.raises(InputError, match="encoding 'h264' is not supported"):
-            make().encode(Image(IMAGE.rows, 80, 60, "h264"), VIEW)
-
-    def test_refuse_a_bad_prompt_as_the_real_ones_do(self, make: type[NullPipeline]) -> None:
-        pipeline = make()
-        pipeline.encode(IMAGE, VIEW)
-        with pytest.raises(InputError, match="outside the image"):
-            pipeline.decode(Prompt(box=Box(500, 500, 10, 10)))
-
-    def test_want_an_image_first(self, make: type[NullPipeline]) -> None:
-        with pytest.raises(RuntimeError, match="encode comes first"):
-            make().decode(None)
-
-    def test_may_be_closed_twice(self, make: type[NullPipeline]) -> None:
-        pipeline = make()
-        pipeline.close()
-        pipeline.close()

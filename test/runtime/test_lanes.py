@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, clip
 from runtime.cuda.fake_memory import RaceError
-from support.desk_check import H100, ORIN_NX, RTX_4090, Board, estimated_rig
+from support.desk_check import H100, ORIN_NX, Board, estimated_rig
 from support.gpu_rig import Rig
 from support.scripted_pipeline import ScriptedPipeline
 
@@ -198,7 +198,7 @@ def test_lanes_on_the_cpu_work_at_once_each_as_it_would_alone() -> None:
 def panned(number: int, hidden: int) -> Image:
     """Image ``number`` of four targets under a camera that pans: the clip's, moved by 3 px an image."""
     picture = clip()[0][number % 3].copy()
-    if 6 <= number < 14:
+    if 4 <= number < 9:
         x, y, w, h = map(int, corner(hidden).xywh())
         picture[y : y + h, x : x + w] = 90
     return Image.from_array(np.ascontiguousarray(np.roll(picture, 3 * number, axis=1)), "rgb8")
@@ -229,7 +229,8 @@ def corner(lane: int) -> Box:
 
 
 @pytest.mark.parametrize(
-    ("backend", "view"), [*product(["onnxruntime-cpu", "tensorrt"], ["window", "full"]), ("tensorrt", "auto")]
+    ("backend", "view"),
+    [("onnxruntime-cpu", "window"), ("onnxruntime-cpu", "full"), ("tensorrt", "full"), ("tensorrt", "auto")],
 )
 def test_four_targets_at_once_are_tracked_as_one_after_the_other(backend: str, view: str) -> None:
     """With camera motion, a target that is lost, and a switch of the steered one."""
@@ -243,10 +244,10 @@ def test_four_targets_at_once_are_tracked_as_one_after_the_other(backend: str, v
         targets = open_targets(pipeline, TrackerConfig(view=view, lost_after=0.1))
         targets._launches &= at_once
         found = []
-        for number in range(18):
+        for number in range(12):
             frame = Frame(panned(number, hidden=3), number * 33_000_000)
             prompts = {} if number else {lane: (Prompt(box=corner(lane)), False) for lane in range(LANES)}
-            if number == 9:
+            if number == 6:
                 targets.steer(2)
             targets.step(frame, prompts, answered=partial(note, found))
             targets.commit()
@@ -265,7 +266,7 @@ def note(found: list[str], step: Step) -> None:
     found.append("" if mask is None else hashlib.sha256(mask).hexdigest())
 
 
-@pytest.mark.parametrize("board", [H100, RTX_4090, ORIN_NX], ids=["H100", "RTX 4090", "Orin NX"])
+@pytest.mark.parametrize("board", [H100, ORIN_NX], ids=["H100", "Orin NX"])
 def test_four_targets_in_the_full_view_keep_a_gpu_at_work(
     board: Board, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,8 +373,7 @@ def in_one_view(pipeline: Pipeline, at_once: bool) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("tensorrt", [False, True])
+@pytest.mark.parametrize(("tensorrt", "seed"), [(False, 0), (True, 0), (True, 1)])
 def test_on_a_gpu_targets_in_one_view_can_wait_together(tensorrt: bool, seed: int) -> None:
     rigs = [Rig(default_bundle(), lanes=LANES, tensorrt=tensorrt, seed=seed) for _ in range(2)]
     apart, together = (in_one_view(rig.pipeline, at_once=bool(n)) for n, rig in enumerate(rigs))

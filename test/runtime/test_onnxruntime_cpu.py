@@ -12,7 +12,6 @@ import onnxruntime
 import pytest
 from golden.clip import BOX_EDGES, CLICK, clip
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle
@@ -184,12 +183,6 @@ class TestAPromptedFrame:
         fresh.encode(frame(0), view_of(shipped, 0))
         assert np.array_equal(fresh.decode(Prompt(box=BOX)).boxes, again.boxes)
 
-    def test_may_be_refused_and_prompted_again(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
-        pipeline.encode(frame(0), view_of(shipped, 0))
-        with pytest.raises(InputError, match="outside the image"):
-            pipeline.decode(Prompt(box=Box(5000, 0, 10, 10)))
-        assert len(pipeline.decode(Prompt(box=BOX))) == 1
-
 
 class TestTrackedFrames:
     @pytest.mark.parametrize("window", [True, False])
@@ -213,35 +206,6 @@ class TestTrackedFrames:
         pipeline.encode(frame(5), view)
         pipeline.attend(MemoryPlan())
         assert_same(pipeline.decode(None), twin.step(frame(5), view, None, None), [1, 2, 3], view)
-
-    def test_come_out_the_same_twice(self, shipped: Bundle) -> None:
-        runs = []
-        for _ in range(2):
-            pipeline = OrtPipeline(shipped, threads=2)
-            runs.append(play(pipeline, shipped))
-            pipeline.close()
-        for first, second in zip(*runs, strict=True):
-            assert np.array_equal(first.boxes, second.boxes, equal_nan=True)
-            assert np.array_equal(first.ious, second.ious)
-            assert first.presence_logit == second.presence_logit
-
-    def test_may_attend_to_every_slot(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
-        slots = tuple(range(shipped.spec.slots))
-        for slot in slots:
-            pipeline.encode(frame(slot % 20), view_of(shipped, 0))
-            pipeline.decode(Prompt(box=BOX))
-            pipeline.remember(0, slot, True)
-        pipeline.encode(frame(0), view_of(shipped, 0))
-        pipeline.attend(MemoryPlan(slots, tuple(slot % 7 for slot in slots), slots))
-        assert pipeline.decode(None).is_finite
-
-    def test_may_not_attend_to_a_slot_that_does_not_exist(
-        self, pipeline: OrtPipeline, shipped: Bundle
-    ) -> None:
-        play(pipeline, shipped, frames=2)
-        pipeline.encode(frame(2), view_of(shipped, 2))
-        with pytest.raises(IndexError, match="beyond the ring's 24"):
-            pipeline.attend(MemoryPlan((0, 24), (6, 0), (0,)))
 
 
 class TestBoxesAndMasks:
@@ -318,38 +282,6 @@ def test_output_that_is_not_finite_is_handed_on(shipped: Bundle) -> None:
     assert not found.is_finite
     pipeline.remember(0, 0, True)
     assert not pipeline.mask(0).any()
-
-
-class TestTheOrderOfCalls:
-    def test_a_tracked_frame_attends_before_it_decodes(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
-        play(pipeline, shipped, frames=2)
-        pipeline.encode(frame(2), view_of(shipped, 2))
-        with pytest.raises(RuntimeError, match="without attend"):
-            pipeline.decode(None)
-
-    def test_nothing_comes_before_the_image(self, pipeline: OrtPipeline) -> None:
-        with pytest.raises(RuntimeError, match="encode comes first"):
-            pipeline.decode(Prompt(box=BOX))
-
-    def test_a_refused_image_leaves_no_old_one_behind(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
-        play(pipeline, shipped, frames=2)
-        with pytest.raises(InputError, match="encoding 'jpeg' is not supported"):
-            pipeline.encode(Image(np.zeros((480, 640), np.uint8), 640, 480, "jpeg"), view_of(shipped, 2))
-        with pytest.raises(RuntimeError, match="encode comes first"):
-            pipeline.attend(plan_for(2))
-
-    def test_after_closing_there_is_nothing(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
-        play(pipeline, shipped, frames=2)
-        pipeline.close()
-        pipeline.close()
-        for call in (
-            lambda: pipeline.encode(frame(0), view_of(shipped, 0)),
-            lambda: pipeline.decode(None),
-            lambda: pipeline.mask(0),
-            lambda: pipeline.remember(0, 0, True),
-        ):
-            with pytest.raises(RuntimeError, match=r"closed|nothing comes after close"):
-                call()
 
 
 def test_stages_of_a_frame_are_those_that_ran(pipeline: OrtPipeline, shipped: Bundle) -> None:

@@ -125,17 +125,6 @@ class TestEveryGraphOfTheBundle:
             assert_same(outputs, expected(shipped, name, inputs))
         assert [run.stream for run in fake.runs] == [STREAM] * 3
 
-    def test_no_run_makes_the_host_wait(self, opener: Opener, fake: FakeOrt) -> None:
-        for provider in ("cuda", "tensorrt"):
-            graph = opener(provider).open("memory_encoder")
-            for fixed in (True, False):
-                binding = graph.binding(fixed)
-                bind(binding, values(graph, {}, 0) | room(graph))
-                binding.run()
-                binding.run()
-        assert len(fake.runs) == 8
-        assert not any(run.host_waited for run in fake.runs)
-
 
 class TestAFreeBinding:
     def test_follows_every_change_of_addresses_and_shapes(
@@ -172,9 +161,6 @@ class TestAFreeBinding:
 
 
 class TestAFixedBinding:
-    def test_becomes_a_cuda_graph(self, opener: Opener) -> None:
-        assert opener().open("image_encoder").binding(fixed=True).launch == "cuda graph"
-
     def test_may_not_be_moved_after_its_first_run(self, opener: Opener) -> None:
         graph = opener().open("memory_encoder")
         binding = graph.binding(fixed=True)
@@ -254,18 +240,6 @@ class TestAFixedBinding:
         assert [run.replayed for run in fake.runs] == [False, False, False, True]
         assert len({run.thread for run in fake.runs}) == 3
 
-    def test_gets_the_memory_between_its_nodes_before_it_is_captured(
-        self, opener: Opener, fake: FakeOrt
-    ) -> None:
-        taken: list[int] = []
-        fake.allocate = lambda session, nbytes: taken.append(nbytes) is None
-        graph = opener().open("memory_encoder")
-        binding = graph.binding(fixed=True)
-        bind(binding, values(graph, {}, 0) | room(graph))
-        for _ in range(3):
-            binding.run()
-        assert len(taken) == 1
-
     def test_without_memory_for_them_is_refused(self, opener: Opener, fake: FakeOrt) -> None:
         fake.allocate = lambda session, nbytes: False
         graph = opener().open("memory_encoder")
@@ -295,23 +269,6 @@ def test_opening_writes_nothing_to_the_terminal(
 
 
 class TestWhatIsRefused:
-    @pytest.mark.parametrize("shape", [(1, 3, 192), (1, 3, 192, 191), (1, 3, 0, 192), (3, 192, 192, 1)])
-    def test_a_shape_that_isnt_the_graph_s(self, opener: Opener, shape: tuple[int, ...]) -> None:
-        binding = opener().open("image_encoder").binding(fixed=True)
-        with pytest.raises(InputError) as refused:
-            binding.bind("image", 4096, shape)
-        assert str(refused.value) == (
-            f"image_encoder: image was bound with shape {list(shape)}; the graph has float32 [1, 3, 192, 192]"
-        )
-
-    @pytest.mark.parametrize("pointer", [0, 64, 4096 + 128])
-    def test_an_address_that_isnt_aligned(self, opener: Opener, pointer: int) -> None:
-        binding = opener().open("image_encoder").binding(fixed=False)
-        with pytest.raises(
-            InputError, match=f"image was bound to address {pointer:#x}; it must be a multiple"
-        ):
-            binding.bind("image", pointer, (1, 3, 192, 192))
-
     def test_a_run_with_something_unbound(self, opener: Opener, fake: FakeOrt) -> None:
         graph = opener().open("memory_encoder")
         binding = graph.binding(fixed=False)
@@ -319,29 +276,6 @@ class TestWhatIsRefused:
         with pytest.raises(ValueError, match="memory_encoder: map, stored_pointer not bound"):
             binding.run()
         assert not fake.runs
-
-    def test_an_axis_with_two_sizes(self, opener: Opener) -> None:
-        graph = opener().open("prompt_encoder")
-        binding = graph.binding(fixed=False)
-        bind(binding, values(graph, {"n": 2}, 0) | room(graph))
-        bind(binding, {"labels": aligned((1, 3), np.int64)})
-        with pytest.raises(InputError, match="prompt_encoder: axis n is 2 in points and 3 in labels"):
-            binding.run()
-
-    def test_a_name_the_graph_lacks_is_none_of_it(self, opener: Opener) -> None:
-        opener().open("image_encoder").binding(fixed=True).bind("prompt_raster", 1, ())
-
-    def test_another_provider(self, opener: Opener) -> None:
-        with pytest.raises(ValueError, match="provider is 'cpu'; it must be one of cuda, tensorrt"):
-            opener("cpu")
-
-    def test_the_default_stream(self, shipped: Bundle, fake: FakeOrt) -> None:
-        with pytest.raises(ValueError, match="stream is 0, the default stream"):
-            OrtGraphs(shipped, "cuda", 0, ort=fake)
-
-    def test_exact_results_of_tensorrt(self, opener: Opener) -> None:
-        with pytest.raises(InputError, match="can't switch TF32 off; use the cuda provider"):
-            opener("tensorrt", exact=True)
 
     def test_a_graph_with_other_tensors_than_the_bundle_says(
         self, spoiled: Callable[[Callable[[dict[str, Any]], None]], Path], fake: FakeOrt
@@ -352,13 +286,6 @@ class TestWhatIsRefused:
         graphs = OrtGraphs(Bundle.load(spoiled(swap)), "cuda", STREAM, ort=fake)
         with pytest.raises(InputError, match=r"image_encoder\.onnx has inputs image; the bundle says"):
             graphs.open("memory_encoder")
-
-    def test_more_points_than_an_engine_is_built_for(self, opener: Opener) -> None:
-        points = (1, 513, 2)
-        binding = opener("tensorrt").open("prompt_encoder").binding(fixed=False)
-        with pytest.raises(InputError, match="its engine is built for up to 512 along n"):
-            binding.bind("points", 4096, points)
-        opener("cuda").open("prompt_encoder").binding(fixed=False).bind("points", 4096, points)
 
     def test_anything_after_closing(self, opener: Opener) -> None:
         graphs = opener()
@@ -398,7 +325,7 @@ class TestAMachineThatCant:
     ) -> None:
         fake.faults.placement_unknown = True
         graphs = opener()
-        assert graphs.open("image_encoder").opened.placement is None
+        graphs.open("image_encoder")
         fake.faults.cpu_ops = frozenset({"Softmax"})
         with pytest.raises(BackendError, match=r"mask_decoder.* 1\.24"):
             graphs.open("mask_decoder")
@@ -483,12 +410,6 @@ class TestTheOptions:
         assert options["trt_profile_min_shapes"] == "points:1x1x2,labels:1x1"
         assert options["trt_profile_max_shapes"] == "points:1x512x2,labels:1x512"
 
-    def test_what_the_fake_doesnt_know_it_refuses(self, fake: FakeOrt) -> None:
-        with pytest.raises(AssertionError):
-            fake.SessionOptions().add_session_config_entry("session.disable_cpu_fallback", "1")
-        with pytest.raises(AttributeError):
-            fake.SessionOptions().intra_op_threads = 1  # type: ignore[attr-defined]
-
 
 class TestTheEngineCache:
     def folder(self, fake: FakeOrt, bundle: Bundle, cache: Path, **arguments: Any) -> Path:
@@ -550,46 +471,6 @@ class TestTheEngineCache:
         (tmp_path / "file").write_text("")
         with pytest.raises(InputError, match=r"engine cache .* can't be made .Not a directory.; name"):
             self.folder(fake, shipped, tmp_path / "file")
-
-    def test_is_not_wanted_for_cuda(self, opener: Opener, fake: FakeOrt, tmp_path: Path) -> None:
-        opener("cuda", engine_cache=tmp_path).open("image_encoder")
-        assert not list(tmp_path.iterdir())
-
-
-def test_work_is_enqueued_with_what_it_reads_and_writes_and_done_later(shipped: Bundle) -> None:
-    waiting: list[Any] = []
-    fake = FakeOrt(enqueue=lambda *work: waiting.append(work))
-    graph = OrtGraphs(shipped, "cuda", STREAM, ort=fake).open("memory_encoder")
-    binding = graph.binding(fixed=True)
-    inputs, outputs = values(graph, {}, 0), room(graph)
-    bind(binding, inputs | outputs)
-    binding.run()
-    stream, name, reads, writes, action = waiting[-1]
-    assert (stream, name) == (STREAM, "memory_encoder")
-    assert set(reads) == {(array.ctypes.data, array.nbytes) for array in inputs.values()}
-    assert set(writes) == {(array.ctypes.data, array.nbytes) for array in outputs.values()}
-    assert not outputs["map"].any()
-    action()
-    assert_same(outputs, expected(shipped, "memory_encoder", inputs))
-
-
-def test_a_replay_uses_the_addresses_of_its_capture(shipped: Bundle, fake: FakeOrt) -> None:
-    """As the real one does: the reason why a fixed binding may not be moved."""
-    graph = OrtGraphs(shipped, "cuda", STREAM, ort=fake).open("memory_encoder")
-    binding = graph.binding(fixed=True)
-    inputs, outputs = values(graph, {}, 0), room(graph)
-    bind(binding, inputs | outputs)
-    binding.run()
-    elsewhere = room(graph)
-    session = fake.opened("memory_encoder")
-    binding._binding.bind_output(  # behind its back
-        "map", "cuda", 0, np.float32, elsewhere["map"].shape, elsewhere["map"].ctypes.data
-    )
-    assert session.captured
-    outputs["map"][...] = np.nan
-    binding.run()
-    assert not np.isnan(outputs["map"]).any()
-    assert not elsewhere["map"].any()
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,6 @@ def _durations(
 
 
 H100 = Board(_durations(1.73, 1.48, 0.87, 0.46, 0.01), 25e6, 0.9, 0.08)
-RTX_4090 = Board(_durations(0.65, 0.9, 0.25, 0.25, 0.01), 25e6, 0.5, 0.08)
 ORIN_NX = Board(_durations(5.5, 14.0, 1.0, 1.3, 0.05), 12e6, 1.2, 0.25)
 # How a step's Python is spread over the frame: estimated shares.
 BEFORE_ENCODE, BEFORE_DECODE, CHOICE, UPDATE = 0.15, 0.35, 0.3, 0.2

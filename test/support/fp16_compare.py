@@ -13,25 +13,16 @@ from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
 from support.fp16_interpreter import LiteralGraph
 
 
-def fp16_graphs(
-    graphs: Mapping[str, onnx.ModelProto], options: Mapping[str, str] | None = None
-) -> dict[str, onnx.ModelProto]:
-    return {name: to_fp16(model, name, (options or {}).get(name, "")) for name, model in graphs.items()}
+def fp16_graphs(graphs: Mapping[str, onnx.ModelProto]) -> dict[str, onnx.ModelProto]:
+    return {name: to_fp16(model, name) for name, model in graphs.items()}
 
 
-def literal(graphs: Mapping[str, onnx.ModelProto], fused: bool = False) -> dict[str, Runner]:
+def literal(graphs: Mapping[str, onnx.ModelProto]) -> dict[str, Runner]:
     """Runners of these graphs in the interpreter (`fp16_interpreter.LiteralGraph`)."""
-    return {name: LiteralGraph(model, fused) for name, model in graphs.items()}
+    return {name: LiteralGraph(model) for name, model in graphs.items()}
 
 
-def compare_fp16(
-    bundle: Bundle,
-    options: Mapping[str, str] | None = None,
-    graphs: Mapping[str, onnx.ModelProto] | None = None,
-) -> list[GraphDeviation]:
-    """Every output of every FP16 graph against FP32, in the interpreter, on seeded inputs: a box prompt on a
-    noise image with a disc, then two tracked frames. ``graphs``: FP32 graphs in place of the bundle's
-    own."""
-    graphs = load_graphs(bundle) if graphs is None else graphs
-    chain = seeded_chain(bundle, literal(graphs))
-    return compare_graphs(chain, literal(fp16_graphs(graphs, options)))
+def compare_fp16(bundle: Bundle) -> list[GraphDeviation]:
+    """Every output of every FP16 graph against FP32, in the interpreter, on seeded inputs."""
+    graphs = load_graphs(bundle)
+    return compare_graphs(seeded_chain(bundle, literal(graphs)), literal(fp16_graphs(graphs)))

@@ -21,24 +21,17 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_resize import Resize as _Resize
 
 from efftam_workshop.agreement.runners import Arrays
-from efftam_workshop.export.fp16.attention import attentions
 from efftam_workshop.export.fp16.fp32_regions import round_to_tf32
 
 Array = NDArray[Any]
 EMULATED = "efftam.emulated"
-_STEP = 16  # head channels that one tensor core instruction adds up before an FP16 accumulator rounds
 
 
 class LiteralGraph:
-    """A graph in the interpreter: arrays in and out by name.
+    """A graph in the interpreter: arrays in and out by name. With ``tf32`` the factors of FP32 products are
+    rounded to TF32."""
 
-    With ``fused`` its attentions compute what TensorRT's fused kernels do instead of what stands between the
-    nodes: `fused_fp32` never stores a score, so scores keep their FP32 sums; `all_fp16` sums them in FP16.
-    With ``tf32`` the factors of FP32 products are rounded to TF32.
-    """
-
-    def __init__(self, model: onnx.ModelProto, fused: bool = False, tf32: bool = False) -> None:
-        model = _as_fused(model) if fused else model
+    def __init__(self, model: onnx.ModelProto, tf32: bool = False) -> None:
         self._evaluator = ReferenceEvaluator(_with_tf32(model) if tf32 else model, new_ops=_OPERATORS)
         self.outputs = [info.name for info in model.graph.output]
 
@@ -47,35 +40,6 @@ class LiteralGraph:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), torch.inference_mode():
             results = self._evaluator.run(None, feeds)
         return dict(zip(self.outputs, results, strict=True))
-
-
-def _as_fused(model: onnx.ModelProto) -> onnx.ModelProto:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    found = {attention.score for attention in attentions(model)}
-    types = {
-        info.name: info.type.tensor_type.elem_type
-        for info in onnx.shape_inference.infer_shapes(model).graph.value_info
-    }
-    takers = {name: node.op_type for node in model.graph.node for name in node.input}
-    nodes: list[onnx.NodeProto] = []
-    for node in copy.graph.node:
-        score = node.output[0]
-        if node.name in found and types[score] == TensorProto.FLOAT16:
-            if takers[score] == "Cast":
-                wide = [f"{name}/{node.name}" for name in node.input]
-                nodes += [
-                    helper.make_node("Cast", [name], [to], f"{to}/Cast", to=TensorProto.FLOAT)
-                    for name, to in zip(node.input, wide, strict=True)
-                ]
-                node.input[:] = wide
-            else:
-                node.domain, node.op_type = EMULATED, "MatMulFp16Sums"
-        nodes.append(node)
-    del copy.graph.node[:]
-    copy.graph.node.extend(nodes)
-    copy.opset_import.append(helper.make_opsetid(EMULATED, 1))
-    return copy
 
 
 def _with_tf32(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -112,17 +76,6 @@ def _common(attributes: Mapping[str, Any]) -> dict[str, Any]:
         "dilation": attributes.get("dilations") or 1,
         "groups": attributes.get("group", 1),
     }
-
-
-class MatMulFp16Sums(OpRun):
-    op_domain = EMULATED
-
-    def _run(self, a: Array, b: Array) -> tuple[Array]:
-        total = np.zeros(1, np.float16)
-        for start in range(0, a.shape[-1], _STEP):
-            part = _wide(a[..., start : start + _STEP]) @ _wide(b[..., start : start + _STEP, :])
-            total = (total.astype(np.float32) + part.numpy()).astype(np.float16)
-        return (total,)
 
 
 class MatMulTf32(OpRun):
@@ -221,6 +174,6 @@ _RESIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("linear", "half_pixel"): {"mode": "bilinear", "align_corners": False},
 }
 _OPERATORS = [
-    *(MatMulFp16Sums, MatMulTf32, MatMul, Gemm, Conv, ConvTranspose, LayerNormalization),
+    *(MatMulTf32, MatMul, Gemm, Conv, ConvTranspose, LayerNormalization),
     *(Erf, Gelu, Resize),
 ]

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from unittest.mock import patch
 
+import onnx
 from runtime.cuda.fake_cuda import DEVICE, FakeDevice, FakeGpu
 from runtime.cuda.shim import shared_shim
 from runtime.fake_ort import FakeOrt, Faults
 from runtime.tensorrt.fake_tensorrt import make_fake
 
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.cuda.api import Cuda, DeviceFacts, open_device
+from efftam_ros.runtime.cuda.api import Cuda, open_device
 from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.memory import Arena
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.graph import GraphOpener
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
-from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, profiles_of
-from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
+from efftam_ros.runtime.tensorrt.engine_set import profiles_of
+from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_workshop.export.tensorrt.builder import build_engine
 
@@ -50,9 +52,9 @@ class Rig:
         opener: GraphOpener
         if tensorrt:
             self.trt = make_fake(GENERATION, self.gpu)
-            library = Library.of(self.trt, TENSORRT)
+            library = Library.of(self.trt)
             tables = {name: (graph.inputs, graph.outputs) for name, graph in bundle.graphs.items()}
-            opener = TrtGraphs(library, facts, self.stream, tables, partial(_plan, library, bundle, facts))
+            opener = TrtGraphs(library, self.stream, tables, partial(built, library, bundle))
         else:
             self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults), version=onnxruntime_version)
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
@@ -78,7 +80,12 @@ def divided_arena(gpu: FakeGpu, cuda: Cuda, shapes: Mapping[str, tuple[int, ...]
     return arena
 
 
-def _plan(library: Library, bundle: Bundle, facts: DeviceFacts, name: str) -> bytes:
+def built(library: Library, bundle: Bundle, name: str) -> bytes:
+    """The engine of a graph in FP32."""
     graph = bundle.graphs[name]
-    options = BuildOptions(profiles=profiles_of(graph.inputs))
-    return build_engine(library, graph.path, options, device=facts)
+    return build_engine(library, _model(graph.path), "fp32", profiles_of(graph.inputs))
+
+
+@cache
+def _model(path: Path) -> onnx.ModelProto:
+    return onnx.load(path)

@@ -9,16 +9,16 @@ comparison on the GPU is the final one.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import onnx
+import pytest
 
-from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
-from efftam_ros.runtime.tensorrt.library import RTX, Library, load_library
-from efftam_workshop.export.tensorrt.builder import allowed_options, build_graph
+from efftam_ros.runtime.tensorrt.engine_set import ShapeRange
+from efftam_ros.runtime.tensorrt.library import Library, MessageLog
+from efftam_workshop.export.tensorrt.builder import allows_tf32, build_engine
 
 CAPABILITIES = ("SM80", "SM86", "SM89", "SM120")
 PRODUCTS = ("gemm", "correlation", "runtime_fusion")
@@ -66,14 +66,10 @@ class EngineReport:
     """An engine built ahead of time. ``softmax``: Softmax nodes of the graph; ``tf32``: whether it may use
     TF32."""
 
-    capability: str
-    version: str
     tf32: bool
     layers: tuple[Layer, ...]
     fused: tuple[FusedAttention, ...]
     softmax: Names
-    engine_bytes: int
-    seconds: float
 
     def unfused(self) -> list[str]:
         """Softmax nodes that no fused attention kernel contains."""
@@ -111,47 +107,61 @@ def int8_nodes(report: EngineReport, nodes: Collection[str]) -> set[str]:
     }
 
 
-def build_report(
-    model: onnx.ModelProto, capability: str = "SM86", options: BuildOptions | None = None
-) -> EngineReport:
-    """Build ``model`` (weights loaded, under 2 GB) for a compute capability, as engines are; its layers.
+@dataclass(frozen=True)
+class RtxLibrary(Library):
+    """TensorRT-RTX, whose builder makes engines for a compute capability; ``lines`` of its verbose log."""
 
-    ``options``: those of the module's engine. Raises as `build_engine` does, BackendError without
-    TensorRT-RTX.
-    """
-    library = load_library(RTX)
-    log = _verbose_logger(library)
-    options = replace(options or BuildOptions(), target=capability)
-    start = time.perf_counter()
-    engine = build_graph(replace(library, logger=log), model, options)
-    seconds = time.perf_counter() - start
-    layers = tuple(_layers(log.lines))
-    softmax = tuple(node.name for node in model.graph.node if node.op_type == "Softmax")
-    return EngineReport(
-        capability,
-        library.dotted,
-        allowed_options(model, options).tf32,
-        layers,
-        tuple(_fused(layers, engine)),
-        softmax,
-        len(engine),
-        seconds,
-    )
+    capability: str
+    lines: list[tuple[str, str]]
+
+    def start(self, kind: str) -> Any:
+        return _Targeted(super().start(kind), self)
 
 
-def _verbose_logger(library: Library) -> Any:
-    """A logger that keeps every line and passes warnings and errors on to the library's log."""
+class _Targeted:
+    """A Builder whose configurations have a target, without which it needs a GPU."""
 
-    class Log(library.module.ILogger):
+    def __init__(self, builder: Any, library: RtxLibrary) -> None:
+        self._builder, self._library = builder, library
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def create_builder_config(self) -> Any:
+        config = self._builder.create_builder_config()
+        config.num_compute_capabilities = 1
+        target = getattr(self._library.module.ComputeCapability, self._library.capability)
+        assert config.set_compute_capability(target, 0)
+        return config
+
+
+def rtx_library(capability: str = "SM86") -> RtxLibrary:
+    """Skips the test where TensorRT-RTX is not installed."""
+    trt = pytest.importorskip("tensorrt_rtx_bindings", reason="scripts/setup_env --with-tests installs it")
+    log, lines = MessageLog(), []
+
+    class Log(trt.ILogger):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
-            library.module.ILogger.__init__(self)
-            self.lines: list[tuple[str, str]] = []
+            trt.ILogger.__init__(self)
 
         def log(self, severity: Any, message: str) -> None:
-            self.lines.append((severity.name, message))
-            library.log.add(severity.name, message)
+            lines.append((severity.name, message))
+            log.add(severity.name, message)
 
-    return Log()
+    # Its parser is that of TensorRT 11.
+    return RtxLibrary(trt, (11, 0), log, Log(), capability, lines)
+
+
+def build_report(
+    model: onnx.ModelProto, capability: str = "SM86", profiles: Sequence[ShapeRange] = ()
+) -> EngineReport:
+    """Build ``model`` (weights loaded, under 2 GB) for a compute capability, as engines are; its layers.
+    Raises as `build_engine` does."""
+    library = rtx_library(capability)
+    engine = build_engine(library, model, "fp16", profiles)
+    layers = tuple(_layers(library.lines))
+    softmax = tuple(node.name for node in model.graph.node if node.op_type == "Softmax")
+    return EngineReport(allows_tf32(model), layers, tuple(_fused(layers, engine)), softmax)
 
 
 def _layers(lines: Sequence[tuple[str, str]]) -> list[Layer]:

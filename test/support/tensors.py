@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from efftam_ros.runtime.bundle import RING_SLOTS
-from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
+from efftam_ros.runtime.device.memory import MemoryLayout
+from efftam_workshop.agreement.compare import laid_out
 from efftam_workshop.export.onnx.graphs import key_count
 from efftam_workshop.model.common.network import NetworkSpec
 from training.tensor_runner import TensorRunner

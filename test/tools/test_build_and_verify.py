@@ -11,7 +11,7 @@ from tools_helpers import assert_refused
 from efftam_ros.runtime.backends import GPU_BACKENDS
 
 no_tensorrt = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) for name in ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")),
+    any(spec and spec.origin for spec in map(importlib.util.find_spec, ("tensorrt", "tensorrt_bindings"))),
     reason="TensorRT is installed",
 )
 no_driver = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is an NVIDIA driver")
@@ -19,7 +19,7 @@ no_driver = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is
 
 @no_tensorrt
 def test_build_without_tensorrt_names_what_to_install(efftam):
-    assert_refused(efftam("build"), "tensorrt is not installed", "pip install")
+    assert_refused(efftam("build"), "TensorRT is not installed", "pip install")
 
 
 @no_driver

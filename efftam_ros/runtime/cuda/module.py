@@ -116,7 +116,7 @@ class KernelSet:
             for file in sorted({signature.file for signature in KERNELS.values()}):
                 self._modules[file] = KernelModule(cuda, load_ptx(file))
             self._kernels = {
-                name: self._modules[signature.file].kernel(name, *(p.ctype for p in signature.parameters))
+                name: self._modules[signature.file].kernel(name, *signature.types)
                 for name, signature in KERNELS.items()
             }
         except BaseException:

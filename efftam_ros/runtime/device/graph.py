@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from efftam_ros.runtime.bundle import Tensor
+from efftam_ros.runtime.cuda.memory import ALIGNMENT
 
 
 class GraphError(RuntimeError):
@@ -41,6 +42,43 @@ class Binding(Protocol):
     def close(self) -> None:
         """Give back what the binding holds; no pending work may use it. Closing its graph does the same."""
         ...
+
+
+class Places:
+    """Where the tensors of a binding lie, by name: address and shape. A ``fixed`` binding's are settled once
+    it `has_run`. Whichever library runs the graph, it would compute on other memory without an error."""
+
+    def __init__(
+        self, graph: str, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], fixed: bool
+    ) -> None:
+        self._graph, self._fixed = graph, fixed
+        self.tensors = {**inputs, **outputs}
+        self.of: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self.has_run = False
+
+    def put(self, name: str, pointer: int, shape: tuple[int, ...]) -> bool:
+        """Let a tensor lie there, and return whether that changes anything. Raises ValueError: a shape that
+        is not the graph's, an address that is not aligned, a tensor of a settled binding."""
+        tensor = self.tensors.get(name)
+        if tensor is None or self.of.get(name) == (pointer, shape):
+            return False
+        where = f"{self._graph}: {name}"
+        if not tensor.takes(shape):
+            raise ValueError(f"{where} was bound with shape {list(shape)}; the graph has {tensor}")
+        if pointer <= 0 or pointer % ALIGNMENT:
+            raise ValueError(
+                f"{where} was bound to address {pointer:#x}; it must be a multiple of {ALIGNMENT}"
+            )
+        if self._fixed and self.has_run:
+            raise ValueError(f"{where} of a fixed binding was moved after its first run")
+        self.of[name] = pointer, shape
+        return True
+
+    def require_all(self) -> None:
+        """Raises ValueError naming the tensors that lie nowhere."""
+        missing = [name for name in self.tensors if name not in self.of]
+        if missing:
+            raise ValueError(f"{self._graph}: {', '.join(missing)} not bound; bind every tensor before a run")
 
 
 class DeviceGraph(Protocol):

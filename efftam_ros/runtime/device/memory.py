@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +11,6 @@ from efftam_ros.core.types import MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
 
 UNUSED = -1
-UNUSED_KEY = -1e4
-"""Added to an unused key's logit: its probability becomes exactly zero, and the value still fits float16."""
 ATTENTION = "memory_attention_fixed"
 GRAPHS = ("image_encoder", "prompt_encoder", ATTENTION, "mask_decoder", "memory_encoder")
 """Of a bundle, those that a GPU runs."""
@@ -98,36 +95,3 @@ class MemoryLayout:
         out[:] = UNUSED
         out[list(plan.rows)] = plan.slots
         out[self.rows : self.rows + len(plan.pointer_slots)] = plan.pointer_slots
-
-
-def key_bias(layout: MemoryLayout, rows: Sequence[int], pointers: int) -> NDArray[np.float32]:
-    """[1,1,1,K]: 0 for the keys of these temporal rows and the first ``pointers`` slots, else `UNUSED_KEY`.
-
-    Keys in order: the maps by row, then the pointers' tokens. In the pooled layout the maps' pooled keys (a
-    quarter as many) are headed by the unpooled keys of one map, which are used when there is that map alone.
-    """
-    used_rows = np.isin(np.arange(layout.rows), rows)
-    used_pointers = (np.arange(layout.pointers) < pointers).repeat(layout.pointer_tokens)
-    if layout.pooled:
-        alone = len(rows) == 1
-        pooled = (used_rows & (not alone)).repeat(layout.tokens // 4)
-        parts = [np.full(layout.tokens, alone), pooled, used_pointers]
-    else:
-        parts = [used_rows.repeat(layout.tokens), used_pointers]
-    return np.where(np.concatenate(parts), 0.0, UNUSED_KEY).astype(np.float32).reshape(1, 1, 1, -1)
-
-
-def laid_out(
-    layout: MemoryLayout, rows: Sequence[int], maps: NDArray[np.float32], pointers: NDArray[np.float32]
-) -> dict[str, NDArray[np.float32]]:
-    """Maps [T,N,M] of these temporal rows and pointers [P,C] as the inputs ``maps``, ``pointers`` and
-    ``key_bias`` of the fixed memory attention; zeros where nothing is."""
-    placed_maps = np.zeros((layout.rows, layout.tokens, layout.channels), np.float32)
-    placed_maps[list(rows)] = maps
-    placed_pointers = np.zeros((layout.pointers, layout.pointer_channels), np.float32)
-    placed_pointers[: len(pointers)] = pointers
-    return {
-        "maps": placed_maps,
-        "pointers": placed_pointers,
-        "key_bias": key_bias(layout, rows, len(pointers)),
-    }

@@ -183,8 +183,7 @@ class OrtPipeline(FramePipeline):
         self._prompted = self._tracking
         # What the decoder is bound to, because binding takes time in every frame.
         self._decoded_with: _PromptTensors | None = None
-        if lanes > 1:
-            self._all.pipelines.append(self)
+        self._all.pipelines.append(self)
         if first is None:
             for _ in range(1, lanes):
                 OrtPipeline(bundle, lanes=lanes, first=self)
@@ -267,7 +266,7 @@ class OrtPipeline(FramePipeline):
         return arrays[name].copy()
 
     def _close(self) -> None:
-        for lane in self._all.pipelines or [self]:
+        for lane in self._all.pipelines:
             assert isinstance(lane, OrtPipeline)
             lane._graphs = {}
             del lane._memory

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.backends import backend_of
 from efftam_ros.runtime.bundle import Bundle, BundleGraph, file_sha256
 from efftam_ros.runtime.cuda.api import DeviceFacts
@@ -33,7 +32,6 @@ from efftam_ros.runtime.onnxruntime.libraries import (
 )
 from efftam_ros.runtime.onnxruntime.options import (
     ERRORS_ONLY,
-    MOST_DYNAMIC,
     cuda_options,
     provider_cache_folder,
     session_options,
@@ -79,16 +77,8 @@ class OrtGraphs:
         """``stream``: cudaStream_t as a number, not the default one, must outlive the graphs; ``device``:
         index of the GPU; ``exact``: products without TF32 (CUDA only); ``engine_cache``: folder of TensorRT
         engines, None to build them at every start; ``board``: `DeviceFacts.board`, as engines of other boards
-        are not used; ``ort``: a module in place of onnxruntime, for tests. Raises BackendError (the provider
-        can't run here) and InputError (``exact`` with a provider that can't)."""
-        if provider not in PROVIDERS:
-            raise ValueError(f"provider is {provider!r}; it must be one of {', '.join(PROVIDERS)}")
-        if not stream:
-            raise ValueError("stream is 0, the default stream; give a stream made for the pipeline")
-        if exact and provider == "tensorrt":
-            raise InputError(
-                "exact results: onnxruntime's TensorRT provider can't switch TF32 off; use the cuda provider"
-            )
+        are not used; ``ort``: a module in place of onnxruntime, for tests. Raises BackendError when the
+        provider can't run here."""
         self._ort = ort if ort is not None else _import_onnxruntime()
         self._bundle, self._provider, self._exact = bundle, provider, exact
         self._stream, self._device = stream, device
@@ -120,8 +110,7 @@ class OrtGraphs:
         whole, InputError when the file is damaged or its tensors differ from the manifest."""
         opened = self._open(name, self._why_no_capture())
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
-        most = MOST_DYNAMIC if self._provider == "tensorrt" else None
-        context = GraphContext(self._ort, self._device, most, self._open, self._replay_waits())
+        context = GraphContext(self._ort, self._device, self._open, self._replay_waits())
         graph = OrtGraph(self._bundle.graphs[name], opened, context)
         self._opened.append(graph)
         return graph
@@ -172,12 +161,10 @@ class OrtGraphs:
                 " and does not report which",
                 "use onnxruntime 1.24 or newer",
             )
-        placement = None if assignment is None else check_placement(assignment, asked, name)
-        opened = OpenedSession(session, no_capture, placement)
-        if placement is not None and placement.on_other_providers:
-            types = ", ".join(sorted({node.op_type for node in placement.on_other_providers}))
-            return replace(opened, no_capture=f"{types} on {placement.on_other_providers[0].provider}")
-        return opened
+        if assignment is not None and (others := check_placement(assignment, asked, name)):
+            types = ", ".join(sorted({node.op_type for node in others}))
+            no_capture = f"{types} on {others[0].provider}"
+        return OpenedSession(session, no_capture)
 
     def _options(self, graph: BundleGraph, capture: bool) -> dict[str, str]:
         if self._provider == "cuda":

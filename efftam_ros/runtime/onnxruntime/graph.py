@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.runtime.bundle import BundleGraph, Tensor
+from efftam_ros.core.errors import BackendError
+from efftam_ros.runtime.bundle import BundleGraph
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH
+from efftam_ros.runtime.device.graph import Places
 from efftam_ros.runtime.onnxruntime.libraries import first_line, known_error
 from efftam_ros.runtime.onnxruntime.options import run_options
 
@@ -30,17 +30,6 @@ class Node:
     provider: str
     op_type: str
     name: str
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Number of nodes per provider and operator, and the shape computations on other providers."""
-
-    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    on_other_providers: tuple[Node, ...] = ()
-
-    def __str__(self) -> str:
-        return ", ".join(f"{sum(ops.values())} nodes on {name}" for name, ops in self.counts.items())
 
 
 def read_assignment(session: Any) -> list[Node] | None:
@@ -67,16 +56,11 @@ def check_provider(registered: Sequence[str], provider: str, graph_name: str) ->
         )
 
 
-def check_placement(assignment: Iterable[Node], provider: str, graph_name: str) -> Placement:
-    """Count the nodes by provider and operator. Raises BackendError naming the first node on another provider
-    than the requested one, except shape computations (`SHAPE_OPERATORS`)."""
-    counts: dict[str, Counter[str]] = {}
-    on_other_providers: list[Node] = []
-    for node in assignment:
-        counts.setdefault(node.provider, Counter())[node.op_type] += 1
-        if node.provider != provider:
-            on_other_providers.append(node)
-    misplaced = [node for node in on_other_providers if node.op_type not in SHAPE_OPERATORS]
+def check_placement(assignment: Sequence[Node], provider: str, graph_name: str) -> tuple[Node, ...]:
+    """The shape computations (`SHAPE_OPERATORS`) on another provider than the requested one. Raises
+    BackendError naming the first node of any other kind there."""
+    others = tuple(node for node in assignment if node.provider != provider)
+    misplaced = [node for node in others if node.op_type not in SHAPE_OPERATORS]
     if misplaced:
         more = f" and {len(misplaced) - 1} more" if len(misplaced) > 1 else ""
         raise BackendError(
@@ -84,30 +68,25 @@ def check_placement(assignment: Iterable[Node], provider: str, graph_name: str) 
             f" would run on {misplaced[0].provider}, not on {provider}",
             "update onnxruntime-gpu, or use the CUDA provider if this was another",
         )
-    return Placement(counts, tuple(on_other_providers))
-
-
-ALIGNMENT = 256
+    return others
 
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session, why it captures no CUDA graph ("": it does), its nodes' placement (None: unknown)."""
+    """A session, and why it captures no CUDA graph ("": it does)."""
 
     session: Any
     no_capture: str
-    placement: Placement | None
 
 
 @dataclass(frozen=True)
 class GraphContext:
-    """What an open graph needs to bind and to reopen. ``device``: index of the GPU; ``most_dynamic``: largest
-    size of a dynamic axis, None: any; ``open_without_capture``: gets the graph's name and the reason;
-    ``replay_waits``: why the host waits for replays, "" when it does not."""
+    """What an open graph needs to bind and to reopen. ``device``: index of the GPU;
+    ``open_without_capture``: gets the graph's name and the reason; ``replay_waits``: why the host waits for
+    replays, "" when it does not."""
 
     ort: Any
     device: int
-    most_dynamic: int | None
     open_without_capture: Callable[[str, str], OpenedSession]
     replay_waits: str = ""
 
@@ -135,16 +114,12 @@ class OrtGraph:
         self._bindings.append(OrtBinding(self, self._context, self._fixed_bindings if fixed else None))
         return self._bindings[-1]
 
-    def forget(self, binding: OrtBinding) -> None:
-        """Drop a binding that was closed."""
-        self._bindings = [other for other in self._bindings if other is not binding]
-
     def give_up_capture(self, reason: str) -> None:
         """Replace the session by one without capture."""
         self._opened = self._context.open_without_capture(self.name, reason)
 
     def close(self) -> None:
-        for binding in tuple(self._bindings):
+        for binding in self._bindings:
             binding.close()
         self._opened = None
 
@@ -155,9 +130,7 @@ class OrtBinding:
     def __init__(self, graph: OrtGraph, context: GraphContext, graph_id: int | None) -> None:
         """``graph_id``: index of the CUDA graph within the session; None where addresses change."""
         self._graph, self._context, self._graph_id = graph, context, graph_id
-        self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
-        self._complete = False
-        self._ran = False
+        self._places = Places(graph.name, graph.inputs, graph.outputs, fixed=graph_id is not None)
         self._opened: OpenedSession | None = None
         self._binding: Any = None
         self._attach()
@@ -173,20 +146,9 @@ class OrtBinding:
         return f"{CUDA_GRAPH}: {waits}" if waits else CUDA_GRAPH
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """See `Binding.bind`. Raises InputError: a shape that isn't the graph's, an address that isn't
-        256-byte aligned; ValueError: a fixed binding was moved after its first run."""
-        tensor = self._graph.inputs.get(name) or self._graph.outputs.get(name)
-        if tensor is None:
-            return
-        place = (int(pointer), tuple(int(size) for size in shape))
-        if self._places.get(name) == place:
-            return
-        self._check(name, tensor, *place)
-        if self._ran and self._graph_id is not None:
-            raise ValueError(f"{self._graph.name}: {name} of a fixed binding was moved after its first run")
-        self._places[name] = place
-        self._complete = False
-        self._put(name)
+        """See `Binding.bind`. Raises ValueError as `Places.put` does."""
+        if self._places.put(name, pointer, shape):
+            self._put(name)
 
     def run(self) -> None:
         """See `Binding.run`. The first run of a binding that is captured computes several times over. Raises
@@ -195,19 +157,19 @@ class OrtBinding:
         opened = self._graph.opened
         if opened is not self._opened:
             self._attach()
-        if not self._complete:
-            self._check_complete()
+        if not self._places.has_run:
+            self._places.require_all()
         try:
             opened.session.run_with_iobinding(self._binding, self._options)
         except Exception as error:
             known = known_error(error, self._context.ort)
-            if known is None and not self._ran and self.launch.startswith(CUDA_GRAPH):
+            if known is None and not self._places.has_run and self.launch.startswith(CUDA_GRAPH):
                 self._graph.give_up_capture(f"capture failed ({first_line(error)})")
                 return self.run()
             raise known or RuntimeError(
                 f"graph {self._graph.name} failed on the GPU ({first_line(error)}); start again"
             ) from error
-        self._ran = True
+        self._places.has_run = True
 
     @property
     def alone(self) -> str:
@@ -221,9 +183,6 @@ class OrtBinding:
     def close(self) -> None:
         """Drop the session, which holds memory while it is referenced. Can be called twice."""
         self._opened = self._binding = None
-        self._places.clear()
-        self._complete = False
-        self._graph.forget(self)
 
     def _attach(self) -> None:
         """Bind to the session that the graph has now."""
@@ -231,41 +190,12 @@ class OrtBinding:
         self._binding = opened.session.io_binding()
         graph_id = None if opened.no_capture else (self._graph_id or -1)
         self._options = run_options(self._context.ort, graph_id)
-        for name in self._places:
+        for name in self._places.of:
             self._put(name)
 
     def _put(self, name: str) -> None:
-        pointer, shape = self._places[name]
+        pointer, shape = self._places.of[name]
         is_input = name in self._graph.inputs
-        tensor = (self._graph.inputs if is_input else self._graph.outputs)[name]
+        dtype = np.dtype(self._places.tensors[name].dtype).type
         bind = self._binding.bind_input if is_input else self._binding.bind_output
-        bind(name, "cuda", self._context.device, np.dtype(tensor.dtype).type, list(shape), pointer)
-
-    def _check(self, name: str, tensor: Tensor, pointer: int, shape: tuple[int, ...]) -> None:
-        text = f"{self._graph.name}: {name} was bound with shape {list(shape)}"
-        if not tensor.takes(shape):
-            raise InputError(f"{text}; the graph has {tensor}")
-        most = self._context.most_dynamic
-        for size, axis in zip(shape, tensor.shape, strict=True):
-            if most is not None and isinstance(axis, str) and size > most:
-                raise InputError(f"{text}; its engine is built for up to {most} along {axis}")
-        if not pointer or pointer % ALIGNMENT:
-            raise InputError(
-                f"{self._graph.name}: {name} was bound to address {pointer:#x};"
-                f" it must be a multiple of {ALIGNMENT}"
-            )
-
-    def _check_complete(self) -> None:
-        """Check that every tensor is bound and that a dynamic axis has the same size in all inputs."""
-        missing = [name for name in (*self._graph.inputs, *self._graph.outputs) if name not in self._places]
-        if missing:
-            raise ValueError(f"{self._graph.name}: {', '.join(missing)} not bound; bind every tensor first")
-        sizes: dict[str, tuple[int, str]] = {}
-        for name, tensor in self._graph.inputs.items():
-            for axis, size in zip(tensor.shape, self._places[name][1], strict=True):
-                first, where = sizes.setdefault(axis, (size, name)) if isinstance(axis, str) else (size, name)
-                if size != first:
-                    raise InputError(
-                        f"{self._graph.name}: axis {axis} is {first} in {where} and {size} in {name}"
-                    )
-        self._complete = True
+        bind(name, "cuda", self._context.device, dtype, list(shape), pointer)

@@ -1,1 +1,1 @@
-"""TensorRT and TensorRT-RTX: engine keys, store and runner."""
+"""TensorRT: engine keys, store and runner."""

@@ -20,7 +20,6 @@ from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore, write_atomically
 from efftam_ros.version import __version__
 
-PRECISIONS = ("fp32", "fp16", "int8")
 AXES: Mapping[str, tuple[int, int, int]] = {
     "n": (1, 1, 256),  # prompt points
     "t": (1, 2, 257),  # prompt tokens: tracked frames have two
@@ -40,64 +39,18 @@ class ShapeRange:
     largest: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class BuildOptions:
-    """Options of a build, all part of the engine's key.
-
-    ``precision`` is a label, because the types in the graph decide; ``tf32``: FP32 products may round their
-    factors to 10 bits, set by the builder where no product changes by it; ``workspace_bytes`` that a layer
-    may use; ``optimization_level``: 0 (fast build) to 5; ``max_aux_streams``: 0 keeps all work on one stream;
-    ``profiles`` of the dynamic inputs; ``target``: such as "SM86", to build for that GPU ahead of time
-    (TensorRT-RTX only), "" for the installed one.
-    """
-
-    precision: str = "fp32"
-    tf32: bool = False
-    workspace_bytes: int = 1 << 30
-    optimization_level: int = 3
-    max_aux_streams: int = 0
-    profiles: tuple[ShapeRange, ...] = ()
-    target: str = ""
-
-    def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise InputError(
-                f"precision {self.precision!r} is unknown; choose one of {', '.join(PRECISIONS)}"
-            )
-        if not 0 <= self.optimization_level <= 5:  # TensorRT clamps silently
-            raise InputError(f"optimization level {self.optimization_level} is not one of 0 to 5")
-        for wanted in self.profiles:
-            shapes = (wanted.smallest, wanted.usual, wanted.largest)
-            if len({len(shape) for shape in shapes}) > 1 or any(
-                not 1 <= low <= usual <= high for low, usual, high in zip(*shapes, strict=True)
-            ):
-                raise InputError(
-                    f"shapes of {wanted.name} must grow from smallest over usual to largest, from 1 on:"
-                    f" {wanted.smallest}, {wanted.usual}, {wanted.largest}"
-                )
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        """For `EngineKey.options`; without the precision, which is a separate part of the key."""
-        parts = asdict(self)
-        del parts["precision"]
-        return parts
-
-
-def profiles_of(
-    inputs: Mapping[str, Tensor], axes: Mapping[str, tuple[int, int, int]] = AXES
-) -> tuple[ShapeRange, ...]:
-    """The shape ranges of a graph's dynamic inputs. Raises InputError for an axis without sizes."""
+def profiles_of(inputs: Mapping[str, Tensor]) -> tuple[ShapeRange, ...]:
+    """The shape ranges of a graph's dynamic inputs. Raises InputError for an axis that is not in `AXES`."""
     ranges = []
     for name, tensor in inputs.items():
-        unknown = [axis for axis in tensor.shape if isinstance(axis, str) and axis not in axes]
+        unknown = [axis for axis in tensor.shape if isinstance(axis, str) and axis not in AXES]
         if unknown:
             raise InputError(
-                f"axis {unknown[0]} of input {name} has no sizes; known are {', '.join(sorted(axes))}"
+                f"axis {unknown[0]} of input {name} has no sizes; known are {', '.join(sorted(AXES))}"
             )
         if any(isinstance(axis, str) for axis in tensor.shape):
             smallest, usual, largest = (
-                tuple(axes[axis][which] if isinstance(axis, str) else axis for axis in tensor.shape)
+                tuple(AXES[axis][which] if isinstance(axis, str) else axis for axis in tensor.shape)
                 for which in range(3)
             )
             ranges.append(ShapeRange(name, smallest, usual, largest))
@@ -143,11 +96,6 @@ def open_engines(
     return EngineSet(bundle, precision, load_library(), facts, folder).opener(stream)
 
 
-def engine_options(bundle: Bundle, precision: str, module: str) -> BuildOptions:
-    """Options of the engine of a bundle's graph; whether TF32 is on depends on the graph that is built."""
-    return BuildOptions(precision, profiles=profiles_of(bundle.graphs[module].inputs))
-
-
 class EngineSet:
     """Engines of ``bundle`` in one precision, "fp32", "fp16" or "int8", for this GPU, in ``folder``."""
 
@@ -160,27 +108,25 @@ class EngineSet:
         folder: Path,
         calibration: Calibration | None = None,
     ) -> None:
-        """``calibration``: of INT8 engines to build; None for that of the stored ones. Raises BackendError
-        when the library has no code for the GPU."""
-        library.require_device(facts)
+        """``calibration``: of INT8 engines to build; None for that of the stored ones."""
         self.bundle, self.precision, self.library, self.facts = bundle, precision, library, facts
         self.store = EngineStore(folder)
         self._calibration = calibration
         self.power_mode = power_mode()
 
-    def options(self, module: str) -> BuildOptions:
-        return engine_options(self.bundle, self.precision, module)
+    def profiles(self, module: str) -> tuple[ShapeRange, ...]:
+        return profiles_of(self.bundle.graphs[module].inputs)
 
     def key(self, module: str) -> EngineKey:
         """The key includes the version of this package, which converts the graphs to FP16, and what INT8
         engines were calibrated with. Raises BackendError for INT8 without a calibration."""
-        options = {**self.options(module).parts, "tf32": TF32, "efftam_ros": __version__}
+        profiles = [asdict(wanted) for wanted in self.profiles(module)]
+        options: dict[str, Any] = {"profiles": profiles, "tf32": TF32, "efftam_ros": __version__}
         if self.precision == "int8":
             options["calibration"] = (self._calibration or self._stored_calibration()).sha256
         return EngineKey(
             module,
             self._sha256(module),
-            self.library.name,
             self.library.dotted,
             self.facts.name,
             self.facts.capability,
@@ -220,7 +166,7 @@ class EngineSet:
         """Opens the stored engines, or those of ``plans``."""
         tables = {name: (graph.inputs, graph.outputs) for name, graph in self.bundle.graphs.items()}
         notice = "" if plans else self._changed_power_mode()
-        return TrtGraphs(self.library, self.facts, stream, tables, plans or self.plan, notice)
+        return TrtGraphs(self.library, stream, tables, plans or self.plan, notice)
 
     def _changed_power_mode(self) -> str:
         """That the stored engines were built in another power mode of the board, and the remedy."""

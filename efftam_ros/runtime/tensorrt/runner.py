@@ -10,10 +10,11 @@ from typing import Any
 
 from efftam_ros.core.errors import BackendError, one_line
 from efftam_ros.runtime.bundle import Tensor, table_fault
-from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, DeviceLostError, megabytes
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError, megabytes
 from efftam_ros.runtime.cuda.memory import ALIGNMENT, DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
-from efftam_ros.runtime.tensorrt.library import RTX, Library, TensorRTError
+from efftam_ros.runtime.device.graph import Places
+from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
 """Inputs and outputs of each graph, from the manifest of a bundle."""
@@ -37,22 +38,20 @@ class TrtGraphs:
     def __init__(
         self,
         library: Library,
-        facts: DeviceFacts,
         stream: Stream,
         tables: Tables,
         plans: Callable[[str], bytes],
         notice: str = "",
     ) -> None:
         """``stream`` is not closed here; ``tables``: inputs and outputs of each graph; ``plans`` returns a
-        graph's serialized engine; ``notice``: as in `Pipeline.notice`. Raises BackendError: the library has
-        no code for the GPU, or can't use its driver."""
-        library.require_device(facts)
+        graph's serialized engine; ``notice``: as in `Pipeline.notice`. Raises BackendError: the library can't
+        use the driver."""
         self._library, self._stream, self._tables, self._plans = library, stream, tables, plans
         self._runtime: Any = library.start("Runtime")
         self._scratch = Scratch(stream.cuda)
         self._graphs: list[TrtGraph] = []
         self.notice = notice
-        self.made_of = f"{library.name} {library.dotted}"
+        self.made_of = f"TensorRT {library.dotted}"
 
     @property
     def device_bytes(self) -> int:
@@ -70,7 +69,7 @@ class TrtGraphs:
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
             raise BackendError(
-                f"{self._library.name} {self._library.dotted} can't load the engine of {name}"
+                f"TensorRT {self._library.dotted} can't load the engine of {name}"
                 f" ({self._library.log.reason(log_start)})",
                 _BUILD_AGAIN,
             )
@@ -112,7 +111,6 @@ class TrtGraph:
             else engine.device_memory_size
         )
         scratch.reserve(scratch_bytes)
-        self._kernels: Any = None  # that TensorRT-RTX compiled
         self._bindings: list[TrtBinding] = []
 
     @property
@@ -125,35 +123,17 @@ class TrtGraph:
         if self._engine is None:
             raise RuntimeError(f"graph {self.name} is closed; open it again")
         log_start = self.library.log.position
-        context = self._engine.create_execution_context(self._context_options())
+        # The working memory is given by `Scratch`.
+        strategy = self.library.module.ExecutionContextAllocationStrategy.USER_MANAGED
+        context = self._engine.create_execution_context(strategy)
         if context is None:
             raise BackendError(
-                f"{self.library.name} can't run {self.name} ({self.library.log.reason(log_start)})",
+                f"TensorRT can't run {self.name} ({self.library.log.reason(log_start)})",
                 "stop other programs that hold GPU memory, or choose a smaller bundle",
             )
         binding = TrtBinding(self, context, fixed)
         self._bindings.append(binding)
         return binding
-
-    def _context_options(self) -> Any:
-        """Working memory is given by `Scratch`. TensorRT-RTX compiles its kernels for dynamic shapes when
-        they first run, not later in another thread: a captured graph would keep the general ones for good.
-        The contexts of a graph share what was compiled."""
-        trt = self.library.module
-        strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        if self.library.name != RTX:
-            return strategy
-        config = self._engine.create_runtime_config()
-        config.set_execution_context_allocation_strategy(strategy)
-        eager = trt.DynamicShapesKernelSpecializationStrategy.EAGER
-        config.dynamic_shapes_kernel_specialization_strategy = eager
-        self._kernels = self._kernels or config.create_runtime_cache()
-        config.set_runtime_cache(self._kernels)
-        return config
-
-    def forget(self, binding: TrtBinding) -> None:
-        """A binding was closed by itself."""
-        self._bindings = [other for other in self._bindings if other is not binding]
 
     def layers(self) -> list[dict[str, Any]]:
         """As TensorRT's inspector reports them: names and tensor types; a name alone without details."""
@@ -163,9 +143,9 @@ class TrtGraph:
 
     def close(self) -> None:
         """Release engine and contexts; no pending work may use them. Can be called twice."""
-        for binding in tuple(self._bindings):
+        for binding in self._bindings:
             binding.close()
-        self._engine = self._kernels = None
+        self._engine = None
 
 
 class TrtBinding:
@@ -181,31 +161,19 @@ class TrtBinding:
         self._name, self._library, self._stream = graph.name, graph.library, graph.stream
         self._scratch: DeviceBuffer | None = None
         self._context, self._fixed = context, fixed
-        self._inputs, self._tensors = graph.inputs, {**graph.inputs, **graph.outputs}
-        self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._inputs = graph.inputs
+        self._places = Places(graph.name, graph.inputs, graph.outputs, fixed)
         self._applied: dict[str, tuple[int, tuple[int, ...]]] = {}
-        self._changed: set[str] = set(self._tensors)
+        self._changed: set[str] = set(self._places.tensors)
         self._captured: CapturedGraph | None = None
-        self._settled = False
         self.launch = (
             "plain launches: not run yet" if fixed else "plain launches: addresses and shapes change"
         )
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """Raises ValueError (address or shape that does not fit), RuntimeError (fixed and has run)."""
-        tensor = self._tensors.get(name)
-        if tensor is None or self._bound.get(name) == (pointer, shape):
-            return
-        if self._settled:
-            raise RuntimeError(
-                f"{self._name}: {name} of a fixed binding moved after its first run; use a free one"
-            )
-        if pointer <= 0 or pointer % ALIGNMENT:
-            raise ValueError(f"{self._name}: address {pointer:#x} of {name} is not a multiple of {ALIGNMENT}")
-        if not tensor.takes(shape):
-            raise ValueError(f"{self._name}: {name} is {tensor}, it can't be {list(shape)}")
-        self._bound[name] = (pointer, shape)
-        self._changed.add(name)
+        """See `Binding.bind`. Raises ValueError as `Places.put` does."""
+        if self._places.put(name, pointer, shape):
+            self._changed.add(name)
 
     def run(self) -> None:
         """Raises ValueError (tensor not bound, output of another shape), TensorRTError, CudaError."""
@@ -218,8 +186,8 @@ class TrtBinding:
             self._update_context()
         self._use_scratch()
         self._enqueue()
-        if self._fixed and not self._settled:
-            self._settled = True
+        is_first, self._places.has_run = not self._places.has_run, True
+        if self._fixed and is_first:
             self._capture()
 
     @property
@@ -236,7 +204,6 @@ class TrtBinding:
         if self._captured is not None:
             self._captured.close()
         self._captured = self._context = None
-        self._graph.forget(self)
 
     def _use_scratch(self) -> None:
         scratch = self._graph.scratch.buffer()
@@ -250,13 +217,11 @@ class TrtBinding:
 
     def _update_context(self) -> None:
         """Set the addresses and shapes that changed."""
-        missing = [name for name in self._tensors if name not in self._bound]
-        if missing:
-            raise ValueError(f"{self._name}: {', '.join(missing)} not bound; bind every tensor before a run")
+        self._places.require_all()
         context = self._context
         reshaped = False
-        for name in [name for name in self._tensors if name in self._changed]:
-            pointer, shape = self._bound[name]
+        for name in [name for name in self._places.tensors if name in self._changed]:
+            pointer, shape = self._places.of[name]
             old_pointer, old_shape = self._applied.get(name, (0, ()))
             if name in self._inputs and shape != old_shape:
                 reshaped = True
@@ -273,10 +238,10 @@ class TrtBinding:
                 raise TensorRTError(f"{reason}; {_BUILD_AGAIN}") from error
             if unknown:
                 self._fail(f"infer_shapes without {', '.join(unknown)}", log_start)
-        for name in self._tensors:
+        for name in self._places.tensors:
             if name in self._inputs or not (reshaped or name in self._changed):
                 continue
-            real, bound = tuple(context.get_tensor_shape(name)), self._bound[name][1]
+            real, bound = tuple(context.get_tensor_shape(name)), self._places.of[name][1]
             if real != bound:
                 self._changed.add(name)
                 raise ValueError(
@@ -290,11 +255,6 @@ class TrtBinding:
     def _capture(self) -> None:
         """Capture the launches of a run as a CUDA graph; where that fails, note the reason in `launch`."""
         try:
-            if not getattr(self._context, "is_stream_capturable", lambda stream: True)(self._stream.handle):
-                self.launch = (
-                    f"plain launches: {self._library.name} reports that {self._name} can't be captured"
-                )
-                return
             with self._stream.capture() as captured:
                 self._enqueue()
         except DeviceLostError:

@@ -27,14 +27,13 @@ parts."""
 class EngineKey:
     """What an engine was built from and for.
 
-    ``onnx_sha256``: of the graph and its weights; ``library``: "tensorrt" or "tensorrt_rtx", ``version`` such
-    as "10.3.0"; ``multiprocessors``: boards of one name and capability differ in it, as Jetson Orins do;
-    ``memory_gib``: rounded up to an even number; ``options``: of the build, as JSON values.
+    ``onnx_sha256``: of the graph and its weights; ``version`` of TensorRT, such as "10.3.0";
+    ``multiprocessors``: boards of one name and capability differ in it, as Jetson Orins do; ``memory_gib``:
+    rounded up to an even number; ``options``: of the build, as JSON values.
     """
 
     module: str
     onnx_sha256: str
-    library: str
     version: str
     gpu: str
     compute_capability: str
@@ -268,7 +267,6 @@ _PARTS = (
     ("compute_capability", "was built for compute capability {}, here {}"),
     ("multiprocessors", "was built for a board with {} multiprocessors, here {}"),
     ("memory_gib", "was built for a board with {} GiB, here {}"),
-    ("library", "was built by {}, here {}"),
     ("version", "was built by another version ({}, here {})"),
     ("precision", "has precision {}, wanted {}"),
     ("options", "was built with other options ({}, now {})"),

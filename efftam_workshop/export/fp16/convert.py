@@ -16,6 +16,7 @@ from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_workshop.export.fp16.attention import GraphIndex, apply_form, attentions
 from efftam_workshop.export.fp16.fp32_regions import float32_nodes
+from efftam_workshop.export.onnx.folding import drop_unused
 
 FLOAT_ONLY_INPUTS = {"Resize": (1, 2)}
 """Inputs that must be FP32 whatever the type of the operator's data."""
@@ -39,7 +40,7 @@ def to_fp16(model: onnx.ModelProto, name: str, form: str = "") -> onnx.ModelProt
     fp16 = _PrecisionAssignment(name, plain).typed()
     for attention in found:
         apply_form(fp16, attention, form or FORM)
-    _drop_unread(fp16)
+    drop_unused(fp16.graph)
     return fp16
 
 
@@ -77,7 +78,7 @@ def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
             kept.append(node)
     del graph.node[:]
     graph.node.extend(kept)
-    _drop_unread(copy)
+    drop_unused(copy.graph)
     return copy
 
 
@@ -239,18 +240,3 @@ class _PrecisionAssignment:
 
 def _cast(source: str, made: str, to: int) -> onnx.NodeProto:
     return helper.make_node("Cast", [source], [made], f"{made}/Cast", to=to)
-
-
-def _drop_unread(model: onnx.ModelProto) -> None:
-    """Remove Casts and weights without a consumer."""
-    graph = model.graph
-    while True:
-        read = {name for node in graph.node for name in node.input} | {info.name for info in graph.output}
-        unread = [n for n in graph.node if n.op_type == "Cast" and n.output[0] not in read]
-        if not unread:
-            break
-        for node in unread:
-            graph.node.remove(node)
-    kept = [tensor for tensor in graph.initializer if tensor.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)

@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from efftam_workshop.agreement.compare import deviation
+from efftam_ros.runtime.verify import relative_error
 from efftam_workshop.agreement.runners import Runner
 from efftam_workshop.export.fp16.attention import GraphIndex
+from efftam_workshop.export.onnx.folding import drop_unused, replace
 
 DIVERGED = 0.05
-"""Relative deviation (`agreement.compare.deviation`) of a block's output that counts as diverged."""
+"""Relative deviation (`verify.relative_error`) of a block's output that counts as diverged."""
 
 
 def block_outputs(model: onnx.ModelProto) -> list[str]:
@@ -57,7 +58,7 @@ def first_divergent_block(
     def diverges(name: str) -> bool:
         wanted = (run_reference or run)(_ending_at(reference, name))(inputs)[name]
         got = run(_ending_at(fp16, name))(inputs)[name]
-        return not deviation(wanted, got.astype(np.float32)) <= limit
+        return not relative_error(wanted, got.astype(np.float32)) <= limit
 
     wrong = [name for name in names if name in ends and diverges(name)]
     if not wrong:
@@ -77,20 +78,11 @@ def _ending_at(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
-    needed, nodes = {name}, []
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            needed.update(node.input)
-            nodes.append(node)
-    inferred = GraphIndex(onnx.shape_inference.infer_shapes(copy)).types[name]
-    del graph.node[:], graph.output[:], graph.value_info[:]
-    graph.node.extend(reversed(nodes))
-    shape = [axis.dim_param or axis.dim_value for axis in inferred.shape.dim]
-    graph.output.append(onnx.helper.make_tensor_value_info(name, inferred.elem_type, shape))
-    unread = [info for info in graph.input if info.name not in needed]
-    for info in unread:
-        graph.input.remove(info)
-    weights = [tensor for tensor in graph.initializer if tensor.name in needed]
-    del graph.initializer[:]
-    graph.initializer.extend(weights)
+    kind = GraphIndex(onnx.shape_inference.infer_shapes(copy)).types[name]
+    shape = [axis.dim_param or axis.dim_value for axis in kind.shape.dim]
+    replace(graph.output, [onnx.helper.make_tensor_value_info(name, kind.elem_type, shape)])
+    del graph.value_info[:]
+    drop_unused(graph)
+    read = {source for node in graph.node for source in node.input}
+    replace(graph.input, [info for info in graph.input if info.name in read])
     return copy

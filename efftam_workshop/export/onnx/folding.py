@@ -26,7 +26,7 @@ def fold_constants(model: onnx.ModelProto) -> None:
     # Each pass lets shape inference resolve more tensors, whose shapes the next pass can fold.
     while _fold_once(model):
         pass
-    _drop_unused(model.graph)
+    drop_unused(model.graph)
 
 
 def constants(graph: onnx.GraphProto) -> Arrays:
@@ -122,7 +122,7 @@ def _known_dims(model: onnx.ModelProto) -> dict[str, list[int | None]]:
     }
 
 
-def _drop_unused(graph: onnx.GraphProto) -> None:
+def drop_unused(graph: onnx.GraphProto) -> None:
     """Remove nodes and initialisers that no output needs."""
     needed = {output.name for output in graph.output}
     kept = []

@@ -15,10 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Image
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
-from efftam_ros.runtime.preprocess import EncodedPrompt, no_prompt
-from efftam_workshop.agreement.compare import Chain, GraphDeviation, deviations, prompt_inputs, step_together
+from efftam_ros.runtime.device.memory import MemoryLayout
+from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, no_prompt
+from efftam_ros.runtime.verify import DISC_BOX, moving_disc, picture
+from efftam_workshop.agreement.compare import GraphDeviation, deviations, laid_out, prompt_inputs, run_clip
 from efftam_workshop.agreement.runners import Arrays, CpuRunner, Runner
 from efftam_workshop.export.onnx.graphs import ExportGraph, build_graphs
 from efftam_workshop.model.common.layers import boxes_and_areas
@@ -90,7 +93,8 @@ class _Comparison:
     def graphs(self) -> Iterator[GraphDeviation]:
         noise = self._noise(1, 3, self._side, self._side)
         yield from self._compare("image_encoder", "noise", {"image": noise})
-        image = next(self._images())
+        preprocess = Preprocessor(self._side, self._bundle.mean, self._bundle.std)
+        image = preprocess(Image.from_array(picture(moving_disc(0))), View.window(160, 150, 220, self._side))
         yield from self._compare("image_encoder", "scene", {"image": image})
         encoded = self._reference["image_encoder"]({"image": image})
         decoded: Arrays = {}
@@ -105,9 +109,9 @@ class _Comparison:
 
     def clip(self) -> Iterator[GraphDeviation]:
         """A box prompt, then tracked frames; memory maps, pointers and masks of each side feed that side."""
-        chains = [Chain(self._bundle, graphs) for graphs in (self._reference, self._candidate)]
-        for number, image in enumerate(self._images()):
-            step_together(chains, image, self._prompts()["box"] if number == 0 else None)
+        frames = [picture(moving_disc(number)) for number in range(_CLIP_FRAMES)]
+        networks = self._reference, self._candidate
+        for number, chains in enumerate(run_clip(self._bundle, networks, frames, DISC_BOX)):
             for graph, outputs in CHAINED_OUTPUTS.items():
                 if graph in chains[0].results:
                     wanted, got = ({name: chain.results[graph][name] for name in outputs} for chain in chains)
@@ -164,19 +168,6 @@ class _Comparison:
             "box and clicks": _prompt(box + points, [2, 3, 1, 0, 1], nothing),
             "mask": _prompt([[0.0, 0.0]], [-1], mask),
         }
-
-    def _images(self) -> Iterator[NDArray[np.float32]]:
-        """A red disc drifting over a soft background, normalised as the network wants it."""
-        side = self._side
-        coarse = np.random.default_rng(_SEED).random((8, 8, 3)).astype(np.float32)
-        background = 0.6 * np.kron(coarse, np.ones((side // 8 + 1, side // 8 + 1, 1)))[:side, :side]
-        rows, columns = np.mgrid[:side, :side]
-        mean, std = np.array(self._bundle.mean), np.array(self._bundle.std)
-        for number in range(_CLIP_FRAMES):
-            distance = np.hypot(columns - (0.5 + 0.02 * number) * side, rows - 0.46 * side)
-            disc = 1 / (1 + np.exp(np.clip(distance - 0.14 * side, -50, 50)))[..., None]
-            frame = background + ((0.9, 0.15, 0.15) - background) * disc
-            yield np.ascontiguousarray(((frame - mean) / std).transpose(2, 0, 1)[None], np.float32)
 
     def _noise(self, *shape: int) -> NDArray[np.float32]:
         return self._random.standard_normal(shape, np.float32)

@@ -17,8 +17,7 @@ from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_workshop.agreement.reference import INT8_LIMITS, STRICT, GraphAgreement, GraphReference
 from efftam_workshop.agreement.runners import Arrays
 from efftam_workshop.export.fp16.attention import attentions
-from efftam_workshop.export.fp16.checks import check_fp16
-from efftam_workshop.export.fp16.convert import in_groups, load_graphs, plain_graph, to_fp16
+from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
 from efftam_workshop.export.int8 import INT8_MODULES, CalibrationClip, quantizable, quantize, recorded_inputs
 from efftam_workshop.export.tensorrt.builder import Progress
 from efftam_workshop.export.tensorrt.trials import BuiltEngine, EngineTrials, RefusedError
@@ -34,17 +33,6 @@ LEAST_GAIN = 0.08
 def fp16_forms(model: onnx.ModelProto) -> tuple[str, ...]:
     """Forms that make different graphs, the one expected to be fastest first."""
     return ALLOWED if attentions(model) else ALLOWED[:1]
-
-
-def fp16_graph(name: str, model: onnx.ModelProto, form: str) -> onnx.ModelProto:
-    """A module's FP32 graph, quantised or not, in FP16. Raises InputError when it can't be converted,
-    RuntimeError when the conversion is faulty."""
-    plain = in_groups(plain_graph(model), form)
-    fp16 = to_fp16(plain, name, form)
-    faults = check_fp16(fp16, plain, form)
-    if faults:
-        raise RuntimeError(f"the FP16 graph of {name} is faulty: {'; '.join(faults)}")
-    return fp16
 
 
 @dataclass
@@ -158,7 +146,7 @@ class EngineBuilder:
             if form == INT8:
                 model = quantize(plain, self._samples[name])
             if form != FP32:
-                model = fp16_graph(name, model, attention)
+                model = to_fp16(model, name, attention)
             self._say(f"building {name}, {form}")
             engine = trials.build(name, form, attention, model)
             trials.check(engine, plain, model, INT8_LIMITS if form == INT8 else STRICT)

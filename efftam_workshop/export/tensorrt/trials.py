@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -26,8 +26,8 @@ from efftam_workshop.export.fp16.divergence import first_divergent_block
 from efftam_workshop.export.tensorrt.builder import (
     BuildCancelledError,
     Progress,
-    allowed_options,
-    build_graph,
+    allows_tf32,
+    build_engine,
     timing_cache_path,
 )
 
@@ -70,12 +70,12 @@ class EngineTrials:
         engines = self._engines
         begin = time.monotonic()
         try:
-            plan = build_graph(
+            plan = build_engine(
                 engines.library,
                 model,
-                engines.options(name),
+                engines.precision,
+                engines.profiles(name),
                 self._progress,
-                engines.facts,
                 timing_cache_path(engines.store.folder, engines.library, engines.facts, engines.power_mode),
             )
             seconds = time.monotonic() - begin
@@ -89,7 +89,7 @@ class EngineTrials:
             attention,
             plan,
             round(seconds, 2),
-            allowed_options(model, engines.options(name)).tf32,
+            allows_tf32(model),
             len(layers),
             tuple(sorted(set(_precisions(layers)))),
             tuple(text for text in names if "mha" in text.lower()),
@@ -194,10 +194,9 @@ class EngineTrials:
         """Build an engine of a truncated module and run it once."""
         engines = self._engines
         read, made = (_tensors(values) for values in (part.graph.input, part.graph.output))
-        options = engines.options(name)
-        options = replace(options, profiles=tuple(p for p in options.profiles if p.name in read))
-        plan = build_graph(engines.library, part, options, self._progress, engines.facts)
-        opener = TrtGraphs(engines.library, engines.facts, self._stream, {name: (read, made)}, lambda _: plan)
+        profiles = [wanted for wanted in engines.profiles(name) if wanted.name in read]
+        plan = build_engine(engines.library, part, engines.precision, profiles, self._progress)
+        opener = TrtGraphs(engines.library, self._stream, {name: (read, made)}, lambda _: plan)
         try:
             return DeviceRunner(self._cuda, self._stream, opener.open(name))(inputs)
         finally:

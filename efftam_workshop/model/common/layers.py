@@ -101,6 +101,11 @@ def sine_table(channels: int, grid: int) -> Tensor:
     return torch.cat([rows, columns], dim=-1).permute(2, 0, 1)[None].contiguous()
 
 
+def sine_rows(channels: int, grid: int) -> Tensor:
+    """`sine_table` by token: [grid^2, channels]."""
+    return sine_table(channels, grid).flatten(2)[0].T.contiguous()
+
+
 def rotary_table(channels: int, grid: int) -> tuple[Tensor, Tensor]:
     """Cosine and sine [grid^2, channels / 2] of axial rotary position (RoPE-Mixed's axial form, Heo et al.
     2024).

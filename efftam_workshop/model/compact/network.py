@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from efftam_workshop.model.common.layers import LayerNorm2d, sine_rows
 from efftam_workshop.model.common.network import Network, NetworkSpec
 from efftam_workshop.model.compact.trunk import LITE0, TrunkConfig, activation, stages_of
 
@@ -125,16 +126,6 @@ class CompactTAM(Network):
     @property
     def absent_pointer(self) -> Tensor:
         return self.no_pointer
-
-
-class ChannelNorm(nn.LayerNorm):
-    """Layer normalisation over the channels of an NCHW map."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__(channels, eps=1e-6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class CompactImageEncoder(nn.Module):
@@ -305,8 +296,8 @@ class CompactMemoryAttention(nn.Module):
         self.layers = nn.ModuleList(MemoryAttentionLayer(config) for _ in range(config.attention_layers))
         self.norm = nn.LayerNorm(spec.channels)
         self.row_embedding = nn.Parameter(torch.randn(spec.temporal_rows, spec.memory_channels) * 0.02)
-        self.register_buffer("query_position", 0.1 * sine_table(spec.channels, spec.grid), persistent=False)
-        self.register_buffer("map_position", sine_table(spec.memory_channels, spec.grid), persistent=False)
+        self.register_buffer("query_position", 0.1 * sine_rows(spec.channels, spec.grid), persistent=False)
+        self.register_buffer("map_position", sine_rows(spec.memory_channels, spec.grid), persistent=False)
 
     def forward(
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None
@@ -471,7 +462,7 @@ class CompactMaskDecoder(nn.Module):
         )
         self.final_attention = CompactAttention(width, width, width // 2, config.heads)
         self.final_norm = nn.LayerNorm(width)
-        self.upsample8, self.norm8 = nn.ConvTranspose2d(width, c8, 2, 2), ChannelNorm(c8)
+        self.upsample8, self.norm8 = nn.ConvTranspose2d(width, c8, 2, 2), LayerNorm2d(c8)
         self.refine8 = nn.Conv2d(c8, c8, 3, 1, 1)
         self.upsample4 = nn.ConvTranspose2d(c8, c4, 2, 2)
         self.refine4 = nn.Conv2d(c4, c4, 3, 1, 1)
@@ -572,10 +563,10 @@ def downsampler(channels: tuple[int, int, int, int], kernel: int) -> nn.Sequenti
     inputs, first, second, outputs = channels
     return nn.Sequential(
         nn.Conv2d(inputs, first, kernel, 2, (kernel - 1) // 2),
-        ChannelNorm(first),
+        LayerNorm2d(first),
         nn.GELU(),
         nn.Conv2d(first, second, kernel, 2, (kernel - 1) // 2),
-        ChannelNorm(second),
+        LayerNorm2d(second),
         nn.GELU(),
         nn.Conv2d(second, outputs, 1),
     )
@@ -587,18 +578,6 @@ def mlp(*widths: int) -> nn.Sequential:
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
-
-
-def sine_table(channels: int, grid: int) -> Tensor:
-    """Two-dimensional sine position table (DETR's form, y part first), [grid*grid, channels]."""
-    half = channels // 2
-    position = (torch.arange(grid) + 1) / (grid + 1e-6) * 2 * math.pi
-    k = torch.arange(half)
-    angle = position[:, None] / 10000 ** (2 * torch.div(k, 2, rounding_mode="floor") / half)
-    line = torch.where(k % 2 == 0, angle.sin(), angle.cos())
-    y = line[:, None].expand(grid, grid, half)
-    x = line[None].expand(grid, grid, half)
-    return torch.cat([y, x], -1).reshape(grid * grid, channels)
 
 
 def rotary_tables(grid: int, head_width: int, base: float) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from efftam_workshop.model.common.layers import dot_product_attention, rotary_table, sine_table
+from efftam_workshop.model.common.layers import dot_product_attention, rotary_table, sine_rows
 from efftam_workshop.model.efficienttam.configurations import Pooling
 
 LAYERS = 4
@@ -50,9 +50,7 @@ class MemoryAttention(nn.Module):
         self.layers = nn.ModuleList(Layer(channels, memory_channels) for _ in range(LAYERS))
         self.norm = nn.LayerNorm(channels)
         self.pooling = pooling
-        self.register_buffer(
-            "sine", sine_table(channels, grid).flatten(2).transpose(1, 2).contiguous(), persistent=False
-        )
+        self.register_buffer("sine", sine_rows(channels, grid)[None], persistent=False)
         cosines, sines = rotary_table(channels, grid)
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from efftam_workshop.model.common.layers import MLP, sine_table
+from efftam_workshop.model.common.layers import MLP, sine_rows
 from efftam_workshop.model.common.network import Network
 from efftam_workshop.model.efficienttam.configurations import Configuration
 from efftam_workshop.model.efficienttam.image_encoder import ImageEncoder
@@ -43,8 +43,8 @@ class EfficientTAM(Network):
         self.no_mem_embed = nn.Parameter(torch.zeros(1, 1, channels))
         self.no_mem_pos_enc = nn.Parameter(torch.zeros(1, 1, channels))  # in every checkpoint, not used
         self.no_obj_ptr = nn.Parameter(torch.zeros(1, channels))
-        memory_sine = sine_table(spec.memory_channels, grid).flatten(2)[0].T.contiguous()
-        self.register_buffer("map_position", memory_sine, persistent=False)
+        map_position = sine_rows(spec.memory_channels, grid)
+        self.register_buffer("map_position", map_position, persistent=False)
         self.register_buffer("image_position", torch.zeros(1, channels, grid, grid), persistent=False)
         self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
         self.refresh()

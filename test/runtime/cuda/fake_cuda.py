@@ -7,7 +7,6 @@ cuda-bindings.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
 import weakref
@@ -113,7 +112,7 @@ class Call:
 class FakeGpu:
     """One driver with its GPUs, of which one is used at a time.
 
-    ``version``: of cuda-bindings, "12.6" (which keep Python's lock while they wait), "12.9" or "13".
+    ``version``: of cuda-bindings, "12.6", "12.9" or "13".
     ``driver_version``: 0 for none. ``seed``: of the order in which work runs. ``kernels(name, grid, block,
     parameters_address)`` computes a launch; ``signatures`` gives each parameter's access, "in", "out",
     "inout" or "value".
@@ -138,7 +137,6 @@ class FakeGpu:
         self.signatures: Mapping[str, Sequence[str]] = {}
         self.log: list[Call] = []
         self.phase = ""
-        self.wait_s = 0.0  # real seconds that every wait of the host takes
         self.captures: dict[int, Capture] = {}
         self._marks: dict[str, int] = {}
         self._faults: dict[str, tuple[int, int]] = {}
@@ -240,8 +238,6 @@ class FakeGpu:
                 if position is not None:
                     self.stream(args[position])
                 values = function(*args)
-                if name in HOST_WAITS:
-                    self._pass_time()
                 if self._lost and name in HOST_WAITS:
                     raise RefusedError(self._lost)
             except RefusedError as refusal:
@@ -278,10 +274,6 @@ class FakeGpu:
         if not hasattr(self.here, "device"):
             raise RefusedError(INVALID_CONTEXT)
         return self.devices[self.here.device]
-
-    def _pass_time(self) -> None:
-        library = ctypes.PyDLL if self.bindings_version < BINDINGS_VERSIONS["12.9"] else ctypes.CDLL
-        library(None).usleep(int(1e6 * self.wait_s))
 
     def _on_run(self, name: str) -> None:
         if name in self._faulty_work:

@@ -18,9 +18,10 @@ from efftam_ros.core.types import Image
 from efftam_ros.images.encodings import ENCODINGS, to_bgr
 from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS, MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
-from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
+from efftam_ros.runtime.device.memory import MemoryLayout
 from efftam_ros.runtime.frame_state import round_bfloat16
 from efftam_ros.runtime.preprocess import Preprocessor, image_mask
+from efftam_workshop.agreement.compare import laid_out
 
 Kernels = Shim | OnGpu
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

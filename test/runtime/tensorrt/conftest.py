@@ -10,10 +10,10 @@ from runtime.tensorrt.fake_tensorrt import make_fake
 
 from efftam_ros.runtime.cuda.api import Cuda, DeviceFacts, open_device
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library
+from efftam_ros.runtime.tensorrt.library import Library
 
-GENERATIONS = ("10.3.0", "10.16.1.11", "11.4.0.106", "rtx-1.7.1.116")
-"""JetPack 6, JetPack 7, the newest, and TensorRT-RTX."""
+GENERATIONS = ("10.3.0", "10.16.1.11", "11.4.0.106")
+"""JetPack 6, JetPack 7, the newest."""
 
 
 @pytest.fixture
@@ -43,4 +43,4 @@ def trt(request: pytest.FixtureRequest, gpu: FakeGpu) -> Any:
 
 @pytest.fixture
 def library(trt: Any) -> Library:
-    return Library.of(trt, RTX if trt.fake.rtx else TENSORRT)
+    return Library.of(trt)

@@ -65,10 +65,9 @@ def make_fake(
 ) -> Any:
     """A module like TensorRT's of a version in `VERSIONS`; its ``fake`` steers and watches it."""
     recorded = json.loads(gzip.decompress((HERE / f"tensorrt_api_{version}.json.gz").read_bytes()))
-    rtx = version.startswith("rtx-")
-    module = types.ModuleType("tensorrt_rtx" if rtx else "tensorrt")
-    module.__version__ = version.removeprefix("rtx-")
-    control = Control(module, rtx, gpu, gpu_name, driver, exit_on_crash)
+    module = types.ModuleType("tensorrt")
+    module.__version__ = version
+    control = Control(module, gpu, gpu_name, driver, exit_on_crash)
     module.fake = control
     for name, members in recorded["enums"].items():
         holder: Any = module
@@ -87,16 +86,16 @@ def make_fake(
 class Control:
     """What happened to a fake, and what is to happen.
 
-    ``faults``: names of calls that answer False or None, or "build", "context", "capturable", "driver" (too
-    old for this TensorRT). ``told``: calls of execution contexts, in order. ``gone``: what was destroyed, in
-    order. ``first_runs``: contexts that have run. ``compiled``: how often RTX compiled. ``at_step``: called
-    at each step of a build. Weights and working memory are taken from the memory of the GPU.
+    ``faults``: names of calls that answer False or None, or "build", "context", "driver" (too old for this
+    TensorRT). ``told``: calls of execution contexts, in order. ``gone``: what was destroyed, in order.
+    ``first_runs``: contexts that have run. ``at_step``: called at each step of a build. Weights and working
+    memory are taken from the memory of the GPU.
     """
 
     def __init__(
-        self, module: Any, rtx: bool, gpu: FakeGpu | None, gpu_name: str, driver: bool, exit_on_crash: bool
+        self, module: Any, gpu: FakeGpu | None, gpu_name: str, driver: bool, exit_on_crash: bool
     ) -> None:
-        self.module, self.rtx, self.gpu, self.gpu_name = module, rtx, gpu, gpu_name
+        self.module, self.gpu, self.gpu_name = module, gpu, gpu_name
         self.driver, self.exit_on_crash = driver, exit_on_crash
         self.faults: set[str] = set()
         self.told: list[str] = []
@@ -105,7 +104,6 @@ class Control:
         self.contexts_left = math.inf
         self.contexts_made = 0
         self.first_runs = 0
-        self.compiled = 0
         self.at_step: Callable[[int], None] = lambda step: None
         self.nested: dict[str, dict[str, Any]] = {}
 
@@ -142,7 +140,7 @@ def header_of(plan: bytes) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=32)
-def _session(model: bytes | str) -> onnxruntime.InferenceSession:
+def _session(model: bytes) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -194,7 +192,7 @@ class _ITensor:
 class _Builder:
     def __init__(self, logger: Any) -> None:
         self._require(logger, "ILogger")
-        if not self._fake.driver and not self._fake.rtx:
+        if not self._fake.driver:
             self._fake.say(logger, "ERROR", "CUDA initialization failure with error: 35")
             raise TypeError("pybind11::init(): factory function returned nullptr")
         self._fake.refuse_old_driver(logger)
@@ -202,7 +200,7 @@ class _Builder:
 
     def create_network(self, flags: int = 0) -> Any:
         strongly = self._module.NetworkDefinitionCreationFlag.STRONGLY_TYPED
-        always = self._module.__version__ >= "11" or self._fake.rtx
+        always = self._module.__version__ >= "11"
         network = self._module.INetworkDefinition._make()
         network._strong = always or bool(flags >> int(strongly) & 1)
         network._logger = self._logger
@@ -229,11 +227,8 @@ class _Builder:
         if set(dynamic) - set(profile):
             fake.say(self._logger, "ERROR", "no optimization profile has been defined for a dynamic input")
             return None
-        if not fake.rtx and not fake.driver:
+        if not fake.driver:
             fake.crash("building without a driver")
-        if fake.rtx and not fake.driver and not config._targets:
-            fake.say(self._logger, "ERROR", "no driver, and no compute capability to build for")
-            return None
         if not self._report(values.get("progress_monitor")):
             fake.say(self._logger, "ERROR", "BuildCanceled (Build canceled by user)")
             return None
@@ -242,24 +237,20 @@ class _Builder:
         flag = self._module.BuilderFlag
         header = {
             "version": self._module.__version__,
-            "gpu": None if config._targets else fake.gpu_name,
-            "targets": config._targets,
+            "gpu": fake.gpu_name,
             "strong": network._strong,
             "tf32": int(flag.TF32) in config._flags,
             "flags": sorted(f.name for f in flag if int(f) in config._flags),
-            "level": values.get("builder_optimization_level", 3),
             "aux": values.get("max_aux_streams", -1),
             "detailed": values.get("profiling_verbosity") == self._module.ProfilingVerbosity.DETAILED,
             "workspace": config._workspace,
             "profiles": profile,
-            "path": network._model if isinstance(network._model, str) else None,
             "reused_times": config._cache is not None and bool(config._cache._times),
         }
         if config._cache is not None:
             config._cache._times.append(hashlib.sha256(repr(network._model).encode()).hexdigest()[:8])
         fake.built.append(header)
-        data = b"" if isinstance(network._model, str) else network._model
-        return self._module.IHostMemory._make(MAGIC + json.dumps(header).encode() + b"\n" + data)
+        return self._module.IHostMemory._make(MAGIC + json.dumps(header).encode() + b"\n" + network._model)
 
     def _report(self, monitor: Any) -> bool:
         """As the real one: an exception is printed, and cancels."""
@@ -283,7 +274,7 @@ class _INetworkDefinition:
     def __init__(self) -> None:
         self._session: Any = None
         self._parser: Any = None
-        self._model: bytes | str = b""
+        self._model = b""
 
     def _shapes(self) -> list[tuple[int, ...]]:
         return [_numbers(tensor.shape) for tensor in self._session.get_inputs()]
@@ -304,16 +295,7 @@ class _OnnxParser:
         self._network, self._logger = network, logger
         self._errors: list[str] = []
 
-    def parse_from_file(self, model: str) -> bool:
-        if not Path(model).is_file():
-            self._errors.append(f"Input file cannot be found: {model}")
-            return False
-        return self._parse(model)
-
     def parse(self, model: bytes, path: str | None = None) -> bool:
-        return self._parse(bytes(model))
-
-    def _parse(self, model: bytes | str) -> bool:
         if "parse" in self._fake.faults:
             self._errors += ["In node 3 with operator: NonZeroish:\nUNSUPPORTED_NODE", "In node 7: too large"]
             return False
@@ -331,15 +313,12 @@ class _OnnxParser:
         self._network._parser, self._network._model = weakref.ref(self), model
         return True
 
-    def _refuses_normalization(self, model: bytes | str) -> bool:
+    def _refuses_normalization(self, model: bytes) -> bool:
         """As onnx-tensorrt of 10.1, which sets the precision of the layer without asking; 10.6 asks."""
         version = tuple(map(int, self._module.__version__.split(".")[:2]))
-        if self._fake.rtx or version >= (10, 6) or not self._network._strong:
+        if version >= (10, 6) or not self._network._strong or b"LayerNormalization" not in model:
             return False
-        data = Path(model).read_bytes() if isinstance(model, str) else model
-        if b"LayerNormalization" not in data:
-            return False
-        return any(node.op_type == "LayerNormalization" for node in onnx.load_from_string(data).graph.node)
+        return any(node.op_type == "LayerNormalization" for node in onnx.load_from_string(model).graph.node)
 
     def num_errors(self) -> int:
         return len(self._errors)
@@ -377,10 +356,9 @@ class _IBuilderConfig:
     def __init__(self) -> None:
         self._flags = {int(self._module.BuilderFlag.TF32)}
         self._profiles: list[dict[str, Any]] = []
-        self._targets: list[str] = []
         self._workspace: int | None = None
         self._cache: Any = None
-        self._values = {"num_compute_capabilities": 0}
+        self._values: dict[str, Any] = {}
 
     def set_flag(self, flag: Any) -> None:
         self._flags.add(int(flag))
@@ -403,15 +381,7 @@ class _IBuilderConfig:
         self._profiles.append(profile._shapes)
         return len(self._profiles) - 1
 
-    def set_compute_capability(self, compute_capability: Any, index: int) -> bool:
-        if index >= self._values["num_compute_capabilities"] or "target" in self._fake.faults:
-            return False
-        self._targets[index : index + 1] = [compute_capability.name]
-        return True
-
     def create_timing_cache(self, serialized_timing_cache: bytes) -> Any:
-        if self._fake.rtx:
-            raise DeprecationWarning("Timing cache operations are no-ops in TensorRT-RTX.")
         home = f"{self._module.__version__} {self._fake.gpu_name}"
         if not serialized_timing_cache:
             return self._module.ITimingCache._make(home, [])
@@ -450,10 +420,10 @@ class _Runtime:
             built_by = header.get("version", "something else")
             fake.say(self._logger, "ERROR", f"The engine plan file is not compatible: built by {built_by}")
             return None
-        if header["gpu"] not in (None, fake.gpu_name):
+        if header["gpu"] != fake.gpu_name:
             fake.say(self._logger, "ERROR", f"The engine is for {header['gpu']}")
             return None
-        model = header["path"] or plan[len(MAGIC) :].split(b"\n", 1)[1]
+        model = plan[len(MAGIC) :].split(b"\n", 1)[1]
         engine = self._module.ICudaEngine._make(weakref.ref(self), _session(model), header, self._logger)
         if not fake.take(engine, len(plan)):
             fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
@@ -515,10 +485,8 @@ class _ICudaEngine:
             self._fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
             return None
         self._fake.contexts_left -= 1
-        config = strategy._values if hasattr(strategy, "_values") else {"strategy": strategy}
-        managed = config["strategy"] == self._module.ExecutionContextAllocationStrategy.USER_MANAGED
+        managed = strategy == self._module.ExecutionContextAllocationStrategy.USER_MANAGED
         context = self._module.IExecutionContext._make(weakref.ref(self), managed)
-        context._config = config
         if not managed and not self._fake.take(context, self._scratch_bytes()):
             self._fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
             return None
@@ -526,38 +494,6 @@ class _ICudaEngine:
 
     def create_engine_inspector(self) -> Any:
         return self._module.EngineInspector._make(self)
-
-    def create_runtime_config(self) -> Any:
-        return self._module.IRuntimeConfig._make()
-
-
-class _IRuntimeConfig:
-    """Of TensorRT-RTX. The kernels of dynamic shapes are specialised later, unless eagerly."""
-
-    def __init__(self) -> None:
-        kinds = self._module.DynamicShapesKernelSpecializationStrategy
-        self._values = {
-            "strategy": self._module.ExecutionContextAllocationStrategy.STATIC,
-            "dynamic_shapes_kernel_specialization_strategy": kinds.LAZY,
-            "cache": None,
-        }
-
-    def set_execution_context_allocation_strategy(self, strategy: Any) -> None:
-        self._values["strategy"] = strategy
-
-    def create_runtime_cache(self) -> Any:
-        return self._module.IRuntimeCache._make()
-
-    def set_runtime_cache(self, cache: Any) -> bool:
-        self._values["cache"] = cache
-        return True
-
-
-class _IRuntimeCache:
-    """Of TensorRT-RTX: what it compiled, by shapes."""
-
-    def __init__(self) -> None:
-        self._compiled: set[Any] = set()
 
 
 class _EngineInspector:
@@ -636,27 +572,6 @@ class _IExecutionContext:
             return self._module.Dims(self._input_shape(name))
         return self._module.Dims(self._output_shapes()[name])
 
-    def is_stream_capturable(self, stream: int) -> bool:
-        return "capturable" not in self._fake.faults and self._lets_capture()
-
-    def _lets_capture(self) -> bool:
-        """TensorRT-RTX allocates in runs of an engine that was not built with this flag."""
-        return not self._fake.rtx or "REQUIRE_USER_ALLOCATION" in self._engine()._header["flags"]
-
-    def _compile(self, capturing: bool) -> None:
-        """As TensorRT-RTX does it for dynamic shapes, in the first run that has them."""
-        if not self._fake.rtx or not self._engine()._header["profiles"]:
-            return
-        kinds = self._module.DynamicShapesKernelSpecializationStrategy
-        eager = self._config.get("dynamic_shapes_kernel_specialization_strategy") == kinds.EAGER
-        if capturing and not eager:
-            raise AbuseError("the general kernels of dynamic shapes are captured for good")
-        cache, shapes = self._config.get("cache"), tuple(sorted(self._shapes.items()))
-        if cache is None or shapes not in cache._compiled:
-            self._fake.compiled += 1
-        if cache is not None:
-            cache._compiled.add(shapes)
-
     def execute_async_v3(self, stream_handle: int) -> bool:
         self._fake.told.append("execute_async_v3")
         fake, engine = self._fake, self._engine()
@@ -677,8 +592,6 @@ class _IExecutionContext:
         capturing = stream_handle in fake.gpu.captures
         if not wrong and capturing and self._ready != self._now():
             wrong = "allocation while a stream is captured; run once before"
-        if not wrong and capturing and not self._lets_capture():
-            wrong = "allocation while a stream is captured; build with REQUIRE_USER_ALLOCATION"
         if not wrong and capturing and "capture" in fake.faults:
             wrong = "Cask execution is not permitted while a stream is captured"
         if wrong:
@@ -686,7 +599,6 @@ class _IExecutionContext:
         if wrong or fake.fails("execute_async_v3", engine._logger):
             return False
         fake.first_runs += self._ready is None
-        self._compile(capturing)
         self._ready = self._now()
         ranges = self._ranges()
         addresses, shapes = dict(self._addresses), {name: self._input_shape(name) for name in engine._inputs}

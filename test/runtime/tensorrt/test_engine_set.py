@@ -17,7 +17,7 @@ from efftam_ros.runtime.cuda.api import Cuda, DeviceFacts, open_device
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt import engine_set
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
-from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
+from efftam_ros.runtime.tensorrt.library import Library
 from efftam_workshop.export.tensorrt.builder import timing_cache_path
 
 WEIGHTS = "network.weights"
@@ -32,7 +32,7 @@ def trt(gpu: Any) -> Any:
 
 @pytest.fixture
 def library(trt: Any) -> Library:
-    return Library.of(trt, TENSORRT)
+    return Library.of(trt)
 
 
 @pytest.fixture
@@ -46,10 +46,6 @@ def folder(shipped: Bundle, tmp_path: Path) -> Path:
 def keys(bundle: Bundle, library: Library, facts: DeviceFacts, precision: str = "fp16") -> list[Any]:
     engines = EngineSet(bundle, precision, library, facts, bundle.folder / "engines")
     return [engines.key(name) for name in GRAPHS]
-
-
-def test_the_same_parts_have_the_same_key(folder: Path, library: Library, facts: DeviceFacts) -> None:
-    assert keys(Bundle.load(folder), library, facts) == keys(Bundle.load(folder), library, facts)
 
 
 def test_an_engine_of_another_board_with_the_same_name_is_not_loaded(
@@ -100,10 +96,11 @@ def test_every_part_counts(
     from runtime.tensorrt.fake_tensorrt import make_fake
 
     bundle = Bundle.load(folder)
+    assert keys(bundle, library, facts) == keys(Bundle.load(folder), library, facts)
     found = [keys(bundle, library, facts), keys(bundle, library, facts, "fp32")]
     found.append(keys(bundle, library, replace(facts, name="another GPU")))
     found.append(keys(bundle, library, replace(facts, compute_capability=(8, 9))))
-    found.append(keys(bundle, Library.of(make_fake("10.16.1.11", gpu), TENSORRT), facts))
+    found.append(keys(bundle, Library.of(make_fake("10.16.1.11", gpu)), facts))
     (folder / WEIGHTS).write_bytes(b"other weights")  # the graphs themselves are the same
     found.append(keys(Bundle.load(folder), library, facts))
     monkeypatch.setattr(engine_set, "__version__", "99.0.0")  # makes other FP16 graphs

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from runtime.cuda.fake_cuda import FakeGpu
 from runtime.cuda.fake_memory import RaceError
 from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
+from support.gpu_rig import built
 
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle, Tensor, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, profiles_of
-from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, TensorRTError
+from efftam_ros.runtime.tensorrt.engine_set import profiles_of
+from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_workshop.export.tensorrt.builder import build_engine
 
-ROOT = Path(__file__).parents[3]
 GRAPHS = tuple(default_bundle().graphs)
 CAPTURE_UNSUPPORTED, LOST = 900, 999
 
@@ -107,13 +105,7 @@ def device(cuda: Cuda, stream: Stream) -> Device:
 
 @pytest.fixture
 def plans(library: Library, shipped: Bundle, facts: DeviceFacts) -> Callable[[str], bytes]:
-    def plan(name: str) -> bytes:
-        graph = shipped.graphs[name]
-        return build_engine(
-            library, graph.path, BuildOptions(profiles=profiles_of(graph.inputs)), device=facts
-        )
-
-    return plan
+    return partial(built, library, shipped)
 
 
 @pytest.fixture
@@ -124,12 +116,11 @@ def tables(shipped: Bundle) -> dict[str, Any]:
 @pytest.fixture
 def graphs(
     library: Library,
-    facts: DeviceFacts,
     stream: Stream,
     tables: dict[str, Any],
     plans: Callable[[str], bytes],
 ) -> TrtGraphs:
-    return TrtGraphs(library, facts, stream, tables, plans)
+    return TrtGraphs(library, stream, tables, plans)
 
 
 @pytest.fixture
@@ -166,14 +157,8 @@ def test_every_graph_of_the_bundle_gives_what_the_cpu_session_gives(
 def test_one_code_runs_every_recorded_version(
     version: str, gpu: FakeGpu, facts: DeviceFacts, device: Device, shipped: Bundle, tables: dict[str, Any]
 ) -> None:
-    library = Library.of(make_fake(version, gpu), RTX if version.startswith("rtx-") else TENSORRT)
-    graphs = TrtGraphs(
-        library,
-        facts,
-        device.stream,
-        tables,
-        lambda name: build_engine(library, shipped.graphs[name].path, BuildOptions(), device=facts),
-    )
+    library = Library.of(make_fake(version, gpu))
+    graphs = TrtGraphs(library, device.stream, tables, partial(built, library, shipped))
     one = bound(graphs, device, shipped, "memory_encoder", fixed=True)
     for seed in range(3):
         one.feed(seed)
@@ -250,14 +235,6 @@ def test_a_free_binding_tells_tensorrt_only_what_changed(
     one.check()
 
 
-def test_nothing_is_allocated_and_nothing_waits_once_a_binding_has_run(gpu: FakeGpu, decoder: Bound) -> None:
-    decoder.binding.run()
-    mark = gpu.mark("steady")
-    decoder.binding.run()
-    later = [call.name for call in gpu.since(mark)]
-    assert not set(later) & {"cuMemAlloc", "cuMemHostAlloc", "cuStreamSynchronize", "cuEventSynchronize"}
-
-
 # Where capture can't be.
 
 
@@ -273,18 +250,6 @@ def test_work_that_can_not_be_captured_runs_plainly_and_says_why(trt: Any, decod
     assert trt.fake.told == ["execute_async_v3"] * 2
 
 
-def test_a_context_that_says_it_can_not_be_captured_is_believed(
-    trt: Any, gpu: FakeGpu, library: Library, decoder: Bound
-) -> None:
-    trt.fake.faults.add("capturable")
-    decoder.binding.run()
-    asked = hasattr(trt.IExecutionContext, "is_stream_capturable")
-    assert asked == (library.name == RTX)
-    assert bool(gpu.calls("cuStreamBeginCapture")) != asked
-    assert ("can't be captured" in decoder.binding.launch) == asked
-    decoder.check()
-
-
 @pytest.mark.parametrize("call", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"])
 def test_a_capture_that_cuda_refuses_is_told_and_the_runs_go_on(
     gpu: FakeGpu, decoder: Bound, call: str
@@ -298,51 +263,10 @@ def test_a_capture_that_cuda_refuses_is_told_and_the_runs_go_on(
         decoder.check()
 
 
-@pytest.fixture
-def rtx(gpu: FakeGpu) -> Any:
-    return make_fake("rtx-1.7.1.116", gpu)
-
-
-@pytest.mark.parametrize("flags", ["REQUIRE_USER_ALLOCATION", ""])
-def test_tensorrt_rtx_captures_what_was_built_for_memory_of_its_user_alone(
-    rtx: Any, facts: DeviceFacts, device: Device, shipped: Bundle, tables: dict[str, Any], flags: str
-) -> None:
-    library = Library.of(rtx, RTX)
-    plan = build_engine(library, shipped.graphs["mask_decoder"].path, BuildOptions(), device=facts)
-    other = plan.replace(b'"REQUIRE_USER_ALLOCATION"', f'"{flags}"'.encode())
-    graphs = TrtGraphs(library, facts, device.stream, tables, lambda _: other)
-    one = bound(graphs, device, shipped, "mask_decoder", True)
-    one.binding.run()
-    one.check()
-    assert (one.binding.launch == "cuda graph") is bool(flags)
-
-
-def test_tensorrt_rtx_compiles_for_a_shape_once_for_all_contexts_and_never_in_a_capture(
-    rtx: Any, facts: DeviceFacts, device: Device, shipped: Bundle, tables: dict[str, Any]
-) -> None:
-    library = Library.of(rtx, RTX)
-    graph = shipped.graphs["prompt_encoder"]
-    options = BuildOptions(profiles=profiles_of(graph.inputs))
-    plan = build_engine(library, graph.path, options, device=facts)
-    graphs = TrtGraphs(library, facts, device.stream, tables, lambda _: plan)
-    opened = graphs.open("prompt_encoder")
-    for fixed in (False, True):
-        one = Bound(device, opened.binding(fixed), graph.path, n=2)
-        one.bind()
-        one.binding.run()
-        one.check()
-    assert one.binding.launch == "cuda graph"
-    assert rtx.fake.compiled == 1
-
-
 def test_a_device_that_is_lost_during_capture_is_no_reason_to_go_on(gpu: FakeGpu, decoder: Bound) -> None:
     gpu.fail("cuStreamBeginCapture", LOST)
     with pytest.raises(CudaError, match="restart it"):
         decoder.binding.run()
-
-
-def test_before_its_first_run_a_fixed_binding_claims_nothing(decoder: Bound) -> None:
-    assert decoder.binding.launch == "plain launches: not run yet"
 
 
 # Faults.
@@ -386,17 +310,15 @@ def test_a_shape_that_tensorrt_still_misses_is_named(
 def test_an_output_that_comes_out_larger_than_bound_is_refused_not_overrun(
     trt: Any, library: Library, facts: DeviceFacts, device: Device, tmp_path: Path
 ) -> None:
-    onnx = pytest.importorskip("onnx", reason="makes a graph of its own: pip install onnx")
     doubled = {name: Tensor("float32", (1, "n")) for name in "xy"}
     tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, "n"]) for name in "xy"]
     node = onnx.helper.make_node("Add", ["x", "x"], ["y"])
     graph = onnx.helper.make_graph([node], "twice", tensors[:1], tensors[1:])
     opset = [onnx.helper.make_opsetid("", 17)]
-    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
-    options = BuildOptions(profiles=profiles_of({"x": doubled["x"]}))
-    plan = build_engine(library, model, options, device=facts)
+    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+    plan = build_engine(library, model, profiles=profiles_of({"x": doubled["x"]}))
     tables = {"twice": ({"x": doubled["x"]}, {"y": doubled["y"]})}
-    graphs = TrtGraphs(library, facts, device.stream, tables, lambda name: plan)
+    graphs = TrtGraphs(library, device.stream, tables, lambda name: plan)
     binding = graphs.open("twice").binding(False)
     x, y = (device.put(np.ones((1, 64), np.float32)) for _ in "xy")
     binding.bind("x", x.pointer, (1, 64))
@@ -420,28 +342,17 @@ def test_an_unbound_tensor_is_named_before_anything_runs(
     assert trt.fake.told == []
 
 
-@pytest.mark.parametrize("offset", [1, 4, 128, 255])
+@pytest.mark.parametrize("offset", [1, 128])
 def test_an_address_that_is_not_aligned_is_refused(decoder: Bound, offset: int) -> None:
     pointer = decoder.buffers["masks"].pointer
-    with pytest.raises(ValueError, match=r"of masks is not a multiple of 256"):
+    with pytest.raises(ValueError, match=r"masks was bound to address 0x\w+; .* multiple of 256"):
         decoder.binding.bind("masks", pointer + offset, decoder.expected["masks"].shape)
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 48), (1, 4, 48, 47), (2, 4, 48, 48)])
 def test_a_shape_that_the_graph_does_not_have_is_refused(decoder: Bound, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"masks is float32 \[1, 4, 48, 48\], it can't be"):
+    with pytest.raises(ValueError, match=r"masks was .*; the graph has float32 \[1, 4, 48, 48\]"):
         decoder.binding.bind("masks", decoder.buffers["masks"].pointer, shape)
-
-
-def test_an_engine_with_a_fixed_axis_that_the_table_leaves_open_is_refused(
-    library: Library, facts: DeviceFacts, device: Device, shipped: Bundle, plans: Any, tables: dict[str, Any]
-) -> None:
-    inputs, outputs = tables["prompt_encoder"]
-    open_ended = {**outputs, "sparse": Tensor("float32", (1, "t", 128))}
-    tables = {**tables, "prompt_encoder": (inputs, open_ended)}
-    graphs = TrtGraphs(library, facts, device.stream, tables, plans)
-    with pytest.raises(BackendError, match=r"has output sparse .*\[1, 18, 128\]; the bundle says .*\[1, t"):
-        graphs.open("prompt_encoder")
 
 
 def test_a_name_that_the_graph_lacks_is_ignored(decoder: Bound) -> None:
@@ -454,7 +365,7 @@ def test_a_fixed_binding_does_not_move_after_its_first_run(device: Device, decod
     decoder.binding.run()
     decoder.bind()  # the same addresses again are no move
     moved = device.put(decoder.feeds["dense"])
-    with pytest.raises(RuntimeError, match="dense of a fixed binding moved after its first run"):
+    with pytest.raises(ValueError, match="dense of a fixed binding was moved after its first run"):
         decoder.binding.bind("dense", moved.pointer, decoder.feeds["dense"].shape)
 
 
@@ -537,10 +448,9 @@ def test_a_driver_that_is_older_than_tensorrts_cuda_is_named(
     trt: Any, library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], shipped: Bundle
 ) -> None:
     trt.fake.faults.add("driver")
-    path = shipped.graphs["mask_decoder"].path
     for start in (
-        lambda: TrtGraphs(library, facts, stream, tables, lambda name: b""),
-        lambda: build_engine(library, path, BuildOptions(), device=facts),
+        lambda: TrtGraphs(library, stream, tables, lambda name: b""),
+        lambda: built(library, shipped, "mask_decoder"),
     ):
         with pytest.raises(
             BackendError, match=r"does not start \(.*error: 35\); update the NVIDIA"
@@ -556,7 +466,7 @@ def test_a_driver_that_is_older_than_tensorrts_cuda_is_named(
 def test_an_engine_that_does_not_load_is_refused_with_tensorrts_reason(
     library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], plan: bytes
 ) -> None:
-    graphs = TrtGraphs(library, facts, stream, tables, lambda name: plan)
+    graphs = TrtGraphs(library, stream, tables, lambda name: plan)
     with pytest.raises(
         BackendError, match=r"can't load the engine of mask_decoder \(.*not compatible.*build"
     ):
@@ -566,7 +476,7 @@ def test_an_engine_that_does_not_load_is_refused_with_tensorrts_reason(
 def test_an_engine_of_another_graph_is_refused(
     library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], plans: Any
 ) -> None:
-    graphs = TrtGraphs(library, facts, stream, tables, lambda name: plans("memory_encoder"))
+    graphs = TrtGraphs(library, stream, tables, lambda name: plans("memory_encoder"))
     with pytest.raises(
         BackendError, match=r"the engine of mask_decoder has inputs binarize, .*says conditioned"
     ):
@@ -578,7 +488,7 @@ def test_an_engine_of_another_graph_is_refused(
     [
         (0, "sparse", Tensor("float32", (1, 4, 128))),
         (0, "sparse", Tensor("float16", (1, 3, 128))),
-        (0, "sparse", Tensor("float32", (1, "t", 128))),
+        (0, "sparse", Tensor("float32", (1, "t", 128))),  # buffers are made for the table's sizes
         (1, "areas", Tensor("float32", (5,))),
         (1, "areas", Tensor("int64", (4,))),
     ],
@@ -595,7 +505,7 @@ def test_tensors_that_differ_from_the_bundles_table_are_refused(
 ) -> None:
     both = [dict(table) for table in tables["mask_decoder"]]
     both[kind][name] = tensor
-    graphs = TrtGraphs(library, facts, stream, {"mask_decoder": (both[0], both[1])}, plans)
+    graphs = TrtGraphs(library, stream, {"mask_decoder": (both[0], both[1])}, plans)
     with pytest.raises(BackendError) as refused:
         graphs.open("mask_decoder")
     assert f" {name} {tables['mask_decoder'][kind][name]}; the bundle says {tensor}; build" in str(
@@ -610,27 +520,6 @@ def test_a_tensor_that_must_lie_in_host_memory_is_refused(trt: Any, graphs: TrtG
 
 
 # Opening and closing.
-
-
-def test_without_proof_of_a_driver_no_runtime_is_made(
-    trt: Any, library: Library, stream: Stream, tables: dict[str, Any]
-) -> None:
-    trt.fake.driver = False
-    with pytest.raises(TypeError, match="call open_device first"):
-        TrtGraphs(library, None, stream, tables, lambda name: b"")  # type: ignore[arg-type]
-
-
-def test_a_runtime_without_a_driver_would_end_the_process() -> None:
-    code = """
-        import sys
-        sys.path.insert(0, "test")
-        from runtime.tensorrt.fake_tensorrt import make_fake
-        from efftam_ros.runtime.tensorrt.library import Library
-        trt = make_fake("10.3.0", driver=False, exit_on_crash=True)
-        trt.Runtime(Library.of(trt, "tensorrt").logger)
-    """
-    child = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True)
-    assert child.returncode == 139, child.stderr
 
 
 def test_contexts_go_before_engines_and_engines_before_the_runtime(
@@ -672,19 +561,3 @@ def test_held_memory_is_that_of_the_weights_and_one_working_memory(graphs: TrtGr
     assert one_engine < graphs.device_bytes < 2 * one_engine
     graphs.close()
     assert graphs.device_bytes == 0
-
-
-def test_layers_are_those_of_the_engine_with_their_types(graphs: TrtGraphs) -> None:
-    (layer,) = graphs.open("mask_decoder").layers()
-    assert layer["Inputs"][0] == {"Name": "conditioned", "Format/Datatype": "FLOAT"}
-
-
-def test_an_engine_with_an_open_axis_where_the_bundle_has_a_number_is_refused(
-    library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], plans: Any
-) -> None:
-    """Buffers are made for the number."""
-    inputs, outputs = tables["prompt_encoder"]
-    fixed = {**inputs, "points": Tensor("float32", (1, 2, 2))}
-    graphs = TrtGraphs(library, facts, stream, {"prompt_encoder": (fixed, outputs)}, plans)
-    with pytest.raises(BackendError, match=r"has input points .*\[1, \?, 2\]; the bundle says .*\[1, 2, 2\]"):
-        graphs.open("prompt_encoder")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import shutil
 import signal
@@ -23,14 +22,13 @@ import numpy as np
 import pytest
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore, write_atomically
+from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore
 
 ROOT = Path(__file__).parents[3]
 NAME = "compact_192"
 KEY = EngineKey(
     module="mask_decoder",
     onnx_sha256="ab" * 32,
-    library="tensorrt",
     version="10.3.0",
     gpu="Orin (nvgpu)",
     compute_capability="8.7",
@@ -42,7 +40,6 @@ KEY = EngineKey(
 OTHERS = {
     "module": ("memory_encoder", None),
     "onnx_sha256": ("cd" * 32, "was built from another graph (abababababab, now cdcdcdcdcdcd)"),
-    "library": ("tensorrt_rtx", "was built by tensorrt, here tensorrt_rtx"),
     "version": ("11.4.1", "was built by another version (10.3.0, here 11.4.1)"),
     "gpu": ("AGX Thor", "was built for another GPU (Orin (nvgpu), here AGX Thor)"),
     "compute_capability": ("11.0", "was built for compute capability 8.7, here 11.0"),
@@ -85,9 +82,8 @@ def refusal(store: EngineStore, key: EngineKey = KEY) -> str:
 # What is kept is found again.
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_an_engine_comes_back_byte_for_byte_with_its_report(store: EngineStore, seed: int) -> None:
-    plan = np.random.default_rng(seed).bytes(10**seed)
+def test_an_engine_comes_back_byte_for_byte_with_its_report(store: EngineStore) -> None:
+    plan = np.random.default_rng(0).bytes(10_000)
     store.put(NAME, KEY, plan, {"worst": 0.25, "passed": True})
     assert store.load(NAME, KEY) == plan
     assert EngineStore(store.folder).report(NAME, KEY) == {"worst": 0.25, "passed": True}
@@ -105,18 +101,6 @@ def test_files_are_named_for_people_and_by_key(store: EngineStore) -> None:
     assert store.path(NAME, KEY).name == f"{stem}.engine"
     longest = "efficienttam_ti_512x512-memory_attention_fixed-fp32-" + KEY.hex[:16] + ".12345678.tmp"
     assert len(longest) <= 143, "some encrypted file systems allow no more"
-
-
-def test_a_later_engine_of_the_same_key_takes_the_place_of_the_first(store: EngineStore) -> None:
-    store.put(NAME, KEY, b"first", {"n": 1})
-    store.put(NAME, KEY, b"second, longer", {"n": 2})
-    assert store.load(NAME, KEY) == b"second, longer"
-    assert store.report(NAME, KEY) == {"n": 2}
-
-
-@pytest.mark.parametrize("part", OTHERS)
-def test_every_part_changes_the_key(part: str) -> None:
-    assert replace(KEY, **{part: OTHERS[part][0]}).hex != KEY.hex
 
 
 def test_the_key_is_the_same_in_every_process_and_whatever_the_order_of_options() -> None:
@@ -154,34 +138,34 @@ def test_of_several_engines_that_do_not_fit_the_nearest_is_named(store: EngineSt
     assert "was built by another version (11.4.1, here 10.3.0)" in refusal(store)
 
 
-def test_an_engine_without_its_report_is_not_loadable(store: EngineStore) -> None:
+def test_half_of_an_engine_is_refused(store: EngineStore) -> None:
     store.put(NAME, KEY, b"plan", {})
-    store.path(NAME, KEY).with_suffix(".json").unlink()
+    path = store.path(NAME, KEY)
+    report = path.with_suffix(".json").read_text()
+    path.with_suffix(".json").unlink()
     assert "there is no engine" in refusal(store)
-
-
-def test_a_report_without_its_engine_is_refused(store: EngineStore) -> None:
-    store.put(NAME, KEY, b"plan", {})
-    store.path(NAME, KEY).unlink()
+    path.with_suffix(".json").write_text(report)
+    path.unlink()
     assert "only its report" in refusal(store)
 
 
-def test_an_engine_cut_short_at_any_byte_is_refused(store: EngineStore) -> None:
+def test_an_engine_cut_short_or_with_one_wrong_bit_is_refused(store: EngineStore) -> None:
     plan = bytes(range(64))
     store.put(NAME, KEY, plan, {})
-    for length in range(len(plan)):
-        store.path(NAME, KEY).write_bytes(plan[:length])
-        assert f"has {length} bytes instead of 64" in refusal(store)
-
-
-def test_one_wrong_bit_anywhere_in_an_engine_is_refused(store: EngineStore) -> None:
-    plan = bytes(range(64))
-    store.put(NAME, KEY, plan, {})
-    for bit in range(8 * len(plan)):
-        spoiled = bytearray(plan)
-        spoiled[bit // 8] ^= 1 << bit % 8
-        store.path(NAME, KEY).write_bytes(spoiled)
+    for at in (0, 31, 63):
+        store.path(NAME, KEY).write_bytes(plan[:at])
+        assert f"has {at} bytes instead of 64" in refusal(store)
+        store.path(NAME, KEY).write_bytes(plan[:at] + bytes([plan[at] ^ 4]) + plan[at + 1 :])
         assert "is damaged: its sha256" in refusal(store)
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "null", '{"key": 3, "report": {}}', '{"key": {}, "report": {}}', "[" * 100_000]
+)
+def test_a_report_of_another_kind_is_refused(store: EngineStore, content: str) -> None:
+    store.put(NAME, KEY, b"plan", {})
+    store.path(NAME, KEY).with_suffix(".json").write_text(content)
+    assert "has a damaged report" in refusal(store)
 
 
 def test_a_report_cut_short_or_spoiled_anywhere_never_loads_another_engine(store: EngineStore) -> None:
@@ -189,22 +173,13 @@ def test_a_report_cut_short_or_spoiled_anywhere_never_loads_another_engine(store
     path = store.path(NAME, KEY).with_suffix(".json")
     whole = path.read_bytes()
     rng = random.Random(0)
-    for at in range(len(whole)):
+    for at in range(0, len(whole), 5):
         for spoiled in (whole[:at], whole[:at] + bytes([rng.randrange(256)]) + whole[at + 1 :]):
             path.write_bytes(spoiled)
             found = store.load(NAME, KEY)
             assert found == b"plan" or isinstance(found, EngineMissing)
             if spoiled == whole[:at] and whole[at:].strip() != b"":
                 assert isinstance(found, EngineMissing)
-
-
-@pytest.mark.parametrize(
-    "content", ["[]", "{}", "null", '{"key": 3, "report": {}}', '{"key": {}, "report": {}}']
-)
-def test_a_report_of_another_kind_is_refused(store: EngineStore, content: str) -> None:
-    store.put(NAME, KEY, b"plan", {})
-    store.path(NAME, KEY).with_suffix(".json").write_text(content)
-    assert "has a damaged report" in refusal(store)
 
 
 def test_engines_swapped_between_modules_are_refused(store: EngineStore) -> None:
@@ -258,34 +233,6 @@ def test_a_writer_killed_before_any_of_its_system_calls_leaves_a_whole_engine_or
     store.put(NAME, KEY, b"next", {})
     assert store.load(NAME, KEY) == b"next"
     assert not list(store.folder.glob("*.tmp")), "what the killed writer left is cleaned away"
-
-
-def test_writers_killed_at_random_leave_nothing_half_written(store: EngineStore) -> None:
-    rng = random.Random(1)
-    loaded = 0
-    for _ in range(8):
-        process = child(
-            """
-            import hashlib
-            print("ready", flush=True)
-            number = 0
-            while True:
-                number += 1
-                body = str(number).encode() * (number * 7919 % 200_000 + 1)
-                store.put(NAME, key, hashlib.sha256(body).digest() + body, {})
-            """,
-            store.folder,
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(rng.uniform(0.0, 0.1))
-        process.kill()
-        process.communicate()
-        found = store.load(NAME, KEY)
-        if isinstance(found, bytes):
-            loaded += 1
-            assert hashlib.sha256(found[32:]).digest() == found[:32]
-    assert loaded, "no writer ever got to write; let them live longer"
 
 
 def test_a_reader_beside_a_writer_gets_whole_engines_or_a_refusal(store: EngineStore) -> None:
@@ -493,21 +440,6 @@ def test_a_full_disk_is_refused_in_one_line_and_leaves_no_half_engine(store: Eng
     assert not list(store.folder.glob("*.tmp"))
 
 
-def test_an_interrupted_write_leaves_the_old_file_and_no_temporary_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "times.cache"
-    write_atomically(path, b"old")
-
-    def interrupted(descriptor: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, b"new")
-    assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
-
-
 @pytest.mark.parametrize("part", ["folder", "engine"])
 def test_what_every_user_may_write_is_neither_loaded_nor_written(store: EngineStore, part: str) -> None:
     store.put(NAME, KEY, b"plan", {})
@@ -527,9 +459,3 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(store: EngineStore, tmp_
         with pytest.raises(InputError, match="outside"):
             act()
     assert not list(tmp_path.glob("outside*"))
-
-
-def test_a_report_of_brackets_alone_is_a_damaged_one(store: EngineStore) -> None:
-    store.put(NAME, KEY, b"plan", {})
-    store.path(NAME, KEY).with_suffix(".json").write_text("[" * 100_000)
-    assert "damaged" in refusal(store)
