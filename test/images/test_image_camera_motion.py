@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -166,27 +166,14 @@ def test_after_a_reset_there_is_no_image_before(ground):
 # ---- corners that are followed on --------------------------------------------------------------------------
 
 
-def searches(monkeypatch) -> list[int]:
-    """Counts the searches for corners: one entry each."""
-    calls: list[int] = []
-    search = cv2.goodFeaturesToTrack
-
-    def counted(*arguments, **named):
-        calls.append(len(calls))
-        return search(*arguments, **named)
-
-    monkeypatch.setattr(cv2, "goodFeaturesToTrack", counted)
-    return calls
-
-
 def test_a_long_pan_is_found_in_every_image_with_corners_looked_for_in_one_of_five(ground, monkeypatch):
-    calls, source = searches(monkeypatch), ImageCameraMotion()
-    steps = 24
+    search, source, steps = Mock(wraps=cv2.goodFeaturesToTrack), ImageCameraMotion(), 24
+    monkeypatch.setattr(cv2, "goodFeaturesToTrack", search)
     for index in range(steps + 1):
         motion = source.estimate(Image.from_array(look(ground, 20 + 30 * index, 250 + 5 * index)), index, ())
         if index:
             assert moved_point(motion.matrix, 640, 360) == pytest.approx((610, 355), abs=1.0), index
-    assert steps / 6 <= len(calls) <= steps / 4
+    assert steps / 6 <= search.call_count <= steps / 4
 
 
 def test_corners_that_the_target_has_reached_are_dropped(ground):
@@ -200,22 +187,6 @@ def test_corners_that_the_target_has_reached_are_dropped(ground):
     moved[y0:y1, x0 + 30 : x1 + 30] = look(ground)[y0:y1, x0:x1]
     motion = source.estimate(Image.from_array(moved), 3, [Box.from_centre(target.cx, target.cy, 700, 420)])
     assert motion.matrix is None or moved_point(motion.matrix, 640, 20) == pytest.approx((640, 20), abs=1.0)
-
-
-def test_after_an_image_that_says_nothing_corners_are_looked_for_again(ground, monkeypatch):
-    calls, source = searches(monkeypatch), ImageCameraMotion()
-    pictures = [
-        look(ground),
-        look(ground, 410),
-        np.zeros((HEIGHT, WIDTH, 3), np.uint8),
-        look(ground),
-        look(ground, 410),
-    ]
-    for index, picture in enumerate(pictures):
-        before = len(calls)
-        motion = source.estimate(Image.from_array(picture), index, ())
-    assert moved_point(motion.matrix, 640, 360) == pytest.approx((630, 360), abs=1.0)
-    assert len(calls) == before + 1
 
 
 def test_where_too_few_corners_are_left_new_ones_are_looked_for(ground):
@@ -274,25 +245,6 @@ def test_an_announced_image_gives_the_same_motion_to_the_last_bit(ground, when):
     expected = answers(images, lambda *_: None)
     assert len({found for found, _ in expected if found}) >= 15
     assert answers(images, announce) == expected
-
-
-def test_an_announced_image_is_compared_in_a_thread_of_its_own_unless_new_corners_are_needed(
-    ground, monkeypatch
-):
-    threads, flow, source = [], cv2.calcOpticalFlowPyrLK, ImageCameraMotion()
-    images = [Image.from_array(look(ground, 20 + 25 * index)) for index in range(13)]
-
-    def told(*arguments, **named):
-        threads.append(threading.current_thread())
-        return flow(*arguments, **named)
-
-    monkeypatch.setattr(cv2, "calcOpticalFlowPyrLK", told)
-    for index, image in enumerate(images):
-        source.estimate(image, index, ())
-        for following in images[index + 1 : index + 2]:
-            source.prefetch(following)
-    here = [thread is threading.current_thread() for thread in threads]
-    assert here == [True, *5 * [False]] * 2
 
 
 def test_an_image_that_never_has_its_turn_keeps_no_grey_version(ground):

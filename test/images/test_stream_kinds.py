@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
@@ -140,22 +137,6 @@ def test_a_file_by_its_address_is_the_file(tmp_path):
     address = (tmp_path / "a clip.mp4").as_uri()
     assert len(list(open_source(address).frames())) == 75
     assert next(islice(Camera(address, None).frames(), 1)).index == 0
-
-
-def test_efftam_track_reads_a_finished_video_behind_an_address(tmp_path):
-    write_video(tmp_path / "clip.mp4", seconds=0.5)
-    with web_server(tmp_path) as address:
-        command = [sys.executable, "-m", "efftam_ros", "track", f"{address}/clip.mp4", "--box", "10,10,30,30"]
-        done = subprocess.run(
-            [*command, "--json", str(tmp_path / "t.json"), "--quiet"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    written = json.loads((tmp_path / "t.json").read_text())
-    assert (len(written["frames"]), written["complete"]) == (15, True)
-    assert written["video"] == f"{address}/clip.mp4"
 
 
 def test_live_segments_of_a_playlist_are_played_at_their_own_times(tmp_path):

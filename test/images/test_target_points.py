@@ -127,15 +127,6 @@ def test_fast_targets_are_followed_by_where_they_are_expected(dx):
     assert not have_ended(followed(path(Box(100, 120, 60, 40), 9, dx=dx)), Box(100 + 8 * dx, 128, 60, 40))
 
 
-@pytest.mark.parametrize(
-    ("size", "side"), [((10, 10), 50), ((48, 48), 88), ((400, 300), 96), ((300, 400), 96)]
-)
-def test_a_large_target_is_looked_at_as_small_as_one_of_48_px(size, side):
-    points = FlowPoints()
-    points.keep(Image.from_array(GROUND), Box(100, 20, *size))
-    assert points._patch.grey.shape == (side, side)
-
-
 def test_new_points_keep_their_distance_from_those_that_are_followed():
     points, box = FlowPoints(), Box(200, 120, 60, 40)
     for shift in range(6):

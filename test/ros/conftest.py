@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -68,61 +68,57 @@ def peers(ros):
         peer.close()
 
 
-def _start_tracker(arguments, environment, make_peer, make_process, warm_up, namespace=None):
-    """A new process that Fast DDS does not deliver to (it takes a busy process for dead, and never comes back
-    to it) says nothing of the tracker: another one is started, once."""
-    from ros_helpers import new_namespace, tracker_command
+def _start(made, peer, arguments, warm_up=True, **network):
+    """A tracker in this process beside a peer; it ends with ``made``."""
+    from level_node import Tracker
 
-    for is_last in (False, True):
-        name = namespace or new_namespace()
-        peer = make_peer(name)
-        peer.process = make_process(tracker_command(name, *arguments), **environment)
-        try:
-            peer.wait_until_active()
-            if warm_up:
-                peer.warm_up(None if warm_up is True else warm_up)
-            break
-        except AssertionError as error:
-            if is_last or not peer.process.alive:
-                raise AssertionError(f"{error}; the tracker said:\n{peer.process.output}") from None
-            warnings.warn(f"a tracker was started anew: {error}", stacklevel=2)
-            peer.process.end()
+    made.callback(peer.close)
+    peer.process = Tracker(peer.namespace, *arguments, **network)
+    made.callback(peer.process.end)
+    peer.wait_until_active()
+    if warm_up:
+        peer.warm_up(None if warm_up is True else warm_up)
     return peer
 
 
 @pytest.fixture
-def tracker(processes, peers):
-    """Start a tracker in a process of its own: ``tracker("-p", "threads:=1", **environment)`` gives the peer
-    beside it, once it answers. ``peer``: arguments for the Peer; ``warm_up`` makes other images than raw
-    ones, or sends none (False)."""
+def tracker(ros):
+    """Start a tracker in this process: ``tracker("-p", "threads:=1", delay_s=0.2)`` gives the peer beside it,
+    once it answers. ``peer``: arguments for the Peer; ``warm_up`` makes other images than raw ones, or sends
+    none (False)."""
+    from ros_helpers import Peer, new_namespace
 
-    def start(*arguments, peer=None, warm_up=True, namespace=None, **environment):
-        return _start_tracker(
-            arguments, environment, lambda ns: peers(ns, **(peer or {})), processes, warm_up, namespace
-        )
+    with ExitStack() as made:
+
+        def start(*arguments, peer=None, namespace=None, **how):
+            beside = Peer(namespace or new_namespace(), **(peer or {}))
+            return _start(made, beside, arguments, **how)
+
+        yield start
+
+
+@pytest.fixture
+def tracker_process(processes, peers):
+    """The same in a process of its own: ``tracker_process("-p", "threads:=1", **environment)``."""
+    from ros_helpers import new_namespace, tracker_command
+
+    def start(*arguments, **environment):
+        peer = peers(new_namespace())
+        peer.process = processes(tracker_command(peer.namespace, *arguments), **environment)
+        peer.wait_until_active()
+        peer.warm_up()
+        return peer
 
     return start
 
 
 @pytest.fixture(scope="module")
-def lasting_tracker(ros, tmp_path_factory):
-    """The same for a whole module: discovery takes seconds, most tests only need a tracker without a
-    target."""
-    from ros_helpers import Peer, Process
+def lasting_tracker(ros):
+    """`tracker` for a whole module, as most tests only need one without a target."""
+    from ros_helpers import Peer, new_namespace
 
-    started = []
-
-    def make_process(command, **environment):
-        started.append(Process(command, tmp_path_factory.mktemp("tracker") / "log", **environment))
-        return started[-1]
-
-    def start(*arguments, **environment):
-        started.append(_start_tracker(arguments, environment, Peer, make_process, True))
-        return started[-1]
-
-    yield start
-    for peer_or_process in started:
-        peer_or_process.end()
+    with ExitStack() as made:
+        yield lambda *arguments, **how: _start(made, Peer(new_namespace()), arguments, **how)
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +128,7 @@ def _quick(lasting_tracker):
 
 @pytest.fixture(scope="module")
 def _slow(lasting_tracker):
-    return lasting_tracker(
-        "-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1", TEST_FRAME_DELAY="0.2"
-    )
+    return lasting_tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1", delay_s=0.2)
 
 
 @pytest.fixture

@@ -365,6 +365,7 @@ class Rig:
         wait(
             lambda: tracker.statuses and tracker.statuses[-1].phase == GimbalStatus.OFF, "steering to be off"
         )
+        wait(lambda: tracker.managers[-1].control != GimbalManager.HELD, "the gimbal to be given back")
         self.wire.sent.clear()
         return self
 

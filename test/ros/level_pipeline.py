@@ -45,11 +45,11 @@ def scene(i: int, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
 
 class LevelPipeline(NullPipeline):
     """Finds the pixels whose grey level is that of the prompt's centre, for each lane its own; ``delay_s``
-    stands for a slow network."""
+    stands for a slow network; it hangs while the file ``stall`` is there, and says so in one beside it."""
 
-    def __init__(self, delay_s: float = 0.0, lanes: int = 1) -> None:
+    def __init__(self, delay_s: float = 0.0, lanes: int = 1, stall: Path | None = None) -> None:
         super().__init__(lanes=lanes)
-        self._delay_s = delay_s
+        self._delay_s, self._stall = delay_s, stall or Path(os.devnull)
         self._levels: dict[int, int] = {}  # by lane
         self.masks_made = 0
         self._is_lost = False
@@ -59,9 +59,8 @@ class LevelPipeline(NullPipeline):
         super().encode(image, view)
         self._grey = to_bgr(image)[..., 1].astype(int)
         time.sleep(self._delay_s)
-        stall = Path(os.environ.get("TEST_STALL_FILE", os.devnull))
-        while stall.is_file():  # says so in a file beside it
-            stall.with_suffix(".reached").touch()
+        while self._stall.is_file():
+            self._stall.with_suffix(".reached").touch()
             time.sleep(0.01)
         if Path(os.environ.get("TEST_LOST_FILE", os.devnull)).is_file():
             self._is_lost = True

@@ -1,4 +1,4 @@
-"""An open page beside the middleware: the page's client on a thread, and the operator's process."""
+"""An open page beside the middleware: the page's client on a thread, and the operator's node."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from level_node import Spinning
 from ros_helpers import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "operator"))
@@ -30,6 +33,18 @@ def address_in(output: str) -> str:
     """The address that the operator printed; empty as long as it has not."""
     found = re.search(r"open (http\S+)\n", output)
     return found.group(1) if found else ""
+
+
+class Operator(Spinning):
+    """The operator's node in this process; ``url``: of its page."""
+
+    def __init__(self, namespace: str, *ros_arguments: str) -> None:
+        from efftam_ros.ros.operator.node import OperatorNode
+
+        arguments = ["--ros-args", "-p", "port:=0", *ros_arguments]
+        with redirect_stdout(StringIO()) as printed:
+            super().__init__(OperatorNode(namespace=namespace, cli_args=arguments))
+        self.url = address_in(printed.getvalue())
 
 
 class Page:

@@ -85,7 +85,7 @@ class Peer:
         boxes_qos = best_effort if best_effort_boxes else reliable
         self.node.create_subscription(BoundingBox, "bbox", self.boxes.append, boxes_qos)
         self.node.create_subscription(TargetVelocity, "velocity", self.velocities.append, reliable)
-        lasting = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        lasting = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self.node.create_subscription(SelectionResult, "selection_result", self.results.append, lasting)
         self.node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, reliable)
         self.images = self.node.create_publisher(image_type, image_topic, image_qos or 10)

@@ -1,31 +1,32 @@
-"""The node `efftam_camera` as a process: a stream in, images with stamps and calibration out."""
+"""The node `efftam_camera`: a stream in, images with stamps and calibration out; once as a process."""
 
 from __future__ import annotations
 
-import json
+import re
 import signal
 import socket
-import subprocess
 import sys
 import time
-from pathlib import Path
+from itertools import islice
 
 import numpy as np
 import pytest
 from free_ports import free_port
 from support.odd_videos import lose_packets, turn, write, write_tracks
-from support.streams import clock_sender, lossy_relay, sender, web_server, write_video
+from support.streams import clock_sender, sender, web_server
 
 rclpy = pytest.importorskip("rclpy", reason="ROS 2 is not installed; scripts/setup_env brings it")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built; scripts/setup_env builds them")
 
 from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
-from ros_helpers import ROOT, new_namespace  # noqa: E402
+from rclpy.parameter import Parameter  # noqa: E402
+from ros_helpers import ROOT, new_namespace, values_of  # noqa: E402
 from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
 
 from efftam_ros.core.errors import InputError  # noqa: E402
 from efftam_ros.images.camera import open_source  # noqa: E402
 from efftam_ros.images.message import stamp_ns  # noqa: E402
+from efftam_ros.ros.camera import CameraNode, read_calibration  # noqa: E402
 
 CALIBRATION = """image_width: 320
 image_height: 240
@@ -52,6 +53,37 @@ def heard(peers):
     peer.node.create_subscription(Image, "image", images.append, 10)
     peer.node.create_subscription(CameraInfo, "camera_info", infos.append, 10)
     return peer, images, infos
+
+
+class Running:
+    """A node in this process, and what it logs."""
+
+    def __init__(self, peer, capfd, **parameters) -> None:
+        self._capfd, self._read = capfd, ""
+        overrides = [Parameter(name, value=value) for name, value in parameters.items()]
+        self.node = CameraNode(namespace=peer.namespace, parameter_overrides=overrides)
+        peer.executor.add_node(self.node)
+
+    @property
+    def output(self) -> str:
+        self._read += "".join(self._capfd.readouterr())
+        return self._read
+
+
+@pytest.fixture
+def camera(heard, capfd):
+    """``camera(stream)`` starts the node beside the peer, in this process."""
+    started = []
+
+    def start(stream: str, **parameters) -> Running:
+        settings = {"stream": stream, "diagnostics_period": 0.2, "timeout": 1.0, **parameters}
+        started.append(Running(heard[0], capfd, **settings))
+        started[-1].node.start()
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.node.close()
 
 
 def said(peer, words: str, level: bytes) -> bool:
@@ -95,60 +127,20 @@ def test_a_stream_becomes_images_with_calibration_and_ends_in_order(heard, proce
     assert "Traceback" not in process.output
 
 
-def test_a_stream_that_loses_packets_is_told(heard, processes):
-    peer, images, _ = heard
-    port, relayed = free_port(), free_port()
-    processes(command(peer.namespace, f"stream:=udp://127.0.0.1:{relayed}", "diagnostics_period:=0.2"))
-    with lossy_relay(port, relayed, every=20), sender(port, size="640x480"):
-        peer.wait(lambda: said(peer, "come damaged or not at all", DiagnosticStatus.WARN), "the damage")
-        peer.wait(lambda: len(images) > 10, "images all the same")
-
-
-def test_images_that_can_not_be_decoded_are_told_in_one_line_and_the_others_come(heard, processes):
+def test_images_that_can_not_be_decoded_are_told_in_one_line_and_the_others_come(heard, camera):
     peer, images, _ = heard
     port = free_port()
-    process = processes(command(peer.namespace, f"stream:=udp://127.0.0.1:{port}", "diagnostics_period:=0.2"))
+    running = camera(f"udp://127.0.0.1:{port}")
     with sender(port, damaged=20):
         peer.wait(lambda: said(peer, "come damaged or not at all", DiagnosticStatus.WARN), "the damage")
         count = len(images)
         peer.wait(lambda: len(images) > count + 30, "images of after it")
-    (line,) = [line for line in process.output.splitlines() if "come damaged" in line]
+    (line,) = [line for line in running.output.splitlines() if "come damaged" in line]
     assert "lower the camera's bit rate" in line
-    assert "Traceback" not in process.output
+    assert "Traceback" not in running.output
 
 
-def test_times_that_do_not_go_with_arrival_are_told_once_and_a_password_never(heard, processes):
-    peer, images, _ = heard
-    port = free_port()
-    stream = f"udp://pilot:secret@127.0.0.1:{port}?user=admin&password=secret"
-    process = processes(command(peer.namespace, f"stream:={stream}", "diagnostics_period:=0.2"))
-    with clock_sender("udp", port, said=30, sent=15):
-        peer.wait(lambda: any(times(s).startswith("arrival") for s in peer.diagnostics), "the diagnosis")
-        peer.wait(lambda: len(images) >= 60, "images")
-    (line,) = [line for line in process.output.splitlines() if "do not go with their arrival" in line]
-    assert "set the camera's rate" in line
-    spans = np.diff([stamp_ns(m.header.stamp) for m in images[-30:]]) / 1e9
-    assert np.median(spans) == pytest.approx(1 / 15, rel=0.1)
-    assert "secret" not in process.output
-    assert all("secret" not in str(status) for status in peer.diagnostics)
-
-
-def times(status) -> str:
-    return next((value.value for value in status.values if value.key == "times"), "")
-
-
-def test_a_finished_video_behind_an_address_is_played_once_in_order(heard, processes, tmp_path):
-    peer, images, _ = heard
-    write_video(tmp_path / "clip.mp4", seconds=1.0)
-    with web_server(tmp_path) as address:
-        processes(command(peer.namespace, f"stream:={address}/clip.mp4", "diagnostics_period:=0.2"))
-        peer.wait(lambda: said(peer, "no more", DiagnosticStatus.WARN), "the end")
-    spans = np.diff([stamp_ns(m.header.stamp) for m in images]) / 1e9
-    assert spans == pytest.approx(np.round(spans * 30) / 30, abs=0.002)
-    assert len(images) > 10
-
-
-# What `efftam track` and the node say of a finished video.
+# What is told of a finished video, by the node and by `efftam track`, which reads it with `open_source`.
 ODD = {
     "clip.mp4": (write, ""),
     "turned.mp4": (
@@ -160,105 +152,97 @@ ODD = {
 }
 
 
-def tracked(source: str, folder: Path, *more: str) -> tuple[dict, str]:
-    """The report of `efftam track` and what it said."""
-    words = ["track", source, "--box", "40,20,30,30", "--json", str(folder / "t.json"), "--quiet", *more]
-    done = subprocess.run(
-        [sys.executable, "-m", "efftam_ros", *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads((folder / "t.json").read_text()), done.stderr
-
-
 @pytest.mark.parametrize("name", ODD)
-def test_of_a_finished_video_the_node_shows_what_efftam_track_reads(heard, processes, tmp_path, name):
+def test_of_a_finished_video_the_node_shows_once_in_order_what_efftam_track_reads(
+    heard, camera, tmp_path, name
+):
     peer, images, _ = heard
     make, words = ODD[name]
     make(tmp_path / name)
+    told = []
     with web_server(tmp_path) as address:
-        report, stderr = tracked(f"{address}/{name}", tmp_path)
-        process = processes(command(peer.namespace, f"stream:={address}/{name}", "diagnostics_period:=0.2"))
+        source = open_source(f"{address}/{name}", tell=told.append)
+        frames = list(source.frames())
+        running = camera(f"{address}/{name}")
         peer.wait(lambda: said(peer, "no more", DiagnosticStatus.WARN), "the end")
-        last = list(open_source(f"{address}/{name}").frames())[-1]
-    assert {(m.width, m.height) for m in images} == {(report["width"], report["height"])}
-    read_ns = [int(frame["stamp_ns"]) - last.stamp_ns for frame in report["frames"]]
+        peer.spin_for(0.5)  # the last image may come after the status
+    last = frames[-1]
+    assert {(m.width, m.height) for m in images} == {(source.width, source.height)}
+    assert len(images) > 5
     for message in images:
         ns = stamp_ns(message.header.stamp) - stamp_ns(images[-1].header.stamp)
-        assert min(abs(ns - one) for one in read_ns) < 2_000_000
-    assert read_ns[-1] == 0
-    assert len(images) > 8
+        assert min(abs(ns - (frame.stamp_ns - last.stamp_ns)) for frame in frames) < 2_000_000
     assert np.array_equal(np.frombuffer(images[-1].data, np.uint8).reshape(last.bgr.shape), last.bgr)
-    for text in (stderr, process.output):
+    for text in ("\n".join([source.note, *told]), running.output):
         assert words in text
-    assert report["complete"] is (name != "lossy.ts")
+    assert source.is_whole is (name != "lossy.ts")
 
 
 LIVE = {"groups": ("udp", 30, 30, 5), "another rate": ("udp", 30, 15, 1), "no times": ("http", 0, 15, 1)}
 
 
 @pytest.mark.parametrize("case", LIVE)
-def test_of_a_live_stream_node_and_efftam_track_have_the_senders_times(heard, processes, tmp_path, case):
+def test_of_a_live_stream_node_and_efftam_track_have_the_senders_times(heard, camera, case):
     peer, images, _ = heard
     kind, told, sent, at_once = LIVE[case]
     port = free_port(socket.SOCK_STREAM if kind == "http" else socket.SOCK_DGRAM)
-    source = f"{kind}://pilot:secret@127.0.0.1:{port}/live"
+    source, lines = f"{kind}://pilot:secret@127.0.0.1:{port}/live", []
     with clock_sender(kind, port, told, sent, at_once):
-        process = processes(command(peer.namespace, f"stream:={source}"))
+        running = camera(source)
         peer.wait(lambda: len(images) >= 60, "images")
-        process.send(signal.SIGTERM)
-        process.wait()
-        report, stderr = tracked(source, tmp_path, "--frames", "60")
-    frames = report["frames"][30:]
-    period_s = (frames[-1]["stamp"] - frames[0]["stamp"]) / (frames[-1]["index"] - frames[0]["index"])
+        times = {values_of(status)["times"] for status in peer.diagnostics}
+        output = running.output
+        running.node._camera.close()
+        frames = list(islice(open_source(source, tell=lines.append).frames(), 60))[30:]
+    period_s = (frames[-1].stamp_ns - frames[0].stamp_ns) / (frames[-1].index - frames[0].index) / 1e9
     periods = np.diff([stamp_ns(m.header.stamp) for m in images[30:]]) * sent / 1e9
     assert period_s == pytest.approx(1 / sent, rel=0.05)
     assert np.median(np.abs(periods - np.round(periods))) < 0.1  # of a group the newest may be taken
     assert np.median(periods) > 0.9
-    for text in (stderr, process.output):
-        assert ("do not go with their arrival" in text) is (case == "another rate")
+    assert any("arrival" in one for one in times) is (case != "groups")
+    for text in ("\n".join(lines), output):
+        assert text.count("do not go with their arrival") == (case == "another rate")
         assert "secret" not in text
-    assert report["video"] == source.replace("pilot:secret", "***")
+    assert all("secret" not in str(status) for status in peer.diagnostics)
 
 
-def test_lost_packets_of_a_live_stream_are_told_by_efftam_track_too(tmp_path):
-    port, relayed = free_port(), free_port()
-    with lossy_relay(port, relayed, every=20), sender(port, size="640x480"):
-        _, stderr = tracked(f"udp://127.0.0.1:{relayed}", tmp_path, "--frames", "20")
-    assert "images that need them are left out: lower the camera's bit rate" in stderr
-
-
-def test_the_latency_is_taken_off_the_stamps(heard, processes):
+def test_the_latency_is_taken_off_the_stamps(heard, camera):
     peer, images, _ = heard
     port = free_port()
-    processes(command(peer.namespace, f"stream:=udp://127.0.0.1:{port}", "latency:=5.0"))
+    camera(f"udp://127.0.0.1:{port}", latency=5.0)
     with sender(port):
         peer.wait(lambda: images, "an image")
     assert time.time_ns() - stamp_ns(images[0].header.stamp) > 5 * 10**9
 
 
-def test_a_file_that_is_no_video_is_an_error_that_names_it(heard, processes, tmp_path):
+def test_a_file_that_is_no_video_is_an_error_that_names_it(heard, camera, tmp_path):
     peer, *_ = heard
     file = tmp_path / "notes.mp4"
     file.write_bytes(b"flight of Monday" * 100)
-    processes(command(peer.namespace, f"stream:={file}", "diagnostics_period:=0.2"))
+    camera(str(file))
     peer.wait(lambda: said(peer, f"camera {file} gives no images", DiagnosticStatus.ERROR), "the error")
 
 
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ((), "stream is empty; give rtsp://"),
-        (("stream:=nowhere.mp4",), "stream nowhere.mp4 is no URL, device or file"),
-        (("stream:=udp://@:9", "calibration:=/nowhere.yaml"), "calibration /nowhere.yaml can't be read"),
-        (("stream:=udp://@:9", "latency:=-1.0"), "a number with a decimal point from 0 to 5"),
-        (("stream:=udp://@:9", "hardware_decoder:=abacus"), "hardware_decoder is 'abacus'"),
+        ({"stream": ""}, "stream is empty; give rtsp://"),
+        ({"stream": "nowhere.mp4"}, "stream nowhere.mp4 is no URL, device or file"),
+        ({"calibration": "/nowhere.yaml"}, "calibration /nowhere.yaml can't be read"),
+        ({"latency": -1.0}, "a number with a decimal point from 0 to 5"),
+        ({"hardware_decoder": "abacus"}, "hardware_decoder is 'abacus'"),
     ],
 )
-def test_a_wrong_parameter_ends_the_start_with_one_line(processes, parameters, words):
-    process = processes(command(new_namespace(), *parameters))
+def test_a_wrong_parameter_is_refused_at_the_start(camera, parameters, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        camera(**{"stream": "udp://@:9", **parameters})
+
+
+def test_a_wrong_parameter_ends_the_process_with_one_line(processes):
+    process = processes(command(new_namespace()))
     assert process.wait() == 2
     (line,) = [line for line in process.output.splitlines() if line.startswith("efftam_camera: ")]
-    assert words in line
+    assert "stream is empty" in line
     assert "Traceback" not in process.output
 
 
@@ -277,8 +261,6 @@ def test_a_wrong_parameter_ends_the_start_with_one_line(processes, parameters, w
     ],
 )
 def test_a_file_that_is_no_calibration_is_refused_with_its_fault(tmp_path, change, words):
-    from efftam_ros.ros.camera import read_calibration
-
     file = tmp_path / "camera.yaml"
     file.write_text(CALIBRATION.replace(*change))
     with pytest.raises(InputError, match=words):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -23,16 +22,6 @@ def camera_info(focal: float = 500.0) -> CameraInfo:
     info = CameraInfo(width=640, height=480, distortion_model="plumb_bob")
     info.k = [focal, 0.0, 319.5, 0.0, focal, 239.5, 0.0, 0.0, 1.0]
     return info
-
-
-@pytest.mark.parametrize(("x", "y", "size"), [(0, 0, (400, 200)), (2, 2, (200, 100)), (1, 4, (400, 50))])
-def test_binning_and_region_give_the_camera_that_the_tracker_has(x, y, size):
-    info = camera_info()
-    info.binning_x, info.binning_y = x, y
-    info.roi.x_offset, info.roi.y_offset, info.roi.width, info.roi.height = 100, 60, 400, 200
-    found, trackers = camera_of(info), camera_model(info)
-    assert (found.width, found.height) == size == (trackers.width, trackers.height)
-    assert found.intrinsics == replace(trackers.intrinsics, distort=None)
 
 
 def test_an_unknown_distortion_model_does_not_matter():

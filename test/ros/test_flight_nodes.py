@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import signal
+import socket
 import statistics
 import sys
 import time
@@ -26,6 +28,7 @@ from lifecycle_msgs.msg import Transition
 from rclpy.parameter import Parameter
 from ros_helpers import Process, new_namespace
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.flight.mavlink.connection import connect
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder
@@ -49,25 +52,6 @@ def rig(processes):
         made.close()
 
 
-def test_rates_come_at_50_hz_once_enabled_and_not_before(rig):
-    time.sleep(1.0)
-    assert rig.tracker.rates == []
-    assert rig.wire.rates() == []
-    assert rig.tracker.statuses[-1].phase == GimbalStatus.OFF
-    rig.follow()
-    first = len(rig.tracker.rates)
-    wait(lambda: len(rig.tracker.rates) > first + 100, "a hundred rates")
-    times = [at for at, _ in rig.tracker.rates[first:]]
-    gaps = [b - a for a, b in itertools.pairwise(times)]
-    assert statistics.median(gaps) == pytest.approx(0.02, abs=0.005)
-    # It follows: the target stays near the axis although it swings by 34 degrees to either side.
-    wait(lambda: max(map(abs, rig.tracker.off_axis[-30:])) < math.radians(6), "the gimbal to follow")
-    assert rig.tracker.managers[-1].control == GimbalManager.HELD
-    assert rig.tracker.managers[-1].pitch_min == pytest.approx(math.radians(-135))
-    assert rig.tracker.enable(False).success
-    wait(rig.wire.stands, "zero on the wire")
-
-
 def tracker_silent(rig):
     rig.tracker.speaks = False
 
@@ -84,8 +68,9 @@ def gimbal_terminated(rig):
     rig.gimbal.send(signal.SIGTERM)
 
 
-def gimbal_interrupted(rig):
-    rig.gimbal.send(signal.SIGINT)
+def gimbal_hung_up(rig):
+    """As the terminal goes, mostly with a broken connection to the companion computer."""
+    rig.gimbal.send(signal.SIGHUP)
 
 
 def gimbal_killed(rig):
@@ -96,13 +81,7 @@ def bridge_terminated(rig):
     rig.bridge.send(signal.SIGTERM)
 
 
-ENDINGS = [
-    gimbal_deactivated,
-    gimbal_terminated,
-    gimbal_interrupted,
-    gimbal_killed,
-    bridge_terminated,
-]
+ENDINGS = [gimbal_deactivated, gimbal_terminated, gimbal_hung_up, gimbal_killed, bridge_terminated]
 
 
 @pytest.mark.parametrize("end", ENDINGS, ids=lambda f: f.__name__)
@@ -123,24 +102,15 @@ def stops(rig, end, record_property):
     assert not any(rate for at, rate in rig.wire.rates() if at > stood)
     if end not in (gimbal_killed, bridge_terminated):  # said by the controller, not by the bridge's watchdog
         wait(lambda: rig.tracker.rates[-1][1] == 0.0, "the controller's zero")
-    if end in (gimbal_deactivated, gimbal_terminated, gimbal_interrupted):  # what is read last is true
+    if end in (gimbal_deactivated, gimbal_terminated, gimbal_hung_up):  # what is read last is true
         wait(lambda: rig.tracker.statuses[-1].phase == GimbalStatus.OFF, "the controller's last word")
         assert not rig.tracker.statuses[-1].enabled
     if end is target_lost:
         assert "the target is lost" in {status.reason for status in rig.tracker.statuses}
+    if end in (gimbal_terminated, gimbal_hung_up, bridge_terminated):
+        assert (rig.bridge if end is bridge_terminated else rig.gimbal).wait() == 0
     for process in (rig.gimbal, rig.bridge):
         assert "Traceback" not in process.output
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("name", ["gimbal", "bridge"])
-def test_a_signal_ends_the_process_with_code_0(rig, name, number):
-    """SIGHUP comes when the terminal goes, mostly a broken connection to the companion computer."""
-    rig.follow()
-    process = getattr(rig, name)
-    process.send(number)
-    assert process.wait() == 0
-    wait(rig.wire.stands, "zero on the wire")
 
 
 @pytest.mark.parametrize("state", [BoundingBox.ACQUIRING, BoundingBox.TRACKING, BoundingBox.COASTING])
@@ -171,58 +141,33 @@ def test_a_killed_bridge_is_noticed(rig):
     assert not rig.tracker.statuses[-1].sending
 
 
-def test_another_yaw_lock_in_the_bridge_is_refused(processes, rig):
-    rig.gimbal.send(signal.SIGTERM)
-    assert rig.gimbal.wait() == 0
-    namespace = rig.tracker.node.get_namespace().lstrip("/")
-    rig.tracker.statuses.clear()
-    processes(node_command("efftam_gimbal", namespace, "-p", "yaw_lock:=false"))
-    wait(lambda: rig.tracker.statuses, "the other gimbal node")
-    wait(lambda: "yaw_lock" in rig.tracker.enable().message, "a refusal that names yaw_lock")
-    assert rig.wire.rates() == []
-
-
-@pytest.mark.parametrize(
-    ("program", "line"), [("efftam_gimbal", "kp: 7.0"), ("efftam_mavlink", "system_id: 1")]
-)
-@pytest.mark.parametrize("namespaced", [True, False])
-def test_the_shipped_parameter_file_reaches_its_nodes(processes, tmp_path, program, line, namespaced):
-    text = (ROOT / "config" / "flight.yaml").read_text()
+@pytest.mark.parametrize(("make", "line"), [(GimbalNode, "kp: 7.0"), (MavlinkNode, "system_id: 1")])
+@pytest.mark.parametrize("namespace", ["drone", ""])
+def test_the_shipped_parameter_file_reaches_its_nodes(ros, tmp_path, make, line, namespace):
     name, _, value = line.partition(": ")
-    wrong = "-1.0" if "." in value else "-1"
-    file = tmp_path / "flight.yaml"
-    file.write_text(text.replace(f"    {line}\n", f"    {name}: {wrong}\n"))
-    command = node_command(program, new_namespace(), "--params-file", str(file))
-    if not namespaced:
-        command = [word for word in command if word != "-r" and not word.startswith("__ns:=")]
-    process = processes(command)
-    assert process.wait() == 2
-    assert f"parameter {name}: " in process.output
+    file, text = tmp_path / "flight.yaml", (ROOT / "config" / "flight.yaml").read_text()
+    file.write_text(text.replace(f"    {line}\n", f"    {name}: {'-1.0' if '.' in value else '-1'}\n"))
+    with pytest.raises(InputError, match=f"parameter {name}: "):
+        make(namespace=namespace, cli_args=["--ros-args", "--params-file", str(file)])
 
 
 @pytest.mark.parametrize(
-    ("program", "argument", "words"),
+    ("make", "argument", "words"),
     [
-        ("efftam_mavlink", "links:=udpot:127.0.0.1:14550", "is no MAVLink address"),
-        ("efftam_mavlink", "links:=udpin:127.0.0.1:{taken}", "is another program listening there?"),
-        ("efftam_mavlink", "system_id:=0", "parameter system_id"),
-        ("efftam_mavlink", f"signing_key:={ROOT / 'README.md'}", "chmod 600"),
-        ("efftam_gimbal", "kp:=-1.0", "parameter kp"),
+        (MavlinkNode, "links:=udpot:127.0.0.1:14550", "is no MAVLink address"),
+        (MavlinkNode, "links:=udpin:127.0.0.1:{taken}", "is another program listening there?"),
+        (MavlinkNode, "system_id:=0", "parameter system_id"),
+        (MavlinkNode, f"signing_key:={ROOT / 'README.md'}", "chmod 600"),
+        (GimbalNode, "kp:=-1.0", "parameter kp"),
     ],
 )
-def test_a_wrong_parameter_ends_the_start_with_one_line(processes, program, argument, words):
-    import socket
-
+def test_a_wrong_parameter_is_refused_at_the_start(ros, make, argument, words):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         taken = free_port()
         sock.bind(("127.0.0.1", taken))
-        process = processes(
-            node_command(program, new_namespace(), "-p", argument.replace("{taken}", str(taken)))
-        )
-        assert process.wait() == 2
-    (line,) = [line for line in process.output.splitlines() if line.startswith(f"{program}: ")]
-    assert words in line
-    assert "Traceback" not in process.output
+        given = argument.replace("{taken}", str(taken))
+        with pytest.raises(InputError, match=re.escape(words)):
+            make(namespace=new_namespace(), cli_args=["--ros-args", "-p", given])
 
 
 @pytest.mark.parametrize(
@@ -309,6 +254,25 @@ def lasting_rig(_lasting_rig):
 @pytest.mark.parametrize("end", [tracker_silent, target_lost], ids=lambda f: f.__name__)
 def test_without_a_target_the_last_rate_on_the_wire_is_zero(lasting_rig, end, record_property):
     stops(lasting_rig, end, record_property)
+
+
+def test_rates_come_at_50_hz_once_enabled_and_not_before(lasting_rig):
+    rig = lasting_rig
+    time.sleep(1.0)
+    assert not any(rate for _, rate in rig.tracker.rates + rig.wire.rates())
+    assert rig.tracker.statuses[-1].phase == GimbalStatus.OFF
+    rig.follow()
+    first = len(rig.tracker.rates)
+    wait(lambda: len(rig.tracker.rates) > first + 100, "a hundred rates")
+    times = [at for at, _ in rig.tracker.rates[first:]]
+    gaps = [b - a for a, b in itertools.pairwise(times)]
+    assert statistics.median(gaps) == pytest.approx(0.02, abs=0.005)
+    # It follows: the target stays near the axis although it swings by 34 degrees to either side.
+    wait(lambda: max(map(abs, rig.tracker.off_axis[-30:])) < math.radians(6), "the gimbal to follow")
+    assert rig.tracker.managers[-1].control == GimbalManager.HELD
+    assert rig.tracker.managers[-1].pitch_min == pytest.approx(math.radians(-135))
+    assert rig.tracker.enable(False).success
+    wait(rig.wire.stands, "zero on the wire")
 
 
 def test_a_box_drawn_at_the_station_reaches_the_tracker_and_its_decision_returns(lasting_rig):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -209,16 +210,6 @@ def test_how_long_an_image_waits_is_from_its_arrival_or_from_the_end_of_the_one_
     assert frame_buffer.waiting_s(5.0) == 0.0
 
 
-def test_the_last_selection_counts():
-    frame_buffer = filled(10, 20)
-    other = Prompt(points=((2.0, 2.0),), labels=(1,))
-    assert select(frame_buffer, 10 * MS, PROMPT, COMMAND) == []
-    assert select(frame_buffer, 20 * MS, other, OTHER) == [COMMAND]
-    assert frame_buffer.take().prompt == other
-    frame_buffer.put(frame(30))
-    assert frame_buffer.take().prompt is None
-
-
 def test_a_command_that_waits_when_all_ends_is_given_back():
     frame_buffer = filled(10)
     select(frame_buffer, 0, PROMPT, COMMAND)
@@ -256,25 +247,29 @@ def test_when_time_goes_back_stamps_of_before_are_forgotten():
         frame_buffer.find(800 * MS)
 
 
-def test_no_more_than_the_span_is_kept():
-    frame_buffer = filled(*range(0, 2000, 100), keep_s=0.5)
-    assert frame_buffer.find(1400 * MS).stamp_ns == 1400 * MS
-    with pytest.raises(InputError, match=r"is 0\.60 s old and only 0\.50 s of images are kept"):
-        frame_buffer.find(1300 * MS)
+@pytest.mark.parametrize(
+    ("kept", "found_ms", "gone_ms", "words"),
+    [
+        (filled(*range(0, 2000, 100), keep_s=0.5), 1400, 1300, r"is 0\.60 s old and only 0\.50 s of images"),
+        (filled(1000, 1100, 1200, 6000, 6100, keep_s=2.0), 6000, 1200, r"is 4\.90 s old and only 0\.10 s"),
+        (filled(*range(0, 1000, 100), keep_bytes=350), 700, 600, "selection_buffer_bytes 350"),
+        (
+            filled(*(i / 20 for i in range(1, MOST_IMAGES + 11)), keep_s=1e6),
+            11 / 20,
+            10 / 20,
+            f"at most {MOST_IMAGES} images",
+        ),
+    ],
+    ids=["span", "span with a gap", "bytes", "number"],
+)
+def test_no_more_than_the_limits_are_kept(kept, found_ms, gone_ms, words):
+    assert kept.find(round(found_ms * MS)).stamp_ns == found_ms * MS
+    with pytest.raises(InputError, match=words):
+        kept.find(round(gone_ms * MS))
 
 
-def test_after_a_gap_longer_than_the_span_nothing_of_before_is_kept():
-    frame_buffer = filled(1000, 1100, 1200, 6000, 6100, keep_s=2.0)
-    assert frame_buffer.find(6000 * MS).stamp_ns == 6000 * MS
-    with pytest.raises(InputError, match=r"is 4\.90 s old and only 0\.10 s of images are kept"):
-        frame_buffer.find(1200 * MS)
-
-
-def test_no_more_than_the_bytes_are_kept_but_always_the_newest():
+def test_the_newest_image_is_kept_however_large_it_is():
     frame_buffer = filled(*range(0, 1000, 100), keep_bytes=350)
-    assert frame_buffer.find(700 * MS)
-    with pytest.raises(InputError, match="selection_buffer_bytes 350"):
-        frame_buffer.find(600 * MS)
     frame_buffer.put(frame(2000, nbytes=10**6))
     assert frame_buffer.find(0).stamp_ns == 2000 * MS
 
@@ -284,13 +279,6 @@ def test_after_time_went_back_as_many_bytes_are_kept_as_before():
     for stamp in (100, 200, 300):
         frame_buffer.put(frame(stamp))
     assert [frame_buffer.find(stamp * MS).stamp_ns // MS for stamp in (100, 200, 300)] == [100, 200, 300]
-
-
-def test_the_number_of_kept_images_is_bounded_however_small_they_are():
-    frame_buffer = filled(*(i / 20 for i in range(1, MOST_IMAGES + 11)), keep_s=1e6)
-    assert frame_buffer.find(11 * MS // 20).number == 11
-    with pytest.raises(InputError, match=f"at most {MOST_IMAGES} images"):
-        frame_buffer.find(10 * MS // 20)
 
 
 def test_limits_apply_at_once():
@@ -360,12 +348,6 @@ def test_every_stamp_within_the_span_of_a_steady_camera_finds_an_image_near(age_
     stamp_ns = round((13_000 - age_ms) * MS)
     off_ms = abs(frame_buffer.find(stamp_ns).stamp_ns - stamp_ns) / MS
     assert off_ms <= (17 if age_ms < 1400 else 120)
-
-
-def test_the_image_of_a_stamp_is_found_exactly_where_it_is_kept():
-    frame_buffer = camera(3.0)
-    for found in frame_buffer._kept:
-        assert frame_buffer.find(found.stamp_ns) is found
 
 
 def test_the_way_to_the_newest_leads_over_the_thinned_images():
@@ -504,3 +486,33 @@ def test_whom_to_steer_by_counts_as_soon_as_it_is_asked_for():
     assert frame_buffer.followed == ((0, 1), 1)
     frame_buffer.request(Command(None, 1))
     assert frame_buffer.followed == ((0,), None)
+
+
+# Proposals: not at the cost of the targets that are followed
+
+
+def proposed(frame_buffer: FrameBuffer, now_s: float, monkeypatch) -> bool:
+    """Whether the task at this time is a proposal, not an image; a new one is requested."""
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    frame_buffer.propose(frame_buffer.find(0), PROMPT, COMMAND)
+    return frame_buffer.take(followed=frame_buffer._followed).proposes
+
+
+def test_while_a_target_is_followed_a_proposal_comes_once_in_a_second(monkeypatch):
+    frame_buffer = filled(10)
+    frame_buffer._followed = Followed((0,), 0)
+    for number, (now_s, is_proposal) in enumerate([(10.0, True), (10.9, False), (11.0, True), (11.9, False)]):
+        frame_buffer.put(frame(20 + 10 * number))
+        assert proposed(frame_buffer, now_s, monkeypatch) is is_proposal
+
+
+def test_without_a_target_proposals_and_images_take_turns(monkeypatch):
+    frame_buffer = filled(10, 20)
+    assert [proposed(frame_buffer, 10.0, monkeypatch) for _ in range(4)] == [True, False, True, True]
+
+
+def test_a_newer_request_takes_the_place_of_the_one_that_waits():
+    frame_buffer = filled(10)
+    assert frame_buffer.propose(frame_buffer.find(0), PROMPT, COMMAND) is None
+    assert frame_buffer.propose(frame_buffer.find(0), PROMPT, OTHER) is COMMAND
+    assert frame_buffer.take().command is OTHER

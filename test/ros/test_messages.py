@@ -195,9 +195,6 @@ def test_every_field_of_the_box_is_given(types, header):
     given = set(bbox_fields(TRACKED, About(header)))
     assert given == {f.name for f in fields(kind)} - {"__msgtype__"} - {n for n in dir(kind) if n.isupper()}
     assert math.isnan(message.likeness)
-
-
-def test_a_likeness_that_is_known_is_in_the_message(header):
     assert bbox_fields(replace(TRACKED, likeness=0.75), About(header))["likeness"] == 0.75
 
 
@@ -235,10 +232,6 @@ def test_the_velocity_of_a_tracked_target(types, header):
     assert message.bearing_covariance.tolist() == [0.01, 0.0, 0.0, 0.02]
     assert (message.predicted_azimuth, message.predicted_elevation) == (0.13, -0.24)
     assert message.predicted_bearing_covariance.tolist() == [0.03, 0.0, 0.0, 0.04]
-
-
-def test_every_field_of_the_velocity_is_given(types, header):
-    kind = types["efftam_ros/msg/TargetVelocity"]
     given = set(velocity_fields(LOST, About(header)))
     assert given == {f.name for f in fields(kind)} - {"__msgtype__"} - {n for n in dir(kind) if n.isupper()}
 
@@ -377,15 +370,6 @@ def camera_info(**changes):
     return SimpleNamespace(**(info | changes))
 
 
-def test_camera_info_is_for_the_image_that_is_delivered():
-    assert (camera_model(camera_info()).width, camera_model(camera_info()).height) == (640, 480)
-    roi = SimpleNamespace(x_offset=100, y_offset=60, width=400, height=200)
-    model = camera_model(camera_info(roi=roi, binning_x=2, binning_y=2))
-    assert (model.width, model.height) == (200, 100)
-    # The principal point, 319.5 + 0.5 in edges: (320 - 100) / 2.
-    assert model.intrinsics.ray(110.0, 90.0) == pytest.approx((0.0, 0.0))
-
-
 def k(fx=500.0, cx=319.5, cy=239.5):
     return [fx, 0, cx, 0, fx, cy, 0, 0, 1]
 
@@ -428,25 +412,30 @@ def test_a_camera_info_that_can_be_is_taken(changes):
     assert camera_model(camera_info(**changes)).width == 640
 
 
-@pytest.mark.parametrize(("width", "height"), [(0, 0), (0, 200), (300, 0)])
-def test_a_region_without_width_or_height_stands_for_the_whole_image(width, height):
-    roi = SimpleNamespace(x_offset=0, y_offset=0, width=width, height=height)
-    model = camera_model(camera_info(roi=roi))
-    assert (model.width, model.height) == (640, 480)
+def region(width: int, height: int):
+    return SimpleNamespace(x_offset=100, y_offset=60, width=width, height=height)
 
 
 @pytest.mark.parametrize(
-    ("binning", "size", "centre"),
+    ("changes", "size", "centre"),
     [
-        ((2, 1), (320, 480), (160.0, 240.0)),
-        ((1, 4), (640, 120), (320.0, 60.0)),
-        ((0, 0), (640, 480), (320.0, 240.0)),
+        ({}, (640, 480), (320.0, 240.0)),
+        # The principal point, 319.5 + 0.5 in edges: (320 - 100) / 2.
+        ({"roi": region(400, 200), "binning_x": 2, "binning_y": 2}, (200, 100), (110.0, 90.0)),
+        ({"binning_x": 2, "binning_y": 1}, (320, 480), (160.0, 240.0)),
+        ({"binning_x": 1, "binning_y": 4}, (640, 120), (320.0, 60.0)),
     ],
 )
-def test_each_axis_has_its_own_binning(binning, size, centre):
-    model = camera_model(camera_info(binning_x=binning[0], binning_y=binning[1]))
+def test_camera_info_is_for_the_image_that_is_delivered(changes, size, centre):
+    model = camera_model(camera_info(**changes))
     assert (model.width, model.height) == size
     assert model.intrinsics.ray(*centre) == pytest.approx((0.0, 0.0))
+
+
+@pytest.mark.parametrize(("width", "height"), [(0, 0), (0, 200), (300, 0)])
+def test_a_region_without_width_or_height_stands_for_the_whole_image(width, height):
+    model = camera_model(camera_info(roi=region(width, height)))
+    assert (model.width, model.height) == (640, 480)
 
 
 def test_an_uncalibrated_camera_has_a_size_and_no_intrinsics():

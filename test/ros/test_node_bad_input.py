@@ -179,15 +179,12 @@ def cut_mask() -> TargetSelection:
 
 inside = Box(10, 10, 20, 20)
 BAD_SELECTIONS = {
-    "outside": (box_selection(Box(400, 10, 20, 20)), "lies outside the image of 320 x 240 px"),
-    "unknown kind": (TargetSelection(kind=9), "selection kind is 9; use 0 BOX, 1 POINTS, 2 MASK, 3 CLEAR"),
     "clear of another target": (
         TargetSelection(kind=TargetSelection.CLEAR, target_id=3),
         "there is no target 3; targets: 0",
     ),
     "cut mask": (cut_mask(), "selection mask: image data has 100 bytes; 320 x 240 px in mono8"),
     "too old": (box_selection(inside, stamp_of(-1000)), "the selection's image is 33."),
-    "of the future": (box_selection(inside, stamp_of(1000)), "ahead of the newest image; copy it"),
 }
 
 
@@ -228,10 +225,3 @@ def test_a_bad_selection_by_topic_goes_to_log_and_diagnostics(following):
         return "x=500" in following.process.output
 
     following.wait(told, "the refusal in the log, which tells such lines once in a while")
-
-
-def test_a_selection_before_any_image_is_refused(tracker):
-    peer = tracker(warm_up=False)
-    answer = peer.select(box_selection(inside))
-    assert not answer.success
-    assert "no image has arrived yet" in answer.message

@@ -89,9 +89,9 @@ def test_selections_of_any_size_take_no_memory_and_telemetry_leaves_no_file(real
     assert left == []
 
 
-def test_without_memory_the_node_goes_on_answering(tracker):
+def test_without_memory_the_node_goes_on_answering(tracker_process):
     """The first product of matrices used to wait for memory for ever, with the interpreter locked."""
-    peer = tracker("-p", "image_timeout:=60.0")
+    peer = tracker_process("-p", "image_timeout:=60.0")
     peer.show(0)
     leave_little_memory(peer.process.pid, 12 * MIB)
     marked = np.zeros((HEIGHT, WIDTH), np.uint8)

@@ -11,13 +11,10 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from level_pipeline import LevelPipeline, bright_box
-from rclpy.parameter import Parameter
-from ros_helpers import new_namespace
 from sensor_msgs.msg import Image
 
 from efftam_ros.core.types import PipelineSpec
 from efftam_ros.ros.tracker import session
-from efftam_ros.ros.tracker.node import TrackerNode
 
 pytestmark = pytest.mark.ros
 
@@ -43,31 +40,19 @@ class Failing(LevelPipeline):
 
 
 @pytest.fixture
-def running(ros, peers):
-    """``running(view="full")``: the pipeline, and the peer of an active node with these parameters."""
-    nodes = []
+def running(tracker):
+    """``running("-p", "view:=full")``: the pipeline, and the peer of an active node."""
 
-    def start(**parameters):
-        pipeline, namespace = Failing(), new_namespace()
-        values = {"diagnostics_period": 0.1, "image_timeout": 60.0, **parameters}
-        overrides = [Parameter(name, value=value) for name, value in values.items()]
-        node = TrackerNode(lambda *asked: pipeline, namespace=namespace, parameter_overrides=overrides)
-        nodes.append(node)
-        peer = peers(namespace)
-        peer.executor.add_node(node)
-        node.start()
-        peer.wait_until_active()
-        peer.warm_up()
-        return pipeline, peer
+    def start(*arguments):
+        pipeline, quick = Failing(), ("-p", "diagnostics_period:=0.1", "-p", "image_timeout:=60.0")
+        return pipeline, tracker(*quick, *arguments, pipeline=lambda config: pipeline)
 
-    yield start
-    for node in nodes:
-        node.close()
+    return start
 
 
-@pytest.mark.parametrize(("given", "used"), [({}, "window"), ({"view": "full"}, "full")])
+@pytest.mark.parametrize(("given", "used"), [((), "window"), (("-p", "view:=full"), "full")])
 def test_diagnostics_name_the_bundle_and_the_view_that_is_used(running, given, used):
-    _, peer = running(**given)
+    _, peer = running(*given)
     _, values = peer.diagnosis(lambda _, values: "view" in values, "the set-up")
     assert (values["bundle"], values["view"], values["policy"]) == ("failing", used, "default")
 
@@ -115,9 +100,9 @@ def test_a_mask_that_can_not_be_made_is_an_error_in_diagnostics_and_the_target_i
     peer.wait(lambda: masks, "the mask")
 
 
-def test_once_images_arrive_none_is_missed_however_long_the_node_runs(running, monkeypatch, capfd):
+def test_once_images_arrive_none_is_missed_however_long_the_node_runs(running, monkeypatch):
     monkeypatch.setattr(session, "FIRST_IMAGE_S", math.inf)
     _, peer = running()
     monkeypatch.setattr(session, "FIRST_IMAGE_S", 0.0)
     peer.spin_for(2 * session.INPUT_PERIOD_S)
-    assert "no image has arrived yet" not in capfd.readouterr().err
+    assert "no image has arrived yet" not in peer.process.output

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import sys
+from contextlib import ExitStack
 
 import pytest
 
@@ -17,6 +18,7 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus
 from efftam_ros.msg import BoundingBox
 from free_ports import free_port
+from level_node import Tracker
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_helpers import ROOT, box_of, box_selection, image_message, new_namespace, stamp_of, tracker_command
@@ -127,18 +129,19 @@ def test_an_override_of_one_topics_qos_leaves_the_others_alone(tracker, ros):
 
 
 @pytest.fixture
-def alone(processes, peers):
+def alone(peers):
     """A tracker that hears no image: ``alone(*arguments)`` gives a peer that publishes none."""
+    with ExitStack() as made:
 
-    def start(*arguments):
-        namespace = new_namespace()
-        peer = peers(namespace)
-        peer.node.destroy_publisher(peer.images)
-        peer.process = processes(tracker_command(namespace, "-p", "diagnostics_period:=0.1", *arguments))
-        peer.wait(peer.select_client.service_is_ready, "the service select_target")
-        return peer
+        def start(*arguments):
+            peer = peers(new_namespace())
+            peer.node.destroy_publisher(peer.images)
+            peer.process = Tracker(peer.namespace, "-p", "diagnostics_period:=0.1", *arguments)
+            made.callback(peer.process.end)
+            peer.wait(peer.select_client.service_is_ready, "the service select_target")
+            return peer
 
-    return start
+        yield start
 
 
 def says(peer, *words):
@@ -158,22 +161,29 @@ def test_nobody_publishes_images(alone):
     peer.wait(lambda: f"nothing publishes {topic}" in peer.process.output, "the same in the log")
 
 
-def test_images_are_published_on_another_topic(alone):
+@pytest.mark.parametrize(
+    ("topic", "kind", "words"),
+    [
+        ("front/image_raw", Image, ["front/image_raw (sensor_msgs/msg/Image)", "remap"]),
+        (
+            "image/compressed",
+            CompressedImage,
+            ["image/compressed is pub", "set image_transport to compressed"],
+        ),
+    ],
+)
+def test_images_are_published_on_another_topic(alone, topic, kind, words):
     peer = alone()
-    camera(peer, RELIABLE, "front/image_raw")
-    says(peer, "nothing publishes", f"/{peer.namespace}/front/image_raw (sensor_msgs/msg/Image)", "remap")
+    camera(peer, RELIABLE, topic, kind)
+    says(peer, "nothing publishes", *words)
 
 
-def test_the_topic_holds_compressed_images_and_raw_ones_are_read(alone):
-    peer = alone()
-    camera(peer, RELIABLE, "image", CompressedImage)
+def test_the_topic_holds_compressed_images_and_raw_ones_are_read(peers, processes):
+    """A process can't have a topic of two types."""
+    peer = peers(new_namespace(), image_type=CompressedImage)
+    processes(tracker_command(peer.namespace, "-p", "diagnostics_period:=0.1"))
+    peer.wait(peer.select_client.service_is_ready, "the service select_target")
     says(peer, "is published as sensor_msgs/msg/CompressedImage", "peer", "set image_transport to compressed")
-
-
-def test_only_a_compressed_topic_beside_is_published(alone):
-    peer = alone()
-    camera(peer, RELIABLE, "image/compressed", CompressedImage)
-    says(peer, "image/compressed is published", "set image_transport to compressed")
 
 
 def test_a_reliable_subscription_to_a_best_effort_camera(alone):

@@ -14,14 +14,15 @@ from ros_helpers import ROOT, new_namespace
 
 pytestmark = pytest.mark.ros
 
-NODES = sorted((ROOT / "efftam_ros" / "ros").glob("*/node.py")) + [
-    ROOT / "efftam_ros" / "ros" / "common" / "nodes.py"
-]
+FOLDER = ROOT / "efftam_ros" / "ros"
+NODES = [*sorted(FOLDER.glob("*/node.py")), FOLDER / "common" / "nodes.py"]
+NODES += [FOLDER / f"{name}.py" for name in ("camera", "mavlink")]
 
 
 def private_names(path: Path) -> set[str]:
-    """Private methods of the module's classes, and private attributes that are set on ``self``."""
-    classes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+    """Private methods of the module's nodes, and private attributes that are set on ``self``."""
+    classes = [one for one in ast.parse(path.read_text()).body if isinstance(one, ast.ClassDef)]
+    classes = [one for one in classes if any("Node" in ast.unparse(base) for base in one.bases)]
     methods = {item.name for one in classes for item in one.body if isinstance(item, ast.FunctionDef)}
     attributes = {
         node.attr

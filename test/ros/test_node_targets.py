@@ -130,8 +130,8 @@ class Several:
 def several(tracker):
     """Start a tracker: ``several(squares, followed, "-p", "max_targets:=8")``."""
 
-    def start(count, followed, *arguments, where=place, **environment):
-        scene = Several(tracker(*QUICK, *arguments, **environment), count, where)
+    def start(count, followed, *arguments, where=place, **how):
+        scene = Several(tracker(*QUICK, *arguments, **how), count, where)
         scene.follow(followed)
         scene.peer.forget()
         return scene
@@ -261,7 +261,7 @@ def test_late_selections_of_several_targets_on_different_images_at_once(several)
 
 def test_a_target_that_is_cleared_while_its_selection_catches_up(several, tmp_path):
     stall = tmp_path / "stall"
-    scene = several(2, 1, TEST_STALL_FILE=str(stall))
+    scene = several(2, 1, stall=stall)
     for _ in range(20):
         scene.show(1)
     scene.peer.forget()
@@ -285,7 +285,7 @@ def test_a_target_that_is_cleared_while_its_selection_catches_up(several, tmp_pa
 def test_of_eight_targets_on_a_slow_tracker_the_steered_one_is_in_each_image_and_the_others_take_turns(
     several,
 ):
-    scene = several(8, 8, "-p", "max_targets:=8", TEST_FRAME_DELAY="0.04")
+    scene = several(8, 8, "-p", "max_targets:=8", delay_s=0.04)
     for _ in range(60):  # an image takes 0.32 s for all of them
         scene.send()
         scene.peer.spin_for(0.1)

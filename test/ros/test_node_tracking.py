@@ -14,15 +14,14 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection
-from geometry_msgs.msg import Point
 from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
 from ros_helpers import box_of, box_selection, image_message, stamp_of
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Track, TrackState
-from efftam_ros.images.message import fill_image, stamp_ns
+from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.tracker.session import state_after
 
 pytestmark = pytest.mark.ros
@@ -103,47 +102,6 @@ def test_a_target_that_leaves_is_coasted_then_lost_and_found_again(tracker):
     states = [peer.show(i).state for i in range(24, 44)]
     assert states[-1] == BoundingBox.TRACKING
     assert BoundingBox.ACQUIRING in states[: states.index(BoundingBox.TRACKING)]
-
-
-def points_selection(*points):
-    return TargetSelection(
-        kind=TargetSelection.POINTS,
-        points=[Point(x=x, y=y) for x, y, _ in points],
-        labels=[on for *_, on in points],
-    )
-
-
-def mask_selection(box):
-    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
-    x, y, w, h = (int(v) for v in box.xywh())
-    mask[y : y + h, x : x + w] = 255
-    return TargetSelection(kind=TargetSelection.MASK, mask=fill_image(Image(), mask, "mono8"))
-
-
-def test_selection_by_every_kind_in_either_unit_by_topic_and_by_service(peer):
-    grey = grey_box(0)
-    normalized = TargetSelection(
-        units=TargetSelection.NORMALIZED,
-        x=grey.x / WIDTH,
-        y=grey.y / HEIGHT,
-        width=grey.width / WIDTH,
-        height=grey.height / HEIGHT,
-    )
-    selections = (
-        normalized,
-        points_selection((grey.cx, grey.cy, 1), (5.0, 5.0, 0)),
-        mask_selection(grey),
-    )
-    for i, selection in enumerate(selections):
-        peer.show(2 * i, scene(0))
-        peer.results.clear()
-        peer.selections.publish(selection)
-        peer.wait(lambda: peer.results, "what became of the selection")
-        (accepted,) = peer.results
-        assert accepted.outcome == SelectionResult.ACCEPTED
-        assert iou(box_of(peer.box_of_selection(accepted.selection)), grey) > 0.9
-        assert peer.select(TargetSelection(kind=TargetSelection.CLEAR)).success
-        assert peer.show(2 * i + 1).state == BoundingBox.IDLE
 
 
 def test_late_selection_starts_on_the_image_it_was_drawn_on(peer):
@@ -246,7 +204,7 @@ def test_a_late_subscriber_hears_what_became_of_the_last_command(peer, peers):
 def held_peer(tracker, tmp_path):
     """A tracker that follows the bright square and has image 1 in work, and the file that holds it there."""
     stall = tmp_path / "stall"
-    peer = tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1", TEST_STALL_FILE=str(stall))
+    peer = tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1", stall=stall)
     peer.show(0)
     peer.follow(0, bright_box(0))
     stall.touch()
@@ -387,7 +345,7 @@ def test_images_that_are_all_refused_are_not_said_to_be_missing(tracker):
 
 
 def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(tracker):
-    peer = tracker("-p", "image_timeout:=0.1", TEST_FRAME_DELAY="0.4")
+    peer = tracker("-p", "image_timeout:=0.1", delay_s=0.4)
     peer.show(0)
     peer.follow(0, bright_box(0))
     for i in range(1, 6):
@@ -408,7 +366,7 @@ def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(
 
 def test_a_network_that_hangs_takes_the_last_answer_back_while_images_come(tracker, tmp_path):
     stall = tmp_path / "stall"
-    peer = tracker("-p", "image_timeout:=1.0", "-p", "diagnostics_period:=0.1", TEST_STALL_FILE=str(stall))
+    peer = tracker("-p", "image_timeout:=1.0", "-p", "diagnostics_period:=0.1", stall=stall)
     images = iter(range(10_000))
 
     def camera(condition):
@@ -495,30 +453,3 @@ def test_camera_info_turns_pixels_into_bearing(peer):
     peer.show(i + 1)
     status, _ = peer.diagnosis(lambda s, v: "no bearing" in s.message, "no bearing")
     assert f"camera_info is for {2 * WIDTH} x {HEIGHT} px, the image has {WIDTH} x {HEIGHT}" in status.message
-
-
-def test_compressed_images_are_tracked_and_broken_ones_refused(tracker):
-    import cv2
-
-    def compressed(i, keep=1.0, stamp=None):
-        data = cv2.imencode(".jpg", scene(i))[1].tobytes()
-        message = CompressedImage(format="jpeg", data=data[: int(len(data) * keep)])
-        message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp or stamp_of(i), 10**9)
-        return message
-
-    peer = tracker(
-        *("-p", "image_transport:=compressed", "-p", "image_timeout:=20.0", "-p", "diagnostics_period:=0.1"),
-        peer={"image_type": CompressedImage},
-        warm_up=lambda stamp: compressed(0, stamp=stamp),
-    )
-    peer.send(compressed(0))
-    peer.follow(0, bright_box(0))
-    peer.images.publish(compressed(1, keep=0.6))
-    _, values = peer.diagnosis(lambda s, v: v["images refused"] == "1", "one image refused")
-    assert "the JPEG is truncated" in values["last refused image"]
-    assert iou(box_of(peer.send(compressed(2))), bright_box(2)) > 0.8
-    thermal = (7500 + cv2.cvtColor(scene(3), cv2.COLOR_BGR2GRAY) * (600 / 255)).round().astype(np.uint16)
-    message = compressed(3)
-    message.format, message.data = "16UC1; png compressed", cv2.imencode(".png", thermal)[1].tobytes()
-    peer.send(message)
-    peer.diagnosis(lambda s, v: "range of 16-bit images" in v, "the range of 16-bit images")

@@ -1,4 +1,4 @@
-"""The operator's node beside the real tracker: processes of their own on the middleware, pages on sockets."""
+"""The operator's node beside the real tracker on the middleware, with pages on sockets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import itertools
 import json
 import signal
 import socket
-import time
 import urllib.request
+from contextlib import ExitStack
 from typing import Any
 
 import cv2
@@ -22,18 +22,17 @@ from efftam_ros.msg import BoundingBox, SelectionResult
 from level_pipeline import bright_box, grey_box, scene
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
-from operator_page import Page, address_in, operator_command
+from operator_page import Operator, Page, address_in, operator_command
 from ros_helpers import (
-    Process,
     box_of,
     box_selection,
     image_message,
     new_namespace,
     stamp_of,
-    tracker_command,
 )
 from sensor_msgs.msg import CompressedImage
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.images.message import stamp_ns
 
@@ -43,10 +42,10 @@ LASTING = ("-p", "image_timeout:=60.0")
 
 
 class Chain:
-    """A tracker with its peer, the operator's process, and pages."""
+    """A tracker with its peer, the operator, and pages."""
 
-    def __init__(self, peer, process, url: str, close_later) -> None:
-        self.peer, self.process, self.url, self._close_later = peer, process, url, close_later
+    def __init__(self, peer, operator: Operator, close_later) -> None:
+        self.peer, self.operator, self.url, self._close_later = peer, operator, operator.url, close_later
 
     def page(self) -> Page:
         """Open a page and wait until the operator's subscription to images is there."""
@@ -74,39 +73,34 @@ class Chain:
             self.peer.spin_for(0.1)
             if stamp_of(i) in page.stamps:
                 return i
-        raise AssertionError(f"no image reaches the page; the operator said: {self.process.output}")
+        raise AssertionError("no image reaches the page")
 
 
 @pytest.fixture
-def chain(tracker, processes):
-    """Start both processes: ``chain("-p", "lease_s:=5.0", tracker=(...))``."""
+def chain(tracker):
+    """Start both: ``chain("-p", "lease_s:=5.0", tracker_arguments=(...))``."""
     pages: list[Page] = []
+    with ExitStack() as made:
 
-    def start(*arguments, tracker_arguments=LASTING, **keywords):
-        peer = tracker(*tracker_arguments, **keywords)
-        process = processes(operator_command(peer.namespace, *arguments))
-        peer.wait(lambda: address_in(process.output), "the operator's address")
-        peer.wait(
-            lambda: any(n == "efftam_operator" for n in peer.node.get_node_names()), "the operator's node"
-        )
-        made = Chain(peer, process, address_in(process.output), pages)
-        peer.spin_for(0.3)
-        return made
+        def start(*arguments, tracker_arguments=LASTING, **keywords):
+            peer = tracker(*tracker_arguments, **keywords)
+            operator = Operator(peer.namespace, *arguments)
+            made.callback(operator.end)
+            peer.spin_for(0.3)
+            return Chain(peer, operator, pages)
 
-    yield start
-    for page in pages:
-        page.close()
+        yield start
+        for page in pages:
+            page.close()
 
 
 @pytest.fixture(scope="module")
-def _lasting_chain(lasting_tracker, tmp_path_factory):
+def _lasting_chain(lasting_tracker):
     pages: list[Page] = []
     peer = lasting_tracker(*LASTING)
-    command = operator_command(peer.namespace, "-p", "diagnostics_period:=0.1")
-    process = Process(command, tmp_path_factory.mktemp("operator") / "log")
-    peer.wait(lambda: address_in(process.output), "the operator's address")
-    yield Chain(peer, process, address_in(process.output), pages), pages
-    process.end()
+    operator = Operator(peer.namespace, "-p", "diagnostics_period:=0.1")
+    yield Chain(peer, operator, pages), pages
+    operator.end()
 
 
 @pytest.fixture
@@ -241,7 +235,7 @@ def test_a_stamp_that_no_message_holds_is_refused_and_harms_nobody(lasting_chain
     lasting_chain.show_until_seen(page, 0)
 
 
-def test_an_open_page_is_told_the_limits_of_the_tracker_also_when_another_one_runs(chain, processes):
+def test_an_open_page_is_told_the_limits_of_the_tracker_also_when_another_one_runs(chain, tracker):
     running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=7.25"))
     peer, page = running.peer, running.page()
 
@@ -252,7 +246,7 @@ def test_an_open_page_is_told_the_limits_of_the_tracker_also_when_another_one_ru
     wait_limits(7.25, 4)
     peer.process.end()
     another = ("-p", "selection_buffer:=5.0", "-p", "max_targets:=3")
-    processes(tracker_command(peer.namespace, *LASTING, *another))
+    tracker(*LASTING, *another, namespace=peer.namespace)
     wait_limits(5.0, 3)
 
 
@@ -329,31 +323,25 @@ def test_a_tracker_that_is_not_active_is_called_so(chain):
     peer.wait(lambda: page.status["tracker"] == "silent", "a tracker that is gone to be called silent")
 
 
-def test_without_a_tracker_a_command_is_answered_at_once(processes, peers):
-    peer = peers(new_namespace())
-    process = processes(operator_command(peer.namespace))
-    peer.wait(lambda: address_in(process.output), "the operator's address")
-    page = Page(address_in(process.output))
+@pytest.fixture
+def operator(ros):
+    """``operator(*arguments)`` starts the page's node alone."""
+    with ExitStack() as made:
+
+        def start(*arguments: str) -> Operator:
+            started = Operator(new_namespace(), *arguments)
+            made.callback(started.end)
+            return started
+
+        yield start
+
+
+def test_without_a_tracker_a_command_is_answered_at_once(operator):
+    page = Page(operator().url)
     select(page, bright_box(0), 0, "c1")
-    peer.wait(lambda: page.answer("c1"), "the answer", 2.0)
+    page.wait(lambda: page.answer("c1"), 2.0)
     assert "efftam_tracker/select_target" in page.answer("c1")["message"]
     page.close()
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_the_tracker_answers_every_image_whatever_becomes_of_the_page(chain, number):
-    running = chain()
-    peer, page = running.peer, running.page()
-    start = running.show_until_seen(page, 0)
-    peer.follow(start, bright_box(0))
-    for i in range(1, 4):
-        peer.show(start + i, scene(i))
-    running.process.send(number)
-    for i in range(4, 25):
-        message = peer.show(start + i, scene(i))
-        assert message.selection == 1
-        assert iou(box_of(message), bright_box(i)) > 0.8
-    assert message.valid
 
 
 def test_a_cameras_jpeg_reaches_the_page_as_it_is(chain):
@@ -384,15 +372,12 @@ def test_a_cameras_jpeg_reaches_the_page_as_it_is(chain):
     peer.wait(lambda: stamp in {stamp_ns(box.header.stamp) for box in peer.boxes}, "the box of this image")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_process_in_order(processes, number):
-    process = processes(operator_command(new_namespace()))
-    end_s = time.monotonic() + 20
-    while not address_in(process.output):
-        assert time.monotonic() < end_s, process.output
-        time.sleep(0.02)
+def test_a_signal_ends_the_process_in_order(processes, peers):
+    peer = peers(new_namespace())
+    process = processes(operator_command(peer.namespace))
+    peer.wait(lambda: address_in(process.output), "the operator's address")
     page = Page(address_in(process.output))
-    process.send(number)
+    process.send(signal.SIGTERM)
     assert process.wait() == 0
     assert "Traceback" not in process.output
     page.close()
@@ -413,14 +398,6 @@ def test_diagnostics_and_health_tell_of_the_chain(lasting_chain):
         assert b'"viewers":1' in answer.read()
 
 
-def refused(processes, peers, *arguments: str) -> str:
-    process = processes(operator_command(new_namespace(), *arguments))
-    assert process.wait() == 2
-    (line,) = [text for text in process.output.splitlines() if text.startswith("efftam_operator:")]
-    assert "Traceback" not in process.output
-    return line
-
-
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
@@ -432,32 +409,33 @@ def refused(processes, peers, *arguments: str) -> str:
         ("certificate:=off", ["certificate", 'write "off"']),
     ],
 )
-def test_a_parameter_that_is_not_allowed_is_one_line_and_code_2(processes, peers, argument, words):
-    line = refused(processes, peers, "-p", argument)
+def test_a_parameter_that_is_not_allowed_is_refused(operator, argument, words):
+    with pytest.raises(InputError) as refusal:
+        operator("-p", argument)
     for word in words:
-        assert word in line
+        assert word in str(refusal.value)
 
 
 def test_a_typo_in_the_file_shared_with_the_tracker_is_told_and_the_trackers_own_parameters_are_not(
-    processes, peers, tmp_path
+    operator, tmp_path, capfd
 ):
     file = tmp_path / "both.yaml"
     file.write_text("/**:\n  ros__parameters:\n    lost_after: 2.0\n    jpg_quality: 80\n")
-    namespace = new_namespace()
-    peer = peers(namespace)
-    process = processes(operator_command(namespace, "--params-file", str(file)))
-    peer.wait(lambda: address_in(process.output), "the operator's address")
-    warnings = [line for line in process.output.splitlines() if "not known" in line]
-    assert len(warnings) == 1
-    assert "parameter 'jpg_quality' is not known and has no effect; did you mean jpeg_quality?" in warnings[0]
+    operator("--params-file", str(file))
+    (warning,) = [line for line in capfd.readouterr().err.splitlines() if "not known" in line]
+    assert "parameter 'jpg_quality' is not known and has no effect; did you mean jpeg_quality?" in warning
 
 
-def test_a_port_in_use_is_named(processes, peers):
+def test_a_port_in_use_is_one_line_and_code_2(processes):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert str(port) in refused(processes, peers, "-p", f"port:={port}")
+        process = processes(operator_command(new_namespace(), "-p", f"port:={port}"))
+        assert process.wait() == 2
+    (line,) = [text for text in process.output.splitlines() if text.startswith("efftam_operator:")]
+    assert str(port) in line
+    assert "Traceback" not in process.output
 
 
 def test_an_encoding_that_nobody_knows_is_named_on_the_page(lasting_chain):

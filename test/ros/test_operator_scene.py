@@ -155,25 +155,8 @@ class Watch:
             raise AssertionError(f"{error}\n{self._account()}") from error
 
     def _account(self) -> str:
-        boxes = len(self.peer.boxes)
-        self.peer.spin_for(1.0)
-        lines = [f"boxes in a second: {len(self.peer.boxes) - boxes}"]
-        if self.peer.boxes:
-            lines.append(f"the last box: {self.newest()}")
-        lines += [
-            f"the page's {place}: {self.page.locator(place).inner_text()!r}"
-            for place in ("#state", "#banners", "#notices", "#spoken")
-        ]
-        try:
-            lines.append(f"the page's node: {self.health}")
-        except OSError as error:
-            lines.append(f"the page's node: {error}")
-        for name in ("camera", "tracker", "operator"):
-            process = getattr(self, name)
-            lines.append(
-                f"{name}, {'alive' if process.alive else 'ended'}, said: ...{process.output[-1500:]}"
-            )
-        return "\n".join(lines)
+        lines = [f"the last box: {self.peer.boxes[-1:]}", self.page.locator("body").inner_text()[:1000]]
+        return "\n".join([*lines, *(p.output[-1500:] for p in (self.camera, self.tracker, self.operator))])
 
     def catch_up(self) -> None:
         """Hear what was said while only the page was looked at."""

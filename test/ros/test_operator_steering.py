@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,9 +14,12 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from efftam_ros.msg import GimbalStatus, TargetVelocity
 from flight_rig import StandInTracker, node_command, wait
+from level_node import Spinning
 from lifecycle_msgs.msg import Transition
-from operator_page import Hands, Page, address_in, chromium, operator_command
+from operator_page import Hands, Operator, Page, chromium
 from ros_helpers import new_namespace
+
+from efftam_ros.ros.gimbal.node import GimbalNode
 
 pytestmark = pytest.mark.ros
 
@@ -30,24 +34,27 @@ class Cockpit:
     """A page in the browser beside nodes that are started one by one."""
 
     def __init__(self, processes, browser) -> None:
-        self._processes = processes
+        self._processes, self._made = processes, ExitStack()
         self.namespace = new_namespace()
         self.tracker = StandInTracker(self.namespace)
-        self.operator = processes(operator_command(self.namespace))
-        wait(lambda: address_in(self.operator.output), "the operator's address")
+        self.operator = Operator(self.namespace)
         self.context = browser.new_context(viewport={"width": 1280, "height": 800})
         page = self.context.new_page()
         page.set_default_timeout(20_000)
-        page.goto(address_in(self.operator.output))
+        page.goto(self.operator.url)
         self.page, self.hands = page, Hands(page)
         self.hands.wait_text("#state", "TRACKING")
 
-    def start_gimbal(self):
-        """The controller's process, once the page shows it."""
-        self.gimbal = self._processes(node_command("efftam_gimbal", self.namespace))
+    def start_gimbal(self, as_process: bool = False):
+        """The controller, once the page shows it."""
+        if as_process:
+            gimbal = self._processes(node_command("efftam_gimbal", self.namespace))
+        else:
+            gimbal = Spinning(GimbalNode(namespace=self.namespace))
+            self._made.callback(gimbal.end)
         self.shows("GIMBAL OFF")
         wait(lambda: self.tracker.statuses, "the controller's status")
-        return self.gimbal
+        return gimbal
 
     def shows(self, text: str) -> None:
         self.hands.wait_text("#steering-text", text)
@@ -67,6 +74,8 @@ class Cockpit:
 
     def close(self) -> None:
         self.context.close()
+        self._made.close()
+        self.operator.end()
         self.tracker.close()
 
 
@@ -102,7 +111,7 @@ def test_why_the_gimbal_stands_is_in_the_controllers_words(cockpit):
 def test_a_key_and_a_page_that_only_views_stop_as_well(cockpit):
     cockpit.start_gimbal()
     cockpit.steer()
-    other = Page(address_in(cockpit.operator.output))
+    other = Page(cockpit.operator.url)
     other.send(op="steer", id="arm", action="arm")
     wait(lambda: other.answer("arm"), "the answer to a page without the seat")
     assert not other.answer("arm")["ok"]
@@ -119,7 +128,7 @@ def test_a_key_and_a_page_that_only_views_stop_as_well(cockpit):
 
 def test_nothing_is_offered_until_a_controller_runs_and_its_end_is_shown(cockpit):
     assert not cockpit.page.locator("#steering").is_visible()
-    gimbal = cockpit.start_gimbal()
+    gimbal = cockpit.start_gimbal(as_process=True)
     gimbal.send(signal.SIGTERM)
     assert gimbal.wait() == 0
     cockpit.shows("GIMBAL GONE")
@@ -131,7 +140,7 @@ def test_nothing_is_offered_until_a_controller_runs_and_its_end_is_shown(cockpit
 
 
 def test_a_silent_controller_is_shown_as_such_until_it_speaks(cockpit):
-    gimbal = cockpit.start_gimbal()
+    gimbal = cockpit.start_gimbal(as_process=True)
     cockpit.steer()
     gimbal.send(signal.SIGSTOP)
     cockpit.shows("GIMBAL SILENT")

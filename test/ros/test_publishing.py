@@ -46,21 +46,6 @@ def test_after_closing_the_watch_publishes_nothing(outputs):
     outputs.publish_result(Command(None, 0, 1), Outcome.ACCEPTED)
 
 
-def test_after_closing_no_topic_has_a_publisher_of_the_node(ros):
-    """Left ones would be counted as those of a second tracker once the node is configured again."""
-    node = rclpy.create_node("outputs", namespace=new_namespace())
-    before = set(node.publishers)
-    outputs = publishing.Outputs(node, with_detections=False)
-    assert {publisher.topic_name.rpartition("/")[2] for publisher in set(node.publishers) - before} >= {
-        "bbox",
-        "velocity",
-        "mask",
-    }
-    outputs.close()
-    assert set(node.publishers) == before
-    node.destroy_node()
-
-
 def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatch):
     """A publisher that goes while it publishes would raise in the other thread."""
     making, closed = threading.Event(), threading.Event()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from importlib import import_module
 
 import pytest
 
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
+from level_node import Spinning
 from ros_helpers import ROOT
+from test_camera_node import CALIBRATION
+
+from efftam_ros.ros.main import PROGRAMS
 
 pytestmark = pytest.mark.ros
 
@@ -73,41 +78,40 @@ def test_the_tracker_is_allowed_what_it_uses_and_nothing_else(peer):
     check(peer, "efftam_tracker")
 
 
-def test_the_pages_node_is_allowed_what_it_uses_and_nothing_else(peer, processes):
+def test_the_pages_node_is_allowed_what_it_uses_and_nothing_else(peer):
     pytest.importorskip("aiohttp", reason="the operator's page needs aiohttp")
-    from operator_page import Page, address_in, operator_command
+    from operator_page import Operator, Page
 
-    process = processes(operator_command(peer.namespace))
-    peer.wait(lambda: address_in(process.output), "the operator's address")
-    page = Page(address_in(process.output))  # images are subscribed to while somebody watches
+    operator = Operator(peer.namespace)
+    page = Page(operator.url)  # images are subscribed to while somebody watches
     try:
         check(peer, "efftam_operator")
     finally:
         page.close()
+        operator.end()
 
 
 @pytest.mark.parametrize(
-    ("node", "arguments"),
+    ("name", "parameters"),
     [
         ("efftam_gimbal", ()),
-        ("efftam_mavlink", ("-p", "links:=udpout:127.0.0.1:9", "-p", "landing_target:=true")),
+        ("efftam_mavlink", ("links:=udpout:127.0.0.1:9", "landing_target:=true")),
+        ("efftam_camera", ("stream:=udp://127.0.0.1:9", "calibration:={calibration}")),
     ],
 )
-def test_a_flight_node_is_allowed_what_it_uses_and_nothing_else(peer, processes, node, arguments):
-    pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
-    from flight_rig import node_command
-
-    processes(node_command(node, peer.namespace, *arguments))
-    check(peer, node)
-
-
-def test_the_cameras_node_is_allowed_what_it_uses_and_nothing_else(peer, processes, tmp_path):
-    from test_camera_node import CALIBRATION, command
-
+def test_a_node_is_allowed_what_it_uses_and_nothing_else(peer, tmp_path, name, parameters):
+    if name == "efftam_mavlink":
+        pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
     file = tmp_path / "camera.yaml"
     file.write_text(CALIBRATION)
-    processes(command(peer.namespace, "stream:=udp://127.0.0.1:9", f"calibration:={file}"))
-    check(peer, "efftam_camera")
+    given = [word for text in parameters for word in ("-p", text.format(calibration=file))]
+    program = PROGRAMS[name]
+    kind = getattr(import_module(f"efftam_ros.ros.{program.module}"), program.node)
+    node = Spinning(kind(namespace=peer.namespace, cli_args=["--ros-args", *given]))
+    try:
+        check(peer, name)
+    finally:
+        node.end()
 
 
 def test_selecting_steering_and_stopping_are_three_rights():

@@ -83,8 +83,8 @@ def hostile_camera(dice: random.Random) -> CameraInfo:
     )
 
 
-def test_the_stream_goes_on_through_everything(tracker):
-    peer = tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=1.0")
+def test_the_stream_goes_on_through_everything(tracker_process):
+    peer = tracker_process("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=1.0")
     dice = random.Random(0)
     begin, base, rounds = time.monotonic(), 0, 0
     calls = followed = 0

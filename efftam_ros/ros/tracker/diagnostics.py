@@ -30,65 +30,6 @@ LOSS_LIMIT, FEWEST_IMAGES = 0.2, 10
 FEWEST_OF_SLOW, MOST_MISSED = 4, 3.0
 
 
-class ImageStream:
-    """The images of the last `WINDOW_S`. Times in s on the steady clock. Not thread-safe.
-
-    Older ones are dropped when it is asked with a time, which must happen now and then.
-    """
-
-    def __init__(self) -> None:
-        self._arrivals: deque[tuple[float, int]] = deque()  # and bytes
-        self._losses: deque[tuple[float, int]] = deque()  # and images
-
-    def received(self, now_s: float, nbytes: int) -> None:
-        self._arrivals.append((now_s, nbytes))
-
-    def lost(self, now_s: float, images: int) -> None:
-        self._losses.append((now_s, images))
-
-    def silence_s(self, now_s: float) -> float:
-        """Time since the last image; infinite when none is left."""
-        forget(self._arrivals, now_s)
-        return now_s - self._arrivals[-1][0] if self._arrivals else math.inf
-
-    def rate_hz(self, now_s: float) -> float | None:
-        forget(self._arrivals, now_s)
-        return rate_hz([moment_s for moment_s, _ in self._arrivals], now_s)
-
-    def lost_share(self, now_s: float) -> float | None:
-        """Share of the images that the middleware lost on the way, 0..1; None: too few to tell."""
-        forget(self._arrivals, now_s)
-        forget(self._losses, now_s)
-        lost = sum(images for _, images in self._losses)
-        count = lost + len(self._arrivals)
-        return lost / count if count >= FEWEST_IMAGES else None
-
-    def loss(self, now_s: float, is_reliable: bool) -> str:
-        """Describe images lost in transport, with the remedy; empty when none are lost or there are too few
-        to tell. ``is_reliable``: they are received reliably already."""
-        share = self.lost_share(now_s)
-        if share is None or share <= LOSS_LIMIT or self.silence_s(now_s) > STOPPED_S:
-            return ""
-        # Only where images are lost.
-        from efftam_ros.ros.common.large_images import large_image_remedy
-
-        said, nbytes = f"{share:.0%} of the images are lost on the way", self._arrivals[-1][1]
-        if nbytes > LARGE_BYTES:
-            return f"{said} ({nbytes / 1e6:.1f} MB each); {large_image_remedy(is_reliable)}"
-        return f"{said}; the link or the machine can't keep up with the camera"
-
-    def slow(self, now_s: float, image_timeout_s: float) -> str:
-        """That the camera is slower than ``image_timeout``, and the remedy; empty: it is not, or stopped."""
-        silence_s = self.silence_s(now_s)
-        moments_s = [moment_s for moment_s, _ in self._arrivals]
-        if len(moments_s) < FEWEST_OF_SLOW:
-            return ""
-        period_s = median(b - a for a, b in pairwise(moments_s))
-        if period_s <= image_timeout_s or silence_s > MOST_MISSED * period_s:
-            return ""
-        return f"images come every {period_s:.2g} s: set image_timeout above twice that"
-
-
 def forget(samples: deque[tuple[float, Any]], now_s: float) -> None:
     """Drop the samples whose first value, a time, is before the window."""
     while samples and samples[0][0] < now_s - WINDOW_S:
@@ -158,16 +99,18 @@ class Setup:
 
 class Statistics:
     """What arrived, was answered and failed since the node was activated. Thread-safe. Times are read from
-    the steady clock, in s; image stamps are in ns.
+    the steady clock, in s; image stamps are in ns. What is older than `WINDOW_S` is forgotten when it is
+    asked for, which must happen now and then.
 
     ``warn``: is told every fault that the user can mend, with its kind.
     """
 
     def __init__(self, warn: Callable[[str, str], object] = lambda kind, text: None) -> None:
         self._warn = warn
-        self._lock = threading.Lock()
-        self._stream = ImageStream()
-        self._answers: deque[tuple[float, float]] = deque()
+        self._lock = threading.RLock()
+        self._arrivals: deque[tuple[float, int]] = deque()  # of images, and their bytes
+        self._losses: deque[tuple[float, int]] = deque()  # and how many images
+        self._answers: deque[tuple[float, float]] = deque()  # and their latency
         self._counts: Counter[str] = Counter()
         self._last: dict[str, str] = {}  # last fault of each kind
         self._fresh: set[str] = set()  # kinds of the faults since the last assessment
@@ -182,12 +125,12 @@ class Statistics:
     def image_received(self, now_s: float, nbytes: int = 0) -> None:
         with self._lock:
             self._counts["received"] += 1
-            self._stream.received(now_s, nbytes)
+            self._arrivals.append((now_s, nbytes))
 
     def images_lost(self, now_s: float, images: int) -> None:
         """Count images that the middleware says were lost in transport."""
         with self._lock:
-            self._stream.lost(now_s, images)
+            self._losses.append((now_s, images))
 
     def answered(self, now_s: float, latency_s: float, again: bool = False) -> None:
         """Record that the first box of an image was published ``latency_s`` after the image arrived.
@@ -201,11 +144,15 @@ class Statistics:
             forget(self._answers, now_s)
             self._stall = self._refusal = ""
 
+    def image_rate_hz(self, now_s: float) -> float | None:
+        with self._lock:
+            forget(self._arrivals, now_s)
+            return rate_hz([moment_s for moment_s, _ in self._arrivals], now_s)
+
     def image_interval_s(self, now_s: float) -> float | None:
         """The time between two images of late; None before there are enough."""
-        with self._lock:
-            found = self._stream.rate_hz(now_s)
-        return 1.0 / found if found else None
+        rate = self.image_rate_hz(now_s)
+        return 1.0 / rate if rate else None
 
     def dropped(self, images: int) -> None:
         """Count images that were skipped because newer ones had arrived."""
@@ -259,15 +206,49 @@ class Statistics:
         with self._lock:
             return self._refusal
 
-    def loss(self, now_s: float) -> str:
-        """See `ImageStream.loss`."""
+    def silence_s(self, now_s: float) -> float:
+        """Time since the last image; infinite when none is left."""
         with self._lock:
-            return self._loss(now_s)
+            forget(self._arrivals, now_s)
+            return now_s - self._arrivals[-1][0] if self._arrivals else math.inf
+
+    def lost_share(self, now_s: float) -> float | None:
+        """Share of the images that the middleware lost on the way, 0..1; None: too few to tell."""
+        with self._lock:
+            forget(self._arrivals, now_s)
+            forget(self._losses, now_s)
+            lost = sum(images for _, images in self._losses)
+            count = lost + len(self._arrivals)
+            return lost / count if count >= FEWEST_IMAGES else None
+
+    def loss(self, now_s: float) -> str:
+        """Describe images lost in transport, with the remedy; empty when none are lost, there are too few to
+        tell, or the camera was stopped."""
+        with self._lock:
+            share = self.lost_share(now_s)
+            if share is None or share <= LOSS_LIMIT or self.silence_s(now_s) > STOPPED_S:
+                return ""
+            if self._input.get("image publishers") == "":
+                return ""
+            # Only where images are lost.
+            from efftam_ros.ros.common.large_images import large_image_remedy
+
+            said, nbytes = f"{share:.0%} of the images are lost on the way", self._arrivals[-1][1]
+            if nbytes > LARGE_BYTES:
+                is_reliable = self._input.get("image reliability", "").startswith("reliable")
+                return f"{said} ({nbytes / 1e6:.1f} MB each); {large_image_remedy(is_reliable)}"
+            return f"{said}; the link or the machine can't keep up with the camera"
 
     def slow(self, now_s: float, image_timeout_s: float) -> str:
-        """See `ImageStream.slow`."""
+        """That the camera is slower than ``image_timeout``, and the remedy; empty: it is not, or stopped."""
         with self._lock:
-            return self._stream.slow(now_s, image_timeout_s)
+            silence_s, moments_s = self.silence_s(now_s), [moment_s for moment_s, _ in self._arrivals]
+        if len(moments_s) < FEWEST_OF_SLOW:
+            return ""
+        period_s = median(b - a for a, b in pairwise(moments_s))
+        if period_s <= image_timeout_s or silence_s > MOST_MISSED * period_s:
+            return ""
+        return f"images come every {period_s:.2g} s: set image_timeout above twice that"
 
     def verdict(self, now_s: float, setup: Setup, image_timeout_s: float) -> Health:
         """Assess the time since the last call; the most severe finding sets the level and the message."""
@@ -281,11 +262,6 @@ class Statistics:
             message, _ = shown
         return Health(level, message, values)
 
-    def _loss(self, now_s: float) -> str:
-        if self._input.get("image publishers") == "":
-            return ""  # the camera was stopped
-        return self._stream.loss(now_s, self._input.get("image reliability", "").startswith("reliable"))
-
     def _findings(self, now_s: float, setup: Setup, image_timeout_s: float) -> list[tuple[Level, str]]:
         found = [(Level.OK, setup.lifecycle)]
         if setup.fault:
@@ -296,7 +272,7 @@ class Statistics:
             return found
         if self._stall:
             found.append((Level.ERROR, self._stall))
-        silence_s, loss = self._stream.silence_s(now_s), self._loss(now_s)
+        silence_s, loss = self.silence_s(now_s), self.loss(now_s)
         if "qos" in self._last and silence_s == math.inf:
             found.append((Level.ERROR, self._last["qos"]))
         elif "qos" in self._fresh:
@@ -316,13 +292,13 @@ class Statistics:
             return Level.ERROR, f"every image is refused: {self._refusal}"
         if self._counts["received"] == 0:
             return Level.STALE, f"no image has arrived yet: {self._explanation}"
-        why = loss or self._stream.slow(now_s, image_timeout_s) or self._explanation
+        why = loss or self.slow(now_s, image_timeout_s) or self._explanation
         return Level.STALE, f"no image for more than {image_timeout_s:g} s (image_timeout): {why}"
 
     def _values(self, now_s: float) -> dict[str, str]:
         forget(self._answers, now_s)
         latencies_s = sorted(latency_s for _, latency_s in self._answers)
-        image_rate_hz, share = self._stream.rate_hz(now_s), self._stream.lost_share(now_s)
+        image_rate_hz, share = self.image_rate_hz(now_s), self.lost_share(now_s)
         _, track = self.targets.shown or ("", None)
         values = {
             "state": track.state.name if track is not None else "",

@@ -12,14 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.types import Prompt
+from efftam_ros.core.types import Prompt, Track
 from efftam_ros.images.message import ReceivedImage
 
 # Most images kept at once, however small: every late selection searches through them.
@@ -176,6 +176,11 @@ class Followed(NamedTuple):
     ids: tuple[int, ...]
     steered: int | None
 
+    def added(self, target_id: int) -> Followed:
+        """The same once this target is selected; the first one is steered by."""
+        ids = tuple(sorted({*self.ids, target_id}))
+        return Followed(ids, target_id if self.steered is None else self.steered)
+
     def without(self, target_id: int) -> Followed:
         """The same once this target, or `ALL`, is cleared."""
         ids = () if target_id == ALL else tuple(one for one in self.ids if one != target_id)
@@ -185,7 +190,7 @@ class Followed(NamedTuple):
 NOBODY, ONE = Followed((), None), Followed((0,), 0)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Task:
     """The loop's next task: clear or steer by a target, or process an image, with a prompt if a target was
     selected on it.
@@ -194,6 +199,11 @@ class Task:
     the command behind this task, None for an ordinary image; ``settings``: new settings of the tracker, from
     this task on; ``ids``: the targets to process besides the selected one, None for all; ``steers``: the
     command asks to steer by its target; ``proposes``: the prompt's box is published, nothing is selected.
+
+    What the loop notes of an image: ``followed``: all targets, also those that it is not processed for;
+    ``outdated``: why its answers are; ``is_shown``: views are made of it, as the target that is steered by is
+    among those it is processed for; ``answered``: the published answers, by target; ``is_accepted``: its
+    selection is; ``is_refused``: a target could not use it.
     """
 
     frame: ReceivedImage | None
@@ -204,37 +214,12 @@ class Task:
     ids: frozenset[int] | None = None
     steers: bool = False
     proposes: bool = False
-
-
-class _CatchUp(NamedTuple):
-    """A target that catches up with the camera: the image it was processed in last."""
-
-    number: int
-    stamp_ns: int
-
-
-class Proposals:
-    """The newest request that waits. Not thread-safe. ``task``: None while there is none."""
-
-    def __init__(self) -> None:
-        self.task: Task | None = None
-        self._computed_s = -math.inf
-        self._image = -1  # number of the newest image that had been taken by then
-
-    def put(self, task: Task) -> Command | None:
-        """Request a proposal; returns the command of the request that it replaces."""
-        replaced, self.task = self.task, task
-        return None if replaced is None else replaced.command
-
-    def take(self, now_s: float, is_followed: bool, taken: int, newest: int) -> Task | None:
-        """The request, when it has its turn: without a target at once, but in turn with images; with one
-        ``PROPOSALS_APART_S`` after the last. ``taken``, ``newest``: numbers of images."""
-        is_early = is_followed and now_s - self._computed_s < PROPOSALS_APART_S
-        if is_early or (newest > taken and taken == self._image):
-            return None
-        task, self.task = self.task, None
-        self._computed_s, self._image = now_s, taken
-        return task
+    followed: set[int] = field(default_factory=set)
+    outdated: str = ""
+    is_shown: bool = True
+    answered: dict[int, Track] = field(default_factory=dict)
+    is_accepted: bool = False
+    is_refused: bool = False
 
 
 class FrameBuffer:
@@ -251,11 +236,13 @@ class FrameBuffer:
         self._timeout_s = timeout_s
         self._count = 0  # images received; the newest has this number
         self._furthest = 0  # highest number that was ever taken or skipped
-        self._behind: dict[int, _CatchUp] = {}  # by target, the one whose turn comes first in front
+        # By target that catches up with the camera: its last image. The one whose turn comes first in front.
+        self._behind: dict[int, ReceivedImage] = {}
         self._newest_has_turn = True  # of those that are level with the camera
         self._waiting_s: float | None = None  # since when an image has been waiting to be processed
         self._commands: dict[int | None, Task] = {}  # pending: one per target, and under None one to steer
-        self._proposals = Proposals()
+        self._proposal: Task | None = None  # pending: the newest request
+        self._proposed_s, self._proposed_image = -math.inf, -1  # when one was computed, newest image by then
         self._settings: TrackerConfig | None = None  # pending
         self._followed = NOBODY
         self._selecting: int | None = None  # the target whose selection was taken, its image is in work
@@ -341,9 +328,9 @@ class FrameBuffer:
         """Request the box that the network gives for a prompt on a kept image; returns the pending request
         that this one replaces."""
         with self._condition:
-            replaced = self._proposals.put(Task(frame, prompt, command=command, proposes=True))
+            replaced, self._proposal = self._proposal, Task(frame, prompt, command=command, proposes=True)
             self._condition.notify()
-        return replaced
+        return None if replaced is None else replaced.command
 
     def reconfigure(self, settings: TrackerConfig) -> None:
         """Have the loop apply these settings with its next task."""
@@ -354,22 +341,19 @@ class FrameBuffer:
     def followed(self) -> Followed:
         """The targets that there are once the pending commands are carried out."""
         with self._condition:
-            ids, steered = {*self._followed.ids}, self._followed.steered
+            found = self._followed
             if self._selecting is not None:
-                ids.add(self._selecting)
-                steered = self._selecting if steered is None else steered
+                found = found.added(self._selecting)
             for task in self._commands.values():
                 assert task.command is not None
                 target_id = task.command.target_id
                 if task.steers:
-                    steered = target_id
+                    found = found._replace(steered=target_id)
                 elif task.frame is not None:
-                    ids.add(target_id)
-                    steered = target_id if steered is None else steered
+                    found = found.added(target_id)
                 else:
-                    left = Followed(tuple(ids), steered).without(target_id)
-                    ids, steered = {*left.ids}, left.steered
-        return Followed(tuple(sorted(ids)), steered)
+                    found = found.without(target_id)
+        return found
 
     def resume(self, target_id: int) -> None:
         """The target does not catch up any more, because its selection failed."""
@@ -393,20 +377,18 @@ class FrameBuffer:
             for gone in self._behind.keys() - followed.ids:
                 del self._behind[gone]
             while not self._closed:
-                task = self._next_command() if self._commands else None
-                if task is None and self._proposals.task is not None:
-                    now_s, taken = time.monotonic(), self._furthest
-                    task = self._proposals.take(now_s, bool(followed.ids), taken, self._count)
-                task = task or self._next_image()
+                task = self._next_command() or self._next_proposal() or self._next_image()
                 if task is None:
-                    self._condition.wait(None if self._proposals.task is None else PROPOSALS_APART_S)
+                    self._condition.wait(None if self._proposal is None else PROPOSALS_APART_S)
                     continue
                 if self._settings is not None:
                     task, self._settings = replace(task, settings=self._settings), None
                 return task
         return None
 
-    def _next_command(self) -> Task:
+    def _next_command(self) -> Task | None:
+        if not self._commands:
+            return None
         task = self._commands.pop(next(iter(self._commands)))
         frame, command = task.frame, task.command
         if frame is None or command is None:
@@ -418,10 +400,20 @@ class FrameBuffer:
         self._behind.pop(target_id, None)
         was_taken, is_newest = frame.number <= self._furthest, frame.number == self._count
         if not is_newest:
-            self._behind[target_id] = _CatchUp(frame.number, frame.stamp_ns)
+            self._behind[target_id] = frame
         self._advance(frame)
         # The others have been through this image, or go on with the newest.
         return replace(task, ids=self._level if is_newest and not was_taken else frozenset())
+
+    def _next_proposal(self) -> Task | None:
+        """The request, when it has its turn: without a target at once, but in turn with images; with one
+        ``PROPOSALS_APART_S`` after the last."""
+        task, now_s, taken = self._proposal, time.monotonic(), self._furthest
+        is_early = self._followed.ids and now_s - self._proposed_s < PROPOSALS_APART_S
+        if task is None or is_early or self._count > taken == self._proposed_image:
+            return None
+        self._proposal, self._proposed_s, self._proposed_image = None, now_s, taken
+        return task
 
     @property
     def _level(self) -> frozenset[int] | None:
@@ -443,10 +435,10 @@ class FrameBuffer:
             return Task(
                 frame, skipped=self._advance(frame), ids=self._level if is_new else frozenset({target_id})
             )
-        self._behind[target_id] = _CatchUp(frame.number, frame.stamp_ns)
+        self._behind[target_id] = frame
         return Task(frame, skipped=0 if level else self._advance(frame), ids=frozenset({target_id}))
 
-    def _next_in_order(self, last: _CatchUp, newest: ReceivedImage) -> ReceivedImage:
+    def _next_in_order(self, last: ReceivedImage, newest: ReceivedImage) -> ReceivedImage:
         """The next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
         lag_s = (newest.stamp_ns - last.stamp_ns) * 1e-9
         step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MOST_STEP_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from efftam_ros.core.errors import InputError, PipelineLostError
@@ -40,26 +40,6 @@ class Exchange(NamedTuple):
         change = self.outputs.table.change(target_id, track)
         if change:
             self.log.inform("state", change)
-
-
-@dataclass
-class InWork:
-    """The image in work.
-
-    ``ids``: of all targets, also those that it is not processed for; ``outdated``: why its answers are;
-    ``is_shown``: views are made of it, as the target that is steered by is among those it is processed for;
-    ``answered``: the published answers, by target; ``is_accepted``: its selection is; ``is_refused``: a
-    target could not use it.
-    """
-
-    frame: ReceivedImage
-    image: Image
-    ids: set[int]
-    outdated: str
-    is_shown: bool
-    answered: dict[int, Track] = field(default_factory=dict)
-    is_accepted: bool = False
-    is_refused: bool = False
 
 
 class TrackingLoop:
@@ -162,56 +142,49 @@ class TrackingLoop:
         self._outputs.propose(frame.header, command.target_id, box, reason, frame.size)
 
     def _process(self, task: Task, frame: ReceivedImage) -> None:
-        begin_s = time.monotonic()
+        """The way of an image: read it, step its targets, publish each answer before the next is computed,
+        then update what later images need."""
+        begin_s, command = time.monotonic(), task.command
         if task.skipped:
             self._statistics.dropped(task.skipped)
         try:
             image = frame.pixels if isinstance(frame.pixels, Image) else frame.image()
         except InputError as refusal:
-            self._refuse(task.command, str(refusal))
+            self._refuse(command, str(refusal))
             self._statistics.fault("image", str(refusal))
             self._buffer.done(frame, time.monotonic())
             return
-        work = self._begin(task, frame, image)
-        if self._limit is not None or len(work.ids) > LEAST_TURNS:
-            self._choose_limit(len(work.ids))
-        try:
-            self._step(task, work)
-        except InputError as refusal:
-            self._refuse(task.command, str(refusal))
-        except Exception as error:
-            self._drop(task.command, work, error)
-        self._finish(work)
-        image.derived.pop(GREY, None)  # the buffer keeps the image, and counts only its own bytes
-        taken_s = (time.monotonic() - begin_s) / max(1, len(work.answered))
-        self._target_s += (taken_s - self._target_s) * (TIME_GAIN if self._target_s else 1.0)
-
-    def _begin(self, task: Task, frame: ReceivedImage, image: Image) -> InWork:
-        ids, steered = self._targets.ids, self._targets.steered
-        prompted = set() if task.command is None else {task.command.target_id}
-        is_shown = task.ids is None or steered is None or steered in task.ids | prompted
-        return InWork(frame, image, {*ids, *prompted} or {0}, self._catching_up(frame), is_shown)
-
-    def _step(self, task: Task, work: InWork) -> None:
-        """Process the image for its targets, and publish each answer before the next one is computed."""
-        command = task.command
         prompts: dict[int, tuple[Prompt, bool]] = {}
         if self._lost:
             self._refuse(command, self._lost)
         elif command is not None and task.prompt is not None:
             prompts[command.target_id] = task.prompt, False
+        prompted = set() if command is None else {command.target_id}
+        task.followed = {*self._targets.ids, *prompted} or {0}
+        steered = self._targets.steered
+        task.is_shown = task.ids is None or steered is None or steered in task.ids | prompted
+        task.outdated = self._catching_up(frame)
+        self._choose_limit(len(task.followed))
 
         def answered(step: Step) -> None:
             if command is not None and step.target_id in prompts:
-                work.is_accepted = True
-                self._accept(command, work.image, step.track.reason)
+                task.is_accepted = True
+                self._accept(command, image, step.track.reason)
             if self._lost:
                 step = step._replace(track=replace(step.track, reason=self._lost))
-            self._answer(work, step)
+            self._answer(task, frame, image, step)
 
-        frame = Frame(work.image, work.frame.stamp_ns)
-        self._targets.step(frame, prompts, self._limit, task.ids, answered)
-        self._targets.commit()
+        try:
+            self._targets.step(Frame(image, frame.stamp_ns), prompts, self._limit, task.ids, answered)
+            self._targets.commit()
+        except InputError as refusal:
+            self._refuse(command, str(refusal))
+        except Exception as error:
+            self._drop(task, frame, image, error)
+        self._finish(task, frame)
+        image.derived.pop(GREY, None)  # the buffer keeps the image, and counts only its own bytes
+        taken_s = (time.monotonic() - begin_s) / max(1, len(task.answered))
+        self._target_s += (taken_s - self._target_s) * (TIME_GAIN if self._target_s else 1.0)
 
     def _choose_limit(self, count: int) -> None:
         """Keep pace with the camera: as many of the targets in an image as there is time for."""
@@ -237,48 +210,44 @@ class TrackingLoop:
         said = "; ".join(filter(None, (command.note, doubt)))
         self._outputs.publish_result(command, Outcome.ACCEPTED, said)
 
-    def _answer(self, work: InWork, step: Step) -> None:
+    def _answer(self, task: Task, frame: ReceivedImage, image: Image, step: Step) -> None:
         """Publish an answer. An exception here is raised again only if the pipeline is lost."""
         target_id, track = step.target_id, step.track
         if not track.processed:
-            if not work.is_refused:
+            if not task.is_refused:
                 self._statistics.fault("image", track.reason)
-            work.is_refused = True
+            task.is_refused = True
             return
-        frame, is_steered = work.frame, self._is_steered(target_id)
+        is_steered = self._is_steered(target_id)
         try:
-            about = About(frame.header, 0, target_id, is_steered, work.outdated)
-            box_waits = is_steered and target_id != min(work.ids)
+            about = About(frame.header, 0, target_id, is_steered, task.outdated)
+            box_waits = is_steered and target_id != min(task.followed)
             answer, no_bearing = self._outputs.publish(frame, step, about, self._stale(frame), box_waits)
-            if not work.answered:
-                self._statistics.answered(
-                    answer.published_s,
-                    answer.published_s - frame.arrived_s,
-                    again=frame.arrived_s <= self._furthest_s,
-                )
-            work.answered[target_id] = track
+            if not task.answered:
+                latency_s, again = answer.published_s - frame.arrived_s, frame.arrived_s <= self._furthest_s
+                self._statistics.answered(answer.published_s, latency_s, again)
+            task.answered[target_id] = track
             self._exchange.show_state(track, target_id)
             if no_bearing:
                 self._statistics.fault("bearing", no_bearing)
             # Last: when it fails, the answer has been published and counted.
-            if work.is_shown:
-                self._outputs.views.add(frame.header, work.image, step, is_steered, len(work.ids) > 1)
+            if task.is_shown:
+                self._outputs.views.add(frame.header, image, step, is_steered, len(task.followed) > 1)
         except PipelineLostError:
             raise
         except Exception as error:
             self._report(error)
 
-    def _finish(self, work: InWork) -> None:
-        frame = work.frame
-        if work.answered or work.is_refused:
+    def _finish(self, task: Task, frame: ReceivedImage) -> None:
+        if task.answered or task.is_refused:
             self._buffer.done(frame, time.monotonic())
-        if not work.answered:
+        if not task.answered:
             return
         self._furthest_s = max(self._furthest_s, frame.arrived_s)
         try:
-            self._outputs.finish(frame.header, self._targets.steered, work.is_shown)
-            if work.is_shown:
-                self._outputs.views.finish(frame.header, work.answered)
+            self._outputs.finish(frame.header, self._targets.steered, task.is_shown)
+            if task.is_shown:
+                self._outputs.views.finish(frame.header, task.answered)
         except Exception as error:
             self._report(error)
 
@@ -303,7 +272,7 @@ class TrackingLoop:
             self._statistics.fault("selection", reason)
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
-    def _drop(self, command: Command | None, work: InWork, error: Exception) -> None:
+    def _drop(self, task: Task, frame: ReceivedImage, image: Image, error: Exception) -> None:
         """Clear the target at fault after any exception, so that tracking does not continue in an
         inconsistent state; all targets when the pipeline is lost."""
         self._report(error)
@@ -315,17 +284,15 @@ class TrackingLoop:
                 f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
             )
             dropped = [one for one in dropped if one == self._targets.in_work]
-        if not work.is_accepted:
-            self._refuse(command, reason)
-        frame, size = work.frame, (work.image.width, work.image.height)
-        steered = [one for one in dropped if self._is_steered(one)]
-        for target_id in [*steered, *(one for one in dropped if one not in steered)]:
-            tracker = self._targets.tracker(target_id)
-            if target_id in work.answered:
+        if not task.is_accepted:
+            self._refuse(task.command, reason)
+        for target_id in sorted(dropped, key=lambda one: not self._is_steered(one)):
+            if target_id in task.answered:
                 self._announce_end(target_id, reason)
             else:
+                size = (image.width, image.height)
                 track = Track(frame.stamp_ns, TrackState.IDLE, image_size=size, reason=reason)
-                self._answer(work, Step(target_id, track, tracker))
+                self._answer(task, frame, image, Step(target_id, track, self._targets.tracker(target_id)))
             self._forget(target_id)
 
     def _report(self, error: Exception) -> None:
