@@ -56,7 +56,6 @@ LONG_FILES = (
     "export/test_export_parity.py",
     "ros/test_node_input.py",
     "tools/test_outputs.py",
-    "operator/test_docs_images.py",
     "flight/test_bad_input.py",
     "tools/test_cli.py",
     "ros/test_node_lifecycle.py",

@@ -90,8 +90,11 @@ class Access:
             raise InputError(
                 f"the token has {len(token)} characters; give {SHORTEST_TOKEN} or more, or none for a new one"
             )
+        own = ipaddress.ip_address("127.0.0.1") if address == "localhost" else _ip_address(address)
+        if own is None:
+            raise InputError(f"address is {address!r}; give an IP address of this machine, such as 127.0.0.1")
         self.address = address
-        self.token = token or (None if _is_loopback(address) else secrets.token_hex(TOKEN_BYTES))
+        self.token = token or (None if own.is_loopback else secrets.token_hex(TOKEN_BYTES))
         names = (socket.gethostname(), *hosts.split(","))
         self._names = {"localhost", *filter(None, (name.strip().lower() for name in names))}
 
@@ -107,7 +110,7 @@ class Access:
         """Why a request's Host is refused, one line; empty when it is accepted."""
         host = headers.get("Host", "")
         name = _split(f"//{host}").hostname or ""
-        if name in self._names or _is_address(name):
+        if name in self._names or _ip_address(name):
             return ""
         return f"Host is {host!r}; open the page by an address, or start the server with this name allowed"
 
@@ -126,17 +129,6 @@ class Access:
         return [f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/{token}" for host in hosts]
 
 
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        if address == "localhost":
-            return True
-        raise InputError(
-            f"address is {address!r}; give an IP address of this machine, such as 127.0.0.1"
-        ) from None
-
-
 def _split(url: str) -> SplitResult:
     """Parts of a URL, all empty where it is none."""
     try:
@@ -145,8 +137,8 @@ def _split(url: str) -> SplitResult:
         return SplitResult("", "", "", "", "")
 
 
-def _is_address(name: str) -> bool:
+def _ip_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None where it is none."""
     with suppress(ValueError):
-        ipaddress.ip_address(name)
-        return True
-    return False
+        return ipaddress.ip_address(name)
+    return None

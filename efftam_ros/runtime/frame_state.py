@@ -185,7 +185,9 @@ class FramePipeline(ABC):
         if self._all.is_closed:
             raise self._all.misuse()
         self._search_s, self._has_searched = self._search_s if self._has_searched else 0.0, False
-        if not self._all.share(self, image, view):
+        if self.lanes == 1:
+            self._encode(image, view)
+        elif not self._all.share(self, image, view):
             end(self._frames)
             self._encode(image, view)
             self._all.keep(self, image, view)
@@ -197,7 +199,7 @@ class FramePipeline(ABC):
             raise self._all.misuse()
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if plan.slots:
-            self._attend(placed(plan, self._lane * self.spec.slots))
+            self._attend(placed(plan, self._lane * self.spec.slots) if self._lane else plan)
         else:
             self._condition(None)
         frame.prompt, frame.is_attended = None, True

@@ -109,10 +109,15 @@ def test_an_uncalibrated_camera_has_no_focal_length():
     assert (info.resolution_h, info.resolution_v) == (640, 480)
 
 
-@pytest.mark.parametrize("message_id", [269, 271, 276, 31999, NAN])
-def test_messages_we_do_not_have_are_unsupported(message_id):
-    scene = Scene()
-    assert scene.ask(REQUEST, message_id) == [UNSUPPORTED]
+@pytest.mark.parametrize(
+    ("command", "parameters", "result"),
+    [
+        *((REQUEST, (message_id,), UNSUPPORTED) for message_id in (269, 271, 276, 31999, NAN)),
+        *((INTERVAL, of, DENIED) for of in ((276, 1e6), (259, 1e6), (275, NAN), (275, 100.0), (NAN, 1e6))),
+    ],
+)
+def test_messages_that_we_do_not_have_or_stream_are_refused(command, parameters, result):
+    assert Scene().ask(command, *parameters) == [result]
 
 
 def test_to_a_broadcast_we_answer_only_what_is_ours():
@@ -394,13 +399,6 @@ def test_a_stream_has_the_rate_asked_and_ends():
     before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
     scene.run(2)
     assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == before
-
-
-@pytest.mark.parametrize(
-    ("message_id", "interval"), [(276, 1e6), (259, 1e6), (275, NAN), (275, 100.0), (NAN, 1e6)]
-)
-def test_what_is_not_streamed_is_denied(message_id, interval):
-    assert Scene().ask(INTERVAL, message_id, interval) == [DENIED]
 
 
 def test_one_station_that_stops_its_stream_leaves_the_others():

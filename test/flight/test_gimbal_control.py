@@ -76,7 +76,8 @@ class Bench:
 
 def bench(enabled: bool = True, **config: object) -> Bench:
     made = Bench(GimbalControl(ControlConfig(**{"first_rate": 0.0, **config})))  # type: ignore[arg-type]
-    made.control.set_enabled(enabled)
+    if enabled:
+        made.control.set_enabled(True)
     return made
 
 
@@ -251,6 +252,17 @@ def test_acquiring_is_limited_to_a_third_of_the_rate():
     assert made.step(4).rates.yaw == pytest.approx(math.radians(90))
 
 
+def test_rates_grow_no_faster_than_configured_and_fall_at_once():
+    made = bench(max_acceleration=2.0, cautious_time=0.0).given(azimuth=0.5)
+    made.attitude = None
+    rates = [made.step().rates.yaw for _ in range(20)]
+    assert max(b - a for a, b in itertools.pairwise([0.0, *rates])) == pytest.approx(2.0 * 0.02)
+    made.given(azimuth=0.0)
+    assert 0.0 <= made.step().rates.yaw < 0.5 * rates[-1]
+    made.given(azimuth=-0.5)
+    assert made.step().rates.yaw == pytest.approx(-2.0 * 0.02)
+
+
 def test_a_return_is_limited_for_a_while():
     made = bench(max_acceleration=1e3).given(azimuth=0.5)
     assert made.step(60).rates.yaw == pytest.approx(math.radians(90))
@@ -294,8 +306,10 @@ def test_an_attitude_that_comes_rarely_does_not_go_back():
     assert max(steps) < 1.5 * 0.02 * 0.5 * made.control.config.kp
 
 
-def test_a_leap_of_the_same_target_does_not_start_anew():
-    command = quick().given(azimuth=-RIGHT).step()
+def test_neither_a_leap_of_the_same_target_nor_the_managers_word_on_control_starts_anew():
+    made = quick()
+    made.control.on_control(Control.HELD)
+    command = made.given(azimuth=-RIGHT).step()
     assert command.rates.yaw < -1.2 * KP * RIGHT
 
 
@@ -360,6 +374,25 @@ def test_at_nadir_yaw_is_held():
         command = made.step(60)
         want = KP * math.atan2(math.tan(0.001), math.cos(math.radians(pitch))) * share
         assert command.rates.yaw == pytest.approx(want, rel=0.05, abs=1e-9)
+
+
+def test_a_gimbal_that_was_silent_has_to_answer_small_rates_again():
+    made = bench(first_rate=0.05, yaw_max=3.0)
+
+    def follow(count: int) -> float:
+        for _ in range(count):
+            rate = made.step().rates.yaw
+            made.attitude = (made.attitude[0] + 0.02 * rate, 0.0)
+        return rate
+
+    assert follow(5) <= 0.051
+    assert follow(60) > 0.1
+    made.control.on_gimbal_alive(True)  # as the bridge repeats
+    assert follow(1) > 0.1
+    made.control.on_gimbal_alive(False)
+    follow(5)
+    made.control.on_gimbal_alive(True)
+    assert 0.0 < follow(5) <= 0.051
 
 
 # Frames

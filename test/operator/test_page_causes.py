@@ -126,10 +126,9 @@ def test_the_age_runs_on_while_no_picture_comes(hands, feed):
     assert float(age.removesuffix(" s")) >= 1.9
 
 
-def test_badge_and_label_speak_of_one_picture(serve, feed, open_page):
+def test_badge_and_label_speak_of_one_picture(hands, feed):
     """The tracker goes on while a picture is held: its label says that it is of then."""
     feed.state, feed.box, feed.selection = TrackState.COASTING, Box(200, 100, 80, 60), 1
-    hands = open_page(serve(feed).url)
     hands.page.evaluate("""() => {
         const paint = CanvasRenderingContext2D.prototype.fillText;
         window.words = [];
@@ -152,9 +151,8 @@ def test_badge_and_label_speak_of_one_picture(serve, feed, open_page):
 # Loss and return
 
 
-def test_loss_is_a_banner_across_the_page_a_border_and_the_title_and_so_is_the_return(serve, feed, open_page):
+def test_loss_is_a_banner_across_the_page_a_border_and_the_title_and_so_is_the_return(hands, feed):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
-    hands = open_page(serve(feed).url)
     hands.page.click("#sound")
     assert hands.page.get_attribute("#sound", "aria-pressed") == "true"
     feed.state = TrackState.LOST
@@ -222,9 +220,8 @@ def test_a_late_answer_of_the_same_selection_takes_nothing_back(serve, feed, ope
     assert hands.page.locator("#state").inner_text() == "COASTING"
 
 
-def test_what_the_plots_know_of_now_goes_with_the_tracker(serve, feed, open_page):
+def test_what_the_plots_know_of_now_goes_with_the_tracker(hands, feed):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 60, 40), 1
-    hands = open_page(serve(feed).url)
 
     def ink() -> int:
         """Pixels of the numbers beside the rows."""
@@ -239,9 +236,8 @@ def test_what_the_plots_know_of_now_goes_with_the_tracker(serve, feed, open_page
     until(lambda: ink() < 100)
 
 
-def test_a_target_that_was_cleared_is_not_called_found(serve, feed, open_page):
+def test_a_target_that_was_cleared_is_not_called_found(hands, feed):
     feed.state, feed.selection = TrackState.LOST, 1
-    hands = open_page(serve(feed).url)
     hands.wait_text("#banners", "LOST")
     feed.state = TrackState.IDLE
     until(lambda: hands.page.locator("#banners p").count() == 0)

@@ -524,23 +524,6 @@ async def test_selections_beyond_five_a_second_are_refused(serve, feed):
 # Steering
 
 
-async def test_steering_takes_two_presses_of_the_operator(serve, feed):
-    steering = RecordedSteering()
-    async with page(serve(feed, steering=steering).url) as client:
-        await client.send(op="steer", id="e0", action="enable")
-        assert not (await client.answer("e0"))["ok"]
-        await client.send(op="steer", id="a1", action="arm")
-        await client.send(op="steer", id="e1", action="enable")  # a double click is one press
-        assert not (await client.answer("e1"))["ok"]
-        await client.send(op="steer", id="a2", action="arm")
-        await client.answer("a2")
-        await asyncio.sleep(0.4)
-        await client.send(op="steer", id="e2", action="enable")
-        assert (await client.answer("e2"))["ok"]
-        assert steering.calls == ["enable"]
-        await client.until(lambda: client.messages("steering")[-1]["enabled"])
-
-
 async def test_any_page_may_stop_and_only_the_operator_enable(serve, feed):
     steering = RecordedSteering()
     url = serve(feed, steering=steering).url

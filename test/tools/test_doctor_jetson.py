@@ -117,6 +117,7 @@ def test_python_is_that_of_apts_tensorrt(board: Path, here: str, state: str) -> 
     [
         ({"onnxruntime-gpu": "1.23"}, "ok"),
         ({}, "absent"),
+        ({"onnxruntime": "1.23"}, "absent"),
         ({"onnxruntime-gpu": "1.23", "onnxruntime": "1.23"}, "wrong"),
     ],
 )

@@ -141,8 +141,7 @@ def test_one_wrong_stamp_in_a_bag_does_not_cost_the_target(tmp_path: Path, off_n
     images = camera(16)
     topic, when, _ = images[9]
     images[9] = (topic, when, image(pictures(16)[9], stamp(9) + off_ns))
-    write_bag(tmp_path / "in", images)
-    assert replay(tmp_path / "in", "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    followed(tmp_path, images)
     answered = stamps(read_messages(tmp_path / "out", "/bbox"))
     assert answered == [stamp(i) for i in range(16) if i != 9]
     assert states(tmp_path / "out")[-6:] == 6 * [TrackState.TRACKING]
@@ -150,6 +149,12 @@ def test_one_wrong_stamp_in_a_bag_does_not_cost_the_target(tmp_path: Path, off_n
 
 def replay(*arguments: object) -> int:
     return main(["replay", *map(str, arguments), "--threads", "1", "--quiet"])
+
+
+def followed(tmp_path: Path, messages: list) -> None:
+    """The square of `pictures` in a bag of these messages, followed into the bag "out"."""
+    bag = write_bag(tmp_path / "in", messages)
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
 
 
 @pytest.mark.parametrize("storage_in", ["mcap", "sqlite3"])
@@ -213,8 +218,7 @@ def test_masks_are_as_large_as_the_image_and_cover_the_target(tmp_path: Path):
 
 def test_camera_info_gives_bearings(tmp_path: Path):
     messages = [("/camera_info", recorded(-0.5), camera_info(160, 120, 200.0)), *camera()]
-    bag = write_bag(tmp_path / "in", messages)
-    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    followed(tmp_path, messages)
     for velocity in read_messages(tmp_path / "out", "/velocity"):
         assert velocity.has_bearing
         assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / 200))
@@ -232,15 +236,13 @@ def test_camera_info_gives_bearings(tmp_path: Path):
 def test_only_the_camera_info_beside_the_images_counts(tmp_path: Path, topic, info, has_bearing):
     make = compressed if topic.endswith("compressed") else image
     images = [(topic, recorded(i), make(p, stamp(i))) for i, p in enumerate(pictures(2))]
-    write_bag(tmp_path / "in", [(info, recorded(-0.5), camera_info(160, 120, 200.0)), *images])
-    assert replay(tmp_path / "in", "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    followed(tmp_path, [(info, recorded(-0.5), camera_info(160, 120, 200.0)), *images])
     assert [m.has_bearing for m in read_messages(tmp_path / "out", "/velocity")] == 2 * [has_bearing]
 
 
 def test_camera_info_of_another_size_gives_none_and_says_so(tmp_path: Path, capsys):
     messages = [("/camera_info", recorded(-0.5), camera_info(640, 480, 200.0)), *camera(3)]
-    bag = write_bag(tmp_path / "in", messages)
-    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    followed(tmp_path, messages)
     assert not any(v.has_bearing for v in read_messages(tmp_path / "out", "/velocity"))
     assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == 1
 
@@ -253,8 +255,7 @@ def test_camera_info_that_can_not_be_is_told_once_and_ends_the_bearing_of_the_on
     infos = [
         ("/camera_info", recorded(i - 0.5), camera_info(160, 120, f)) for i, f in enumerate(focal_lengths)
     ]
-    bag = write_bag(tmp_path / "in", [*infos, *camera(4)])
-    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    followed(tmp_path, [*infos, *camera(4)])
     told = [v.has_bearing for v in read_messages(tmp_path / "out", "/velocity")]
     assert told == [True, False, False, False]
     (line,) = capsys.readouterr().err.splitlines()
@@ -411,8 +412,7 @@ def test_unusable_images_are_named_and_the_rest_goes_on(tmp_path: Path, capsys):
         ("/image", recorded(5), image(good[5], stamp(0))),
         ("/image", recorded(6), image(good[6], stamp(6))),
     ]
-    bag = write_bag(tmp_path / "in", messages)
-    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    followed(tmp_path, messages)
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
     words = ("bgr12", "step is 10", "truncated", "0 x 120", "was already processed")
@@ -425,8 +425,7 @@ def test_unusable_images_are_named_and_the_rest_goes_on(tmp_path: Path, capsys):
 
 def test_one_refusal_of_many_images_is_told_once_with_their_number(tmp_path: Path, capsys):
     bad = [("/image", recorded(i), image(p, stamp(i), encoding="bgr12")) for i, p in enumerate(pictures(8))]
-    bag = write_bag(tmp_path / "in", [*bad[:7], *camera(8)[7:]])
-    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    followed(tmp_path, [*bad[:7], *camera(8)[7:]])
     captured = capsys.readouterr()
     first, more = captured.err.splitlines()
     assert "bgr12" in first

@@ -230,3 +230,10 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path):
     (tmp_path / "masks.npz").write_bytes(b"PK\x03\x04" + bytes(100))
     with pytest.raises(InputError, match="no valid packed masks"):
         _packed_masks(tmp_path / "masks.npz", 4)
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_masks_for_another_number_of_boxes_are_refused(tmp_path, count: int):
+    np.savez_compressed(tmp_path / "masks.npz", **bomb(96, 72, [4, 864]))
+    with pytest.raises(InputError, match=f"4 masks for {count} boxes"):
+        _packed_masks(tmp_path / "masks.npz", count)

@@ -179,19 +179,6 @@ def write_aerial(folder: Path) -> None:
         write_sequence(folder / "sequences_aerial" / name, bright_footage(name), RESEARCH)
 
 
-def write_more(folder: Path) -> None:
-    """The optional folder of more photographs and footage: by their names they would be held out."""
-    street = name_on("validation", "more_")
-    photographs = folder / "photographs"
-    photographs.mkdir(parents=True)
-    picture = bright_photograph(street)
-    _write_tar(photographs / "images.tar", {f"{street}.webp": _webp(picture.rgb)})
-    _write_tar(photographs / "masks.tar", {f"{street}.png": _coded(".png", picture.labels)})
-    row = [street, "made", "here", RESEARCH, 160, 120]
-    _write_csv(photographs / "index.csv", ["file", "dataset", "source", "terms", "width", "height"], [row])
-    write_sequence(folder / "sequences" / "sbi_CAVIAR2_3", bright_footage("sbi_CAVIAR2_3"), RESEARCH)
-
-
 def write_sequence(folder: Path, clip: Footage, terms: str, with_masks: bool = True) -> None:
     """A sequence's folder: video.mp4, meta.json and masks.npz."""
     folder.mkdir(parents=True)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from efftam_workshop.model.common.layers import LayerNorm2d, sine_rows
 from efftam_workshop.model.common.network import Network, NetworkSpec
-from efftam_workshop.model.compact.trunk import LITE0, TrunkConfig, activation, stages_of
+from efftam_workshop.model.compact.trunk import STAGES, STEM, TAKEN, activation, make_stages
 
 PROMPT_SLOTS = 3
 OUTPUT_TOKENS = 6
@@ -34,7 +34,6 @@ class CompactConfig:
     """Sizes of one CompactTAM."""
 
     spec: NetworkSpec
-    trunk: TrunkConfig = LITE0
     heads: int = 4
     attention_layers: int = 2
     feedforward: int = 512
@@ -133,23 +132,20 @@ class CompactImageEncoder(nn.Module):
 
     def __init__(self, config: CompactConfig) -> None:
         super().__init__()
-        trunk = config.trunk
-        self.taken = trunk.taken
-        self.stem = nn.Conv2d(3, trunk.stem, 3, 2, 1)
+        self.stem = nn.Conv2d(3, STEM, 3, 2, 1)
         self.activation = activation()
-        self.stages = stages_of(trunk)
+        self.stages = make_stages()
+        given = {stride: STAGES[index].channels for stride, index in TAKEN.items()}
         skip_channels = {stride: channels for _, channels, stride in config.spec.skips}
-        self.neck32 = nn.Conv2d(trunk.channels(32), config.spec.channels, 1)
-        self.neck16 = nn.Conv2d(trunk.channels(16), config.spec.channels, 1)
-        self.neck8 = nn.Conv2d(trunk.channels(8), skip_channels[8], 1)
-        self.neck4 = nn.Conv2d(trunk.channels(4), skip_channels[4], 1)
+        self.neck32 = nn.Conv2d(given[32], config.spec.channels, 1)
+        self.neck16 = nn.Conv2d(given[16], config.spec.channels, 1)
+        self.neck8 = nn.Conv2d(given[8], skip_channels[8], 1)
+        self.neck4 = nn.Conv2d(given[4], skip_channels[4], 1)
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.necks(*self.trunk(image))
-
-    def necks(self, x4: Tensor, x8: Tensor, x16: Tensor, x32: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The trunk's features at strides 4 to 32 -> outputs at strides 16, 8 and 4."""
-        return with_context(self.neck16(x16), self.neck32(x32)), self.neck8(x8), self.neck4(x4)
+        x4, x8, x16, x32 = self.trunk(image)
+        features = self.neck16(x16) + F.interpolate(self.neck32(x32), scale_factor=2.0, mode="nearest")
+        return features, self.neck8(x8), self.neck4(x4)
 
     def trunk(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The last features at strides 4, 8, 16 and 32."""
@@ -157,15 +153,10 @@ class CompactImageEncoder(nn.Module):
         taken = []
         for index, stage in enumerate(self.stages):
             x = stage(x)
-            if index in self.taken:
+            if index in TAKEN.values():
                 taken.append(x)
         x4, x8, x16, x32 = taken
         return x4, x8, x16, x32
-
-
-def with_context(at16: Tensor, at32: Tensor) -> Tensor:
-    """The necks' outputs at strides 16 and 32 -> the encoder's features at stride 16."""
-    return at16 + F.interpolate(at32, scale_factor=2.0, mode="nearest")
 
 
 def batch_of(x: Tensor) -> int:

@@ -25,37 +25,20 @@ class CompactStage:
     expansion: int
 
 
-@dataclass(frozen=True)
-class TrunkConfig:
-    """Sizes of a trunk.
-
-    ``stem``: channels at stride 2; ``stages``: follow the stem; ``taken``: index of the last stage at strides
-    4, 8, 16 and 32.
-    """
-
-    stem: int
-    stages: tuple[CompactStage, ...]
-    taken: tuple[int, int, int, int]
-
-    def channels(self, stride: int) -> int:
-        """Number of channels of the features taken at this stride."""
-        return self.stages[self.taken[(4, 8, 16, 32).index(stride)]].channels
-
-
-LITE0 = TrunkConfig(
-    stem=32,
-    stages=(
-        CompactStage(16, 1, 3, 1, 1),
-        CompactStage(24, 2, 3, 2, 6),
-        CompactStage(40, 2, 5, 2, 6),
-        CompactStage(80, 3, 3, 2, 6),
-        CompactStage(112, 3, 5, 1, 6),
-        CompactStage(192, 4, 5, 2, 6),
-        CompactStage(320, 1, 3, 1, 6),
-    ),
-    taken=(1, 2, 4, 6),
+STEM = 32
+"""Channels at stride 2."""
+STAGES = (
+    CompactStage(16, 1, 3, 1, 1),
+    CompactStage(24, 2, 3, 2, 6),
+    CompactStage(40, 2, 5, 2, 6),
+    CompactStage(80, 3, 3, 2, 6),
+    CompactStage(112, 3, 5, 1, 6),
+    CompactStage(192, 4, 5, 2, 6),
+    CompactStage(320, 1, 3, 1, 6),
 )
 """EfficientNet-Lite0 (Tan and Le, 2019; the Lite variants drop squeeze-and-excitation and use ReLU6)."""
+TAKEN = {4: 1, 8: 2, 16: 4, 32: 6}
+"""Index of the last stage by its stride."""
 
 
 def activation() -> nn.Module:
@@ -84,10 +67,10 @@ class InvertedBottleneck(nn.Module):
         return x + out if self.has_shortcut else out
 
 
-def stages_of(config: TrunkConfig) -> nn.ModuleList:
-    """The stages of a trunk, each a sequence of inverted bottlenecks."""
-    stages, inputs = nn.ModuleList(), config.stem
-    for stage in config.stages:
+def make_stages() -> nn.ModuleList:
+    """`STAGES`, each a sequence of inverted bottlenecks."""
+    stages, inputs = nn.ModuleList(), STEM
+    for stage in STAGES:
         blocks = []
         for index in range(stage.blocks):
             blocks.append(InvertedBottleneck(inputs, stage, 1 if index else stage.stride))

@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import json
 import math
-import os
 import re
 import types
 import weakref
@@ -61,13 +60,12 @@ def make_fake(
     gpu: FakeGpu | None = None,
     gpu_name: str = "Fake GPU",
     driver: bool = True,
-    exit_on_crash: bool = False,
 ) -> Any:
     """A module like TensorRT's of a version in `VERSIONS`; its ``fake`` steers and watches it."""
     recorded = json.loads(gzip.decompress((HERE / f"tensorrt_api_{version}.json.gz").read_bytes()))
     module = types.ModuleType("tensorrt")
     module.__version__ = version
-    control = Control(module, gpu, gpu_name, driver, exit_on_crash)
+    control = Control(module, gpu, gpu_name, driver)
     module.fake = control
     for name, members in recorded["enums"].items():
         holder: Any = module
@@ -92,11 +90,9 @@ class Control:
     memory are taken from the memory of the GPU.
     """
 
-    def __init__(
-        self, module: Any, gpu: FakeGpu | None, gpu_name: str, driver: bool, exit_on_crash: bool
-    ) -> None:
+    def __init__(self, module: Any, gpu: FakeGpu | None, gpu_name: str, driver: bool) -> None:
         self.module, self.gpu, self.gpu_name = module, gpu, gpu_name
-        self.driver, self.exit_on_crash = driver, exit_on_crash
+        self.driver = driver
         self.faults: set[str] = set()
         self.told: list[str] = []
         self.gone: list[str] = []
@@ -121,8 +117,6 @@ class Control:
             raise TypeError("pybind11::init(): factory function returned nullptr")
 
     def crash(self, why: str) -> None:
-        if self.exit_on_crash:
-            os._exit(139)
         raise Crash(why)
 
     def say(self, logger: Any, severity: str, text: str) -> None:
@@ -185,8 +179,7 @@ class _IHostMemory(np.ndarray):
 
 
 class _ITensor:
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
-        self._values = {"name": name, "shape": self._module.Dims(shape), "dtype": dtype}
+    pass
 
 
 class _Builder:
@@ -278,14 +271,6 @@ class _INetworkDefinition:
 
     def _shapes(self) -> list[tuple[int, ...]]:
         return [_numbers(tensor.shape) for tensor in self._session.get_inputs()]
-
-    def num_inputs(self) -> int:
-        return len(self._session.get_inputs())
-
-    def get_input(self, index: int) -> Any:
-        tensor = self._session.get_inputs()[index]
-        dtype = self._module.DataType[_ORT_TYPES[tensor.type][0]]
-        return self._module.ITensor._make(tensor.name, self._shapes()[index], dtype)
 
 
 class _OnnxParser:
