@@ -27,7 +27,7 @@ from benchmarks.pytorch.torch_pipeline import TorchPipeline
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.types import MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.device import memory
+from efftam_workshop.agreement import compare
 from efftam_workshop.model.compact.network import COMPACT_CONFIGS
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, Configuration, Pooling
 from efftam_workshop.model.efficienttam.network import EfficientTAM
@@ -126,7 +126,7 @@ def test_the_key_bias_is_that_of_the_exported_graph(spec, rows: tuple[int, ...],
     used = torch.zeros(7, dtype=torch.bool)
     used[list(rows)] = True
     found = key_bias(spec, used, torch.arange(16) < pointers)
-    assert np.array_equal(found, memory.key_bias(layout_of(spec), rows, pointers))
+    assert np.array_equal(found, compare.key_bias(layout_of(spec), rows, pointers))
 
 
 @pytest.mark.parametrize(
