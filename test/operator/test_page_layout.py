@@ -144,7 +144,7 @@ def test_a_phone_that_is_turned_shows_plots_only_where_there_is_room(opened):
 def test_banners_leave_the_corner_that_is_drawn(opened, feed):
     hands, _, sizes = opened(["phone", "phone on its side"], True)
     banners = hands.page.locator("#banners")
-    for size in sizes:
+    for count, size in enumerate(sizes, 1):
         resize(hands, size)
         hands.touch("touchStart", (30, 20))
         hands.touch("touchMove", (60, 10))
@@ -158,6 +158,8 @@ def test_banners_leave_the_corner_that_is_drawn(opened, feed):
 
         until(is_free)
         hands.touch("touchEnd")
+        until(lambda count=count: len(feed.selections) == count)  # it starts to track
+        hands.wait_text("#state", "TRACKING")
         feed.state = TrackState.IDLE
         hands.wait_text("#state", "IDLE")
 
