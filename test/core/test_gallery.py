@@ -95,6 +95,14 @@ def test_what_was_seen_shortly_before_a_doubt_is_not_learnt():
         assert at(gallery(), NEAR, *[then] * DOUBTFUL).likeness(vector(NEAR)) == pytest.approx(1.0)
 
 
+def test_what_was_seen_just_before_the_target_was_missed_is_not_learnt():
+    found = at(gallery(), NEAR)
+    found.miss()
+    assert found._asked_ns is not None
+    found.look(vector(USUAL), found._asked_ns + 2 * DOUBT_NS, learns=True)
+    assert found.likeness(vector(NEAR)) == pytest.approx(NEAR)
+
+
 def test_what_was_seen_after_the_present_image_is_not_learnt():
     """Stamps go back as a bag starts anew."""
     found = at(gallery(), NEAR)

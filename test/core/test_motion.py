@@ -1,5 +1,7 @@
 """The motion filter: real time steps, honest uncertainty."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -273,3 +275,14 @@ def test_a_predicted_copy_is_what_predict_makes_and_leaves_the_filter_alone():
     motion.predict(SECOND // 10)
     assert again.motion.box == motion.motion.box
     assert np.array_equal(again.motion.covariance, motion.motion.covariance)
+
+
+def test_under_a_camera_that_rolls_the_uncertainty_turns_with_the_image():
+    """A hidden right edge leaves more of it along x."""
+    found = MotionFilter(0, Box(90.0, 90.0, 20.0, 20.0))
+    found.predict(100_000_000)
+    found.update(Box(95.0, 90.0, 12.0, 20.0))
+    before, (c, s) = found.motion.covariance[:2, :2], (math.cos(0.5), math.sin(0.5))
+    turn = np.array([[c, -s], [s, c]])
+    found.follow_camera(np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]))
+    assert found.motion.covariance[:2, :2] == pytest.approx(turn @ before @ turn.T)

@@ -97,6 +97,23 @@ def test_what_was_learned_of_an_autopilot_is_asked_anew_after_its_restart():
     assert len(rig.log.limits_seen) >= 2
 
 
+def test_limits_that_were_asked_for_in_vain_are_asked_for_again_after_a_restart():
+    rig = Rig("ardupilot")
+    answer = rig.autopilot._request
+
+    def silent(port: object, message: Any) -> object:
+        named = message.param1 == mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_INFORMATION
+        return None if named else answer(port, message)
+
+    rig.autopilot._request = silent
+    rig.run(10)
+    assert not rig.log.limits_seen
+    rig.autopilot._request = answer
+    rig.autopilot.restart()
+    rig.run(10)
+    assert rig.log.limits_seen
+
+
 @pytest.mark.parametrize("away_s", [0.5, 0.9, 1.3])
 @pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])
 def test_an_ardupilot_that_is_back_soon_gets_no_old_rate(away_s, device):

@@ -376,7 +376,8 @@ def test_at_nadir_yaw_is_held():
         assert command.rates.yaw == pytest.approx(want, rel=0.05, abs=1e-9)
 
 
-def test_a_gimbal_that_was_silent_has_to_answer_small_rates_again():
+@pytest.mark.parametrize("switch", ["on_gimbal_alive", "set_enabled"])
+def test_a_gimbal_that_was_silent_or_not_steered_has_to_answer_small_rates_again(switch: str):
     made = bench(first_rate=0.05, yaw_max=3.0)
 
     def follow(count: int) -> float:
@@ -389,13 +390,22 @@ def test_a_gimbal_that_was_silent_has_to_answer_small_rates_again():
     assert follow(60) > 0.1
     made.control.on_gimbal_alive(True)  # as the bridge repeats
     assert follow(1) > 0.1
-    made.control.on_gimbal_alive(False)
+    getattr(made.control, switch)(False)
     follow(5)
-    made.control.on_gimbal_alive(True)
+    getattr(made.control, switch)(True)
     assert 0.0 < follow(5) <= 0.051
 
 
 # Frames
+
+
+def test_stops_that_the_gimbal_names_anew_replace_the_old_ones_also_where_they_are_wider():
+    made = following()
+    made.frame, made.attitude = YawFrame.VEHICLE, (0.5, 0.0)
+    made.control.on_limits(GimbalLimits(-1.0, 1.0, -0.4, 0.4))
+    assert made.step(30).at_stop == ("yaw",)
+    made.control.on_limits(GimbalLimits(-1.0, 1.0, -2.0, 2.0))
+    assert made.step(30).at_stop == ()
 
 
 def test_rates_from_the_vehicle_take_its_own_turn_off():

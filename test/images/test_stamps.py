@@ -65,3 +65,11 @@ def test_images_that_come_late_and_then_in_time_are_used() -> None:
 @pytest.mark.parametrize("period", [PERIOD, 1000 * MS])
 def test_a_bag_played_fast_or_slowly_is_used_whole(rate: float, period: int) -> None:
     assert all(taken(StampGuard(), [(START + i * period, int(i * period / rate)) for i in range(60)]))
+
+
+def test_after_a_withheld_stamp_the_next_wrong_one_is_withheld_too() -> None:
+    def ahead(number: int) -> list[tuple[int, int]]:
+        return [(stamp + 3000 * MS, arrived) for stamp, arrived in steady(1, number)]
+
+    images = steady(20) + ahead(20) + steady(20, 21) + ahead(41) + steady(5, 42)
+    assert taken(StampGuard(), images) == 20 * [True] + [False] + 20 * [True] + [False] + 5 * [True]

@@ -304,6 +304,16 @@ def test_repeated_warnings_are_held_back_by_kind():
     assert lines == ["image 0", "selection 0"]
 
 
+def test_in_any_period_as_many_pass_as_the_burst_has(monkeypatch):
+    lines, times = [], iter([0.0, 9.0, 9.5, 11.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(times))
+    warn = Throttle(lines.append, burst=2, period_s=10.0)
+    for text in ("0", "9", "9.5", "11"):
+        warn("image", text)
+    monkeypatch.undo()
+    assert lines == ["0", "9", "11 (1 more like it)"]
+
+
 def test_what_was_held_back_is_counted():
     lines = []
     warn = Throttle(lines.append, period_s=0.0)
