@@ -44,6 +44,10 @@ def silence_autopilot(feed, steering, link):
     steering.say(enabled=True, phase="holding", reason="the autopilot is silent for 2.5 s; check its link")
 
 
+def silence_bridge(feed, steering, link):
+    steering.say(enabled=True, phase="holding", reason="the bridge is silent; check its link")
+
+
 def end_controller(feed, steering, link):
     steering.say(Controller.GONE, enabled=True, phase="following")
 
@@ -66,6 +70,7 @@ CAUSES = [
     (deactivate_tracker, r"^TRACKER INACTIVE", ALL - {"age"}),
     (hide_pictures, r"^PICTURE STOPPED \d+ s", {"box", "age"}),
     (silence_autopilot, r"^AUTOPILOT SILENT \d+ s", {"gimbal"}),
+    (silence_bridge, r"^BRIDGE SILENT \d+ s", {"gimbal"}),
     (end_controller, r"^GIMBAL GONE \d+ s", {"gimbal"}),
 ]
 

@@ -262,18 +262,20 @@ class TcpIn(Connection):
         self._server.close()
 
 
+_NO_DEVICE = "check the cable and the device's name (ls /dev/serial/by-id)"
+_NO_SERIAL_LINE = "that is no serial line; check the device's name"
+_NOT_PERMITTED = "add the user to the device's group, mostly dialout, and log in again"
 _SERIAL_REMEDIES = {
-    number: remedy
-    for remedy, numbers in {
-        "check the cable and the device's name (ls /dev/serial/by-id)": (
-            *(errno.ENOENT, errno.ENXIO, errno.ENODEV, errno.EIO),
-        ),
-        "add the user to the device's group, mostly dialout, and log in again": (errno.EACCES, errno.EPERM),
-        "end the other program that uses it": (errno.EBUSY,),
-        "that is no serial line; check the device's name": (errno.ENOTTY, errno.EISDIR),
-        "check the baud rate": (errno.EINVAL,),
-    }.items()
-    for number in numbers
+    errno.ENOENT: _NO_DEVICE,
+    errno.ENXIO: _NO_DEVICE,
+    errno.ENODEV: _NO_DEVICE,
+    errno.EIO: _NO_DEVICE,
+    errno.EACCES: _NOT_PERMITTED,
+    errno.EPERM: _NOT_PERMITTED,
+    errno.EBUSY: "end the other program that uses it",
+    errno.ENOTTY: _NO_SERIAL_LINE,
+    errno.EISDIR: _NO_SERIAL_LINE,
+    errno.EINVAL: "check the baud rate",
 }
 
 

@@ -113,10 +113,10 @@ def memory(root: Path) -> Iterator[Finding]:
         "sudo fallocate -l 8G /swapfile && sudo chmod 600 /swapfile && sudo mkswap /swapfile"
         " && sudo swapon /swapfile"
     )
-    is_enough = swap >= SWAP_GB or free >= 2 * BUILD_GB
-    yield row(
-        "swap", f"{swap:.1f} GB" + " with little memory free" * (not is_enough), remedy * (not is_enough)
-    )
+    if swap >= SWAP_GB or free >= 2 * BUILD_GB:
+        yield row("swap", f"{swap:.1f} GB")
+    else:
+        yield row("swap", f"{swap:.1f} GB with little memory free", remedy)
 
 
 def cameras(root: Path) -> Iterator[Finding]:
