@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.crop import make_crop_policy
@@ -183,6 +183,35 @@ def test_a_window_longer_than_the_images_short_side_is_centred_on_it(image, cent
         assert view.extent[0] == pytest.approx(2.2 * 400)
         middle = view.to_network(Box.from_centre(image[0] / 2, image[1] / 2, 2, 2))
         assert (middle.cy if image[1] == 720 else middle.cx) == pytest.approx(96)
+
+
+SIDES = st.floats(10, 400)
+
+
+@settings(max_examples=60)
+@given(
+    kind=st.sampled_from(["window", "auto"]),
+    sides=st.lists(st.tuples(SIDES, SIDES), min_size=2, max_size=8),
+    factor=st.sampled_from([0.5, 2.0]),
+)
+@example(kind="window", sides=[(300, 10), (200, 10)], factor=0.5)
+def test_in_images_of_another_size_the_window_shows_the_same(kind, sides, factor):
+    """Also as it goes on: every size that is kept changes with the images."""
+    same, resized = (make_crop_policy(kind, 192, 5.0) for _ in range(2))
+    first, *later = (Box.from_centre(640, 360, *both) for both in sides)
+    for crop_policy in (same, resized):
+        crop_policy.starts(IMAGE, first, first)
+        crop_policy.update(later[0], 0.1)
+    resized.resize(factor)
+    image = round(factor * IMAGE[0]), round(factor * IMAGE[1])
+    for box in later:
+        there = Box(*(factor * number for number in box.xywh()))
+        seen = [same.view(IMAGE, box, 0.0), resized.view(image, there, 0.0)]
+        assert [v * factor for v in (seen[0].x, seen[0].y, *seen[0].extent)] == pytest.approx(
+            [seen[1].x, seen[1].y, *seen[1].extent]
+        )
+        same.update(box, 0.1)
+        resized.update(there, 0.1)
 
 
 def test_the_window_follows_a_prediction_out_of_the_image_only_to_its_edge():

@@ -478,7 +478,19 @@ def test_after_a_motion_of_the_camera_that_is_not_known_the_target_may_have_seem
     assert Watching(unknown_at).images_until_taken(BESIDE) == expected
 
 
-def test_a_recognised_place_makes_up_for_a_motion_that_is_not_known():
+def test_a_recognised_place_makes_up_for_a_motion_that_is_not_known_from_then_on():
+    """What was in sight before the jerk counts as if it had come into sight after it."""
+    late, early = Watching(unknown_at=10), Watching(unknown_at=10)
+    for _ in range(10):
+        late.show()
+        early.show((BESIDE, -1.8))
+    for watching in (late, early):
+        watching.loss.recognise_place(np.eye(3), watching.stamp)
+        watching.show((BESIDE, 1.8))
+    for _ in range(5):
+        assert early.loss.tracks[0].prior == pytest.approx(late.loss.tracks[0].prior)
+        late.show((BESIDE, 1.8))
+        early.show((BESIDE, 1.8))
     watching = Watching(unknown_at=1)
     watching.show()
     watching.loss.recognise_place(np.eye(3), watching.stamp)
