@@ -181,6 +181,18 @@ def test_8_a_wish_that_holds_is_repeated(flavour):
 
 
 @both
+@pytest.mark.parametrize("axis", ["pitch", "yaw"])
+def test_8_a_wish_that_changes_goes_out_at_once_whichever_way(flavour, axis):
+    rig = Rig(flavour).steer(**{axis: 0.1}).run(3)
+    before = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    for rate in (0.2, 0.2008, 0.1, 0.0992, -0.1, -0.2, -0.1, 0.1):
+        rig.bridge.set_rates(Rates(**{axis: rate}))
+    wishes = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[before:]
+    asked = [wish.angular_velocity_y if axis == "pitch" else wish.angular_velocity_z for wish in wishes]
+    assert asked == pytest.approx([0.2, 0.1, -0.1, -0.2, -0.1, 0.1])  # without what is below 0.05 degrees/s
+
+
+@both
 def test_8_a_controller_that_falls_silent_stops_the_gimbal(flavour):
     """ArduPilot goes on for ever with the last wish."""
     rig = Rig(flavour).steer(yaw=0.2).run(3)

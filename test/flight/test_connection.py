@@ -63,6 +63,21 @@ def test_a_listener_answers_all_who_called_and_tells_them_apart(opened):
         wait_for(caller, b"to all")
 
 
+def test_of_more_than_eight_callers_the_longest_silent_is_forgotten_and_all_after_a_silent_minute(opened):
+    now, port = [0.0], free_port()
+    with closing(connect(f"udpin:127.0.0.1:{port}", lambda: now[0])) as listener:
+        callers = [opened(f"udpout:127.0.0.1:{port}") for _ in range(9)]
+        for now[0], number in enumerate([*range(8), 0, 8]):
+            callers[number].send(b"%d" % number)
+            wait_for(listener, b"%d" % number)
+        for now[0], deaf in ((60.0, {1}), (62.5, {1, 2}), (70.0, set(range(9)))):
+            listener.send(b"to all")
+            for caller in callers:
+                select.select(caller.files(), [], [], 0.05 if callers.index(caller) in deaf else 5)
+            heard = {number for number, caller in enumerate(callers) if caller.receive()}
+            assert heard == set(range(9)) - deaf
+
+
 def test_a_port_where_nobody_listens_is_no_error(opened):
     caller = opened(f"udpout:127.0.0.1:{free_port()}")
     for _ in range(5):
