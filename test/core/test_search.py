@@ -288,8 +288,19 @@ class Searching:
 NEAR, FAR, OTHER = TARGET.moved(10, 0), TARGET.moved(700, 300), TARGET.moved(300, 0)
 
 
-def test_one_detection_is_never_enough():
-    assert not Searching().show((NEAR, 10.0))
+@pytest.mark.parametrize(
+    ("shown", "accepted"),
+    [
+        ([(NEAR, 10.0)], "-"),  # one detection is never enough
+        ([(NEAR, 1.5)] * 2, "-+"),
+        ([(NEAR, -5.0)] * 30 + [(NEAR, 1.8)] * 2, "-" * 31 + "+"),  # what hid it does not bar its place
+        ([(NEAR, 1.5), (NEAR, None), (NEAR, 1.5)], "---"),  # good detections in a row count
+        ([(FAR, 2.2)] * 4, "----"),  # far away more are needed
+    ],
+)
+def test_so_many_detections_in_a_row_are_needed(shown, accepted):
+    searching = Searching()
+    assert "".join("-+"[searching.show(one)] for one in shown) == accepted
 
 
 def test_the_search_tells_how_many_windows_and_places_there_were():
@@ -299,16 +310,9 @@ def test_the_search_tells_how_many_windows_and_places_there_were():
     assert re.findall(r"\w+: \d+", searching.loss.summary) == ["searched: 6", "places: 2"]
 
 
-def test_two_good_detections_where_it_is_expected_are():
+def test_far_away_it_is_taken_in_the_end():
     searching = Searching()
-    assert [searching.show((NEAR, 1.5)) for _ in range(2)] == [False, True]
-
-
-def test_far_away_more_detections_are_needed():
-    searching = Searching()
-    accepted = [searching.show((FAR, 2.2)) for _ in range(20)]
-    assert not any(accepted[:3])
-    assert accepted[-1]
+    assert [searching.show((FAR, 2.2)) for _ in range(20)][-1]
 
 
 def test_the_best_place_is_the_one_with_most_evidence_not_the_one_seen_last():
@@ -358,13 +362,6 @@ def test_several_windows_of_one_image_are_one_detection():
     assert not Searching().show((NEAR, 1.5), (NEAR, 1.5), (NEAR.moved(1, 0), 1.5))
 
 
-def test_what_hid_the_target_does_not_bar_its_place():
-    searching = Searching()
-    for _ in range(30):
-        assert not searching.show((NEAR, -5.0))
-    assert [searching.show((NEAR, 1.8)) for _ in range(2)] == [False, True]
-
-
 def test_a_target_seen_where_something_else_was_seen_before_starts_its_motion_anew():
     """What hid it does not tell how it moves: the box is that of the detection, not one between the two."""
     searching = Searching()
@@ -381,7 +378,6 @@ def test_what_is_not_seen_again_loses_its_evidence():
     before = searching.loss.tracks[0].score
     searching.show((NEAR, None))
     assert searching.loss.tracks[0].score < before
-    assert not searching.show((NEAR, 1.5))  # good detections in a row count
 
 
 def test_where_a_missed_thing_is_grows_uncertain_as_for_a_target_that_coasts():
@@ -447,10 +443,7 @@ def test_what_was_in_sight_elsewhere_when_the_target_vanished_is_not_taken_when_
 
 def test_it_is_taken_in_the_end_if_nothing_else_is_found():
     assert Watching().images_until_taken(BESIDE) < 60
-
-
-def test_where_the_target_can_be_from_the_first_image_on_nothing_is_held_against_it():
-    assert Watching().images_until_taken(NEAR) == 2
+    assert Watching().images_until_taken(NEAR) == 2  # where the target can be from the first image on
 
 
 def test_what_was_gone_in_between_may_be_another_thing():

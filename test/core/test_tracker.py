@@ -20,7 +20,6 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import LEAST
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.memory import MemoryBank
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import (
     NO_POINTS,
@@ -105,36 +104,21 @@ def test_without_a_target_nothing_is_computed():
     assert (track.state, track.box, track.motion, pipeline.calls) == (IDLE, None, None, [])
 
 
-def test_every_frame_makes_the_calls_of_the_contract_in_order():
+def test_a_frame_makes_the_calls_of_the_contract_and_is_remembered_after_its_answer():
+    """By `commit`, which has nothing to do a second time, else before the next image. The last image of a
+    target that is cleared is not remembered."""
     _, tracker, pipeline = follow(steady, 3)
-    tracker.commit()
-    names = [[c.name for c in pipeline.calls if c.frame == i] for i in range(3)]
+    tracked = ["encode", "attend", "decode"]
     # The box's centre as a point first: it tells how clear the selection is.
-    assert names[0] == ["encode", "decode", "decode", "remember"]
-    assert names[1] == names[2] == ["encode", "attend", "decode", "remember"]
-
-
-def test_the_answer_is_there_before_the_frame_is_remembered():
-    _, tracker, pipeline = follow(steady, 3)
-    assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
-    for _ in range(2):  # a second time there is nothing to commit
+    expected = ["encode", "decode", "decode", "remember", *tracked, "remember", *tracked]
+    assert [call.name for call in pipeline.calls] == expected
+    for _ in range(2):
         tracker.commit()
-        assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1, 2]
-
-
-def test_what_nobody_committed_is_remembered_before_the_next_image():
-    pipeline = ScriptedPipeline(steady, SPEC)
-    tracker = TargetTracker(pipeline)
-    tracker.step(frame(0), Prompt(box=moving(0)))
-    tracker.step(frame(1))
-    assert [c.name for c in pipeline.calls][2:5] == ["decode", "remember", "encode"]
-
-
-def test_a_target_that_is_cleared_is_not_remembered():
-    _, tracker, pipeline = follow(steady, 3)
+        assert [call.name for call in pipeline.calls] == [*expected, "remember"]
+    tracker.step(frame(3))
     tracker.clear()
     tracker.commit()
-    assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
+    assert [call.name for call in pipeline.calls] == [*expected, "remember", *tracked]
 
 
 def test_a_pipeline_that_only_enqueues_remembers_at_once():
@@ -146,23 +130,16 @@ def test_a_pipeline_that_only_enqueues_remembers_at_once():
     assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
 
 
-def test_what_only_later_frames_need_is_made_after_the_answer(monkeypatch):
-    """What the target looks like, and what the next frame attends to."""
-    looks, planned, plan = ScriptedLooks(lambda box: 1.0), [], MemoryBank.plan
-    monkeypatch.setattr(MemoryBank, "plan", lambda *which: planned.append(which) or plan(*which))
-
+def test_what_the_target_looks_like_is_asked_after_the_answer():
+    looks = ScriptedLooks(lambda box: 1.0)
     tracker = TargetTracker(ScriptedPipeline(steady, SPEC), describe=looks)
     tracker.step(frame(0), Prompt(points=((moving(0).cx, moving(0).cy),), labels=(1,)))
-    assert not looks.asked
     for index in range(1, 20):
         tracker.commit()
-        before = len(looks.asked), len(planned)
-        track = tracker.step(frame(index))
-        assert track.measured
-        assert (len(looks.asked), len(planned)) == before
-        tracker.commit()
-        assert len(planned) == before[1] + 1
-    assert len(looks.asked) > 2
+        before = len(looks.asked)
+        assert tracker.step(frame(index)).measured
+        assert len(looks.asked) == before
+    assert before > 2
 
 
 def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
@@ -392,20 +369,20 @@ def less_like_from(first: int, logit: float = 2.5):
     return script
 
 
-@pytest.mark.parametrize(("ends", "left", "goes_on"), [(None, 10, True), (20, 2, True), (20, 1, False)])
-def test_where_the_points_on_the_target_end_what_is_seen_has_to_be_like_it(ends, left, goes_on):
+@pytest.mark.parametrize(
+    ("ends", "left", "later", "logit", "goes_on"),
+    [
+        *((None, 10, 0, 2.5, True), (20, 2, 0, 2.5, True), (20, 1, 0, 2.5, False)),
+        *((20, 0, 6, 2.5, False), (20, 0, 7, 2.5, True)),  # it has to prove itself for six frames
+        *((20, 0, 0, 2.9, False), (20, 0, 0, 3.1, True)),  # where presence is sure it goes on
+    ],
+)
+def test_where_the_points_on_the_target_end_what_is_seen_has_to_be_like_it(ends, left, later, logit, goes_on):
     """1.4 less evidence than usual; 1.2 less is the limit."""
-    tracks = with_points(EndingPoints(ends, left), less_like_from(20), 22)
-    assert tracks[19].state is TRACKING
-    assert tracks[20].measured is goes_on
-    assert ("points" in tracks[20].reason) is not goes_on
-
-
-@pytest.mark.parametrize(("later", "goes_on"), [(0, False), (6, False), (7, True)])
-def test_it_has_to_prove_itself_for_six_frames(later, goes_on):
-    tracks = with_points(EndingPoints(20), less_like_from(20 + later), 21 + later)
+    tracks = with_points(EndingPoints(ends, left), less_like_from(20 + later, logit), 21 + later)
     assert all(track.measured for track in tracks[: 20 + later])
     assert tracks[20 + later].measured is goes_on
+    assert ("points" in tracks[20 + later].reason) is not goes_on
 
 
 def test_what_is_like_the_target_goes_on_though_its_points_end():
@@ -416,12 +393,6 @@ def test_what_is_like_the_target_goes_on_though_its_points_end():
         return candidates(Box.from_centre(box.cx, box.cy, 75, 50) if i >= 20 else box, None, None)
 
     assert all(track.measured for track in with_points(EndingPoints(20), script, 28))
-
-
-@pytest.mark.parametrize(("logit", "goes_on"), [(2.9, False), (3.1, True)])
-def test_where_presence_is_sure_the_track_goes_on_though_its_points_end(logit, goes_on):
-    tracks = with_points(EndingPoints(20), less_like_from(20, logit), 21)
-    assert tracks[20].measured is goes_on
 
 
 def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_when_it_is_missed():
@@ -486,28 +457,20 @@ def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None):
     return [tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None) for i in range(again + 6)]
 
 
-@pytest.mark.parametrize(("change", "taken"), [(0.0, True), (0.08, True), (0.2, False)])
-def test_what_hides_the_target_is_not_taken_for_it_where_it_disappeared(change, taken):
-    """Missed for five frames; then something is seen there clearly, somewhat less like the target and not
-    as surely present: 5 times the change and 0.33 for each unit of the logit below 4 is less evidence, and
-    1.2 less than usual is the limit of a single look."""
-    tracks = missed_and_seen_again(change, logit=1.7)
-    assert tracks[24].state is COASTING
-    assert (TRACKING in [t.state for t in tracks[25:]]) is taken
-
-
-def test_a_lost_target_is_taken_again_somewhat_less_like_itself_if_it_is_surely_present():
-    """Light and background differ where it returns."""
-    tracks = missed_and_seen_again(0.16, again=70)
-    assert tracks[69].state is LOST
-    assert tracks[75].state is TRACKING
-
-
-def test_a_lost_target_that_is_barely_present_is_taken_again_where_it_is_expected():
-    """By several looks that are otherwise as usual."""
-    tracks = missed_and_seen_again(0.0, again=70, logit=0.5)
-    assert tracks[69].state is LOST
-    assert TRACKING in [t.state for t in tracks[70:]]
+@pytest.mark.parametrize(
+    ("change", "logit", "again", "taken"),
+    [
+        *((0.0, 1.7, 25, True), (0.08, 1.7, 25, True), (0.2, 1.7, 25, False)),
+        (0.16, 5.0, 70, True),  # surely present; light and background differ where it returns
+        (0.0, 0.5, 70, True),  # barely present, by several looks
+    ],
+)
+def test_what_is_seen_where_the_target_disappeared_must_be_like_it_and_present(change, logit, again, taken):
+    """5 times the change and 0.33 for each unit of the logit below 4 is less evidence, and 1.2 less than
+    usual is the limit of a single look, after five frames. A lost target is searched for."""
+    tracks = missed_and_seen_again(change, logit, again)
+    assert tracks[again - 1].state is (COASTING if again == 25 else LOST)
+    assert (TRACKING in [t.state for t in tracks[again:]]) is taken
 
 
 def test_a_return_is_confirmed_only_by_what_is_like_the_target():
@@ -592,20 +555,14 @@ def covered(i, view):
 
 
 def test_coasting_goes_on_as_the_whole_target_moved_not_as_its_last_visible_part():
-    """The visible part's middle lags behind, up to a standstill."""
+    """The visible part's middle lags behind, up to a standstill: the belief of when all of the target was
+    seen is moved on, to each image's own stamp."""
     tracks, _, _ = follow(covered, 45)
-    assert tracks[44].state is COASTING
-    assert tracks[44].motion.box.cx == pytest.approx(moving(44).cx, abs=10)
+    for i, error_px in ((30, 6), (44, 10)):  # 40 px since it was seen whole
+        assert tracks[i].state is COASTING
+        assert tracks[i].motion.stamp_ns == tracks[i].stamp_ns
+        assert tracks[i].motion.box.cx == pytest.approx(moving(i).cx, abs=error_px)
     assert tracks[44].motion.velocity[0] == pytest.approx(150, rel=0.1)
-
-
-def test_the_first_coasted_frame_is_believed_at_its_own_stamp():
-    """Coasting starts from an older belief, of when all of the target was seen: moved on to the image."""
-    tracks, tracker, _ = follow(covered, 31)
-    assert tracks[30].state is COASTING
-    assert tracks[30].motion.stamp_ns == tracks[30].stamp_ns
-    assert tracks[30].motion.box.cx == pytest.approx(moving(30).cx, abs=6)  # 40 px in the time since
-    assert tracker.predict(tracks[30].stamp_ns).box == tracks[30].motion.box
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -714,17 +671,22 @@ def test_where_it_was_counts_for_a_quarter_of_a_second_only():
 
 
 @pytest.mark.parametrize(
-    ("rate", "jerk", "quality", "taken"),
-    [(30, 0.7, 0.9, False), (10, 0.7, 0.9, True), (10, 0.7, 0.55, False), (10, 1.1, 0.9, False)],
+    ("rate", "last", "jerk", "quality", "taken"),
+    [
+        *((30, 12, 0.7, 0.9, False), (10, 12, 0.7, 0.9, True)),
+        *((10, 12, 0.7, 0.55, False), (10, 12, 1.1, 0.9, False), (10, 13, 1.1, 0.9, True)),  # one was lost
+    ],
 )
 def test_the_fewer_images_the_farther_a_jerk_may_take_a_target_that_is_seen_clearly(
-    rate, jerk, quality, taken
+    rate, last, jerk, quality, taken
 ):
     def script(i, view):
         shift = 60 * jerk if i == 12 else 0
         return candidates(Box.from_centre(300 + shift, 300, 60, 60), ious=[quality if i == 12 else 0.9])
 
-    tracks = follow_at(rate, range(13), script)
+    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"))
+    prompt = Prompt(box=Box.from_centre(300, 300, 60, 60))
+    tracks = [tracker.step(frame(n * FPS / rate), None if n else prompt) for n in (*range(12), last)]
     assert tracks[11].state is TRACKING
     assert tracks[12].measured is taken
 
@@ -739,21 +701,6 @@ def test_what_has_just_come_back_may_not_have_jerked():
     tracks, _, _ = follow(script, 25)
     assert [track.measured for track in tracks[19:]] == [True, False, False, False, True, False]
     assert "gate_mahalanobis" in tracks[-1].reason
-
-
-def test_after_a_lost_image_a_jerk_may_be_larger():
-    def script(i, view):
-        return candidates(Box.from_centre(300 + (66 if i == 12 else 0), 300, 60, 60))
-
-    assert not follow_at(10, range(13), script)[-1].measured
-    assert follow_at(10, [*range(12), 13], script)[-1].measured
-
-
-def follow_at(rate, numbers, script):
-    """Track a target of 60 px through the images of these numbers, taken at a rate, Hz."""
-    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"))
-    prompt = Prompt(box=Box.from_centre(300, 300, 60, 60))
-    return [tracker.step(frame(n * FPS / rate), None if k else prompt) for k, n in enumerate(numbers)]
 
 
 def test_a_better_scored_distractor_does_not_take_over_while_the_target_is_seen():
@@ -855,22 +802,16 @@ def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size)
     assert pipeline.calls_of("remember")[-1].frame == pipeline.frames - 1
 
 
-def test_an_unusable_image_of_another_size_leaves_everything_as_it_was():
+@pytest.mark.parametrize("size", [1024, 512])
+def test_an_unusable_image_leaves_everything_as_it_was(size):
     tracks, tracker, _ = follow(steady, 10, TrackerConfig(view="window", window_factor=4.0))
-    bad = Frame(Image(np.zeros((512, 512), np.uint8), 512, 512, "no_such_encoding"), frame(9.5).stamp_ns)
-    assert not tracker.step(bad).processed
+    image = Image(np.zeros((4, size), np.uint8), size, size, "no_such_encoding")
+    bad = tracker.step(Frame(image, frame(9.5).stamp_ns))
+    assert not bad.processed
+    assert "no_such_encoding" in bad.reason
     track = tracker.step(frame(10))
     assert track.state is TRACKING
     assert track.view.extent == pytest.approx(tracks[-1].view.extent, rel=0.01)
-
-
-def test_an_unusable_image_leaves_everything_as_it_was():
-    tracks, tracker, _ = follow(steady, 10)
-    bad = Frame(Image(np.zeros((4, 4), np.uint8), 64, 4, "no_such_encoding"), tracks[-1].stamp_ns + 1)
-    track = tracker.step(bad)
-    assert not track.processed
-    assert "no_such_encoding" in track.reason
-    assert tracker.step(frame(10)).state is TRACKING
 
 
 @pytest.mark.parametrize("policy", ["default", "samurai", "efficienttam"])
