@@ -138,6 +138,16 @@ def test_at_most_so_many_looks_are_kept_and_the_selected_one_always():
             found.look(seen, time * DOUBT_NS, learns=True)
     assert len(found._kept) == MOST
     assert found.likeness(sides[0]) == pytest.approx(1.0)
+    for other in sides[1 : MOST + 1]:  # refined: of the prompts the newest
+        found.add_prompt(other, 0)
+    assert found.likeness(sides[0]) == 0.0
+
+
+def test_a_refinement_ends_a_doubt():
+    found = at(gallery(), *[UNLIKE] * DOUBTFUL)
+    found.add_prompt(vector(UNLIKE), 0)
+    assert not found.is_doubted
+    assert math.isnan(found.likeness_now)
 
 
 @pytest.mark.parametrize(("least", "margin"), [(LEAST, 0.01), (LEAST, -0.01), (SURE, 0.01), (SURE, -0.01)])

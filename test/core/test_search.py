@@ -76,22 +76,27 @@ def test_after_a_pan_both_the_ground_and_the_place_in_the_image_are_likely():
     assert at(one, 400, 300) < at(one, 600, 300)
 
 
-@given(st.floats(-300, 300), st.floats(-200, 200), st.floats(0, 5))
-def test_a_recognised_place_is_where_the_steps_of_the_camera_would_have_led(dx, dy, gone_s):
-    pan = np.array([[1.0, 0, dx], [0, 1, dy], [0, 0, 1]])
+@given(
+    *(st.floats(-300, 300), st.floats(-200, 200), st.floats(-math.pi, math.pi), st.floats(0.5, 2.0)),
+    *(st.floats(0, 5), st.floats(0, 5)),
+)
+def test_a_recognised_place_is_where_the_steps_of_the_camera_would_have_led(
+    dx, dy, roll, zoom, gone_s, later_s
+):
+    """Also as it moves on from there: its velocity turns and grows with the image, as its size does."""
+    c, s = zoom * math.cos(roll), zoom * math.sin(roll)
+    moved = np.array([[c, -s, dx], [s, c, dy], [0, 0, 1.0]])
     told, untold = prior(velocity=(20.0, 10.0)), prior(velocity=(20.0, 10.0))
-    told.follow_camera(pan)
+    told.follow_camera(moved)
     for one in (told, untold):
-        one.advance(round(gone_s * NS))
-    untold.recognise_place(pan, round(gone_s * NS), Sighting(0, TARGET, (20.0, 10.0)))
-    assert untold.ground == pytest.approx(told.ground, abs=1e-6)
-
-
-def test_a_recognised_place_takes_the_zoom_along():
-    one = prior(1.0)
-    one.recognise_place(np.diag([2.0, 2.0, 1.0]), NS, Sighting(0, TARGET, (0.0, 0.0)))
-    assert one.ground == pytest.approx((800, 600))
-    assert one.size == pytest.approx(60)
+        for share in (0.5, 1.0):
+            one.advance(round(share * gone_s * NS))
+    untold.recognise_place(moved, round(gone_s * NS), Sighting(0, TARGET, (20.0, 10.0)))
+    for passed_s in (gone_s, gone_s + later_s):
+        for one in (told, untold):
+            one.advance(round(passed_s * NS))
+        assert untold.ground == pytest.approx(told.ground, abs=1e-6)
+        assert untold.size == pytest.approx(told.size) == pytest.approx(zoom * TARGET.size)
 
 
 def test_an_unseen_target_slows_down_and_stays_in_reach():
@@ -186,6 +191,18 @@ def test_no_window_comes_again_before_all_others_came():
     sweep = Sweep(SIZE, EXTENT, SIDE)
     seen = [view for _ in range(len(sweep)) for view in sweep.next(1, prior(2.0))]
     assert len({(view.x, view.y) for view in seen}) == len(sweep)
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_divided_anew"), [(0.6, True), (0.8, False), (1.2, False), (1.4, True)]
+)
+def test_the_image_is_divided_anew_for_a_window_of_clearly_another_size(factor, is_divided_anew):
+    search = missed(TARGET)
+    first, second = (
+        search.windows(stamp, SIZE, extent, SIDE, 6)[-1].extent[0]
+        for stamp, extent in ((NS // 10, EXTENT), (NS // 5, factor * EXTENT))
+    )
+    assert second == pytest.approx(first * (factor if is_divided_anew else 1.0))
 
 
 def test_the_first_windows_are_where_the_target_is_expected():
