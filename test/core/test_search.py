@@ -193,16 +193,14 @@ def test_no_window_comes_again_before_all_others_came():
     assert len({(view.x, view.y) for view in seen}) == len(sweep)
 
 
-@pytest.mark.parametrize(
-    ("factor", "is_divided_anew"), [(0.6, True), (0.8, False), (1.2, False), (1.4, True)]
-)
-def test_the_image_is_divided_anew_for_a_window_of_clearly_another_size(factor, is_divided_anew):
+@pytest.mark.parametrize(("factor", "is_anew"), [(0.6, True), (0.8, False), (1.2, False), (1.4, True)])
+def test_the_image_is_anew_for_a_window_of_clearly_another_size(factor, is_anew):
     search = missed(TARGET)
     first, second = (
         search.windows(stamp, SIZE, extent, SIDE, 6)[-1].extent[0]
         for stamp, extent in ((NS // 10, EXTENT), (NS // 5, factor * EXTENT))
     )
-    assert second == pytest.approx(first * (factor if is_divided_anew else 1.0))
+    assert second == pytest.approx(first * (factor if is_anew else 1.0))
 
 
 def test_the_first_windows_are_where_the_target_is_expected():
