@@ -53,16 +53,18 @@ def test_interpolation_goes_at_a_constant_rate_also_beyond(yaw, pitch, share, tu
     assert abs(sum(p * q for p, q in zip(mixed, multiplied(a, part), strict=True))) == pytest.approx(1.0)
 
 
-@given(pitch=tilt, yaws=st.lists(st.floats(-0.2, 0.2), min_size=2, max_size=20), ahead=st.integers(0, NS))
-def test_a_steep_direction_is_believed_in_yaw_as_a_level_one_of_more_noise(pitch, yaws, ahead):
+@given(pitch=tilt, angles=st.lists(st.floats(-0.1, 0.1), min_size=2, max_size=20), ahead=st.integers(0, NS))
+def test_a_steep_direction_is_believed_in_yaw_as_a_level_one_of_more_noise(pitch, angles, ahead):
     """The same error of a bearing is more yaw there; of the pitch it is as much."""
-    noise = 0.002
-    steep, level = DirectionFilter(0.3, noise), DirectionFilter(0.3, noise / math.cos(pitch))
-    plain = DirectionFilter(0.3, noise)
-    for number, yaw in enumerate(yaws):
-        steep.update(number * NS // 30, yaw, pitch + yaw * 1e-3)
-        level.update(number * NS // 30, yaw, 0.0)
-        plain.update(number * NS // 30, 0.0, yaw * 1e-3)
-    found, yawed, pitched = (each.predict(steep.stamp_ns + ahead) for each in (steep, level, plain))
-    assert (found.yaw, found.yaw_rate) == pytest.approx((yawed.yaw, yawed.yaw_rate), rel=0.02, abs=1e-6)
-    assert found.pitch - pitch == pytest.approx(pitched.pitch, abs=1e-6)
+    steep, level = DirectionFilter(0.3, 0.002), DirectionFilter(0.3, 0.002 / math.cos(pitch))
+    rising, low = DirectionFilter(0.3, 0.002), DirectionFilter(0.3, 0.002)
+    for number, angle in enumerate(angles):
+        steep.update(number * NS // 30, angle, pitch)
+        level.update(number * NS // 30, angle, 0.0)
+        rising.update(number * NS // 30, 0.0, pitch + angle)
+        low.update(number * NS // 30, 0.0, angle)
+    found, yawed, raised, pitched = (
+        each.predict(steep.stamp_ns + ahead) for each in (steep, level, rising, low)
+    )
+    assert (found.yaw, found.yaw_rate) == pytest.approx((yawed.yaw, yawed.yaw_rate), abs=1e-9)
+    assert raised.pitch - pitch == pytest.approx(pitched.pitch, abs=1e-9)
