@@ -40,6 +40,7 @@ PICTURE = np.zeros((SIDE, SIDE, 3), np.uint8)
 TRACE = json.loads((Path(__file__).parent.parent / "golden" / "samurai_trace.json").read_text())
 SEQUENCES = {s["name"]: s for s in TRACE["sequences"]}
 SPEC = PipelineSpec(name="scripted", image_side=SIDE)
+WINDOW = TrackerConfig(view="window", window_factor=4.0)
 IDLE, ACQUIRING, TRACKING, COASTING, LOST = TrackState
 
 
@@ -59,15 +60,13 @@ def moving(i: float) -> Box:
     return Box.from_centre(200 + 5 * i, 300 + 3 * i, 60, 40)
 
 
-def follow(script, frames, config=None, prompt=None, **kwargs):
-    """Track through a script; the first frame is prompted by a box. Returns the tracks, the tracker, the
-    pipeline."""
-    pipeline = ScriptedPipeline(script, SPEC)
-    tracker = TargetTracker(pipeline, config or TrackerConfig(view="full"))
-    tracks = []
-    for i in range(frames):
-        given = (prompt or Prompt(box=moving(0))) if i == 0 else None
-        tracks.append(tracker.step(frame(i, **kwargs), given))
+def follow(script, frames, config=None, prompt=None, picture=PICTURE, spec=SPEC, **how):
+    """Track through a script; ``frames``: how many, or when they come, in 1/30 s. The first one is prompted
+    by a box. Returns the tracks, the tracker, the pipeline."""
+    pipeline = ScriptedPipeline(script, spec)
+    tracker, tracks = TargetTracker(pipeline, config or TrackerConfig(view="full"), **how), []
+    for i, at in enumerate(range(frames) if isinstance(frames, int) else frames):
+        tracks.append(tracker.step(frame(at, picture), None if i else prompt or Prompt(box=moving(0))))
     return tracks, tracker, pipeline
 
 
@@ -118,6 +117,7 @@ def test_a_frame_makes_the_calls_of_the_contract_and_is_remembered_after_its_ans
     tracker.step(frame(3))
     tracker.clear()
     tracker.commit()
+    assert tracker.step(frame(4)).state is IDLE
     assert [call.name for call in pipeline.calls] == [*expected, "remember", *tracked]
 
 
@@ -160,10 +160,7 @@ def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
 @pytest.mark.parametrize(("max_maps", "attended"), [(None, 7), (7, 7), (3, 3)])
 def test_no_more_maps_are_attended_to_than_the_network_takes(max_maps, attended):
     """Without a limit of its own a network takes one for each of its seven temporal rows."""
-    pipeline = ScriptedPipeline(steady, replace(SPEC, max_maps=max_maps))
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
-    for i in range(12):
-        tracker.step(frame(i), None if i else Prompt(box=moving(0)))
+    _, _, pipeline = follow(steady, 12, spec=replace(SPEC, max_maps=max_maps))
     assert len(pipeline.calls_of("attend")[-1].arguments[0].slots) == attended
 
 
@@ -349,12 +346,9 @@ class EndingPoints:
         self.calls.append(("keep", box))
 
 
-def with_points(points: EndingPoints, script, frames: int) -> list[Track]:
-    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), points=points)
-    tracks = []
-    for i in range(frames):
-        tracks.append(tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None))
-        tracker.commit()
+def with_points(points: EndingPoints, script, frames, **config) -> list[Track]:
+    tracks, tracker, _ = follow(script, frames, TrackerConfig(view="full", **config), points=points)
+    tracker.commit()
     return tracks
 
 
@@ -411,14 +405,10 @@ def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_wh
 def test_over_a_gap_between_images_no_points_are_followed(gap_s, forgotten):
     """They would end by themselves."""
     points = EndingPoints()
-    pipeline = ScriptedPipeline(lambda i, view: candidates(moving(0)), SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"), points=points)
-    for i in range(8):
-        tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
-        tracker.commit()
-    before = len(points.calls)
-    tracker.step(frame(7 + gap_s * FPS))
-    assert [name for name, _ in points.calls[before:]] == (["reset"] if forgotten else []) + ["follow"]
+    with_points(points, unmoved, [*range(8), 7 + gap_s * FPS])
+    names = [name for name, _ in points.calls]
+    assert names[-2 - forgotten :] == ["reset"] * forgotten + ["follow", "keep"]
+    assert names[-3 - forgotten] == "keep"
 
 
 def test_output_that_is_not_finite_ends_the_points():
@@ -433,12 +423,7 @@ def test_output_that_is_not_finite_ends_the_points():
 
 def test_the_reference_policies_follow_no_points():
     points = EndingPoints()
-    tracker = TargetTracker(
-        ScriptedPipeline(steady, SPEC), TrackerConfig(policy="samurai", view="full"), points=points
-    )
-    for i in range(4):
-        tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
-        tracker.commit()
+    with_points(points, steady, 4, policy="samurai")
     assert points.calls == []
 
 
@@ -453,8 +438,7 @@ def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None):
 
     now = [0]
     looks = ScriptedLooks(lambda box: 1.0 - change * (now[0] >= changes))
-    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), describe=looks)
-    return [tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None) for i in range(again + 6)]
+    return follow(script, again + 6, describe=looks)[0]
 
 
 @pytest.mark.parametrize(
@@ -529,10 +513,7 @@ def test_a_mask_that_takes_in_a_neighbour_is_measured_but_not_remembered(wider, 
 @pytest.mark.parametrize(("rate", "attended"), [(30, [25, 30, 39]), (10, [34, 36, 39]), (5, [37, 38, 39])])
 def test_the_remembered_frames_that_are_attended_to_are_spaced_in_time(rate, attended):
     """The newest, and the last two of those 0.15 s or more apart, without the one nearest to the newest."""
-    pipeline = ScriptedPipeline(steady, replace(SPEC, recent_maps=3))
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
-    for i in range(41):
-        tracker.step(frame(i * 30 / rate), Prompt(box=moving(0)) if i == 0 else None)
+    _, _, pipeline = follow(steady, [i * 30 / rate for i in range(41)], spec=replace(SPEC, recent_maps=3))
     slots = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
     plan = pipeline.calls_of("attend")[-1].arguments[0]
     assert sorted(slots[slot] for slot in plan.slots) == [0, *attended]
@@ -575,9 +556,7 @@ def test_the_window_follows_a_size_in_seconds_not_in_images(every):
         size = 2 if every * i >= 12 else 1
         return candidates(Box.from_centre(box.cx, box.cy, size * box.width, size * box.height), None, None)
 
-    pipeline = ScriptedPipeline(script, SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
-    tracks = [tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None) for i in range(0, 30, every)]
+    tracks, _, _ = follow(script, range(0, 30, every), WINDOW)
     first = tracks[0].view.extent[0]
     assert first == pytest.approx(4 * moving(0).size)
     for track, before in zip(tracks[1:], range(0, 30, every), strict=False):
@@ -587,14 +566,7 @@ def test_the_window_follows_a_size_in_seconds_not_in_images(every):
 
 
 def test_slow_images_from_stamp_0_on_do_not_widen_the_window():
-    pipeline = ScriptedPipeline(lambda i, view: candidates(moving(0), None, None), SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
-    tracks = [
-        tracker.step(
-            Frame(Image.from_array(PICTURE), i * SECOND // 2), Prompt(box=moving(0)) if not i else None
-        )
-        for i in range(3)
-    ]
+    tracks, _, _ = follow(unmoved, (-FPS, -FPS / 2, 0), WINDOW)
     assert [track.view.extent[0] for track in tracks] == pytest.approx([4 * moving(0).size] * 3)
 
 
@@ -661,10 +633,8 @@ def test_where_it_was_counts_for_a_quarter_of_a_second_only():
     def at(i):
         return Box.from_centre(60 + 60 * min(i, 14), 300, 20, 20)
 
-    tracker = TargetTracker(
-        ScriptedPipeline(lambda i, view: candidates(at(i), None, None), SPEC), TrackerConfig(view="full")
-    )
-    tracks = [tracker.step(frame(9 * i), Prompt(box=at(0)) if i == 0 else None) for i in range(16)]
+    script = lambda i, view: candidates(at(i), None, None)  # noqa: E731
+    tracks, _, _ = follow(script, range(0, 16 * 9, 9), prompt=Prompt(box=at(0)))
     assert tracks[14].state is TRACKING
     assert not tracks[15].measured
     assert "seen where it cannot be" in tracks[15].reason
@@ -684,9 +654,8 @@ def test_the_fewer_images_the_farther_a_jerk_may_take_a_target_that_is_seen_clea
         shift = 60 * jerk if i == 12 else 0
         return candidates(Box.from_centre(300 + shift, 300, 60, 60), ious=[quality if i == 12 else 0.9])
 
-    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"))
-    prompt = Prompt(box=Box.from_centre(300, 300, 60, 60))
-    tracks = [tracker.step(frame(n * FPS / rate), None if n else prompt) for n in (*range(12), last)]
+    times = [n * FPS / rate for n in (*range(12), last)]
+    tracks, _, _ = follow(script, times, prompt=Prompt(box=Box.from_centre(300, 300, 60, 60)))
     assert tracks[11].state is TRACKING
     assert tracks[12].measured is taken
 
@@ -758,22 +727,16 @@ def test_a_gap_of_exactly_max_gap_loses_nothing_and_a_presence_of_exactly_the_th
 
 
 def test_a_gap_longer_than_max_gap_loses_the_target():
-    pipeline = ScriptedPipeline(absent_between(10, 99), SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full", max_gap=0.5))
-    for i in range(10):
-        tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
-    track = tracker.step(frame(40))
+    tracks, _, _ = follow(absent_between(10, 99), [*range(10), 40], TrackerConfig(view="full", max_gap=0.5))
+    track = tracks[-1]
     assert (track.state, track.box) == (LOST, None)
     assert "no image for 1.03 s (max_gap is 0.5 s)" in track.reason
 
 
 def test_dropped_images_change_neither_state_nor_velocity():
-    pipeline = ScriptedPipeline(lambda i, v: steady(2 * i, v), SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
-    for i in range(0, 60, 2):
-        track = tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
-    assert track.state is TRACKING
-    assert track.motion.velocity == pytest.approx((150, 90), rel=0.05)
+    tracks, _, _ = follow(lambda i, v: steady(2 * i, v), range(0, 60, 2))
+    assert tracks[-1].state is TRACKING
+    assert tracks[-1].motion.velocity == pytest.approx((150, 90), rel=0.05)
 
 
 @pytest.mark.parametrize("size", [512, 2048])
@@ -787,10 +750,7 @@ def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size)
         views.append(view)
         return candidates(now, None, None, ious=[0.9, 0.1, 0.1])
 
-    pipeline = ScriptedPipeline(script, SPEC, found=lambda i, view: script(i, view))
-    tracker = TargetTracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
-    for i in range(11):
-        before = tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
+    (*_, before), tracker, pipeline = follow(script, 11, WINDOW)
     picture = np.zeros((size, size, 3), np.uint8)
     first = tracker.step(frame(11, picture))
     assert f"size changed from (1024, 1024) to ({size}, {size})" in first.reason
@@ -804,7 +764,7 @@ def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size)
 
 @pytest.mark.parametrize("size", [1024, 512])
 def test_an_unusable_image_leaves_everything_as_it_was(size):
-    tracks, tracker, _ = follow(steady, 10, TrackerConfig(view="window", window_factor=4.0))
+    tracks, tracker, _ = follow(steady, 10, WINDOW)
     image = Image(np.zeros((4, size), np.uint8), size, size, "no_such_encoding")
     bad = tracker.step(Frame(image, frame(9.5).stamp_ns))
     assert not bad.processed
@@ -931,10 +891,8 @@ def replayed(name: str, policy: str):
         boxes = [Box.from_edges(b[0], b[1], b[2] + 1, b[3] + 1) if b else None for b in f["boxes"]]
         return candidates(*boxes, ious=f["ious"], presence_logit=f["object_score_logit"])
 
-    pipeline = ScriptedPipeline(script, SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full", policy=policy))
-    prompt = Prompt(box=truth(name, 0)[0])
-    tracks = [tracker.step(frame(i), prompt if i == 0 else None) for i in range(len(frames))]
+    config, prompt = TrackerConfig(view="full", policy=policy), Prompt(box=truth(name, 0)[0])
+    tracks, _, pipeline = follow(script, len(frames), config, prompt)
     return tracks, pipeline
 
 
