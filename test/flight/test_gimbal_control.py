@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.answer import Answer
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.law import ImageOnly
@@ -19,6 +20,7 @@ from efftam_ros.flight.values import (
     AttitudeSample,
     Control,
     GimbalLimits,
+    Rates,
     VehicleSample,
     YawFrame,
 )
@@ -389,6 +391,41 @@ def test_a_gimbal_that_was_silent_or_not_steered_has_to_answer_small_rates_again
     follow(5)
     getattr(made.control, switch)(True)
     assert 0.0 < follow(5) <= 0.051
+
+
+@pytest.mark.parametrize(
+    ("parts", "answers", "stands"),
+    [
+        ([(0.05, 0.05, 0.5)], True, False),
+        ([(0.05, 0.0, 0.5)], False, False),
+        ([(0.05, 0.0, 0.7)], False, True),
+        ([(0.05, 0.0, 0.7), (0.05, 0.05, 0.5)], True, False),
+        ([(0.05, 0.05, 0.5), (0.05, 0.0, 2.0)], False, True),
+        ([(0.05, -0.02, 2.0)], False, False),  # another moves it
+        ([(0.005, 0.004, 6.0)], False, False),  # it drifts: never much at once
+        ([(0.0, 0.0, 0.1), (0.05, None, 0.4), (0.05, 0.0, 0.2)], False, False),  # turned unseen
+        # Only what was asked last is enough for an answer, a third of a second ago.
+        ([(0.05, 0.0, 0.15), (-0.05, 0.0, 0.15), (0.2, 0.0, 0.1), (0.0, 0.0, 0.25)], False, False),
+    ],
+)
+def test_a_gimbal_answers_once_it_turns_along_and_stands_once_it_was_asked_in_vain(parts, answers, stands):
+    """Each part: the rate asked, how fast the gimbal turns, rad/s (None: it is not seen), how long, s."""
+    answer, now_s, yaw = Answer(first_rate=0.05), 0.0, 0.0
+    for asked, turns, seconds in parts:
+        for _ in range(round(50 * seconds)):
+            answer.take(Rates(0.0, asked), 0.02, None if turns is None else (yaw, 0.0), now_s)
+            now_s, yaw = now_s + 0.02, yaw + 0.02 * (0.25 if turns is None else turns)
+    assert (answer.limited(Rates(0.0, 1.0)).yaw == 1.0) is answers
+    assert answer.stands is stands
+
+
+def test_without_an_attitude_for_three_seconds_no_answer_is_waited_for_until_there_is_one_again():
+    made = bench(first_rate=0.05)
+    for attitude, seconds, is_limited in ((None, 2.9, True), (None, 1.0, False), ((0.0, 0.0), 0.5, True)):
+        made.attitude = attitude
+        rate = made.step(round(50 * seconds)).rates.yaw
+        assert rate > 0.0
+        assert (rate <= 0.0501) is is_limited
 
 
 # Frames
