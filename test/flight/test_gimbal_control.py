@@ -173,12 +173,31 @@ def test_nothing_is_sent_once_control_is_lost_until_enabled_again(taker):
     assert made.step(SETTLED).phase is Phase.FOLLOWING
 
 
-def test_waits_while_the_manager_has_not_given_control():
+def test_waits_ten_seconds_each_time_while_the_manager_has_not_given_control():
     made = bench()
+    for _ in range(2):
+        for _ in range(2):
+            made.control.set_enabled(True)
+            made.control.on_control(Control.OTHER, "255/190 controls the gimbal")
+            assert made.step(300).phase is Phase.HOLDING
+        command = made.step(210)
+        assert command.phase is Phase.CONTROL_LOST
+        assert "10 s: 255/190 controls" in command.reason
+        assert not made.control.enabled
+    made.control.set_enabled(True)
+    made.control.on_control(Control.HELD)
+    assert made.step(600).phase is Phase.FOLLOWING
+
+
+def test_a_gimbal_that_was_held_before_and_is_anothers_now_is_waited_for_and_not_lost():
+    made = bench()
+    made.control.on_control(Control.HELD)
+    made.control.set_enabled(False)
+    made.control.on_control(Control.OTHER)
+    made.control.set_enabled(True)
     made.control.on_control(Control.OTHER)
     assert made.step(SETTLED).phase is Phase.HOLDING
-    made.control.on_control(Control.HELD)
-    assert made.step(SETTLED).phase is Phase.FOLLOWING
+    assert made.control.enabled
 
 
 # Rows of the table
@@ -316,8 +335,10 @@ def test_neither_a_leap_of_the_same_target_nor_the_managers_word_on_control_star
         lambda made: made.given(selection=1),
         lambda made: setattr(made, "latency_s", 0.4),  # stamps go back
         lambda made: made.control.on_camera(CameraModel(Intrinsics(1800, 1800, 640, 360), 1280, 720)),
+        lambda made: made.control.set_enabled(True),
+        lambda made: made.given(state=TrackState.LOST).step() and made.given(state=TrackState.TRACKING),
     ],
-    ids=["another target", "stamps back", "zoom"],
+    ids=["another target", "stamps back", "zoom", "enabled again", "lost and found"],
 )
 def test_what_was_measured_before_a_change_does_not_count(change):
     """The next answer counts alone: one that was joined to those before it would look like a leap."""
