@@ -284,6 +284,4 @@ def _is_finite(estimate: MotionReport) -> bool:
 
 def _approach(last: float, wanted: float, step: float) -> float:
     """``wanted``, at most ``step`` faster than ``last``; slowing down is not limited."""
-    if abs(wanted) <= abs(last) and wanted * last >= 0.0:
-        return wanted
     return min(max(wanted, min(last, 0.0) - step), max(last, 0.0) + step)
