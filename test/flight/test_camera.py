@@ -87,7 +87,7 @@ def test_heartbeats_of_a_camera_once_a_second_in_mavlink_2():
 
 
 @pytest.mark.parametrize("ask", [(REQUEST, INFORMATION), (REQUEST_OLD, 1)])
-def test_camera_information_by_both_requests(ask):
+def test_camera_information_by_both_requests_and_without_a_focal_length_where_it_is_not_known(ask):
     scene = Scene(model="Tracker", gimbal_device_id=154)
     scene.bridge.set_camera(CameraModel(Intrinsics(900, 910, 640, 360), 1280, 720))
     scene.run(2)
@@ -100,13 +100,9 @@ def test_camera_information_by_both_requests(ask):
     assert info.focal_length / info.sensor_size_v == pytest.approx(910 / 720)
     assert info.gimbal_device_id == 154
     assert info.time_boot_ms == pytest.approx(2100, abs=20)
-
-
-def test_an_uncalibrated_camera_has_no_focal_length():
-    scene = Scene()
     scene.bridge.set_camera(CameraModel(None, 640, 480))
-    scene.ask(REQUEST, INFORMATION)
-    info = scene.station.of("CAMERA_INFORMATION")[0]
+    scene.ask(*ask)
+    info = scene.station.of("CAMERA_INFORMATION")[-1]
     assert math.isnan(info.focal_length)
     assert (info.resolution_h, info.resolution_v) == (640, 480)
 
@@ -147,21 +143,21 @@ def test_nobody_asking_is_said_once():
     assert not any("asked" in line for line in scene.run(15).lines)
 
 
-def test_another_camera_with_our_ids_is_named_once_with_the_remedy():
+@pytest.mark.parametrize(
+    ("ids", "heartbeat", "remedy"),
+    [
+        ((1, 100), (mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID), "component_id"),  # another camera's
+        ((7, 1), (mav.MAV_TYPE_QUADROTOR, mav.MAV_AUTOPILOT_ARDUPILOTMEGA), "system_id"),  # another vehicle's
+    ],
+)
+def test_ids_that_do_not_go_with_ours_are_named_once_with_the_remedy(ids, heartbeat, remedy):
     scene = Scene()
-    other = Peer(scene.station.link, scene.time, (1, 100))
+    other = Peer(scene.station.link, scene.time, ids)
     for _ in range(8):
-        other.send(mav.MAVLink_heartbeat_message(mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3))
+        other.send(mav.MAVLink_heartbeat_message(*heartbeat, 0, 0, 4, 3))
         scene.run(1)
-    (line,) = [line for line in scene.lines if "1/100" in line]
-    assert "component_id" in line
-
-
-def test_a_vehicle_with_another_id_is_named():
-    scene = Scene()
-    Peer(scene.station.link, scene.time, (7, 1)).send(mav.MAVLink_heartbeat_message(2, 3, 0, 0, 4, 3))
-    scene.run()
-    assert any("7" in line and "system_id" in line for line in scene.lines)
+    (line,) = [line for line in scene.lines if remedy in line]
+    assert str(ids[0]) in line
 
 
 # Selecting

@@ -62,16 +62,6 @@ def test_mpeg_ts_over_udp_gives_images_with_the_senders_times(codec):
     assert all(f.bgr.flags.c_contiguous and f.bgr.dtype == np.uint8 for f in frames)
 
 
-def test_until_the_first_image_the_camera_says_what_it_waits_for():
-    port = free_port()
-    with sender(port), closing(patient(udp(port))) as camera:
-        said = set()
-        wait_for(lambda: said.add(camera.waiting_for) or camera._newest is not None, "an image")
-    assert f"to open udp://127.0.0.1:{port}" in said
-    frame = camera._newest[2]
-    assert not frame.is_corrupt
-
-
 def test_a_wait_for_the_first_image_is_told_once(monkeypatch):
     monkeypatch.setattr("efftam_ros.images.camera.QUIET_S", 0.05)
     port, told = free_port(), []
