@@ -150,9 +150,12 @@ def test_after_anothers_word_nothing_of_ours_goes_out_where_it_would_stop_them()
     assert sent == [OURS, STOPPED]
 
 
-def test_where_only_the_component_in_control_counts_three_zeros_go_out_at_anothers_word():
+@pytest.mark.parametrize(
+    "end", [lambda rates, at: rates.rival(at, 0.1), lambda rates, at: rates.stop(0.1)], ids=["rival", "stop"]
+)
+def test_at_the_end_three_zeros_go_out_where_they_count_and_the_wish_of_before_never(end):
     rates, sent, at = moved(PX4)
-    rates.rival(at, 0.1)
+    end(rates, at)
     rates.update(True, at, 0.12)
     rates.stop(0.14)
     assert sent == [OURS, *[STOPPED] * 3]
