@@ -168,23 +168,6 @@ def unmoved(i, view):
     return candidates(moving(0))
 
 
-@pytest.mark.parametrize(("max_prompts", "attended"), [(None, (0, 400)), (1, (400,))])
-def test_a_target_can_be_refined_any_number_of_times(max_prompts, attended):
-    """Each of 20 times the first and the newest prompt are attended to, or the newest where there is one
-    place for them."""
-    pipeline = ScriptedPipeline(unmoved, replace(SPEC, max_prompts=max_prompts))
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
-    for i in range(403):
-        track = tracker.step(frame(i), None if i % 20 else Prompt(box=moving(0)), refine=i > 0)
-        assert track.measured
-    frames = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
-    plan = pipeline.calls_of("attend")[-1].arguments[0]
-    last_row = SPEC.temporal_rows - 1
-    shown = [slot for slot, row in zip(plan.slots, plan.rows, strict=True) if row == last_row]
-    assert tuple(frames[slot] for slot in shown) == attended
-    assert len(set(plan.rows)) == len(plan.rows) - (len(attended) - 1)
-
-
 @pytest.mark.parametrize(
     ("policy", "max_prompts", "most"),
     [("efficienttam", None, 9), ("samurai", None, 3), ("efficienttam", 1, 1), ("samurai", 1, 1)],
@@ -216,13 +199,6 @@ def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
     frames = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
     plan = pipeline.calls_of("attend")[-1].arguments[0]
     assert sorted(frames[slot] for slot in plan.slots) == [0, 2, 3, 4, 7, 8]
-
-
-def test_a_point_starts_with_three_candidates_and_the_best_is_followed():
-    prompt = Prompt(points=((200.0, 300.0),), labels=(1,))
-    tracks, _, _ = follow(steady, 5, prompt=prompt)
-    assert tracks[0].measured
-    assert iou(tracks[-1].box, moving(4)) > 0.99
 
 
 def test_the_mask_belongs_to_the_last_measured_box():
@@ -672,18 +648,6 @@ def test_what_has_just_come_back_may_not_have_jerked():
     assert "gate_mahalanobis" in tracks[-1].reason
 
 
-def test_a_better_scored_distractor_does_not_take_over_while_the_target_is_seen():
-    def script(i, view):
-        return (
-            candidates(moving(i).moved(250, 0), moving(i), None, ious=[0.95, 0.6, 0.1])
-            if i > 5
-            else steady(i, view)
-        )
-
-    tracks, _, _ = follow(script, 40)
-    assert all(iou(t.box, moving(i)) > 0.99 for i, t in enumerate(tracks))
-
-
 @pytest.mark.parametrize(("quality", "taken"), [(0.78, "as predicted"), (0.82, "beside")])
 def test_the_overlap_with_the_prediction_counts_a_fifth_of_the_predicted_iou(quality, taken):
     """Beside the prediction half of the overlap is missing: 0.1 of predicted IoU make up for it."""
@@ -805,20 +769,11 @@ def test_a_box_on_what_the_network_does_not_see_is_believed_but_not_measured():
 
 
 @pytest.mark.parametrize(
-    "prompt",
-    [
-        Prompt(box=Box(math.nan, 10, 20, 20)),
-        Prompt(box=Box(10, 10, 0, 20)),
-        Prompt(box=Box(10, 10, 20, math.inf)),
-        Prompt(points=((math.nan, 5.0),), labels=(1,)),
-        Prompt(mask=np.zeros((SIDE, SIDE), bool)),
-        Prompt(),
-    ],
+    "prompt", [Prompt(), Prompt(box=Box(10, 10, 0, 20)), Prompt(mask=np.zeros((9, 9), bool))]
 )
-@pytest.mark.parametrize("view", ["full", "window"])
-def test_a_selection_that_marks_nothing_is_refused_before_the_network_runs(prompt, view):
+def test_a_selection_that_marks_nothing_is_refused_before_the_network_runs(prompt):
     pipeline = ScriptedPipeline(steady, SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view=view))
+    tracker = TargetTracker(pipeline)
     with pytest.raises(InputError):
         tracker.step(frame(0), prompt)
     assert tracker.state is IDLE
