@@ -117,6 +117,8 @@ def test_who_else_moves_the_gimbal(sender, message, is_rival):
 
     assert name(channels(), (1, 1)) == ""
     assert bool(name(message, sender)) is is_rival
+    rivals.begin()
+    assert bool(name(message, sender)) is (is_rival and sender != (1, 1))  # a stick rests where it is then
 
 
 def test_the_pilots_stick_has_the_gimbal():
@@ -153,12 +155,13 @@ class Held:
     def run(self, seconds: int, by: tuple[int, int] | None = None) -> Held:
         """``by``: whom the manager names each second; None: it says nothing."""
         for _ in range(seconds):
-            self.now_s += 1.0
             if by is not None:
                 word = SimpleNamespace(primary_control_sysid=by[0], primary_control_compid=by[1])
                 self.holder.read(word, self.now_s)
-            self.holder.tick(self.now_s)
-            self.holder.give_back(self.now_s)
+            for _ in range(4):
+                self.now_s += 0.25
+                self.holder.tick(self.now_s)
+                self.holder.give_back(self.now_s)
         return self
 
     def want(self, wanted: bool = True, fresh: bool = True) -> Held:
@@ -172,8 +175,8 @@ OURS, THEIRS, NOBODYS = (1, 100), (255, 190), (0, 0)
 def test_control_is_asked_for_five_times_each_time_it_is_wanted():
     held = Held()
     for times in (1, 2):
-        held.want().run(9, THEIRS)
-        assert held.asked == [OURS] * 5 * times
+        assert len(held.want().run(2, THEIRS).asked) == 5 * times - 3  # once a second
+        assert held.run(7, THEIRS).asked == [OURS] * 5 * times
         held.want(False)
 
 
@@ -182,11 +185,18 @@ def test_why_steering_ended_is_told_until_it_is_wanted_again():
     held.holder.yield_to("the pilot", held.now_s)
     assert held.run(3, OURS).told[-1] == (Control.OTHER, "taken by the pilot")  # whatever the manager says
     assert held.asked[-1] == (-3, -3)
+    assert not held.holder.wanted
     control, why = held.run(1, NOBODYS).told[-1]
     assert control is Control.NOBODY
     assert "the pilot" in why
     assert held.want().run(1, OURS).told[-1] == (Control.HELD, "")
     assert "the pilot" not in held.run(1, NOBODYS).told[-1][1]
+    assert not held.holder.wanted  # what was held is not taken back
+    assert OURS not in held.run(5, NOBODYS).asked[-1:]
+    for then in (lambda: held.want(), lambda: held.run(1, NOBODYS)):
+        held.want().run(2, OURS).holder.yield_to("the pilot", held.now_s)
+        then()
+        assert held.run(1, OURS).told[-1] == (Control.HELD, "")
 
 
 def test_what_is_ours_and_not_wanted_is_given_back_until_the_manager_says_so_or_was_restarted():
@@ -198,6 +208,10 @@ def test_what_is_ours_and_not_wanted_is_given_back_until_the_manager_says_so_or_
     assert len(held.run(5).asked) == before
     assert held.told[-1][0] is Control.NOBODY
     assert (held.holder.in_control, held.holder.another) == (False, False)
+
+
+def test_what_was_asked_for_is_given_back_also_where_the_manager_never_said_who_has_it():
+    assert Held().want().run(2).want(False).run(3).asked == [OURS, OURS, (-3, -3)]
 
 
 @pytest.mark.parametrize(("by", "is_asked"), [(THEIRS, False), (NOBODYS, True), (OURS, False)])
