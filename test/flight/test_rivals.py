@@ -212,6 +212,9 @@ def test_what_is_ours_and_not_wanted_is_given_back_until_the_manager_says_so_or_
 
 def test_what_was_asked_for_is_given_back_also_where_the_manager_never_said_who_has_it():
     assert Held().want().run(2).want(False).run(3).asked == [OURS, OURS, (-3, -3)]
+    held = Held().want().run(2)
+    held.holder.yield_to("the pilot", held.now_s)
+    assert not held.holder.wanted
 
 
 @pytest.mark.parametrize(("by", "is_asked"), [(THEIRS, False), (NOBODYS, True), (OURS, False)])
