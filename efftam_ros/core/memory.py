@@ -194,23 +194,20 @@ class MemoryBank:
 
 
 class FrameMemory:
-    """Counts the frames since the prompt and keeps those that a policy wants to remember. Per frame: `plan`,
-    then either `store` or `skip`."""
+    """Counts the frames since the prompt and keeps those that a policy wants to remember. Per frame: either
+    `store` or `skip`, then `make_plan`."""
 
     def __init__(self, bank: MemoryBank) -> None:
         self._bank = bank
-        self._frame = 0
-        self._plan: MemoryPlan | None = None  # of the next frame, once asked for
+        self.count = 0
+        """Frames that are closed."""
+        self.plan = MemoryPlan()
+        """The memory that the next frame attends to."""
         self._spaced_ns: int | None = None  # stamp of the last spaced frame
 
     def require_room_for_prompt(self) -> None:
         """Raises InputError when one more prompt can't be remembered beside those that are."""
         self._bank.require_room_for_prompt()
-
-    def plan(self) -> MemoryPlan:
-        """The memory that the next frame attends to."""
-        self._plan = self._plan or self._bank.plan(self._frame)
-        return self._plan
 
     def store(
         self,
@@ -226,20 +223,19 @@ class FrameMemory:
         is_spaced = spaced_ns is None or not 0 <= stamp_ns - spaced_ns < SPACING_NS
         if is_spaced:
             self._spaced_ns = stamp_ns
-        record = Record(self._frame, prompted, quality, presence_logit, motion_iou, is_spaced)
+        record = Record(self.count, prompted, quality, presence_logit, motion_iou, is_spaced)
+        slot = self._bank.add(record)
         self.skip()
-        return self._bank.add(record)
-
-    @property
-    def count(self) -> int:
-        """Frames that are closed."""
-        return self._frame
+        return slot
 
     def forget_from(self, frame: int) -> None:
         """Forget what was kept since `count` was ``frame``, but prompts."""
         self._bank.forget_from(frame)
-        self._plan = None
 
     def skip(self) -> None:
         """Close the frame without keeping it."""
-        self._frame, self._plan = self._frame + 1, None
+        self.count += 1
+
+    def make_plan(self) -> None:
+        """Choose what the next frame attends to."""
+        self.plan = self._bank.plan(self.count)

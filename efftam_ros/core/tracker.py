@@ -212,6 +212,8 @@ class TargetTracker:
         self._sure_frame = 0  # `memory.count` at the last look at what is like the target
         self._window = self._make_window()
         self._extent: TargetExtent = DrawnExtent(None)
+        self.moving: list[Box] = []
+        """What moves by itself in the last image, px: the target, unless it is lost."""
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._pending: list[Callable[[], object]] = []  # what `commit` calls
@@ -330,12 +332,6 @@ class TargetTracker:
         pending, self._pending = self._pending, []
         for compute in pending:
             compute()
-
-    @property
-    def moving(self) -> list[Box]:
-        """What moves by itself in the last image, px: the target, unless it is lost."""
-        known = self._motion.filter
-        return [] if known is None or self._target.state is TrackState.LOST else [known.box]
 
     def select(
         self,
@@ -468,7 +464,7 @@ class TargetTracker:
         # What is known in pixels must hold for this image.
         can_search = self.searches and work.dt_s >= 0 and size == self._last[1]
         if extent is not None and can_search:
-            search, plan = self._search, self.memory.plan()
+            search, plan = self._search, self.memory.plan
             search.begin(size, self._motion.filter)
             budget = self.others.search_windows or self.config.search_windows
             windows = search.windows(stamp, size, extent, side, budget)
@@ -494,7 +490,7 @@ class TargetTracker:
             return
         frame, expected, was_seen = work.frame, work.expected, not work.is_missed
         assert work.view is not None
-        plan = self.memory.plan()
+        plan = self.memory.plan
         try:
             self._pipeline.encode(frame.image, work.view)
         except InputError as refusal:
@@ -583,6 +579,7 @@ class TargetTracker:
         """The Track of a frame whose candidates are no numbers."""
         stamp = work.frame.stamp_ns
         self.memory.skip()
+        self._pending.append(self.memory.make_plan)
         self._target.miss(stamp)
         self._motion.coast(stamp, was_seen=work.state not in MISSED)
         self._forget_points()
@@ -614,7 +611,7 @@ class TargetTracker:
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> bool:
         """Have the frame stored in a slot of the ring if the policy keeps it; whether it does."""
-        self._pending.append(self.memory.plan)
+        self._pending.append(self.memory.make_plan)
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
@@ -688,6 +685,7 @@ class TargetTracker:
         motion, state = None, self._target.state
         if self._motion.filter is not None and state is not TrackState.LOST:
             motion = self._motion.filter.at(frame.stamp_ns)
+        self.moving = [] if motion is None else [motion.box]
         box, presence, quality, likeness = None, 0.0, 0.0, math.nan
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])

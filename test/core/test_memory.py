@@ -203,7 +203,8 @@ def test_frames_count_from_the_prompt_also_those_that_are_not_kept():
     prompted = memory.store(0, 0.9, 3.0, prompted=True)
     first = memory.store(0, 0.9, 3.0)
     memory.skip()
-    plan = memory.plan()  # of frame 3: the prompt on the last row, frame 1 two frames ago
+    memory.make_plan()
+    plan = memory.plan  # of frame 3: the prompt on the last row, frame 1 two frames ago
     assert list(zip(plan.slots, plan.rows, strict=True)) == [(prompted, 6), (first, 1)]
 
 
