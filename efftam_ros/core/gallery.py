@@ -214,10 +214,6 @@ class Others:
                     f" {SAME_OBJECT_IOU}); select another one, or remove target {rival.target_id} first"
                 )
 
-    def is_shared(self, box: Box | None) -> bool:
-        """Whether this box may hold another target too."""
-        return box is not None and any(iou(box, rival.box) > SHARED_IOU for rival in self.rivals)
-
     def withheld(
         self, candidates: Candidates, looks: Looks, expected: Box | None
     ) -> tuple[Candidates, int | None]:

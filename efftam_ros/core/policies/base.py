@@ -11,46 +11,65 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.gallery import Gallery, Looks
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import Rule
-from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.motion import CameraAtImage, MotionFilter
 from efftam_ros.core.policies.search import Detection, Reacquisition
-from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Motion, TrackState
+from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Frame, Motion, TrackState
 
 NOT_KNOWN = Looks(Gallery())
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FrameContext:
-    """What is known about a frame before its candidates are judged.
+    """A frame on its way through the tracker, and what is known about it before its candidates are judged.
 
     Attributes:
-        stamp_ns: Of the image, ns.
-        view: What the network saw.
+        frame: The image and its stamp.
+        size: Width and height, px.
         state: Before this frame.
-        image_size: Width and height, px.
         search: Of a target that is missed; a policy that searches adds what it rejects.
-        looks: What the candidates of this image look like.
+        looks: What the boxes of this image look like.
+        dt_s: Since the previous image, s.
+        camera: At this image; None: it is assumed not to move.
+        is_prompted: Whether the target is selected on this frame.
+        drawn: A prompted frame's box, or that of its mask.
+        is_missed: Whether the target has to be searched for.
+        interruption: Why the estimate of the motion does not hold, "" where it does.
+        refusal: Why the frame can't be used.
         motion: The filter predicted to the frame's stamp, None without an estimate.
         expected: The estimate of ``motion``, with the velocity relative to the ground.
-        drawn: A prompted frame's box, or that of its mask.
+        view: What the network sees, once it is chosen.
+        windows: In which it searched.
+        is_attended: Whether the network has started.
         points: Points on the target that were found again in this image.
+        candidates: The network's answer, once it is there.
         is_confirmed: Whether the state before this frame claims the target: the track is unbroken.
         confirmed_ns: Stamp of the last confirmed frame, ns.
-        is_prompted: Whether the target is selected on this frame.
     """
 
-    stamp_ns: int
-    view: View
+    frame: Frame
+    size: tuple[int, int]
     state: TrackState
-    image_size: tuple[int, int]
     search: Reacquisition
     looks: Looks = NOT_KNOWN
+    dt_s: float = 0.0
+    camera: CameraAtImage | None = None
+    is_prompted: bool = False
+    drawn: Box | None = None
+    is_missed: bool = False
+    interruption: str = ""
+    refusal: str = ""
     motion: MotionFilter | None = None
     expected: Motion | None = None
-    drawn: Box | None = None
+    view: View | None = None
+    windows: tuple[View, ...] = ()
+    is_attended: bool = False
     points: FoundPoints = NO_POINTS
+    candidates: Candidates | None = None
     is_confirmed: bool = True
     confirmed_ns: int | None = None
-    is_prompted: bool = False
+
+    def __post_init__(self) -> None:
+        self.stamp_ns = self.frame.stamp_ns
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ class DefaultPolicy:
         self._model.resize(area_factor)
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
-        self._scale = MaskScale(context.drawn, context.image_size)
+        self._scale = MaskScale(context.drawn, context.size)
         # The operator says that the target is here: presence does not overrule a selection.
         index = whole(candidates) if context.drawn is None else best_quality(candidates)
         return accept_if_visible(candidates, index, present=True)
@@ -254,14 +254,14 @@ class DefaultPolicy:
                 partial = context.is_confirmed and self._share(seen.area) < self.MOVING_SHARE
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap, partial=partial)
             reason = reason or refusal
-        context.search.begin(context.image_size, context.motion)
+        context.search.begin(context.size, context.motion)
         self._observe(candidates, context)
         return Choice(ranked[0].index, True, None, reason or "", ranked[0].overlap)
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a frame whose predecessors missed the target."""
         search = context.search
-        search.begin(context.image_size, context.motion)
+        search.begin(context.size, context.motion)
         self._observe(candidates, context)
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
@@ -287,6 +287,7 @@ class DefaultPolicy:
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
         """Add what the frame's own view shows to the search."""
+        assert context.view is not None
         shown = [(context.view, self.detections(candidates, context.looks))]
         context.search.observe(context.stamp_ns, shown)
 

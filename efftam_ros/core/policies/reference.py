@@ -124,6 +124,7 @@ class SamuraiPolicy(ReferencePolicy):
         present = candidates.presence_logit > self._samurai.min_presence_logit
         if len(candidates) == 1:
             return accept_if_visible(candidates, 0, present)
+        assert context.view is not None
         boxes = [context.view.to_network(candidates.box(i)) for i in range(len(candidates))]
         edges = np.array([(0.0, 0.0, 0.0, 0.0) if b.is_empty else b.edges() for b in boxes])
         chosen = self.selector.choose(edges, candidates.ious.astype(np.float64), candidates.presence_logit)
