@@ -259,7 +259,7 @@ class TargetTracker:
             self.gallery.miss()
         elif self.gallery.is_other:
             choice = self._give_up(choice)
-        confirmed = self._decide(choice, work.stamp_ns)
+        confirmed = self._decide(choice, work.frame.stamp_ns)
         is_kept = self._remember(candidates, choice, work, confirmed)
         self._update(work, candidates, choice, confirmed, is_kept)
         reason = work.interruption or choice.reason
@@ -358,11 +358,11 @@ class TargetTracker:
         """The target is at this box of the prompted frame."""
         window.settle(start)
         self._window = window
-        self._motion.start(context.stamp_ns, start)
+        self._motion.start(context.frame.stamp_ns, start)
         if self.searches:
             self._extent = make_extent(context.drawn, choice.box, context.size)
-        self._target.select(context.stamp_ns)
-        self._last = context.stamp_ns, context.size
+        self._target.select(context.frame.stamp_ns)
+        self._last = context.frame.stamp_ns, context.size
 
     def _add_prompt(self, frame: Frame, box: Box) -> None:
         if self._describe is not None:
@@ -568,7 +568,7 @@ class TargetTracker:
             self.memory.skip()
             return False
         slot = self.memory.store(
-            context.stamp_ns,
+            context.frame.stamp_ns,
             float(candidates.ious[choice.index]),
             candidates.presence_logit,
             choice.motion_iou,

@@ -68,9 +68,6 @@ class FrameContext:
     is_confirmed: bool = True
     confirmed_ns: int | None = None
 
-    def __post_init__(self) -> None:
-        self.stamp_ns = self.frame.stamp_ns
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -289,15 +289,15 @@ class DefaultPolicy:
         """Add what the frame's own view shows to the search."""
         assert context.view is not None
         shown = [(context.view, self.detections(candidates, context.looks))]
-        context.search.observe(context.stamp_ns, shown)
+        context.search.observe(context.frame.stamp_ns, shown)
 
     def _is_near(self, box: Box, context: FrameContext) -> bool:
         """Whether a target that was missed only shortly (COASTING) may be here."""
         if context.motion is None or context.confirmed_ns is None or context.state is TrackState.LOST:
             return False
-        reach = self.STRAY + self.STRAY_PER_S * (context.stamp_ns - context.confirmed_ns) * 1e-9
+        reach = self.STRAY + self.STRAY_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9
         predicted = context.motion.box
-        x, y = context.search.expected(context.stamp_ns) or (predicted.cx, predicted.cy)
+        x, y = context.search.expected(context.frame.stamp_ns) or (predicted.cx, predicted.cy)
         expected = Box.from_centre(x, y, predicted.width, predicted.height)
         return _distance(box, expected) <= reach * max(expected.size, 1.0)
 
@@ -328,7 +328,7 @@ class DefaultPolicy:
     def _is_still(self, box: Box, context: FrameContext) -> bool:
         """Whether a candidate lies where the target was in the image just before."""
         seen = context.search.last_seen
-        if seen is None or not 0 <= (context.stamp_ns - seen.stamp_ns) * 1e-9 <= self.STILL_S:
+        if seen is None or not 0 <= (context.frame.stamp_ns - seen.stamp_ns) * 1e-9 <= self.STILL_S:
             return False
         return iou(box, seen.box) >= self.config.gate_iou
 
@@ -336,7 +336,7 @@ class DefaultPolicy:
         """Whether a candidate that is seen as clearly as the target may be it after a jerk."""
         if not context.is_confirmed or context.confirmed_ns is None:
             return False
-        reach = min(self.STRAY, self.JUMP_PER_S * (context.stamp_ns - context.confirmed_ns) * 1e-9)
+        reach = min(self.STRAY, self.JUMP_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9)
         is_clear = seen.quality >= self.KEPT_SHARE * self._model.usual_quality
         return is_clear and _distance(seen.box, predicted) <= reach * max(predicted.size, 1.0)
 
