@@ -16,11 +16,11 @@ from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import ALONE, SHARED_IOU, Describe, Gallery, Looks, Others
 from efftam_ros.core.geometry import Box, View, iou
-from efftam_ros.core.memory import FrameMemory, MemoryBank
+from efftam_ros.core.memory import MemoryBank
 from efftam_ros.core.motion import CameraAtImage, SharedCamera, TargetMotion
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext
-from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
+from efftam_ros.core.policies.drawn_box import TargetExtent, make_extent
 from efftam_ros.core.policies.search import Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.types import (
@@ -171,7 +171,7 @@ class TargetTracker:
         self._policy.reset()
         self.others = ALONE
         """What a `TargetSet` knows of the other targets in the last image."""
-        self.memory = FrameMemory(MemoryBank(self._policy.rule, self._pipeline.spec.slots))
+        self.memory = MemoryBank(self._policy.rule, self._pipeline.spec.slots)
         """Plans what the next frame attends to."""
         self._motion = TargetMotion()
         self._search = Reacquisition()
@@ -179,7 +179,7 @@ class TargetTracker:
         """Of the target's looks."""
         self._sure_frame = 0  # `memory.count` at the last look at what is like the target
         self._window = self._make_window()
-        self._extent: TargetExtent = DrawnExtent(None)
+        self._extent = TargetExtent()
         self.moving: list[Box] = []
         """What moves by itself in the last image, px: the target, unless it is lost."""
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image

@@ -149,8 +149,8 @@ def test_a_pipeline_that_only_enqueues_remembers_at_once():
 
 def test_what_only_later_frames_need_is_made_after_the_answer(monkeypatch):
     """What the target looks like, and what the next frame attends to."""
-    looks, planned, plan = ScriptedLooks(lambda box: 1.0), [], MemoryBank.plan
-    monkeypatch.setattr(MemoryBank, "plan", lambda *which: planned.append(which) or plan(*which))
+    looks, planned, plan = ScriptedLooks(lambda box: 1.0), [], MemoryBank.plan_of
+    monkeypatch.setattr(MemoryBank, "plan_of", lambda *which: planned.append(which) or plan(*which))
 
     tracker = TargetTracker(ScriptedPipeline(steady, SPEC), describe=looks)
     tracker.step(frame(0), Prompt(points=((moving(0).cx, moving(0).cy),), labels=(1,)))

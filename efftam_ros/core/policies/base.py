@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -88,45 +87,44 @@ class Choice:
     partial: bool = False
 
 
-class Policy(Protocol):
+class Policy:
     """Decides; memory, motion and search are the tracker's.
 
     Per frame: `choose` (or `begin` on a prompted frame), then `keeps`, exactly once each. ``config`` may be
-    replaced between frames. ``rule`` decides which remembered frames are attended to. ``searches``: it
-    weighs what is found in several windows, by camera motion and likeness; else a lost target is looked for
-    in one wider window after the other.
+    replaced between frames. What is not overridden is as the reference policies do it: they have no state,
+    judge a prompted frame like any other, remember every frame, and do not search.
     """
 
-    config: TrackerConfig
-    searches: bool
+    searches = False
+    """Whether it weighs what is found in several windows, by camera motion and likeness; else a lost target
+    is looked for in one window after the other."""
 
-    @property
-    def rule(self) -> Rule: ...
+    def __init__(self, rule: Rule, config: TrackerConfig) -> None:
+        """``rule`` decides which remembered frames are attended to."""
+        self.rule, self.config = rule, config
 
     def reset(self) -> None:
         """Discard all state, for a new target."""
-        ...
 
     def resize(self, area_factor: float) -> None:
         """Carry over what is known in pixels: the images' area changed by this factor."""
-        ...
 
     def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
         """Weigh the candidates of a window."""
-        ...
+        return []
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a prompted frame."""
-        ...
+        return self.choose(candidates, context)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a tracked frame. The candidates are finite."""
-        ...
+        raise NotImplementedError
 
     def keeps(self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool) -> bool:
         """Close the frame; whether it is to be remembered, as a prompted one always is. ``confirmed``: the
         state after this frame claims the target (first frames of a selection, or TRACKING)."""
-        ...
+        return True
 
 
 def best_quality(candidates: Candidates) -> int:

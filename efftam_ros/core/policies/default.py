@@ -19,6 +19,7 @@ from efftam_ros.core.memory import RankedFrames
 from efftam_ros.core.policies.base import (
     Choice,
     FrameContext,
+    Policy,
     absence_reason,
     accept_if_visible,
     best_quality,
@@ -169,7 +170,7 @@ class VisibleCandidate:
     score: float = 0.0
 
 
-class DefaultPolicy:
+class DefaultPolicy(Policy):
     """The rules of this package, in this order.
 
     1. Presence: an absent target is neither measured nor remembered, whatever its predicted IoU.
@@ -214,14 +215,14 @@ class DefaultPolicy:
     searches = True
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
-        self.config = config
-        self.rule = RankedFrames(
+        rule = RankedFrames(
             temporal_rows=spec.temporal_rows,
             recent=spec.recent_maps,
             max_maps=spec.max_maps or spec.temporal_rows,
             max_pointers=spec.max_pointers,
             max_prompts=spec.max_prompts,
         )
+        super().__init__(rule, config)
         self.reset()
 
     def reset(self) -> None:

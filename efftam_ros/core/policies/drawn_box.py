@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from statistics import median
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,40 +49,39 @@ def is_inside(box: Box, image_size: tuple[int, int]) -> bool:
     return min(left, top, image_size[0] - right, image_size[1] - bottom) > margin
 
 
-class TargetExtent(Protocol):
-    """The target's published box, given the candidates' and the one that is followed. ``is_settled``: whether
-    no more frames are compared."""
+class TargetExtent:
+    """The target's published box, given the candidates' and the one that is followed: that one itself."""
 
-    is_settled: bool
+    is_settled = True
+    """Whether no more frames are compared."""
 
     def add(self, candidates: Candidates, index: int) -> None:
         """Compare the candidates of a confirmed frame; ``index`` is followed."""
-        ...
 
     def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
         """The candidate whose mask is published, and the target's box. Candidate ``index``, which has the box
         ``followed``, is followed; the motion filter has the box ``estimated`` after this frame."""
-        ...
+        return index, followed
 
     def grown_motion(self, motion: Motion) -> Motion:
         """The target's motion, given that of the motion filter."""
-        ...
+        return motion
 
 
-class DrawnExtent:
+class DrawnExtent(TargetExtent):
     """Compares a small target's drawn box with the first boxes measured after it."""
 
-    def __init__(self, drawn: Box | None) -> None:
-        """``drawn``: px, None when no box was drawn."""
-        self._drawn = drawn if drawn is not None and drawn.size < LARGEST_PX else None
+    def __init__(self, drawn: Box) -> None:
+        """``drawn``: px."""
+        self._drawn = drawn
         self._widths: deque[float] = deque(maxlen=EXTENT_FRAMES)
         self._heights: deque[float] = deque(maxlen=EXTENT_FRAMES)
-        self.is_settled = self._drawn is None
+        self.is_settled = False
         self.factors = (1.0, 1.0)
 
     def add(self, candidates: Candidates, index: int) -> None:
         """See `TargetExtent`; only the first `EXTENT_FRAMES` are used."""
-        if self._drawn is None or self.is_settled:
+        if self.is_settled:
             return
         box = candidates.box(index)
         self._widths.append(box.width)
@@ -95,7 +93,7 @@ class DrawnExtent:
         )
 
     def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
-        return index, followed if self.factors == (1.0, 1.0) else self.grown(followed)
+        return index, self.grown(followed)
 
     def grown(self, box: Box) -> Box:
         """The target's box, given the box of its mask; both have the same centre."""
@@ -104,8 +102,7 @@ class DrawnExtent:
         return Box.from_centre(box.cx, box.cy, self.factors[0] * box.width, self.factors[1] * box.height)
 
     def grown_motion(self, motion: Motion) -> Motion:
-        """The target's motion, given that of its mask: box and size rate are larger, the centre is the
-        same."""
+        """Box and size rate are larger than the mask's, the centre is the same."""
         if self.factors == (1.0, 1.0):
             return motion
         (across, down), (width_rate, height_rate) = self.factors, motion.size_rate
@@ -113,7 +110,7 @@ class DrawnExtent:
         return replace(motion, box=self.grown(motion.box), size_rate=rate)
 
 
-class PromptedExtent:
+class PromptedExtent(TargetExtent):
     """Publishes the candidate that best continues the prompted mask's extent."""
 
     def __init__(self, prompted: Box, is_entering: bool) -> None:
@@ -170,8 +167,12 @@ class PromptedExtent:
 def make_extent(drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]) -> TargetExtent:
     """The extent for a target that was ``drawn`` (px, None: not drawn) and whose mask on that image has the
     box ``prompted`` (None: the network saw nothing)."""
-    if drawn is None or prompted is None or drawn.size < LARGEST_PX:
+    if drawn is None:
+        return TargetExtent()
+    if drawn.size < LARGEST_PX:
         return DrawnExtent(drawn)
+    if prompted is None:
+        return TargetExtent()
     return PromptedExtent(prompted, not is_inside(drawn, image_size))
 
 
