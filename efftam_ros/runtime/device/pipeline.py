@@ -192,8 +192,6 @@ class DevicePipeline(FramePipeline):
             self._at.launch(self._lane)
 
     def _attend(self, plan: MemoryPlan) -> None:
-        if self._at.launches[self._lane] is not None:
-            self._end_all()  # an earlier plan of this frame is still read
         # Launched here, so that the host follows the target's points while the GPU works.
         self._write_plan(plan)
         sections = self._network.lanes[self._lane]
