@@ -579,5 +579,6 @@ def test_held_memory_is_that_of_the_weights_and_one_working_memory(
     graphs.open("mask_decoder")
     assert one_engine < graphs.device_bytes < 2 * one_engine
     bound(graphs, device, shipped, "memory_encoder", fixed=False).binding.run()
+    device.stream.synchronize()
     graphs.close()
     assert graphs.device_bytes == 0
