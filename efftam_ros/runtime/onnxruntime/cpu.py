@@ -195,9 +195,7 @@ class OrtPipeline(FramePipeline):
         self.stage_seconds["image_encoder"] = time.perf_counter() - preprocessed
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
-        encoded = self._encode_prompt(prompt or self._no_prompt)
-        if prompt is not None:
-            self._prompted = encoded
+        self._prompted = self._encode_prompt(prompt or self._no_prompt)
 
     def _attend(self, plan: MemoryPlan) -> None:
         self.stage_seconds["memory_attention"] = self._memory.attend(plan)
