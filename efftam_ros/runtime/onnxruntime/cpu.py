@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,23 +62,11 @@ class BoundGraph:
             elif name in self.outputs:
                 self._binding.bind_ortvalue_output(name, array.value)
 
-    def run_new(self, arrays: Mapping[str, NDArray[Any]], names: list[str]) -> dict[str, SharedArray]:
-        """Run on these inputs, into new memory for the named outputs (for outputs whose size changes)."""
+    def run_new(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, SharedArray]:
+        """Run on these inputs, into new memory (for outputs whose size changes)."""
+        names = sorted(self.outputs)
         results = self._session.run(names, {name: arrays[name] for name in self.inputs})
         return {name: SharedArray(result) for name, result in zip(names, results, strict=True)}
-
-
-@dataclass(frozen=True)
-class _PromptTensors:
-    """The prompt encoder's outputs, for the decoder and the memory encoder."""
-
-    sparse: SharedArray
-    dense: SharedArray
-    raster: SharedArray | None
-
-    def named(self) -> dict[str, SharedArray]:
-        named = {"sparse": self.sparse, "dense": self.dense}
-        return named if self.raster is None else named | {"prompt_raster": self.raster}
 
 
 class _Memory(BoundGraph):
@@ -173,7 +160,7 @@ class OrtPipeline(FramePipeline):
         self._graphs["memory_encoder"].bind(features=features, **self._flags)
         self._tracking = self._prompted = self._encode_prompt(self._no_prompt)
         # What the decoder is bound to, because binding takes time in every frame.
-        self._decoded_with: _PromptTensors | None = None
+        self._decoded_with: Mapping[str, SharedArray] = {}
 
     @property
     def target_bytes(self) -> int:  # type: ignore[override]
@@ -203,7 +190,7 @@ class OrtPipeline(FramePipeline):
     def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
         tensors = self._tracking if prompt is None else self._prompted
         if tensors is not self._decoded_with:
-            self._graphs["mask_decoder"].bind(**tensors.named())
+            self._graphs["mask_decoder"].bind(**tensors)
             self._decoded_with = tensors
         start = time.perf_counter()
         self._graphs["mask_decoder"].run()
@@ -218,7 +205,7 @@ class OrtPipeline(FramePipeline):
         self._flags["present"].array[0], self._flags["binarize"].array[0] = present, is_prompted
         prompt = self._prompted if is_prompted else self._tracking
         graph, memory = self._graphs["memory_encoder"], self._memory
-        graph.bind(**self._candidates[row], **memory.slots[slot], **prompt.named())
+        graph.bind(**self._candidates[row], **memory.slots[slot], **prompt)
         start = time.perf_counter()
         graph.run()
         self._next_seconds["memory_encoder"] = time.perf_counter() - start
@@ -241,9 +228,9 @@ class OrtPipeline(FramePipeline):
             del lane._memory
         self._sessions.clear()
 
-    def _encode_prompt(self, encoded: EncodedPrompt) -> _PromptTensors:
-        """Run the prompt encoder on this frame's features."""
-        graph = self._graphs["prompt_encoder"]
+    def _encode_prompt(self, encoded: EncodedPrompt) -> Mapping[str, SharedArray]:
+        """Run the prompt encoder on this frame's features. Returns what the decoder and the memory encoder
+        need of the prompt."""
         start = time.perf_counter()
         inputs = {
             "features": self._features["features"].array,
@@ -252,10 +239,10 @@ class OrtPipeline(FramePipeline):
             "mask": encoded.mask,
             "has_mask": encoded.has_mask,
         }
-        results = graph.run_new(inputs, sorted(graph.outputs))
-        self._conditioned.array[:] = results["conditioned"].array
+        results = self._graphs["prompt_encoder"].run_new(inputs)
+        self._conditioned.array[:] = results.pop("conditioned").array
         self.stage_seconds["prompt_encoder"] = time.perf_counter() - start
-        return _PromptTensors(results["sparse"], results["dense"], results.get("prompt_raster"))
+        return results
 
 
 def _open(bundle: Bundle, name: str, threads: int) -> Any:
