@@ -1,7 +1,7 @@
 """Changes for `scripts/mutate` that Cosmic Ray lacks: a state that is not set, or not forgotten.
 
-Most slips that tests miss are of this kind: time goes back, a connection breaks, a target is selected anew, and
-something of before is kept.
+Most slips that tests miss are of this kind: time goes back, a connection breaks, a target is selected anew,
+and something of before is kept.
 """
 
 from __future__ import annotations
