@@ -351,6 +351,11 @@ def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.Mo
     )
     Bundle.load(folder)
     assert not [name for name in opened if name.endswith((".onnx", ".weights"))]
+    manifest = json.loads((folder / "bundle.json").read_text())
+    manifest["files"]["mask_decoder.onnx"]["sha256"] = "0" * 64
+    (folder / "bundle.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="its manifest says 000000000000"):
+        Bundle.load(folder)
 
 
 class TestGraphsThatAreNotWhatTheTableSays:
