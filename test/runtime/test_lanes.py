@@ -102,7 +102,7 @@ def test_every_target_gets_what_it_would_get_alone(backend: str) -> None:
     draw, count = random.Random(3), 3
     together, *alone = (MAKERS[backend](default_bundle(), lanes) for lanes in (count, *[1] * count))
     side, story = together.spec.image_side, list[str]()
-    for step in range(24):
+    for step in range(30):
         picture, previous = IMAGES[step % 3], IMAGES[step % 3 - 1]
         views = [
             View.full(picture.width, picture.height, side),
@@ -111,12 +111,13 @@ def test_every_target_gets_what_it_would_get_alone(backend: str) -> None:
         order = draw.sample(range(count), count)
         chosen = [draw.choice(views)] * count if draw.random() < 0.5 else draw.choices(views, k=count)
         at_once = step > 0 and len(set(chosen)) == 1 and draw.random() < 0.6
+        plans = [draw.choice((ONE_MAP, ONE_MAP, MemoryPlan())) for _ in range(count)]
         for lane in order if at_once else ():
             together.lane(lane).encode(picture, chosen[lane])
-            together.lane(lane).attend(ONE_MAP)
+            together.lane(lane).attend(plans[lane])
         for lane in order:
             ours, theirs = together.lane(lane), alone[lane]
-            prompt = Prompt(box=target(lane)) if step == 0 or draw.random() < 0.1 else None
+            prompt = Prompt(box=target(lane)) if step == 0 or draw.random() < 0.2 else None
             before = draw.choice(("", "", "given up", "searched", "encoded twice")) if step else ""
             story.append(f"{step}, lane {lane}: {before}, {views.index(chosen[lane])}, at once {at_once}")
             if not at_once:
@@ -127,9 +128,9 @@ def test_every_target_gets_what_it_would_get_alone(backend: str) -> None:
                 elif before:
                     ours.encode(picture, chosen[lane])
                 ours.encode(picture, chosen[lane])
-                ours.attend(ONE_MAP) if prompt is None else None
+                ours.attend(plans[lane]) if prompt is None else None
             theirs.encode(picture, chosen[lane])
-            theirs.attend(ONE_MAP) if prompt is None else None
+            theirs.attend(plans[lane]) if prompt is None else None
             found, wanted = ours.decode(prompt), theirs.decode(prompt)
             assert same(found, wanted), story
             choice, is_present = draw.randrange(len(found)), draw.random() < 0.9
