@@ -248,7 +248,7 @@ def test_one_target_is_refined_and_keeps_its_memory_and_the_others_know_nothing_
         scene.step({} if prompt is None else {1: prompt})
         scene.step()
         trackers = [scene.targets.tracker(one) for one in scene.targets.ids]
-        plans[prompt and prompt[1]] = [len(tracker.memory.plan().slots) for tracker in trackers]
+        plans[prompt and prompt[1]] = [len(tracker.memory.plan.slots) for tracker in trackers]
     tracked, refined, anew = plans[None], plans[True], plans[False]
     assert tracked[0] == refined[0] == anew[0] > 3
     assert tracked[2] == refined[2] == anew[2]

@@ -239,7 +239,7 @@ def test_a_jpeg_without_exif_is_passed_on_and_a_broken_one_with_it_is_refused():
 
 
 def report(stamp, target=0):
-    return BoxReport(stamp, (64, 48), TrackState.TRACKING, target)
+    return BoxReport(stamp, target, TrackState.TRACKING, image_size=(64, 48))
 
 
 def picture(stamp, nbytes=0):
@@ -289,7 +289,7 @@ def test_a_target_that_ended_is_told_no_more(end):
         tracks.add_box(report(1, target), 0.0)
     tracks.finished(1.0, 1.0)
     if end == "IDLE":
-        tracks.add_box(BoxReport(2, (64, 48), TrackState.IDLE, 1, steered=False), 1.0)
+        tracks.add_box(BoxReport(2, 1, image_size=(64, 48), steered=False), 1.0)
     tracks.add_box(report(3), FORGOTTEN_S)
     *_, (_, text) = tracks.finished(2 * FORGOTTEN_S - 1.0 if end == "IDLE" else FORGOTTEN_S + 1.0, 1.0)
     assert [t["id"] for t in json.loads(text)["targets"]] == [0]
