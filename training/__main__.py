@@ -224,10 +224,10 @@ def _all_weights(path: Path, name: str) -> dict[str, Tensor]:
     """Weights of a bundle's folder or of a run's weights.pt. Raises InputError when they belong to another
     network."""
     from efftam_ros.runtime.bundle import Bundle
-    from efftam_workshop.model.loading import load_bundle_network, load_weights
+    from efftam_workshop.model.loading import load_bundle_network, load_checkpoint
 
     if path.is_file():
-        return load_weights(path, name).state_dict()
+        return load_checkpoint(path, name).state_dict()
     loaded = load_bundle_network(Bundle.load(path).folder)
     if loaded.spec.name != name:
         raise InputError(f"bundle {path} is of {loaded.spec.name}; give one of {name}")

@@ -11,8 +11,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, file_sha256
 from efftam_workshop.export.onnx.bundle import Source, export_bundle
 from efftam_workshop.model.common.network import Network
-from efftam_workshop.model.compact.network import COMPACT_192
-from efftam_workshop.model.loading import load_bundle_network, load_weights
+from efftam_workshop.model.compact.network import SPEC
+from efftam_workshop.model.loading import load_bundle_network, load_checkpoint
 from training.checkpoints import WEIGHTS
 
 CARD = "README.md"
@@ -39,7 +39,7 @@ def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5
         raise InputError(f"{run} is not a training run with weights; train first, or name it with --run")
     recipe = json.loads(recipe_path.read_text(encoding="utf-8"))
     card = (out / CARD).read_text(encoding="utf-8") if (out / CARD).is_file() else None
-    network = load_weights(weights, COMPACT_192.spec.name)
+    network = load_checkpoint(weights, SPEC.name)
     hours = recipe["hours"]
     length = f"{recipe['steps']} steps" if hours is None else f"{60 * hours:.0f} minutes"
     note = f"Trained with training/ of this package: {length}, seed {recipe['seed']}"
@@ -82,7 +82,7 @@ def average(network: Network, other: Path, share: float = 0.5) -> None:
 
     Raises InputError when those are of another network.
     """
-    loaded = load_weights(other, network.spec.name) if other.is_file() else load_bundle_network(other)
+    loaded = load_checkpoint(other, network.spec.name) if other.is_file() else load_bundle_network(other)
     state, added = network.state_dict(), loaded.state_dict()
     if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in added.items()}:
         raise InputError(

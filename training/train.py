@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from efftam_ros.core.errors import InputError
-from efftam_workshop.model.compact.network import COMPACT_192, CompactTAM
+from efftam_workshop.model.compact.network import CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource
 from training.closed_loop import outer_side
@@ -277,7 +277,7 @@ def optimizer_for(network: CompactTAM) -> torch.optim.AdamW:
 
 def new_network() -> CompactTAM:
     """An untrained network. The presence head is initialised to present, the more frequent case."""
-    network = CompactTAM(COMPACT_192)
+    network = CompactTAM()
     with torch.no_grad():
         last = network.mask_decoder.presence_head[-1]
         assert isinstance(last, nn.Linear)

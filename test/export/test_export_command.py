@@ -84,7 +84,7 @@ def test_a_checkpoint_that_is_missing_or_of_another_network_is_refused(
 @pytest.mark.parametrize("name", ["efficienttam", "compact_192"])
 def test_an_unknown_configuration_is_refused_with_the_known_ones(official_checkpoint, tmp_path, capsys, name):
     line = complaint(capsys, official_checkpoint, "--config", name, "--out", tmp_path / "bundle")
-    assert f"there is no EfficientTAM configuration {name!r}; choose one of efficienttam_ti" in line
+    assert f"there is no network {name!r}; choose one of efficienttam_ti" in line
 
 
 def test_nothing_is_written_over_other_files(official_checkpoint, tmp_path, capsys):
