@@ -158,8 +158,8 @@ class _PrecisionAssignment:
         self._model = onnx.shape_inference.infer_shapes(model, strict_mode=True)
         graph, found = self._model.graph, attentions(model)
         self._kept = float32_nodes(self._model).union(*(float32_parts(one, form) for one in found))
-        # A fused attention has FP16 in its inputs, whatever sums it up.
-        self._narrowed = {one.value for one in found if form == "fused_fp32"}
+        # What sums in FP32 has factors of FP16: kernels fuse it so, and TF32 changes nothing.
+        self._narrowed = {one.value if form == "fused_fp32" else one.score for one in found}
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
         self._floats = {
             key for key, kind in GraphIndex(self._model).types.items() if kind.elem_type == TensorProto.FLOAT
