@@ -59,8 +59,8 @@ def load_bundle_network(folder: str | Path) -> Network:
 
 
 def load_checkpoint(path: str | Path, name: str) -> Network:
-    """The network of this name with the weights of a file ``{"model": state_dict}``, official or of a training
-    run, on the CPU in evaluation mode.
+    """The network of this name with the weights of a file ``{"model": state_dict}``, official or of training,
+    on the CPU in evaluation mode.
 
     A checkpoint does not contain its image side or pooling, so the caller must give the name (official files
     are named after their configuration). Raises InputError when the file is not a checkpoint or does not fit
