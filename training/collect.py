@@ -1,9 +1,8 @@
-"""Bring back the footage that the tracker is judged on and was trained on, from the public repositories that
-bundle it (footage_sources.csv).
+"""Bring back footage that public repositories bundle: what the tracker is judged on and was trained on.
 
-OUT/SET/NAME gets OTB's layout, img/0001.jpg ... and groundtruth_rect.txt, which `efftam eval` reads; where a
-data set has masks, video.mp4, masks.npz, boxes.csv and meta.json. A sequence that is there already is left
-alone: the same command again brings what was missing.
+footage_sources.csv lists it. OUT/SET/NAME gets OTB's layout, img/0001.jpg ... and groundtruth_rect.txt, which
+`efftam eval` reads; where a data set has masks, video.mp4, masks.npz, boxes.csv and meta.json. A sequence that
+is there already is left alone: the same command again brings what was missing.
 """
 
 from __future__ import annotations
@@ -321,7 +320,6 @@ def _description(source: Source, size: tuple[int, int]) -> dict[str, object]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the sequences")
     parser.add_argument(
         "--use", nargs="+", choices=USES, default=list(USES), metavar="SET", help=f"of {', '.join(USES)}"

@@ -151,8 +151,6 @@ def _work(job: tuple[Task, Path, Path | None, bool]) -> str | None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of the clips")
     videos = parser.add_argument(
         "videos", nargs="+", default=[], metavar="SOURCES.csv|VIDEO", help="lists of videos, and videos"

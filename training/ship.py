@@ -1,7 +1,8 @@
-"""Exports a run's weights, or their mean with other weights, to the shipped bundle; keeps its model card."""
+"""Write a run's weights, or their mean with other weights, as a bundle; its model card stays."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from efftam_workshop.model.compact.network import SPEC
 from efftam_workshop.model.loading import load_bundle_network, load_checkpoint
 from training.checkpoints import WEIGHTS
 
+RUN, SHIPPED = Path("runs/compact_192"), Path("efftam_ros/models/compact_192")
 CARD = "README.md"
 OPEN_LICENCE = "trained on material under open licences (CC0, CC BY, CC BY-SA, MIT, BSD, GPL); see README.md"
 RESEARCH_LICENCE = (
@@ -92,3 +94,29 @@ def average(network: Network, other: Path, share: float = 0.5) -> None:
         for name, value in state.items():
             if value.is_floating_point():
                 value.lerp_(added[name], share)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run", dest="folder", type=Path, default=RUN, help="the run's folder; default %(default)s"
+    )
+    parser.add_argument("--out", type=Path, default=SHIPPED, help="the bundle's folder; default %(default)s")
+    parser.add_argument(
+        "--mean-with",
+        type=Path,
+        metavar="WEIGHTS",
+        help="export the mean of the run's weights and others: a bundle, or the weights.pt of another run",
+    )
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.5,
+        metavar="S",
+        help="share of the other weights in the mean, 0 to 1; default %(default)s",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    size = ship(args.folder, args.out, args.mean_with, args.share)
+    print(f"{args.out}: {size / 1e6:.1f} MB; python -m training evaluate says how good it is")
+    return 0

@@ -164,7 +164,7 @@ class _PrecisionAssignment:
         self._floats = {
             key for key, kind in GraphIndex(self._model).types.items() if kind.elem_type == TensorProto.FLOAT
         } | {key for key, tensor in self._weights.items() if tensor.data_type == TensorProto.FLOAT}
-        self._types = {info.name: TensorProto.FLOAT for info in graph.input}
+        self._types: dict[str, int] = {info.name: TensorProto.FLOAT for info in graph.input}
         self._nodes: list[onnx.NodeProto] = []
         self._new_weights: dict[str, onnx.TensorProto] = {}
         self._casts: dict[tuple[str, int], str] = {}
