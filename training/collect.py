@@ -1,8 +1,8 @@
 """Bring back footage that public repositories bundle: what the tracker is judged on and was trained on.
 
-footage_sources.csv lists it. OUT/SET/NAME gets OTB's layout, img/0001.jpg ... and groundtruth_rect.txt, which
-`efftam eval` reads; where a data set has masks, video.mp4, masks.npz, boxes.csv and meta.json. A sequence that
-is there already is left alone: the same command again brings what was missing.
+footage_sources.csv lists it. OUT/SET/NAME gets OTB's layout, img/0001.jpg ... and groundtruth_rect.txt,
+which `efftam eval` reads; where a data set has masks, video.mp4, masks.npz, boxes.csv and meta.json. A
+sequence that is there already is left alone: the same command again brings what was missing.
 """
 
 from __future__ import annotations
