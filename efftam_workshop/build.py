@@ -1,8 +1,8 @@
 """Build a bundle's TensorRT engines for this GPU and store those that agree with the CPU.
 
 Every engine is compared with the FP32 graph on the CPU, output by output, and all together over a chained
-clip. An engine that deviates is not stored: the report names the module and the first wrong block, and the
-next safer precision form is built. Engines fit one GPU, one TensorRT version and one bundle; build again
+clip. An engine that deviates is not stored: the report names its worst output, and the next safer precision
+form is built. Engines fit one GPU, one TensorRT version and one bundle; build again
 after a change of any of them.
 """
 

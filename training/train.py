@@ -22,7 +22,6 @@ from efftam_ros.core.errors import InputError
 from efftam_workshop.model.compact.network import CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource
-from training.closed_loop import outer_side
 from training.hardness import HARD, Hardness
 from training.journal import Journal
 from training.material import load_material, require_archive
@@ -247,8 +246,7 @@ class Trainer:
     def _clips_of(self, source: ClipSource, stage: Stage) -> Iterator[Clip]:
         options = self._options
         left = MOST_STEPS if options.hours is not None else options.steps - self._step + 1
-        outer = outer_side(self._network.spec.side) if stage.is_closed else None
-        data = ClipDataset(source, options.seed, stage.frames, self._clips, left * stage.clips, outer)
+        data = ClipDataset(source, options.seed, stage.frames, self._clips, left * stage.clips)
         loader = DataLoader(
             data,
             stage.clips,

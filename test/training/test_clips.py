@@ -67,7 +67,7 @@ class HandMade:
     def __len__(self) -> int:
         return 1
 
-    def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip:
+    def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip:
         return self._raw.pop(0)
 
 
