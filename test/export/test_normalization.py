@@ -16,7 +16,7 @@ from runtime.tensorrt.fake_tensorrt import MAGIC, header_of, make_fake
 from support.fp16_interpreter import LiteralGraph
 from support.rtx_layers import build_report, fused_with_fp16_sums, rtx_library
 
-from efftam_ros.runtime.bundle import default_bundle
+from efftam_ros.runtime.bundle import Tensor, default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.engine_set import ShapeRange, profiles_of
 from efftam_ros.runtime.tensorrt.library import Library
@@ -28,7 +28,6 @@ from efftam_workshop.export.onnx.trace import Tracer
 from efftam_workshop.export.onnx.weights import prepare
 from efftam_workshop.export.tensorrt.builder import build_engine, parsed
 from efftam_workshop.export.tensorrt.normalization import without_layer_normalization
-from efftam_workshop.export.tensorrt.trials import _tensors
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
 from efftam_workshop.model.efficienttam.network import EfficientTAM
 
@@ -134,7 +133,13 @@ def test_every_graph_builds_under_the_rules_of_tensorrt_10_3(name, precision):
 
 
 def check_on_tensorrt_10_3(plain: onnx.ModelProto, graph: str) -> None:
-    profiles = profiles_of(_tensors(plain.graph.input))
+    shapes = {info.name: info.type.tensor_type.shape.dim for info in plain.graph.input}
+    profiles = profiles_of(
+        {
+            name: Tensor("float32", tuple(d.dim_param or d.dim_value for d in dims))
+            for name, dims in shapes.items()
+        }
+    )
     for precision in ("fp32", "fp16"):
         header, model = built_of(plain, "10.3.0", graph, precision, profiles)
         assert header["flags"] == ["TF32"] * header["tf32"]
