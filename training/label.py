@@ -115,7 +115,8 @@ def _label(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool)
             if not len(masks) or (out / name).exists():
                 continue
             meta = describe(name, task.video.source(), [numbers[i] for i in where], masks, figures)
-            write_clip(out / name, [frames[i] for i in where], masks, meta)
+            pairs = zip((frames[i] for i in where), masks.swapaxes(0, 1), strict=True)
+            write_clip(out / name, pairs, meta)
             tracks, labels = tracks + len(masks), labels + len(masks) * len(where)
     spent = round(time.process_time() - started, 1)
     return {"tracks": tracks, "frames": labels, "fates": dict(fates), "cpu_s": spent}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import av
@@ -390,6 +391,31 @@ class TestSeveralTargets:
         second = ("/select", recorded(0.3), selection(stamp(0), self.SECOND, target_id=5))
         clear = ("/select", recorded(3.5), selection(0, kind=3, target_id=cleared))
         assert self.run(tmp_path, first, second, clear) == {0: [*range(images)], 5: [0, 1, 2, 3]}
+
+    def test_selections_are_numbered_and_counted_through_clears_and_new_ones(self, tmp_path: Path, capsys):
+        """Each selection gets the number after the largest there is; a CLEAR after the last image counts."""
+        first, second = (recorded(i + 0.2) for i in (0, 1))
+        bag = write_bag(
+            tmp_path / "in",
+            [
+                *two_squares(),
+                ("/select", first, selection(stamp(0), box_at(0))),
+                ("/select", second, selection(stamp(1), self.SECOND, target_id=5)),
+                ("/select", recorded(2.2), selection(stamp(2), box_at(2), target_id=0)),
+                ("/select", recorded(3.5), selection(0, kind=3, target_id=5)),
+                ("/select", recorded(5.2), selection(stamp(5), self.SECOND, target_id=5)),
+                ("/select", recorded(7.5), selection(0, kind=3)),
+            ],
+        )
+        assert replay(bag, "--out", tmp_path / "out") == 0
+        found = answers_of(tmp_path / "out")
+        assert [m.selection for m in found[0]] == [1, 1, 3, 3, 3, 3, 3, 3]
+        assert [m.selection for m in found[5]] == [2, 2, 2, 4, 4, 4]
+        said = capsys.readouterr().out
+        assert "8 images processed" in said
+        assert "selections: 6 applied, 0 refused" in said
+        states = dict(re.findall(r"([A-Z]+) (\d+)", said))
+        assert sum(map(int, states.values())) == len(found[0]) + len(found[5])
 
     def test_an_object_that_is_a_target_already_is_refused_and_both_go_on(self, tmp_path: Path, capsys):
         found = self.run(

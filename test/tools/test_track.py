@@ -82,7 +82,9 @@ def test_a_folder_by_a_point_from_a_later_frame_to_stdout(efftam, tmp_path: Path
     arguments = ["--point", "58,42", "--point", "41,25,0", "--start", "2", "--frames", "4", "--fps", "20"]
     result = efftam("track", folder, *arguments, "--json", "-")
     assert result.returncode == 0, result.stderr
-    frames = json.loads(result.stdout)["frames"]
+    report = json.loads(result.stdout)
+    assert report["complete"], "all that was asked for"
+    frames = report["frames"]
     assert [frame["index"] for frame in frames] == [2, 3, 4, 5]
     assert frames[0]["stamp"] == pytest.approx(0.1)
     assert "4 frames" in result.stderr
