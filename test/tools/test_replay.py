@@ -490,53 +490,6 @@ def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
     assert {topic for topic, *_ in read_raw(named)} == {"/cam/bbox", "/cam/velocity"}
 
 
-@pytest.mark.parametrize("command", ["replay", "track"])
-@pytest.mark.parametrize(
-    ("name", "start", "remedy"),
-    [
-        ("a.mcap.zstd", b"\x28\xb5\x2f\xfd" + bytes(60), "zstd -d"),
-        ("a.db3.zstd", b"\x28\xb5\x2f\xfd" + bytes(60), "zstd -d"),
-        ("a.bag", b"#ROSBAG V2.0\n" + bytes(60), "rosbags-convert --src"),
-        ("a.mcap.gz", b"\x1f\x8b\x08" + bytes(60), "gunzip"),
-    ],
-)
-def test_a_file_of_another_kind_gets_its_command(tmp_path: Path, capsys, command, name, start, remedy):
-    (tmp_path / name).write_bytes(start)
-    out = tmp_path / ("out" if command == "replay" else "out.mp4")
-    assert main([command, str(tmp_path / name), "--box", "1,1,9,9", "--out", str(out)]) == 2
-    said = capsys.readouterr().err
-    assert f"run: {remedy} {tmp_path / name}" in said
-    assert len(said.splitlines()) == 1
-
-
-def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
-    bag = write_bag(tmp_path / "in", [*camera(2), ("/camera_info", recorded(0), camera_info(160, 120, 99.0))])
-    box = ["--box", "40,30,24,24"]
-    assert_refused(
-        efftam_here("replay", bag, "--topic", "/nope", *box, "--out", "o"),
-        "the bag has no topic /nope",
-        "/image (sensor_msgs/msg/Image)",
-        "/camera_info (sensor_msgs/msg/CameraInfo)",
-    )
-    assert_refused(
-        efftam_here("replay", bag, "--topic", "/camera_info", *box, "--out", "o"), "does not hold images"
-    )
-    assert_refused(efftam_here("replay", bag, "--out", "o"), "TargetSelection", "--box")
-    assert_refused(efftam_here("replay", "nope", *box, "--out", "o"), "nope does not exist")
-    assert_refused(efftam_here("replay", tmp_path, *box, "--out", "o"), "has no metadata.yaml")
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "1.JPG").touch()
-    assert_refused(
-        efftam_here("replay", "images", *box, "--out", "o"),
-        "images is a folder of images, not a bag; to track in it, run: efftam track images",
-    )
-    assert_refused(efftam_here("replay", bag, *box, "--out", bag), "exists already")
-    assert_refused(
-        efftam_here("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160 x 120"
-    )
-    assert not (tmp_path / "o").exists()
-
-
 def video(path: Path, format_name: str, codec: str) -> None:
     with av.open(str(path), "w", format=format_name) as container:
         stream = container.add_stream(codec, rate=10, width=160, height=120)
@@ -546,40 +499,57 @@ def video(path: Path, format_name: str, codec: str) -> None:
         container.mux(stream.encode(None))
 
 
+ZSTD = b"\x28\xb5\x2f\xfd" + bytes(60)
+OTHER_KINDS = {
+    "a.mcap.zstd": (ZSTD, "run: zstd -d "),
+    "a.db3.zstd": (ZSTD, "run: zstd -d "),
+    "a.bag": (b"#ROSBAG V2.0\n" + bytes(60), "run: rosbags-convert --src "),
+    "a.mcap.gz": (b"\x1f\x8b\x08" + bytes(60), "run: gunzip "),
+}
+
+
+@pytest.mark.parametrize("command", ["replay", "track"])
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_a_file_of_another_kind_gets_its_command(efftam_here, tmp_path: Path, command: str, name: str):
+    content, remedy = OTHER_KINDS[name]
+    (tmp_path / name).write_bytes(content)
+    out = "out" if command == "replay" else "out.mp4"
+    assert_refused(efftam_here(command, name, "--box", "1,1,9,9", "--out", out), f"{remedy}{name}")
+
+
 @pytest.mark.parametrize(
-    ("format_name", "codec"),
-    [
-        ("mp4", "libx264"),
-        ("avi", "mpeg4"),
-        ("h264", "libx264"),
-        ("mjpeg", "mjpeg"),
-    ],
+    ("format_name", "codec"), [("mp4", "libx264"), ("avi", "mpeg4"), ("h264", "libx264"), ("mjpeg", "mjpeg")]
 )
 def test_a_video_is_sent_to_track(efftam_here, tmp_path: Path, format_name: str, codec: str):
     """By what is in the file: names may be anything."""
     video(tmp_path / "flight.dat", format_name, codec)
-    assert_refused(
-        efftam_here("replay", "flight.dat", "--box", "1,1,9,9", "--out", "o"),
-        "flight.dat is a video, not a bag; to track in it, run: efftam track flight.dat",
-    )
+    words = "flight.dat is a video, not a bag; to track in it, run: efftam track flight.dat"
+    assert_refused(efftam_here("replay", "flight.dat", "--box", "1,1,9,9", "--out", "o"), words)
 
 
-def test_a_file_that_is_neither_is_told_what_a_bag_is(efftam_here, tmp_path: Path):
+def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
+    bag = write_bag(tmp_path / "in", [*camera(2), ("/camera_info", recorded(0), camera_info(160, 120, 99.0))])
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "1.JPG").touch()
     (tmp_path / "notes.txt").write_text("flight of Monday\n" * 100)
-    assert_refused(
-        efftam_here("replay", "notes.txt", "--box", "1,1,9,9", "--out", "o"),
-        "notes.txt is not a bag; give a folder with metadata.yaml, .mcap or .db3",
-    )
-
-
-def test_a_bag_is_sent_to_replay(efftam_here, tmp_path: Path):
-    bag = write_bag(tmp_path / "in", [*camera(2)])
+    box = ("--box", "40,30,24,24")
+    for arguments, *words in (
+        ((bag, "--topic", "/nope", *box), "the bag has no topic /nope", "/image (sensor_msgs/msg/Image)"),
+        ((bag, "--topic", "/camera_info", *box), "does not hold images"),
+        ((bag,), "TargetSelection", "--box"),
+        (("nope", *box), "nope does not exist"),
+        ((tmp_path, *box), "has no metadata.yaml"),
+        (("images", *box), "images is a folder of images, not a bag", "run: efftam track images"),
+        (("notes.txt", *box), "notes.txt is not a bag; give a folder with metadata.yaml, .mcap or .db3"),
+        ((bag, "--box", "900,1,9,9"), "outside the image of 160 x 120"),
+    ):
+        assert_refused(efftam_here("replay", *arguments, "--out", "o"), *words)
+    assert_refused(efftam_here("replay", bag, *box, "--out", bag), "exists already")
+    assert not (tmp_path / "o").exists()
     (mcap,) = bag.glob("*.mcap")
     for given in (bag, mcap):
-        assert_refused(
-            efftam_here("track", given, "--box", "1,1,9,9"),
-            f"{given} is a bag, not a video; to track in it, run: efftam replay {given} --out RESULTS",
-        )
+        words = f"{given} is a bag, not a video; to track in it, run: efftam replay {given} --out RESULTS"
+        assert_refused(efftam_here("track", given, *box), words)
 
 
 def test_a_selection_of_another_version_of_the_message_is_refused(tmp_path: Path, monkeypatch, capsys):
