@@ -160,6 +160,7 @@ class _PrecisionAssignment:
         self._kept = float32_nodes(self._model).union(*(float32_parts(one, form) for one in found))
         # What sums in FP32 has factors of FP16: kernels fuse it so, and TF32 changes nothing.
         self._narrowed = {one.value if form == "fused_fp32" else one.score for one in found}
+        self._fused = self._narrowed if form == "fused_fp32" else set()
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
         self._floats = {
             key for key, kind in GraphIndex(self._model).types.items() if kind.elem_type == TensorProto.FLOAT
@@ -188,6 +189,11 @@ class _PrecisionAssignment:
                     self._casts[made, TensorProto.FLOAT16] = node.output[i]
                     self._nodes.append(_cast(node.output[i], made, TensorProto.FLOAT))
                     self._types[made] = TensorProto.FLOAT
+                elif node.name in self._fused and made not in outputs:
+                    # Rounded at once, also where what follows is FP32: kernels fuse this arrangement.
+                    node.output[i] = f"{made}/product"
+                    self._nodes.append(_cast(node.output[i], made, TensorProto.FLOAT16))
+                    self._types[made] = TensorProto.FLOAT16
                 else:
                     self._types[made] = precision
         others = [t for t in graph.initializer if t.name not in self._floats]
