@@ -143,4 +143,4 @@ def test_the_summary_has_every_item(rehearsed: Any, items: dict[str, dict[str, A
     failed = [name for name, item in items.items() if item["state"] == "FAILED"]
     # Kernels that Python runs leave memory behind.
     assert set(failed) <= {"environment", "soak tensorrt shipped, resident memory"}
-    assert done.returncode == 1
+    assert done.returncode == bool(failed)
