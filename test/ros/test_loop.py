@@ -32,33 +32,31 @@ LOST = "cudaMemcpyAsync failed: CUDA_ERROR_UNKNOWN (999); restart it"
 
 
 class Faulty(NullPipeline):
-    """Raises what it is told to: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
-    ``late_error`` in remember."""
+    """Raises what ``plan`` says: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
+    ``late_error`` in remember, ZeroDivisionError for each image of ``bad_lane``."""
 
-    error: Exception | None = None
-    refusal: InputError | None = None
-    late_error: Exception | None = None
-    bad_lane: int | None = None  # the one whose images raise ZeroDivisionError
-    calls = 0
-    remembered = 0
+    def __init__(self, lanes: int) -> None:
+        self.plan = SimpleNamespace(error=None, refusal=None, late_error=None, bad_lane=None)
+        self.plan.calls = self.plan.remembered = 0
+        super().__init__(lanes=lanes)
 
     def encode(self, image, view):
-        self.calls += 1
-        if self.error is not None:
-            raise self.error
-        if self._lane == self.bad_lane:
+        self.plan.calls += 1
+        if self.plan.error is not None:
+            raise self.plan.error
+        if self._lane == self.plan.bad_lane:
             raise ZeroDivisionError("by zero")
         super().encode(image, view)
 
     def decode(self, prompt):
-        if prompt is not None and self.refusal is not None:
-            raise self.refusal
+        if prompt is not None and self.plan.refusal is not None:
+            raise self.plan.refusal
         return super().decode(prompt)
 
     def remember(self, choice, slot, present):
-        if self.late_error is not None:
-            raise self.late_error
-        self.remembered += 1
+        if self.plan.late_error is not None:
+            raise self.plan.late_error
+        self.plan.remembered += 1
         super().remember(choice, slot, present)
 
 
@@ -80,7 +78,7 @@ class Published:
     def publish(self, frame, step, about, stale, box_waits):
         track = step.track
         with self.changed:
-            self.remembered_when_published.append(self.pipeline.remembered)
+            self.remembered_when_published.append(self.pipeline.plan.remembered)
             self.tracks.append(track)
             self.ids.append(step.target_id)
             self.changed.notify()
@@ -176,18 +174,18 @@ def bench():
 
 def test_an_internal_error_costs_the_target_and_no_more(bench):
     assert bench.step(select=True).state is TrackState.ACQUIRING
-    bench.pipeline.error = ZeroDivisionError("by zero")
+    bench.pipeline.plan.error = ZeroDivisionError("by zero")
     track = bench.step()
     assert track.state is TrackState.IDLE
     assert "ZeroDivisionError" in track.reason
     assert "select it again" in track.reason
-    bench.pipeline.error, calls = None, bench.pipeline.calls
+    bench.pipeline.plan.error, calls = None, bench.pipeline.plan.calls
     assert bench.step().state is TrackState.IDLE  # the tracker itself has no target any more
-    assert bench.pipeline.calls == calls
-    bench.pipeline.error = ZeroDivisionError("by zero")
+    assert bench.pipeline.plan.calls == calls
+    bench.pipeline.plan.error = ZeroDivisionError("by zero")
     assert bench.step(select=True).state is TrackState.IDLE  # the error is in the selected image itself
     assert bench.outputs.of(Outcome.REFUSED) == [(1, bench.outputs.tracks[-1].reason)]
-    bench.pipeline.error = None
+    bench.pipeline.plan.error = None
     assert bench.step(select=True).state is TrackState.ACQUIRING
     assert bench.outputs.of(Outcome.ACCEPTED) == [(1, "")] * 2
 
@@ -197,26 +195,26 @@ def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(be
     for _ in range(4):
         bench.step()
     answered = len(bench.outputs.tracks)
-    bench.pipeline.refusal = InputError("the network finds nothing at the selected point")
+    bench.pipeline.plan.refusal = InputError("the network finds nothing at the selected point")
     bench.select(2 * 33_000_000)
     with bench.outputs.changed:
         assert bench.outputs.changed.wait_for(lambda: bench.outputs.results, 5.0)
-    assert bench.outputs.of(Outcome.REFUSED) == [(1, str(bench.pipeline.refusal))]
+    assert bench.outputs.of(Outcome.REFUSED) == [(1, str(bench.pipeline.plan.refusal))]
     bench.step()
     assert [track.stamp_ns for track in bench.outputs.tracks[answered:]] == [5 * 33_000_000]
 
 
 def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
     bench.step(select=True)
-    bench.pipeline.error = PipelineLostError(LOST)
+    bench.pipeline.plan.error = PipelineLostError(LOST)
     assert bench.step().reason == LOST
-    bench.pipeline.error, calls = None, bench.pipeline.calls
+    bench.pipeline.plan.error, calls = None, bench.pipeline.plan.calls
     for _ in range(3):
         track = bench.step()
         assert (track.state, track.box, track.reason) == (TrackState.IDLE, None, LOST)
     assert bench.step(select=True).reason == LOST
     assert bench.outputs.of(Outcome.REFUSED) == [(1, LOST)]
-    assert bench.pipeline.calls == calls
+    assert bench.pipeline.plan.calls == calls
     for _ in range(2):  # as long as the process runs
         assert bench.faults() == (Level.ERROR, f"PipelineLostError: {LOST}")
     assert not any("Traceback" in line for line in bench.logged)
@@ -224,23 +222,23 @@ def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
 
 def test_a_proposal_that_fails_costs_no_target(bench):
     bench.step(select=True)
-    bench.pipeline.error = ZeroDivisionError("by zero")
+    bench.pipeline.plan.error = ZeroDivisionError("by zero")
     assert bench.propose() == (None, "internal error (ZeroDivisionError: by zero)")
-    bench.pipeline.error = None
+    bench.pipeline.plan.error = None
     assert bench.step().state is TrackState.ACQUIRING
-    bench.pipeline.refusal = InputError("the prompt can't be used")
+    bench.pipeline.plan.refusal = InputError("the prompt can't be used")
     assert bench.propose() == (None, "the prompt can't be used")
     assert bench.step().box is not None
 
 
 def test_a_gpu_that_is_lost_in_a_proposal_is_asked_for_nothing_again(bench):
     bench.step(select=True)
-    bench.pipeline.error = PipelineLostError(LOST)
+    bench.pipeline.plan.error = PipelineLostError(LOST)
     assert bench.propose() == (None, LOST)
-    bench.pipeline.error, calls = None, bench.pipeline.calls
+    bench.pipeline.plan.error, calls = None, bench.pipeline.plan.calls
     assert (bench.step().state, bench.outputs.tracks[-1].reason) == (TrackState.IDLE, LOST)
     assert bench.propose() == (None, LOST)
-    assert bench.pipeline.calls == calls
+    assert bench.pipeline.plan.calls == calls
 
 
 def test_an_answer_is_published_before_its_frame_is_remembered(bench):
@@ -248,7 +246,7 @@ def test_an_answer_is_published_before_its_frame_is_remembered(bench):
         bench.step(select)
     assert bench.outputs.remembered_when_published == [0, 1, 2]
     bench.finish()
-    assert bench.pipeline.remembered == 3
+    assert bench.pipeline.plan.remembered == 3
 
 
 def test_a_fault_while_publishing_costs_neither_the_target_nor_the_thread(bench):
@@ -260,7 +258,7 @@ def test_a_fault_while_publishing_costs_neither_the_target_nor_the_thread(bench)
     assert bench.step().measured
     bench.finish()
     assert bench.faults() == (Level.ERROR, "MemoryError: no room for the mask")
-    assert bench.pipeline.remembered == 4
+    assert bench.pipeline.plan.remembered == 4
 
 
 def three_targets(bench) -> None:
@@ -282,11 +280,11 @@ def next_answers(bench) -> dict[int, Track]:
 
 def test_an_internal_error_in_one_target_costs_that_one_alone(bench):
     three_targets(bench)
-    bench.pipeline.bad_lane = 1
+    bench.pipeline.plan.bad_lane = 1
     answers = next_answers(bench)
     assert (answers[0].measured, answers[1].state) == (True, TrackState.IDLE)
     assert "ZeroDivisionError" in answers[1].reason
-    bench.pipeline.bad_lane = None
+    bench.pipeline.plan.bad_lane = None
     answers = next_answers(bench)
     assert list(answers) == [0, 2]
     assert all(track.measured for track in answers.values())
@@ -295,7 +293,7 @@ def test_an_internal_error_in_one_target_costs_that_one_alone(bench):
 def test_a_lost_gpu_costs_all_targets(bench):
     three_targets(bench)
     bench.targets.steer(1)
-    bench.pipeline.error = PipelineLostError(LOST)
+    bench.pipeline.plan.error = PipelineLostError(LOST)
     answers = next_answers(bench)
     assert list(answers) == [1, 0, 2]  # control hears of it first
     assert {key: (track.state, track.reason) for key, track in answers.items()} == dict.fromkeys(
@@ -308,11 +306,11 @@ def test_a_lost_gpu_costs_all_targets(bench):
 def test_a_gpu_that_is_lost_after_the_answer_is_asked_for_nothing_again(bench, at):
     bench.step(select=True)
     lost = PipelineLostError(LOST)
-    bench.outputs.fault, bench.pipeline.late_error = (lost, None) if at == "publishing" else (None, lost)
+    bench.outputs.fault, bench.pipeline.plan.late_error = (lost, None) if at == "publishing" else (None, lost)
     bench.step()
-    bench.outputs.fault, calls = None, bench.pipeline.calls
+    bench.outputs.fault, calls = None, bench.pipeline.plan.calls
     assert bench.step().reason == LOST
-    assert bench.pipeline.calls == calls
+    assert bench.pipeline.plan.calls == calls
     assert bench.faults() == (Level.ERROR, f"PipelineLostError: {LOST}")
 
 
