@@ -267,20 +267,28 @@ def test_a_form_that_tensorrt_refuses_gives_way_to_the_next(
 
 @pytest.mark.parametrize(
     "error",
-    [BuildCancelledError("cancelled"), DeviceLostError("cudaLaunchKernel", 719, "cudaErrorLaunchFailure")],
-    ids=["cancelled", "lost"],
+    [
+        BuildCancelledError("cancelled"),
+        DeviceLostError("cudaLaunchKernel", 719, "cudaErrorLaunchFailure"),
+        KeyboardInterrupt(),
+    ],
+    ids=["cancelled", "lost", "interrupted"],
 )
-def test_a_lost_gpu_and_a_cancelled_build_end_it(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: Exception
+def test_a_lost_gpu_and_a_build_that_is_ended_try_no_other_form_and_leave_nothing(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    """No other form can run."""
+    whole, models = trials.build_engine, []
 
-    def fail(*given, **named):
-        raise error
+    def build(library, model, *rest, **named):
+        models.append(model)
+        if len(models) == 3:
+            raise error
+        return whole(library, model, *rest, **named)
 
-    monkeypatch.setattr(trials, "build_engine", fail)
+    monkeypatch.setattr(trials, "build_engine", build)
     with pytest.raises(type(error)):
         workshop.build()
+    assert len(models) == 3
     assert workshop.kept() == []
 
 
@@ -388,24 +396,6 @@ def test_of_modules_that_are_right_alone_and_wrong_in_turn_the_worst_falls_back_
     fallen = [line.split()[1].rstrip(",") for line in workshop.said if ", with this module alone" in line]
     forms = {name: 2 if name in ATTENDING else 1 for name in GRAPHS}
     assert fallen == [name for name in sorted(GRAPHS, key=overlap.__getitem__) for _ in range(forms[name])]
-    assert workshop.kept() == []
-
-
-def test_an_interrupted_build_leaves_nothing_behind(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, count = trials.build_engine, 0
-
-    def build(*given, **named):
-        nonlocal count
-        count += 1
-        if count == 3:
-            raise KeyboardInterrupt
-        return whole(*given, **named)
-
-    monkeypatch.setattr(trials, "build_engine", build)
-    with pytest.raises(KeyboardInterrupt):
-        workshop.build()
     assert workshop.kept() == []
 
 

@@ -217,35 +217,28 @@ def test_masks_are_as_large_as_the_image_and_cover_the_target(tmp_path: Path):
     assert pixels[42, 52] == 255
 
 
-def test_camera_info_gives_bearings(tmp_path: Path):
-    messages = [("/camera_info", recorded(-0.5), camera_info(160, 120, 200.0)), *camera()]
-    followed(tmp_path, messages)
-    for velocity in read_messages(tmp_path / "out", "/velocity"):
-        assert velocity.has_bearing
-        assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / 200))
-
-
 @pytest.mark.parametrize(
-    ("topic", "info", "has_bearing"),
+    ("topic", "info", "width", "has_bearing"),
     [
-        ("/foo/image_raw", "/foo/camera_info", True),
-        ("/foo/image_raw", "/camera_info", False),
-        ("/foo/image_raw/compressed", "/foo/camera_info", True),
-        ("/foo/image_raw/compressed", "/foo/image_raw/camera_info", False),
+        ("/image", "/camera_info", 160, True),
+        ("/image", "/camera_info", 640, False),
+        ("/foo/image_raw", "/foo/camera_info", 160, True),
+        ("/foo/image_raw", "/camera_info", 160, False),
+        ("/foo/image_raw/compressed", "/foo/camera_info", 160, True),
+        ("/foo/image_raw/compressed", "/foo/image_raw/camera_info", 160, False),
     ],
 )
-def test_only_the_camera_info_beside_the_images_counts(tmp_path: Path, topic, info, has_bearing):
+def test_the_camera_info_beside_the_images_gives_bearings_and_one_of_another_size_is_told(
+    tmp_path: Path, topic, info, width, has_bearing, capsys
+):
     make = compressed if topic.endswith("compressed") else image
-    images = [(topic, recorded(i), make(p, stamp(i))) for i, p in enumerate(pictures(2))]
-    followed(tmp_path, [(info, recorded(-0.5), camera_info(160, 120, 200.0)), *images])
-    assert [m.has_bearing for m in read_messages(tmp_path / "out", "/velocity")] == 2 * [has_bearing]
-
-
-def test_camera_info_of_another_size_gives_none_and_says_so(tmp_path: Path, capsys):
-    messages = [("/camera_info", recorded(-0.5), camera_info(640, 480, 200.0)), *camera(3)]
-    followed(tmp_path, messages)
-    assert not any(v.has_bearing for v in read_messages(tmp_path / "out", "/velocity"))
-    assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == 1
+    infos = [(info, recorded(-0.5), camera_info(width, width * 3 // 4, 200.0))]
+    followed(tmp_path, infos + camera(3, topic, make))
+    velocities = read_messages(tmp_path / "out", "/velocity")
+    assert [m.has_bearing for m in velocities] == 3 * [has_bearing]
+    for velocity in velocities if has_bearing else ():
+        assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / 200))
+    assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == (width == 640)
 
 
 def test_camera_info_that_can_not_be_is_told_once_and_ends_the_bearing_of_the_one_before(
