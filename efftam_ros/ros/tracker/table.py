@@ -79,7 +79,8 @@ class TargetTable:
         """Store an answer."""
         with self.lock:
             for other, row in list(self.rows.items()):
-                if other != target_id and row.answer is not None and row.answer.track.state is IDLE:
+                is_idle = row.answer is not None and row.answer.track.state is IDLE
+                if other != target_id and is_idle and not row.box_waits:
                     del self.rows[other]
             row = self.rows.setdefault(target_id, TargetRow())
             row.answer, row.taken_back_s, row.box_waits = answer, None, box_waits
