@@ -1,9 +1,8 @@
-"""The loop that tracks, with its real buffer, outputs and statistics: what is published and kept after what."""
+"""The loop that tracks, with its buffer, outputs and statistics: what is published and kept after what."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +14,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 from builtin_interfaces.msg import Time
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from recorded_outputs import RecordedOutputs
 from std_msgs.msg import Header
 
 from efftam_ros.core.config import TrackerConfig
@@ -29,7 +29,6 @@ from efftam_ros.ros.tracker import frame_buffer, loop, publishing
 from efftam_ros.ros.tracker.diagnostics import Health, Level, Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import ALL, Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
-from efftam_ros.ros.tracker.publishing import Outputs
 from simulation.null_pipeline import NullPipeline
 
 PERIOD_NS = 100_000_000
@@ -87,23 +86,6 @@ class Buffer(FrameBuffer):
         return super().take(*arguments)
 
 
-class Topic:
-    """A publisher that keeps its messages in `Bench.published`, and raises ``fault``."""
-
-    fault: Exception | None = None
-
-    def __init__(self, name: str, published: list) -> None:
-        self.name, self._published = name, published
-
-    def publish(self, message) -> None:
-        if self.fault is not None:
-            raise self.fault
-        self._published.append((self.name, message))
-
-    def get_subscription_count(self) -> int:
-        return 1
-
-
 class Bench:
     """A loop that does what there is to do whenever something was put into its buffer."""
 
@@ -113,20 +95,14 @@ class Bench:
         self.pipeline.clock, clock = self.clock, SimpleNamespace(monotonic=lambda: self.clock.now_s)
         for module in (loop, publishing, frame_buffer):
             patch.setattr(module, "time", clock)
-        self.published: list[tuple[str, object]] = []  # (topic, message), in order
-        self.topics: dict[str, Topic] = {}
-        patch.setattr(publishing, "make_publisher", self._topic)
-        self.outputs = Outputs(None, with_detections=False)
+        self.outputs = RecordedOutputs(patch)
         self.outputs.begin(self.statistics.targets)
+        self.published, self.topics = self.outputs.published, self.outputs.topics
         self.logged: list[str] = []
         logger = SimpleNamespace(**dict.fromkeys(("error", "warning", "info"), self.logged.append))
         self.targets = TargetSet(self.pipeline)
         exchange = Exchange(self.buffer, self.outputs, self.statistics, ThrottledLog(logger))
         self.loop = TrackingLoop(self.targets, exchange)
-
-    def _topic(self, node, kind, name, qos) -> Topic:
-        self.topics[name] = Topic(name, self.published)
-        return self.topics[name]
 
     def image(self, pixels=PIXELS) -> list:
         """The boxes that the next image brings."""
@@ -163,14 +139,13 @@ class Bench:
         self.clock.now_s += 1.0
         self.buffer.propose(self.buffer.find(0), PROMPTS[0], Command(Header(), 0))
         self.work()
-        said = self.sent("proposal")[-1]
+        said = self.outputs.sent("proposal")[-1]
         return not math.isnan(said.x), said.reason
 
-    def sent(self, topic: str) -> list:
-        return [message for name, message in self.published if name == topic]
-
     def results(self, outcome: Outcome) -> list[tuple[int, str]]:
-        return [(m.selection, m.message) for m in self.sent("selection_result") if m.outcome == outcome]
+        return [
+            (m.selection, m.message) for m in self.outputs.sent("selection_result") if m.outcome == outcome
+        ]
 
     def verdict(self) -> Health:
         return self.statistics.verdict(self.clock.now_s, Setup("active"), 60.0)
@@ -216,7 +191,7 @@ def test_targets_and_the_steered_one_are_as_the_commands_left_them(events):
         bench.image()
         known, steered = dict[int, int](), None
         for number, (what, one) in enumerate(events, 1):
-            count, outcome = len(bench.sent("selection_result")), None
+            count, outcome = len(bench.outputs.sent("selection_result")), None
             gone = [other for other in known if one in (other, ALL)] if what in ("clear", "fail") else []
             if what == "select":
                 bench.select(one, number=number)
@@ -238,7 +213,7 @@ def test_targets_and_the_steered_one_are_as_the_commands_left_them(events):
                 bench.pipeline.bad_target = None
             known = {other: selection for other, selection in known.items() if other not in gone}
             steered = steered if steered in known else None
-            told = bench.sent("selection_result")[count:]
+            told = bench.outputs.sent("selection_result")[count:]
             assert [result.outcome for result in told] == ([] if outcome is None else [outcome])
             named = "none" if steered is None else str(steered)
             assert bench.verdict().values.get("steered target", named) == named
@@ -389,7 +364,7 @@ def test_an_internal_error_in_one_target_costs_that_one_alone(bench):
 def test_a_lost_gpu_costs_all_targets_and_is_asked_for_nothing_again(bench, at):
     following(bench, 3)
     bench.command(1, steers=True)
-    count = len(bench.sent("bbox"))
+    count = len(bench.outputs.sent("bbox"))
     lost = PipelineLostError(LOST)
     if at == "publishing":
         bench.topics["mask"].fault = lost
@@ -400,7 +375,7 @@ def test_a_lost_gpu_costs_all_targets_and_is_asked_for_nothing_again(bench, at):
     else:
         bench.image()
         bench.image()
-    told = {box.target_id: (box.state, box.reason) for box in bench.sent("bbox")[count:]}
+    told = {box.target_id: (box.state, box.reason) for box in bench.outputs.sent("bbox")[count:]}
     assert told == dict.fromkeys(range(3), (IDLE, LOST))
     bench.pipeline.error, bench.topics["mask"].fault, calls = None, None, bench.pipeline.calls
     assert states(bench.select()) == {0: IDLE}
@@ -417,9 +392,9 @@ def test_a_lost_gpu_costs_all_targets_and_is_asked_for_nothing_again(bench, at):
 def test_of_a_lost_gpu_control_hears_first(bench):
     following(bench, 3)
     bench.command(1, steers=True)
-    bench.pipeline.error, count = PipelineLostError(LOST), len(bench.sent("velocity"))
+    bench.pipeline.error, count = PipelineLostError(LOST), len(bench.outputs.sent("velocity"))
     bench.image()
-    assert [velocity.target_id for velocity in bench.sent("velocity")[count:]] == [1, 0, 2]
+    assert [velocity.target_id for velocity in bench.outputs.sent("velocity")[count:]] == [1, 0, 2]
 
 
 def test_a_proposal_that_fails_costs_no_target(bench):

@@ -18,8 +18,8 @@ STATES = st.sampled_from(list(TrackState))
 
 @dataclass
 class Known:
-    """Of a target that was answered. ``state``: of its last answer; ``waits``: the box of that was not published
-    yet; ``shown``: what has become of it since; ``logged``: the last state that was logged."""
+    """Of a target that was answered. ``state``: of its last answer, ``waits``: its box was not published yet;
+    ``shown``: what has become of it since; ``logged``: the last state that was logged."""
 
     stamp_ns: int
     state: TrackState
