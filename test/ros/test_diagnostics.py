@@ -6,6 +6,8 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import CameraMotion, ScoredBox, Track, TrackState
@@ -84,18 +86,40 @@ def test_the_rate_falls_once_the_camera_is_silent():
     assert rates == pytest.approx([30.0, 21.0, 3.0], abs=1.0)
 
 
-def test_when_every_image_is_refused_the_refusal_is_the_headline():
-    statistics = Statistics()
-    statistics.input_seen({}, "/image is published (camera: reliable)")
-    statistics.fault("image", "image stamp is zero")
+NEWS = st.sampled_from(["image", "answer", "image refused", "stall", "selection refused"])
+
+
+@given(st.lists(NEWS, max_size=8))
+@example(["image", "image refused", "answer"])
+@example(["image", "stall", "answer", "image refused"])
+def test_in_silence_what_came_since_the_last_answer_is_the_reason(events):
+    warned = []
+    statistics = Statistics(lambda kind, text: warned.append(f"{kind}: {text}"))
+    statistics.input_seen({}, "the camera sends nothing")
+    refusal = stall = ""
+    for number, event in enumerate(events):
+        if event == "image":
+            statistics.image_received(0.0)
+        elif event == "answer":
+            statistics.answered(0.0, 0.01)
+            refusal = stall = ""
+        elif event == "stall":
+            statistics.stalled(stall := f"no answer for {number} s")
+            assert warned[-1].startswith(f"stalled: {stall}")
+        else:
+            kind, said = event.split()[0], f"reason {number}"
+            statistics.fault(kind, said)
+            refusal = said if kind == "image" else refusal
+            assert warned[-1] == f"{kind}: {event}: {said}"
+    assert statistics.refusal == refusal
+    is_first = "image" not in events
+    told = f"no image {'has arrived yet' if is_first else 'for more than 0.25 s (image_timeout)'}"
+    told += ": the camera sends nothing"
     for _ in range(2):  # as long as it lasts
-        verdict = statistics.verdict(1.0, ACTIVE, 0.25)
-        assert (verdict.level, verdict.message) == (
-            Level.ERROR,
-            "every image is refused: image stamp is zero",
-        )
-    statistics.image_received(1.1)
-    assert statistics.verdict(1.1, ACTIVE, 0.25).level is Level.OK
+        verdict = statistics.verdict(9.0, ACTIVE, 0.25)
+        wanted = stall or (refusal and f"every image is refused: {refusal}")
+        assert verdict.message == (wanted or told)
+        assert verdict.level is (Level.ERROR if wanted else Level.STALE)
 
 
 def test_silence_is_explained_by_what_is_published():
@@ -177,16 +201,6 @@ def test_a_handful_of_large_images_names_the_profile_although_the_stream_is_stal
         "fastdds_images.xml",
     ):
         assert words in verdict.message
-
-
-def test_an_answer_that_fails_to_come_is_an_error_until_the_next():
-    statistics = running()
-    statistics.stalled("no answer for 1.20 s while images come")
-    verdict = statistics.verdict(100.0, ACTIVE, 0.25)
-    assert (verdict.level, verdict.message) == (Level.ERROR, "no answer for 1.20 s while images come")
-    statistics.answered(100.0, 1.3)
-    answered(statistics, track())
-    assert statistics.verdict(100.0, ACTIVE, 0.25).level is Level.OK
 
 
 @pytest.mark.parametrize(

@@ -85,22 +85,6 @@ def test_images_with_few_grey_levels_are_told_with_the_selection(tracker):
     assert status.level == DiagnosticStatus.WARN
 
 
-def test_no_image_is_lost_or_doubled_when_the_subscription_changes(tracker):
-    peer = tracker(*QUICK)
-    peer.wait(lambda: asked(peer) == [RELIABLE], "a reliable subscription alone")
-    other = camera(peer, BEST_EFFORT)  # a second camera, or a recorder's replay
-    for i in range(60):
-        peer.images.publish(image_message(scene(0), stamp_of(i)))
-        peer.spin_for(0.03)
-    peer.node.destroy_publisher(other)
-    for i in range(60, 120):
-        peer.images.publish(image_message(scene(0), stamp_of(i)))
-        peer.spin_for(0.03)
-    _, values = peer.diagnosis(lambda s, v: True, "any")
-    assert values["images refused"] == "0"
-    assert len({(b.header.stamp.sec, b.header.stamp.nanosec) for b in peer.boxes}) >= 110
-
-
 @pytest.mark.parametrize("wanted", ["reliable", "best_effort"])
 def test_the_reliability_can_be_fixed(tracker, wanted):
     peer = tracker(*QUICK, "-p", f"image_reliability:={wanted}")
