@@ -15,6 +15,7 @@ from builtin_interfaces.msg import Time
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from recorded_outputs import RecordedOutputs
+from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header
 
 from efftam_ros.core.config import TrackerConfig
@@ -23,6 +24,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Image, Prompt, TrackState
 from efftam_ros.images.message import ReceivedImage
+from efftam_ros.messages.bearing import camera_model
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker import frame_buffer, loop, publishing
@@ -258,8 +260,10 @@ def test_while_a_target_catches_up_its_answers_are_not_to_be_steered_by(bench):
     assert (values["images processed"], values["images processed again (late selection)"]) == ("6", "4")
 
 
-def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(bench):
+@pytest.mark.parametrize("count", [0, 1])
+def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(bench, count):
     """The images since the one it was drawn on are not gone through: nothing is to be followed in them."""
+    following(bench, count)
     for _ in range(4):
         bench.image()
     bench.pipeline.refusal = InputError("the network finds nothing at the selected point")
@@ -278,6 +282,7 @@ def test_images_that_were_passed_over_and_one_that_can_t_be_read_are_counted(ben
     for _ in range(3):
         bench.put()
     bench.work()
+    assert bench.buffer.waiting_s(bench.clock.now_s + 9.0) == 0.0
     assert bench.image(unreadable) == []
     assert bench.buffer.waiting_s(bench.clock.now_s + 9.0) == 0.0
     assert bench.select() == []
@@ -295,6 +300,14 @@ def test_an_image_of_few_levels_is_told_when_a_target_is_selected_on_it(bench):
     assert bench.verdict().level is Level.WARN
 
 
+def test_a_calibration_of_another_camera_is_told_with_the_answer_that_has_no_bearing_by_it(bench):
+    info = CameraInfo(width=100, height=100, k=[50.0, 0.0, 49.5, 0.0, 50.0, 49.5, 0.0, 0.0, 1.0])
+    bench.outputs.camera = camera_model(info, rectified=False)
+    following(bench)
+    verdict = bench.verdict()
+    assert (verdict.level, "100 x 100" in verdict.message) == (Level.WARN, True)
+
+
 @pytest.mark.parametrize(("seconds", "ids"), [(0.03, [0, 1, 2]), (0.04, [0, 2]), (0.2, [0, 2])])
 def test_as_many_targets_are_processed_in_an_image_as_there_is_time_for(bench, seconds, ids):
     """Images come every 0.1 s, and one target takes so many seconds of it: at least two are processed."""
@@ -306,6 +319,7 @@ def test_as_many_targets_are_processed_in_an_image_as_there_is_time_for(bench, s
     answered = [{box.target_id for box in bench.image()} for _ in range(2)]
     assert set.union(*answered) == {0, 1, 2}
     assert all(0 in one and len(one) == len(ids) for one in answered)
+    assert bench.buffer.frame_s == pytest.approx(seconds * len(ids))
     verdict = bench.verdict()
     assert (verdict.values["targets per image"] == "all") == (len(ids) == 3)
     if len(ids) < 3:

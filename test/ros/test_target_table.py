@@ -43,12 +43,6 @@ class Table(RuleBasedStateMachine):
         self.table.select(one, number)
         self.numbers[one] = number
 
-    @rule(one=IDS)
-    def give_up(self, one: int) -> None:
-        self.table.select(one, 0)
-        if one in self.numbers:
-            self.numbers[one] = 0
-
     @rule(one=IDS, state=STATES, waits=st.booleans())
     def answer(self, one: int, state: TrackState, waits: bool) -> None:
         self.stamp_ns += 1

@@ -111,7 +111,6 @@ class TrackingLoop:
             self._exchange.show_state(track, target_id)
 
     def _forget(self, target_id: int) -> None:
-        self._table.select(target_id, 0)
         if target_id in self._targets.ids:
             self._targets.remove(target_id)
             self._table.steered = self._targets.steered

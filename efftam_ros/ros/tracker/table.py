@@ -32,7 +32,7 @@ class PublishedAnswer:
 class TargetRow:
     """What the node knows of a target.
 
-    ``selection``: the number of the selection that it is followed by, 0 for none; ``answer``: the last one,
+    ``selection``: the number of the last one that was accepted, 0 for none; ``answer``: the last one,
     None before the first; ``track``: that of the answer, or what has become of the target since, because
     images stopped; ``logged``: the state that was logged last; ``seconds``: that the answer took;
     ``taken_back_s``: when the answer was taken back last, None while it holds; ``box``: the last BoundingBox;
@@ -70,10 +70,9 @@ class TargetTable:
             return {one: row.answer for one, row in sorted(self.rows.items()) if row.answer is not None}
 
     def select(self, target_id: int, number: int) -> None:
-        """A selection was accepted; number 0: the target is not followed any more."""
+        """A selection was accepted."""
         with self.lock:
-            if number or target_id in self.rows:
-                self.rows.setdefault(target_id, TargetRow()).selection = number
+            self.rows.setdefault(target_id, TargetRow()).selection = number
 
     def keep(self, target_id: int, answer: PublishedAnswer, box_waits: bool = False) -> TargetRow:
         """Store an answer."""
