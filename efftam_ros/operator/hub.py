@@ -66,7 +66,6 @@ class Hub:
     # The loop's thread.
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._pictures.forget(time.monotonic())
         self._loop = loop
 
     def close(self) -> None:

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, MotionReport
 from efftam_ros.operator import hub as hub_module
-from efftam_ros.operator.feed import Picture
-from efftam_ros.operator.hub import OLD_S, Hub
+from efftam_ros.operator.feed import Limits, Picture
+from efftam_ros.operator.hub import OLD_S, Hub, LastHeard
 from efftam_ros.operator.settings import Settings
-
-S = 10**9
 
 
 class Now(Executor):
@@ -135,3 +133,49 @@ async def test_the_first_picture_on_a_page_that_opens_waits_for_its_answer(monke
     await chain.settle()
     assert chain.pages[0].shown == [1]
     chain.sending.cancel()
+
+
+async def test_a_page_that_opens_is_told_what_holds_and_others_what_changes(monkeypatch):
+    chain, told = Chain(monkeypatch), []
+    chain.pages[0].tell = lambda message: told.append(message.get("max_targets"))
+    for most in (2, 2, 3, 2):
+        chain.hub.report(Limits(8.0, most))
+    await chain.settle()
+    assert told == [2, 3, 2]
+    late, heard = Page(), []
+    late.tell = lambda message: heard.append(message.get("max_targets"))
+    chain.hub.join(late)
+    assert heard == [None, 2]
+    chain.sending.cancel()
+
+
+ANSWER, LOST = (BoxReport(0, (64, 48), state) for state in (TrackState.TRACKING, TrackState.LOST))
+
+
+@pytest.mark.parametrize(
+    ("events", "tracker", "camera"),
+    [
+        ([], "silent", "alive"),
+        ([(0.0, ANSWER), (0.9, None)], "alive", "alive"),
+        ([(0.0, ANSWER), (1.1, None)], "silent", "alive"),
+        ([(0.0, LOST), (2.9, None)], "alive", "alive"),  # it searches the whole image
+        ([(0.0, LOST), (0.1, ANSWER), (1.2, None)], "silent", "alive"),
+        ([(0.0, "inactive"), (0.1, None)], "inactive", "alive"),
+        ([(0.0, "inactive"), (0.1, ANSWER), (0.2, None)], "alive", "alive"),
+        ([(0.0, "picture"), (1.1, None)], "silent", "stopped"),
+        ([(0.0, "picture"), (1.1, "picture"), (1.2, None)], "silent", "alive"),
+        ([(0.0, "picture"), (1.1, ANSWER), (1.2, None)], "alive", "unseen"),
+    ],
+)
+def test_the_chain_is_judged_by_what_was_heard_last(events, tracker, camera):
+    """``events``: what is heard when, s; the limit is 1 s. Stamps of another clock tell no latency."""
+    chain = LastHeard(1.0)
+    for at_s, event in events:
+        if event == "picture":
+            chain.picture(at_s)
+        elif event == "inactive":
+            chain.inactive = True
+        elif event is not None:
+            chain.answer(event, -1e9, at_s)
+    status = chain.status(events[-1][0] if events else 0.0)
+    assert (status["tracker"], status["camera"]) == (tracker, camera)

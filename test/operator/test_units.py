@@ -295,6 +295,19 @@ def test_a_target_that_ended_is_told_no_more(end):
     assert [t["id"] for t in json.loads(text)["targets"]] == [0]
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["steered", "followed", "IDLE"])), max_size=8))
+def test_the_steered_target_is_the_last_that_was_said_to_be(reports):
+    tracks, steered = Tracks(), None
+    for stamp, (target, what) in enumerate(reports):
+        state = TrackState.IDLE if what == "IDLE" else TrackState.TRACKING
+        tracks.add_box(BoxReport(stamp, (64, 48), state, target, steered=what == "steered"), 0.0)
+        if what == "steered":
+            steered = target
+        elif steered == target:
+            steered = None
+        assert tracks.steered == steered
+
+
 def test_motions_alone_do_not_fill_the_memory():
     tracks = Tracks()
     for stamp in range(1000):
@@ -346,6 +359,18 @@ def test_a_tracker_that_is_behind_keeps_no_picture_back_until_it_is_level_again(
     pictures.answered(30, 1.12)
     pictures.add(picture(31), 1.13)
     assert shown(pictures, 1.13) == [None]
+
+
+def test_an_answer_to_an_image_of_long_ago_is_of_a_tracker_that_is_behind():
+    pictures = level_pictures(100)
+    pictures.answered(5, 0.01)
+    assert shown(pictures, 0.01) == [100]
+
+
+def test_pictures_that_waited_when_nobody_looked_any_more_are_not_shown_to_who_looks_next():
+    pictures = level_pictures(1)
+    pictures.forget(5.0)
+    assert shown(pictures, 6.0) == [None]
 
 
 def test_a_dead_tracker_keeps_no_picture_back():
