@@ -2,168 +2,34 @@
 
 from __future__ import annotations
 
-import math
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
-from builtin_interfaces.msg import Time
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from recorded_outputs import RecordedOutputs
+from node_bench import PERIOD_NS, PROMPTS, Bench, following
 from sensor_msgs.msg import CameraInfo
-from std_msgs.msg import Header
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError, PipelineLostError
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.targets import TargetSet
-from efftam_ros.core.types import Image, Prompt, TrackState
-from efftam_ros.images.message import ReceivedImage
+from efftam_ros.core.types import Image, TrackState
+from efftam_ros.images.message import stamp_ns
 from efftam_ros.messages.bearing import camera_model
 from efftam_ros.messages.fields import Outcome
-from efftam_ros.ros.common.nodes import ThrottledLog
-from efftam_ros.ros.tracker import frame_buffer, loop, publishing
-from efftam_ros.ros.tracker.diagnostics import Health, Level, Setup, Statistics
-from efftam_ros.ros.tracker.frame_buffer import ALL, Command, FrameBuffer
-from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
-from simulation.null_pipeline import NullPipeline
+from efftam_ros.ros.tracker.diagnostics import Level
+from efftam_ros.ros.tracker.frame_buffer import ALL, Command
 
-PERIOD_NS = 100_000_000
-PIXELS = Image.from_array(np.random.default_rng(1).integers(0, 255, (48, 64, 3), np.uint8))
-PROMPTS = [Prompt(box=Box(4.0 + 20 * k, 10.0, 12.0, 12.0)) for k in range(3)]
 IDLE, ACQUIRING, TRACKING = TrackState.IDLE, TrackState.ACQUIRING, TrackState.TRACKING
 LOST = "cudaMemcpyAsync failed: CUDA_ERROR_UNKNOWN (999); restart it"
-
-
-class Faulty(NullPipeline):
-    """Raises what it is told to: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
-    ``late_error`` in remember. Each image takes ``seconds`` of the bench's clock."""
-
-    error: Exception | None = None
-    refusal: InputError | None = None
-    late_error: Exception | None = None
-    bad_target: int | None = None  # the one whose images raise ZeroDivisionError
-    calls = remembered = 0
-    seconds, clock = 0.0, SimpleNamespace(now_s=0.0)
-
-    def encode(self, image, view):
-        self.calls += 1
-        self.clock.now_s += self.seconds
-        if self.error is not None:
-            raise self.error
-        super().encode(image, view)
-
-    def decode(self, prompt):
-        if prompt is not None and self.refusal is not None:
-            raise self.refusal
-        found = super().decode(prompt)
-        if self.bad_target is not None and found.box(0) == PROMPTS[self.bad_target].box:
-            raise ZeroDivisionError("by zero")
-        return found
-
-    def remember(self, choice, slot, present):
-        if self.late_error is not None:
-            raise self.late_error
-        self.remembered += 1
-        super().remember(choice, slot, present)
-
-
-class Buffer(FrameBuffer):
-    """Ends the loop's run where it would wait for its next task."""
-
-    def __init__(self) -> None:
-        super().__init__(10.0, 10**9)
-        self._condition.wait = self._leave
-
-    def _leave(self, timeout=None) -> None:
-        self._closed = True
-
-    def take(self, *arguments):
-        self._closed = False
-        return super().take(*arguments)
-
-
-class Bench:
-    """A loop that does what there is to do whenever something was put into its buffer."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.pipeline, self.buffer, self.statistics = Faulty(lanes=3), Buffer(), Statistics()
-        self.now_ns, self.clock = 0, SimpleNamespace(now_s=100.0)
-        self.pipeline.clock, clock = self.clock, SimpleNamespace(monotonic=lambda: self.clock.now_s)
-        for module in (loop, publishing, frame_buffer):
-            patch.setattr(module, "time", clock)
-        self.outputs = RecordedOutputs(patch)
-        self.outputs.begin(self.statistics.targets)
-        self.published, self.topics = self.outputs.published, self.outputs.topics
-        self.logged: list[str] = []
-        logger = SimpleNamespace(**dict.fromkeys(("error", "warning", "info"), self.logged.append))
-        self.targets = TargetSet(self.pipeline)
-        exchange = Exchange(self.buffer, self.outputs, self.statistics, ThrottledLog(logger))
-        self.loop = TrackingLoop(self.targets, exchange)
-
-    def image(self, pixels=PIXELS) -> list:
-        """The boxes that the next image brings."""
-        self.put(pixels)
-        return self.work()
-
-    def put(self, pixels=PIXELS) -> None:
-        self.now_ns += PERIOD_NS
-        self.clock.now_s += PERIOD_NS * 1e-9
-        header = Header(stamp=Time(sec=self.now_ns // 10**9, nanosec=self.now_ns % 10**9))
-        size = (PIXELS.width, PIXELS.height)
-        self.buffer.put(ReceivedImage(header, self.now_ns, self.clock.now_s, 100, size, pixels))
-        self.statistics.image_received(self.clock.now_s)
-
-    def work(self) -> list:
-        """The boxes of all that there is to do."""
-        before = len(self.published)
-        self.loop.run()
-        return [message for topic, message in self.published[before:] if topic == "bbox"]
-
-    def select(self, target_id: int = 0, ago: int = 0, number: int = 1, prompt=None) -> list:
-        """Select on the image before so many others; the boxes."""
-        frame = self.buffer.find(self.now_ns - ago * PERIOD_NS)
-        self.buffer.request(Command(frame.header, target_id, number), frame, prompt or PROMPTS[target_id])
-        return self.work()
-
-    def command(self, target_id: int, steers: bool = False) -> list:
-        """Clear a target, or steer by it; the boxes."""
-        self.buffer.request(Command(None, target_id), steers=steers)
-        return self.work()
-
-    def propose(self) -> tuple[bool, str]:
-        """Whether a box is proposed on the newest image, and why not."""
-        self.clock.now_s += 1.0
-        self.buffer.propose(self.buffer.find(0), PROMPTS[0], Command(Header(), 0))
-        self.work()
-        said = self.outputs.sent("proposal")[-1]
-        return not math.isnan(said.x), said.reason
-
-    def results(self, outcome: Outcome) -> list[tuple[int, str]]:
-        return [
-            (m.selection, m.message) for m in self.outputs.sent("selection_result") if m.outcome == outcome
-        ]
-
-    def verdict(self) -> Health:
-        return self.statistics.verdict(self.clock.now_s, Setup("active"), 60.0)
 
 
 @pytest.fixture
 def bench(monkeypatch) -> Bench:
     bench = Bench(monkeypatch)
     bench.image()
-    return bench
-
-
-def following(bench: Bench, count: int = 1) -> Bench:
-    """The bench with so many targets."""
-    for target_id in range(count):
-        bench.select(target_id, number=target_id + 1)
     return bench
 
 
@@ -258,6 +124,34 @@ def test_while_a_target_catches_up_its_answers_are_not_to_be_steered_by(bench):
     assert bench.image()[0].valid
     values = bench.verdict().values
     assert (values["images processed"], values["images processed again (late selection)"]) == ("6", "4")
+
+
+def test_targets_selected_on_different_images_at_once_each_catch_up_beside_the_one_that_is_level(bench):
+    following(bench, 1)
+    for _ in range(12):
+        bench.image()
+    for target_id, ago in ((1, 9), (2, 4)):
+        frame = bench.buffer.find(bench.now_ns - ago * PERIOD_NS)
+        bench.buffer.request(Command(frame.header, target_id, target_id + 1), frame, PROMPTS[target_id])
+    bench.put()
+    boxes, first_ns = bench.work(), bench.now_ns - PERIOD_NS
+    stamps = {one: [stamp_ns(b.header.stamp) for b in boxes if b.target_id == one] for one in range(3)}
+    for one, ago in ((0, -1), (1, 9), (2, 4)):
+        assert stamps[one] == list(range(first_ns - ago * PERIOD_NS, bench.now_ns + 1, PERIOD_NS))
+    assert {box.selection for box in boxes if box.target_id == 2} == {3}
+    is_late = {box.target_id: "behind the camera" in box.reason for box in reversed(boxes)}
+    assert is_late == {0: False, 1: True, 2: True}
+    assert not any(box.valid for box in boxes if "behind the camera" in box.reason)
+
+
+def test_how_far_behind_the_camera_an_answer_is_does_not_depend_on_its_clock(bench):
+    for _ in range(3):
+        bench.image()
+    frame = bench.buffer.find(bench.now_ns - PERIOD_NS)
+    bench.now_ns -= 3 * PERIOD_NS
+    bench.put()
+    bench.buffer.request(Command(frame.header, 0, 1), frame, PROMPTS[0])
+    assert bench.work()[0].reason == "catching up after a selection: 0.20 s behind the camera"
 
 
 @pytest.mark.parametrize("count", [0, 1])
