@@ -81,22 +81,3 @@ def test_the_target_is_followed_on_and_the_newest_request_wins(asking):
         box = peer.show(i)
         assert box.selection == accepted.selection
         assert iou(box_of(box), bright_box(i)) > 0.8
-
-
-@pytest.mark.parametrize(
-    ("stamp", "kind", "words"),
-    [
-        (stamp_of(-900), TargetSelection.POINTS, "only"),
-        (stamp_of(0), TargetSelection.CLEAR, "CLEAR proposes no box"),
-        (stamp_of(0), TargetSelection.MASK, "mask"),
-    ],
-    ids=["an image that is not kept", "clear", "an empty mask"],
-)
-def test_what_can_t_be_selected_is_not_proposed_and_the_reason_is_told(asking, stamp, kind, words):
-    asking.peer.show(0)
-    asking.ask(bright_box(0), stamp, kind)
-    told = asking.answer()
-    assert words in told.reason
-    assert "\n" not in told.reason
-    assert told.width != told.width  # NaN
-    assert asking.peer.results == []

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
-from diagnostic_msgs.msg import DiagnosticStatus
-from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, Tracks
+from efftam_ros.msg import BoundingBox, SelectionResult, Tracks
 from efftam_ros.srv import ClearTarget, SteerTarget
 from level_pipeline import HEIGHT, WIDTH
 from ros_helpers import CLEARED, box_of, box_selection, image_message, stamp_of
 from sensor_msgs.msg import Image
-from std_msgs.msg import UInt8
 
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.images.message import stamp_ns
@@ -139,39 +135,6 @@ def several(tracker):
     return start
 
 
-def test_boxes_come_in_order_of_id_and_velocities_with_the_steered_one_first(several):
-    scene = several(3, 3)
-    assert scene.steer(1).success
-    scene.show(3)
-    scene.peer.forget()
-    scene.show(3)
-    boxes, velocities = scene.peer.boxes, scene.peer.velocities
-    assert [box.target_id for box in boxes] == [0, 1, 2]
-    assert [velocity.target_id for velocity in velocities] == [1, 0, 2]
-    assert {stamp_ns(message.header.stamp) for message in (*boxes, *velocities)} == {stamp_of(scene.i)}
-    assert [message.target_id for message in (*boxes, *velocities) if message.steered] == [1, 1]
-
-
-@pytest.mark.parametrize("what", ["clear", "steer", "select CLEAR", "steer by topic"])
-def test_an_id_that_is_not_there_is_refused_with_those_that_are(several, what):
-    scene = several(2, 2)
-    said = "there is no target 5; targets: 0, 1"
-    if what == "clear":
-        assert said in scene.clear(5).message
-    elif what == "steer":
-        assert said in scene.steer(5).message
-    elif what == "select CLEAR":
-        assert said in scene.peer.select(TargetSelection(kind=TargetSelection.CLEAR, target_id=5)).message
-    else:
-        topic = scene.peer.node.create_publisher(UInt8, "steer_target", 10)
-        scene.peer.wait(lambda: topic.get_subscription_count() > 0, "the subscription to steer_target")
-        topic.publish(UInt8(data=5))
-        refused = scene.result(lambda r: r.outcome == SelectionResult.REFUSED, "the refusal")
-        assert said in refused.message
-    boxes = scene.show(2)
-    assert [(key, box.steered) for key, box in boxes.items()] == [(0, True), (1, False)]
-
-
 def test_one_target_is_cleared_and_the_others_go_on(several):
     scene = several(3, 3)
     assert scene.clear(1).success
@@ -186,77 +149,6 @@ def test_one_target_is_cleared_and_the_others_go_on(several):
     ((target_id, box),) = scene.show(1).items()
     assert (target_id, box.state, box.steered) == (0, BoundingBox.IDLE, True)
     assert "no target to clear" in scene.clear(255).message
-
-
-def test_once_the_steered_target_is_cleared_nothing_is_to_be_steered_by(several):
-    scene = several(2, 2)
-    assert scene.clear(0).success
-    scene.peer.wait(lambda: scene.peer.velocities, "the announcement")
-    assert (scene.peer.velocities[0].steered, scene.peer.velocities[0].valid) == (True, False)
-    boxes = scene.show(1)
-    assert [(key, box.valid, box.steered) for key, box in boxes.items()] == [(1, True, False)]
-    assert scene.steer(1).success
-    assert scene.show(1)[1].steered
-
-
-@pytest.mark.parametrize("how", ["clear", "select CLEAR"])
-def test_target_0_is_cleared_by_its_id_also_while_another_is_steered_by(several, how):
-    scene = several(2, 2)
-    assert scene.steer(1).success
-    if how == "clear":
-        assert scene.clear(0).success
-    else:
-        assert scene.peer.select(TargetSelection(kind=TargetSelection.CLEAR)).success
-    cleared = scene.result(lambda r: r.outcome == SelectionResult.CLEARED, "the result")
-    assert cleared.target_id == 0
-    ((target_id, box),) = scene.show(1).items()
-    assert (target_id, box.steered, box.valid) == (1, True, True)
-    # Without a target 0 it is the steered one.
-    assert scene.clear(0).success
-    assert scene.result(lambda r: r.target_id == 1, "the result").outcome == SelectionResult.CLEARED
-
-
-def test_a_switch_while_the_steered_target_coasts(several):
-    scene = several(2, 2)
-    scene.hidden = {0}
-    for _ in range(3):
-        boxes = scene.show(2)
-    assert [box.state for box in boxes.values()] == [BoundingBox.COASTING, BoundingBox.TRACKING]
-    topic = scene.peer.node.create_publisher(UInt8, "steer_target", 10)
-    scene.peer.wait(lambda: topic.get_subscription_count() > 0, "the subscription to steer_target")
-    topic.publish(UInt8(data=1))
-    scene.peer.diagnosis(lambda s, v: v.get("steered target") == "1", "the switch")
-    boxes = scene.show(2)
-    assert [(box.state, box.steered) for box in boxes.values()] == [
-        (BoundingBox.COASTING, False),
-        (BoundingBox.TRACKING, True),
-    ]
-    assert "steered by target 1 (before: 0)" in scene.peer.process.output
-
-
-def test_late_selections_of_several_targets_on_different_images_at_once(several):
-    scene = several(3, 1)
-    for _ in range(20):
-        scene.show(1)
-    scene.peer.forget()
-    begins = {1: scene.i - 12, 2: scene.i - 5}
-    numbers = {k: scene.add(k, i=i).selection for k, i in begins.items()}
-    for _ in range(5):
-        boxes = scene.show(3)
-    assert [box.valid for box in boxes.values()] == [True] * 3
-    for k, number in numbers.items():
-        of_target = [box for box in scene.peer.boxes if box.target_id == k]
-        stamps = [stamp_ns(box.header.stamp) for box in of_target]
-        assert stamps[0] == stamp_of(begins[k])
-        assert stamps == sorted(set(stamps))
-        assert {box.selection for box in of_target} == {number}
-        assert all(scene.is_on(box, k) for box in of_target)
-        assert not any(box.valid for box in of_target if "behind the camera" in box.reason)
-        assert "behind the camera" in of_target[0].reason
-    # The first one is followed on, in the newest images.
-    stamps = [stamp_ns(box.header.stamp) for box in scene.peer.boxes if box.target_id == 0]
-    assert stamps == sorted(set(stamps))
-    assert all(box.valid for box in scene.peer.boxes if box.target_id == 0)
 
 
 def test_a_target_that_is_cleared_while_its_selection_catches_up(several, tmp_path):
@@ -280,39 +172,6 @@ def test_a_target_that_is_cleared_while_its_selection_catches_up(several, tmp_pa
         SelectionResult.ACCEPTED,
         SelectionResult.CLEARED,
     ]
-
-
-def test_of_eight_targets_on_a_slow_tracker_the_steered_one_is_in_each_image_and_the_others_take_turns(
-    several,
-):
-    scene = several(8, 8, "-p", "max_targets:=8", delay_s=0.04)
-    for _ in range(60):  # an image takes 0.32 s for all of them
-        scene.send()
-        scene.peer.spin_for(0.1)
-    status, values = scene.peer.diagnosis(
-        lambda s, v: "of 8 targets are processed in an image" in s.message, "the turns"
-    )
-    assert status.level == DiagnosticStatus.WARN
-    assert "of 8 targets" in values["targets per image"]
-    newest = sorted({stamp_ns(box.header.stamp) for box in scene.peer.boxes})[-12:-1]
-    processed = [{box.target_id for box in scene.boxes(stamp)} for stamp in newest]
-    assert all(0 in ids and 2 <= len(ids) < 8 for ids in processed)
-    assert set(itertools.chain(*processed)) == set(range(8))
-
-
-def test_when_images_stop_the_last_answer_of_each_target_is_taken_back(several):
-    scene = several(3, 3, "-p", "image_timeout:=0.6")
-    last = scene.show(3)
-    scene.peer.forget()
-    scene.peer.wait(
-        lambda: {v.target_id for v in scene.peer.velocities if "no image for" in v.reason} == {0, 1, 2},
-        "all to be taken back",
-    )
-    for velocity in scene.peer.velocities:
-        if "no image for" in velocity.reason:
-            assert not velocity.valid
-            assert velocity.header.stamp == last[velocity.target_id].header.stamp
-            assert velocity.steered == (velocity.target_id == 0)
 
 
 def test_all_targets_are_in_one_list_one_label_image_and_in_the_diagnostics(several):
