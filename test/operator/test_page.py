@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from barcode_feed import BarcodeFeed, RecordedSteering
+from barcode_feed import BarcodeFeed
 from contrast import contrast
 
 from benchmarks.browser import one_selection, until
@@ -86,16 +86,6 @@ def test_drawing_goes_on_with_a_newer_picture_where_the_tracker_did_not_get_the_
     hands.wait_text("#notices .refusal", "does not have this picture; draw again")
 
 
-def test_keys_alone_select(hands, feed):
-    hands.page.focus("#view")
-    hands.keys("ArrowLeft", "ArrowUp", "Enter")
-    hands.wait_mode("corner")
-    hands.keys(*["Shift+ArrowRight"] * 3, *["ArrowDown"] * 15, "Enter")
-    selection = one_selection(feed)
-    assert selection.box.xywh() == (319, 179, 30, 15)
-    assert selection.stamp_ns in feed.stamps
-
-
 def test_an_open_dialog_has_all_keys_but_stop_and_escape_closes_it(hands, feed, steering):
     is_open = "document.getElementById('help').open"
     hands.wait_text("#steering-text", "GIMBAL OFF")
@@ -146,23 +136,6 @@ def test_zoomed_in_a_box_is_still_in_image_px(hands, feed):
     assert zoom == pytest.approx(float(hands.page.get_attribute("#view", "data-zoom")), rel=0.01)
     assert (box.x, box.y) == pytest.approx((200, 100), abs=0.5)
     assert box.height / box.width == pytest.approx(0.75, abs=0.03)
-
-
-def test_two_fingers_zoom_and_select_nothing(phone, feed):
-    phone.touch("touchStart", (300, 180))
-    phone.touch("touchStart", (300, 180), (340, 180))
-    for spread in range(20, 120, 20):
-        phone.touch("touchMove", (300 - spread, 180), (340 + spread, 180))
-    phone.touch("touchEnd")
-    time.sleep(0.2)
-    assert feed.selections == []
-    assert phone.mode == "live"
-    phone.touch("touchStart", (300, 180))
-    phone.touch("touchMove", (320, 200))
-    phone.touch("touchMove", (340, 220))
-    phone.touch("touchEnd")
-    # Zoomed in, the same way of the finger is a smaller box.
-    assert one_selection(feed).box.width < 25
 
 
 def test_a_frozen_picture_that_gets_too_old_is_let_go(serve, feed, open_page):
@@ -307,14 +280,6 @@ def test_a_lost_target_leaves_the_picture_fluent_and_the_answer_s_age_is_said(se
     feed.state, feed.answer_every, feed.answer_late = TrackState.TRACKING, 1, 0
     until(lambda: hands.page.locator("#behind").inner_text() == "")
     feed.close()
-
-
-def test_a_clock_an_hour_off_gives_no_false_age(serve, feed, open_page):
-    feed.stamp_offset_ns = -2 * 3_600_000_000_000
-    hands = open_page(serve(feed).url)
-    hands.wait_text("#age", "age unknown")
-    hands.drag(200, 100, 260, 150)
-    assert one_selection(feed).stamp_ns in feed.stamps
 
 
 def test_the_age_of_the_picture_is_shown(hands):
@@ -472,16 +437,6 @@ def test_a_stop_without_an_answer_is_said_at_once(hands, steering):
     steering.mute = False
     hands.page.click("#stop")
     hands.wait_text("#steering-text", "GIMBAL OFF")
-
-
-def test_a_page_that_only_views_may_stop(serve, feed, open_page):
-    steering = RecordedSteering()
-    url = serve(feed, steering=steering).url
-    open_page(url)
-    second = open_page(url)
-    second.wait_text("#banners", "VIEW ONLY")
-    second.page.click("#stop")
-    until(lambda: steering.calls == ["stop"])
 
 
 # When the server ends

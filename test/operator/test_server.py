@@ -21,8 +21,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
-from efftam_ros.messages.fields import Outcome
-from efftam_ros.messages.reports import BoxReport, ResultReport
+from efftam_ros.messages.reports import BoxReport
 from efftam_ros.operator.announce import announcement, own_addresses
 from efftam_ros.operator.feed import CommandAnswer, Lifecycle, Picture
 from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer
@@ -226,24 +225,6 @@ async def test_half_written_requests_keep_no_page_out_and_are_dropped(serve, fee
     assert len(caplog.records) < 5
 
 
-async def test_pictures_are_wanted_only_while_somebody_sees_a_page(serve, feed):
-    url = serve(feed).url
-    assert feed.watched == []
-    async with page(url) as client:
-        await client.until(lambda: client.frames)
-        assert feed.watched == [True]
-        await client.send(op="watch", action="hide")
-        await client.until(lambda: not feed.watched[-1])
-        seen, statuses = len(client.frames), len(client.messages("status"))
-        await client.until(lambda: len(client.messages("status")) > statuses)
-        assert len(client.frames) <= seen + 1
-        await client.send(op="watch", action="show")
-        await client.until(lambda: len(client.frames) > seen + 3)
-        assert feed.watched[-1]
-    while feed.watched[-1]:
-        await asyncio.sleep(0.01)
-
-
 # What they see
 
 
@@ -265,56 +246,6 @@ async def test_with_a_dead_or_inactive_tracker_every_picture_is_shown(serve, fee
         assert client.messages("track") == []
         feed.sink(Lifecycle.INACTIVE)
         await client.until(lambda: client.messages("status")[-1]["tracker"] == "inactive")
-
-
-def test_a_lost_target_leaves_the_camera_fluent(serve):
-    """A camera of 30 Hz; two answers a second, each half a second late."""
-    feed = BarcodeFeed(rate_hz=30.0)
-    feed.state, feed.answer_every, feed.answer_late = TrackState.LOST, 15, 15
-
-    async def look() -> None:
-        async with page(serve(feed).url) as client:
-            await client.until(lambda: len(client.messages("track")) >= 2, 20)
-            first = len(client.frames)
-            await client.until(lambda: len(client.messages("track")) >= 5, 20)
-            frames = client.frames[first:]
-            count = frames[-1].stamp_ns - frames[0].stamp_ns
-            assert len(frames) / (count / 1e9) >= 10  # of 30
-            ages = sorted(frame.sent_ns - frame.stamp_ns for frame in frames)
-            assert ages[len(ages) // 2] <= 0.3e9
-            assert client.messages("status")[-1]["tracker"] == "alive"
-
-    try:
-        asyncio.run(look())
-    finally:
-        feed.close()
-
-
-async def test_at_most_two_frames_are_under_way_to_a_page_that_acknowledges_none(serve, feed):
-    feed.rate_hz = 50.0
-    async with page(serve(feed).url, acknowledges=False) as client:
-        await client.until(lambda: len(client.messages("track")) >= 40)
-        assert len(client.frames) == 2
-        await client.send(op="ack", seq=client.frames[1].seq)
-        await client.until(lambda: len(client.frames) == 3)
-        # The third is the newest of its time, not the next in a queue.
-        assert client.frames[2].seq > client.frames[1].seq + 10
-
-
-async def test_a_slow_page_gets_smaller_pictures_and_later_the_whole_again(serve, feed):
-    async with page(serve(feed).url) as client:
-        await client.until(lambda: client.frames and not client.frames[-1].is_small)
-        client.acknowledges, done = False, len(client.frames)
-        while not client.frames[-1].is_small:
-            await client.until(lambda n=done: len(client.frames) > n)
-            await asyncio.sleep(0.2)
-            await client.send(op="ack", seq=client.frames[done].seq)
-            done += 1
-        assert client.frames[-1].width == 453
-        assert client.frames[-1].size == (640, 360)
-        client.acknowledges = True
-        await client.send(op="ack", seq=client.frames[-1].seq)
-        await client.until(lambda: not client.frames[-1].is_small, 20)
 
 
 async def test_a_picture_that_was_shown_small_is_sent_whole_when_it_is_asked_for(serve, feed):
@@ -370,13 +301,6 @@ async def test_a_picture_that_cannot_be_read_is_named_and_the_next_one_shown(ser
         await client.until(lambda: client.messages("status")[-1]["picture"] == "")
 
 
-async def test_stamps_that_go_back_are_shown(serve, feed):
-    async with page(serve(feed).url) as client:
-        await client.until(lambda: client.frames)
-        feed.stamp_offset_ns = -3_600_000_000_000
-        await client.until(lambda: client.frames[-1].stamp_ns < feed.stamps[0])
-
-
 async def test_numbers_that_are_unknown_are_null(serve, feed):
     feed.state = TrackState.LOST
     feed.velocity = (float("nan"), float("inf"))
@@ -416,17 +340,6 @@ async def test_points_reach_the_tracker_with_their_labels(serve, feed):
         await client.answer("c1")
         assert feed.selections[0].points == ((1, 2), (3, 4))
         assert feed.selections[0].labels == (1, 0)
-
-
-async def test_a_refusal_is_in_the_tracker_s_own_words(serve, feed):
-    feed.refuse = "the image is 9.2 s old; the buffer keeps 8 s"
-    async with page(serve(feed).url) as client:
-        await client.send(**select(1))
-        answer = await client.answer("c1")
-        assert (answer["ok"], answer["message"]) == (False, feed.refuse)
-        feed.sink(ResultReport(1, Outcome.REFUSED, message="the box is empty"))
-        result = (await client.until(lambda: client.messages("result")))[0]
-        assert (result["outcome"], result["message"]) == ("REFUSED", "the box is empty")
 
 
 async def test_a_tracker_that_answers_nothing_is_named(serve, feed):
