@@ -161,7 +161,7 @@ class Bench:
     def put(self, pixels=PIXELS) -> None:
         self.now_ns += PERIOD_NS
         self.clock.now_s += PERIOD_NS * 1e-9
-        header = Header(stamp=Time(sec=self.now_ns // 10**9, nanosec=self.now_ns % 10**9))
+        header = Header(stamp=Time(sec=self.now_ns // 10**9, nanosec=self.now_ns % 10**9), frame_id="camera")
         size = (PIXELS.width, PIXELS.height)
         self.buffer.put(ReceivedImage(header, self.now_ns, self.clock.now_s, 100, size, pixels))
         self.statistics.image_received(self.clock.now_s)

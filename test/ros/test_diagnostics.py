@@ -70,16 +70,6 @@ def test_latency_quantiles():
     assert values["images processed again (late selection)"] == "20"
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_the_99th_percentile_of_a_few_is_not_below_their_median(count):
-    statistics = Statistics()
-    for i in range(count):
-        statistics.answered(100.0, 0.01 * (i + 1))
-        answered(statistics, track())
-    values = statistics.verdict(100.0, ACTIVE, 0.25).values
-    assert float(values["latency p99 (ms)"]) >= float(values["latency p50 (ms)"])
-
-
 def test_the_rate_falls_once_the_camera_is_silent():
     statistics = running(300)
     rates = [float(statistics.verdict(100.0 + s, ACTIVE, 0.25).values["image rate (Hz)"]) for s in (0, 3, 9)]
@@ -254,14 +244,6 @@ def test_a_shared_topic_is_told_until_it_is_not_shared_any_more():
     assert statistics.verdict(100.0, ACTIVE, 0.25).level is Level.OK
 
 
-def test_a_lost_target_warns_with_its_reason():
-    statistics = running()
-    statistics.answered(100.0, 0.02)
-    answered(statistics, track(TrackState.LOST, "absent for 1.2 s"))
-    verdict = statistics.verdict(100.0, ACTIVE, 0.25)
-    assert (verdict.level, verdict.message) == (Level.WARN, "LOST: absent for 1.2 s")
-
-
 @pytest.mark.parametrize(
     ("camera", "shown"),
     [
@@ -309,15 +291,6 @@ def test_a_failed_transition_is_an_error_while_nothing_runs():
     assert (verdict.level, verdict.message) == (Level.ERROR, "bundle /x has no bundle.json")
 
 
-def test_repeated_warnings_are_held_back_by_kind():
-    lines = []
-    warn = Throttle(lines.append, period_s=1000.0)
-    for i in range(5):
-        warn("image", f"image {i}")
-        warn("selection", f"selection {i}")
-    assert lines == ["image 0", "selection 0"]
-
-
 def test_in_any_period_as_many_pass_as_the_burst_has(monkeypatch):
     lines, times = [], iter([0.0, 9.0, 9.5, 11.0])
     monkeypatch.setattr("time.monotonic", lambda: next(times))
@@ -326,15 +299,6 @@ def test_in_any_period_as_many_pass_as_the_burst_has(monkeypatch):
         warn("image", text)
     monkeypatch.undo()
     assert lines == ["0", "9", "11 (1 more like it)"]
-
-
-def test_what_was_held_back_is_counted():
-    lines = []
-    warn = Throttle(lines.append, period_s=0.0)
-    warn("image", "first")
-    warn._held["image"] = 7
-    warn("image", "last")
-    assert lines == ["first", "last (7 more like it)"]
 
 
 def test_a_failure_is_an_error_once_and_one_for_good_stays_one():

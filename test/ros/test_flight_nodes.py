@@ -22,7 +22,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 import rclpy
 from efftam_ros.msg import BoundingBox, GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
-from flight_rig import HEIGHT, ROOT, WIDTH, Rig, node_command, wait
+from flight_rig import ROOT, Rig, node_command, wait
 from free_ports import free_port
 from lifecycle_msgs.msg import Transition
 from rclpy.parameter import Parameter
@@ -33,9 +33,8 @@ from efftam_ros.flight.mavlink.connection import connect
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder
 from efftam_ros.flight.mavlink.signing import Signer
-from efftam_ros.flight.mavlink.tracking_status import StreamView, tracking_message
 from efftam_ros.images.message import stamp_ns
-from efftam_ros.messages.reports import Selection, box_report
+from efftam_ros.messages.reports import Selection
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.gimbal.node import GimbalNode
 from efftam_ros.ros.mavlink import MavlinkNode
@@ -111,26 +110,6 @@ def stops(rig, end, record_property):
         assert (rig.bridge if end is bridge_terminated else rig.gimbal).wait() == 0
     for process in (rig.gimbal, rig.bridge):
         assert "Traceback" not in process.output
-
-
-@pytest.mark.parametrize("state", [BoundingBox.ACQUIRING, BoundingBox.TRACKING, BoundingBox.COASTING])
-def test_a_box_that_control_may_not_use_is_shown_at_the_station(state):
-    message = BoundingBox(state=state, valid=False, image_width=WIDTH, image_height=HEIGHT)
-    message.x, message.y, message.width, message.height = 0.25 * WIDTH, 0.5 * HEIGHT, 128.0, 72.0
-    told = tracking_message(box_report(message), StreamView())
-    assert told.tracking_status & mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE
-    assert told.tracking_mode == mav.CAMERA_TRACKING_MODE_RECTANGLE
-    edges = (told.rec_top_x, told.rec_top_y, told.rec_bottom_x, told.rec_bottom_y)
-    assert edges == pytest.approx((0.25, 0.5, 0.35, 0.6))
-
-
-@pytest.mark.parametrize("state", [BoundingBox.IDLE, BoundingBox.LOST])
-def test_without_a_target_no_box_is_shown_at_the_station(state):
-    message = BoundingBox(state=state, valid=False, image_width=WIDTH, image_height=HEIGHT)
-    message.x, message.y, message.width, message.height = 10.0, 10.0, 128.0, 72.0
-    told = tracking_message(box_report(message), StreamView())
-    assert told.tracking_mode == mav.CAMERA_TRACKING_MODE_NONE
-    assert math.isnan(told.rec_top_x)
 
 
 def test_a_killed_bridge_is_noticed(rig):
@@ -296,25 +275,6 @@ def test_a_box_drawn_at_the_station_reaches_the_tracker_and_its_decision_returns
         return last.rec_top_x == pytest.approx(0.2, abs=1e-3)
 
     wait(shown, "the box back at the station")
-
-
-def test_a_refusal_of_the_tracker_is_a_refusal_at_the_station(lasting_rig):
-    rig = lasting_rig
-    rig.tracker.refuses = True
-    rig.station.command(mav.MAV_CMD_CAMERA_TRACK_POINT, 0.25, 0.75)
-    wait(lambda: rig.station.answers(mav.MAV_CMD_CAMERA_TRACK_POINT), "the station's answer")
-    assert rig.station.answers(mav.MAV_CMD_CAMERA_TRACK_POINT) == [mav.MAV_RESULT_DENIED]
-    (selection,) = rig.tracker.selections
-    assert selection.kind == TargetSelection.POINTS
-    assert (selection.points[0].x, selection.points[0].y) == pytest.approx((0.25, 0.75))
-
-
-def test_stop_tracking_clears_the_target(lasting_rig):
-    rig = lasting_rig
-    rig.station.command(mav.MAV_CMD_CAMERA_STOP_TRACKING)
-    wait(lambda: rig.station.answers(mav.MAV_CMD_CAMERA_STOP_TRACKING), "the station's answer")
-    assert rig.station.answers(mav.MAV_CMD_CAMERA_STOP_TRACKING) == [mav.MAV_RESULT_ACCEPTED]
-    assert [s.kind for s in rig.tracker.selections] == [TargetSelection.CLEAR]
 
 
 def station_takes_the_gimbal(rig):

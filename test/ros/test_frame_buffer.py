@@ -109,14 +109,6 @@ def test_a_late_selection_goes_through_every_image_since_when_there_is_time():
     assert taken(frame_buffer) == 110  # level with the camera: newest first again
 
 
-def test_images_passed_over_again_are_not_counted_twice():
-    frame_buffer = filled(*range(10, 100, 10))
-    assert frame_buffer.take().skipped == 8
-    select(frame_buffer, 10 * MS, PROMPT, COMMAND)
-    assert frame_buffer.take().skipped == 0
-    assert frame_buffer.take(frame_s=0.05).skipped == 0
-
-
 @settings(max_examples=100, deadline=None)
 @given(
     period_ms=st.integers(5, 100),
@@ -164,18 +156,6 @@ def test_a_slow_network_far_behind_takes_steps_of_a_second_at_most():
     assert steps == [1000, 2000, 3000, 4000]
 
 
-def test_clear_takes_a_waiting_selection_back():
-    frame_buffer = filled(10)
-    select(frame_buffer, 0, PROMPT, COMMAND)
-    assert frame_buffer.followed.ids == (0,)
-    assert frame_buffer.request(OTHER) == [COMMAND]
-    assert frame_buffer.followed.ids == ()
-    work = frame_buffer.take()
-    assert work.frame is None
-    assert work.prompt is None
-    assert work.command is OTHER
-
-
 def test_a_target_is_gone_once_the_loop_has_taken_its_clear():
     """So that a second clear, which comes when the first one was told, is refused."""
     frame_buffer = filled(10)
@@ -216,16 +196,6 @@ def test_a_command_that_waits_when_all_ends_is_given_back():
     assert frame_buffer.close() == [COMMAND]
     assert frame_buffer.take() is None
     assert frame_buffer.close() == []
-
-
-def test_after_a_selection_that_came_to_nothing_the_stream_goes_on_where_it_was():
-    frame_buffer = filled(*range(10, 60, 10))
-    assert taken(frame_buffer) == 50
-    select(frame_buffer, 20 * MS, PROMPT, COMMAND)
-    assert taken(frame_buffer) == 20
-    frame_buffer.resume(0)
-    frame_buffer.put(frame(60))
-    assert taken(frame_buffer) == 60
 
 
 def test_equal_stamps_are_refused():
@@ -401,11 +371,6 @@ def test_a_held_image_is_let_go(end):
     else:
         with pytest.raises(InputError):
             frame_buffer.find(1033 * MS)
-
-
-def test_only_an_image_that_is_there_can_be_held():
-    with pytest.raises(InputError, match="ahead"):
-        filled(1000, 1033).hold(5000 * MS)
 
 
 # Several targets

@@ -24,14 +24,17 @@ def image_of(number: int) -> SimpleNamespace:
 
 
 class Node:
-    """Of a graph with one camera, which offers ``reliability`` on ``topic``."""
+    """Of a graph with one camera, which offers ``reliability`` on ``topic``, or with these ``publishers``:
+    (topic, type, reliability, node)."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    publishers: list[tuple[str, str, ReliabilityPolicy, str]] | None = None
+
+    def __init__(self, patch: pytest.MonkeyPatch, wanted: str = "auto") -> None:
         self.topic, self.reliability, self.now_s = "/image", RELIABLE, 0.0
         self.subscriptions: list[SimpleNamespace] = []
         self.received: list[int] = []
         patch.setattr(image_input, "time", SimpleNamespace(monotonic=lambda: self.now_s))
-        self.input = ImageInput(self, "raw", "auto", self._receive, lambda topic: None)
+        self.input = ImageInput(self, "raw", wanted, self._receive, lambda topic: None)
 
     def _receive(self, message) -> None:
         self.received.append(message.header.stamp)
@@ -48,9 +51,20 @@ class Node:
         return f"/{name}"
 
     def get_publishers_info_by_topic(self, topic: str) -> list[SimpleNamespace]:
-        qos = SimpleNamespace(reliability=self.reliability)
-        camera = SimpleNamespace(topic_type=IMAGE, node_name="camera", qos_profile=qos)
-        return [camera] if topic == self.topic else []
+        found = self.publishers
+        if found is None:
+            found = [(self.topic, IMAGE, self.reliability, "camera")]
+        return [
+            SimpleNamespace(topic_type=kind, node_name=name, qos_profile=SimpleNamespace(reliability=offered))
+            for where, kind, offered, name in found
+            if where == topic
+        ]
+
+    def get_topic_names_and_types(self) -> list[tuple[str, list[str]]]:
+        return [(topic, [kind]) for topic, kind, *_ in self.publishers or ()]
+
+    def get_name(self) -> str:
+        return "efftam_tracker"
 
     def has_parameter(self, name: str) -> bool:
         return True
@@ -121,3 +135,40 @@ def test_the_old_subscription_ends_once_the_new_one_delivers_or_after_a_second(
     assert [one.reliability for one in node.subscriptions] == [RELIABLE, BEST_EFFORT][-count:]
     node.input.close()
     assert node.subscriptions == []
+
+
+COMPRESSED = "sensor_msgs/msg/CompressedImage"
+
+
+@pytest.mark.parametrize(
+    ("publishers", "wanted", "words"),
+    [
+        ([], "auto", ("nothing publishes /image;", "start the camera driver")),
+        ([("/mask", IMAGE, RELIABLE, "efftam_tracker")], "auto", ("start the camera driver",)),  # our own
+        ([("/front", IMAGE, RELIABLE, "camera")], "auto", (f"on /front ({IMAGE})", "remap image to one")),
+        ([("/image/compressed", COMPRESSED, RELIABLE, "camera")], "auto", ("image_transport to compressed",)),
+        ([("/image", COMPRESSED, RELIABLE, "camera")], "auto", (COMPRESSED, "image_transport to compressed")),
+        ([("/image", "std_msgs/msg/String", RELIABLE, "x")], "auto", ("remap image to another topic",)),
+        ([("/image", IMAGE, BEST_EFFORT, "camera")], "reliable", ("set image_reliability to auto",)),
+        ([("/image", IMAGE, RELIABLE, "camera")], "auto", ("(camera: reliable) and nothing arrives",)),
+        ([("/image", IMAGE, RELIABLE, "efftam_camera")], "auto", ("its log says if it waits",)),
+    ],
+)
+def test_why_no_image_comes_is_told_by_what_is_published(monkeypatch, publishers, wanted, words):
+    monkeypatch.delenv("RMW_IMPLEMENTATION", raising=False)
+    monkeypatch.setattr(Node, "publishers", publishers)
+    node = Node(monkeypatch, wanted)
+    assert all(word in node.input.explain() for word in words), node.input.explain()
+    assert ("any more" in node.input.explain(have_come=True)) == (not node.input.facts["image publishers"])
+
+
+def test_two_cameras_on_one_topic_are_told_until_one_is_left(monkeypatch):
+    node = Node(monkeypatch)
+    cameras = [("/image", IMAGE, RELIABLE, name) for name in ("nose", "tail")]
+    for publishers in (cameras[:1], [*cameras[:1], ("/image", COMPRESSED, RELIABLE, "tail")]):
+        node.publishers = publishers
+        assert node.input.mixed == ""
+    node.publishers = cameras
+    assert "2 publishers on /image (nose: reliable, tail: reliable)" in node.input.mixed
+    node.publishers = [cameras[0], ("/image", IMAGE, RELIABLE, image_input.UNKNOWN_NODE)]
+    assert node.input.mixed == ""  # a later look knows its name

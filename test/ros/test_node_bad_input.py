@@ -9,7 +9,7 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from efftam_ros.msg import BoundingBox
-from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
+from level_pipeline import FRAME_NS, bright_box, grey_box, scene
 from ros_helpers import box_of, box_selection, image_message, stamp_of
 from sensor_msgs.msg import Image
 
@@ -93,36 +93,6 @@ def test_stamps_that_go_back_reset_and_the_state_says_so(peer):
     valid = [stamp_ns(b.header.stamp) for b in boxes if b.valid]
     assert len(valid) >= 4
     assert valid == sorted(set(valid))
-
-
-def test_a_selection_on_the_first_image_after_stamps_went_back_is_told_before_it_is_valid(peer):
-    peer.show(50)
-    peer.follow(50, bright_box(0))
-    for i in range(51, 58):
-        peer.show(i, scene(i - 50))
-    withheld(peer, -1, scene(8))
-    peer.forget()
-    peer.images.publish(image_message(scene(8), stamp_of(0)))
-    assert peer.select(box_selection(bright_box(8))).success
-    for i in range(1, 8):
-        peer.show(i, scene(8 + i))
-    assert peer.boxes[-1].valid
-    new = [b for b in peer.boxes if stamp_ns(b.header.stamp) < stamp_of(50)]
-    assert not new[0].valid
-
-
-def test_a_size_that_changes_is_told_and_the_stream_goes_on(peer):
-    peer.show(0)
-    peer.follow(0, bright_box(0))
-    for i in range(1, 6):
-        peer.show(i)
-    box = peer.show(6, scene(6, WIDTH + 40, HEIGHT + 20))
-    assert "size changed" in box.reason
-    assert (box.image_width, box.image_height) == (WIDTH + 40, HEIGHT + 20)
-    for i in range(7, 14):
-        box = peer.show(i, scene(i, WIDTH + 40, HEIGHT + 20))
-    assert box.state == BoundingBox.TRACKING
-    assert iou(box_of(box), bright_box(13)) > 0.9
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ late."""
 from __future__ import annotations
 
 import math
-import re
 from itertools import islice
 
 import numpy as np
@@ -69,35 +68,6 @@ def test_select_track_select_again_and_clear(peer):
     refused = peer.clear()
     assert not refused.success
     assert "no target" in refused.message
-
-
-def test_a_target_that_leaves_is_coasted_then_lost_and_found_again(tracker):
-    peer = tracker("-p", "image_timeout:=20.0", "-p", "lost_after:=0.3")
-    peer.show(0)
-    peer.follow(0, bright_box(0))
-    for i in range(1, 8):
-        peer.show(i)
-    empty = np.full((HEIGHT, WIDTH, 3), 20, np.uint8)
-    first = peer.show(8, empty)
-    assert first.state == BoundingBox.COASTING
-    assert first.valid
-    assert not first.measured
-    assert iou(box_of(first), bright_box(8)) > 0.5
-    assert peer.velocity_of(stamp_of(8)).valid
-    for i in range(9, 24):
-        last = peer.show(i, empty)
-    assert last.state == BoundingBox.LOST
-    assert not last.valid
-    assert math.isnan(last.x)
-    assert last.age == pytest.approx(16 * FRAME_NS * 1e-9)
-    velocity = peer.velocity_of(stamp_of(23))
-    assert not velocity.valid
-    assert velocity.reason
-    assert math.isnan(velocity.velocity_x)
-    # A return is believed after several looks, announced, and only then called TRACKING.
-    states = [peer.show(i).state for i in range(24, 44)]
-    assert states[-1] == BoundingBox.TRACKING
-    assert BoundingBox.ACQUIRING in states[: states.index(BoundingBox.TRACKING)]
 
 
 def test_stamps_of_what_may_be_steered_by_rise_strictly(tracker):
@@ -176,55 +146,3 @@ def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
     assert "image_timeout" in stale.reason
     assert np.isnan([stale.center_x, stale.velocity_x, stale.predicted_x, *stale.covariance]).all()
     peer.diagnosis(lambda s, v: s.level == b"\x03" and "no image" in s.message, "STALE")
-
-
-def test_a_network_that_hangs_takes_the_last_answer_back_while_images_come(tracker, tmp_path):
-    stall = tmp_path / "stall"
-    peer = tracker("-p", "image_timeout:=1.0", "-p", "diagnostics_period:=0.1", stall=stall)
-    images = iter(range(10_000))
-
-    def camera(condition):
-        """Images at 30 Hz until the condition holds."""
-
-        def sent():
-            i = next(images)
-            peer.images.publish(image_message(scene(0), stamp_of(i)))
-            peer.spin_for(0.033)
-            return condition()
-
-        return sent
-
-    peer.wait(camera(lambda: peer.boxes), "the first answer")
-    assert peer.select(box_selection(bright_box(0))).success
-    peer.wait(camera(lambda: peer.velocities and peer.velocities[-1].valid), "a valid velocity")
-    stall.touch()
-    peer.wait(camera(lambda: not peer.velocities[-1].valid), "the answer to be taken back")
-    for message in (peer.velocities[-1], peer.boxes[-1]):
-        assert not message.valid
-        # An answer that is only on its way is not taken back: the last one holds for image_timeout at least.
-        (silence_s,) = map(float, re.findall(r"no answer for ([\d.]+) s", message.reason))
-        assert silence_s >= 1.0
-    assert math.isnan(peer.velocities[-1].velocity_x)
-    peer.diagnostics.clear()
-    said = "no answer for"
-    peer.wait(
-        camera(lambda: any(said in s.message and s.level == b"\x02" for s in peer.diagnostics)), "the ERROR"
-    )
-    assert said in peer.process.output
-    stall.unlink()
-    peer.wait(camera(lambda: peer.velocities[-1].valid), "a valid velocity again")
-    peer.diagnostics.clear()
-    peer.wait(camera(lambda: any(s.message == "TRACKING" for s in peer.diagnostics)), "the end of the ERROR")
-
-
-def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_it_took(slow_peer):
-    peer = slow_peer
-    peer.show(0)
-    peer.follow(0, bright_box(0))
-    for i in range(1, 8):
-        peer.show(i)
-    velocity = peer.velocity_of(stamp_of(7))
-    ahead_s = (stamp_ns(velocity.predicted_stamp) - stamp_of(7)) * 1e-9
-    assert ahead_s > 0.2
-    moved = velocity.predicted_x + velocity.predicted_width / 2 - velocity.center_x
-    assert moved == pytest.approx(velocity.velocity_x * ahead_s, rel=1e-6)

@@ -157,6 +157,19 @@ def test_the_camera_of_an_activation_is_not_that_of_the_next(outputs):
     assert bearings == [False, True, False]
 
 
+def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_since_it_arrived(outputs, monkeypatch):
+    """Only the image's own clock is used."""
+    monkeypatch.setattr(publishing, "time", SimpleNamespace(monotonic=lambda: 7.25))
+    box = Box(10.0, 10.0, 20.0, 20.0)
+    track = Track(1000, TRACKING, box, True, motion=Motion(1000, box, (0.0, 0.0), np.eye(4)))
+    frame = ReceivedImage(Header(), 1000, 7.0, 100, (64, 48), lambda: None)
+    moved = SimpleNamespace(predict=lambda ns: Motion(ns, Box(11.0, 10.0, 20.0, 20.0), (0.0, 0.0), np.eye(4)))
+    outputs.publish(frame, Step(0, track, moved), About(Header()), "")
+    (velocity,) = outputs.sent("velocity")
+    assert velocity.predicted_stamp == Time(nanosec=250_001_000)
+    assert (velocity.center_x, velocity.predicted_x) == (20.0, 11.0)
+
+
 # The end
 
 

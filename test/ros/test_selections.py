@@ -11,6 +11,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from builtin_interfaces.msg import Time
 from efftam_ros.msg import TargetSelection
+from geometry_msgs.msg import Point, PointStamped
 from node_bench import PERIOD_NS, PROMPTS, Bench, following
 from std_msgs.msg import Header, UInt8
 
@@ -176,3 +177,34 @@ def test_of_two_proposals_the_newer_one_is_made(bench):
     older, newer = bench.outputs.sent("proposal")
     assert (older.target_id, older.reason) == (0, "a newer request took its place")
     assert (newer.target_id, newer.reason, newer.x) == (1, "", PROMPTS[1].box.x)
+
+
+@pytest.mark.parametrize(
+    ("stamp_ago", "frame_id", "taken_ago", "words"),
+    [
+        (1.0, "", 1, ()),
+        (1.0, "camera", 1, ()),
+        (-7.0, "", 0, ()),  # RViz stamps clicks with the time of the click
+        (None, "", 0, ()),  # a Point has none
+        (0.0, "map", None, ("'map'", "'camera'")),
+    ],
+)
+def test_a_click_selects_its_point_on_its_image_or_on_the_newest(
+    bench, stamp_ago, frame_id, taken_ago, words
+):
+    bench.image()
+    bench.image()
+    box = PROMPTS[1].box
+    click = point = Point(x=box.cx, y=box.cy)
+    if stamp_ago is not None:
+        click = PointStamped(point=point, header=selection(bench, ago=stamp_ago).header)
+        click.header.frame_id = frame_id
+    bench.node.hear["click"](click)
+    bench.work()
+    ((outcome, _, reason),) = outcomes(bench)
+    assert outcome is (REFUSED if words else ACCEPTED)
+    assert all(word in reason for word in words)
+    if not words:
+        first = next(box for box in bench.outputs.sent("bbox") if box.selection)
+        assert stamp_ns(first.header.stamp) == bench.now_ns - taken_ago * PERIOD_NS
+        assert (first.x + first.width / 2, first.y + first.height / 2) == (box.cx, box.cy)

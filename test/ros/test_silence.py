@@ -98,6 +98,15 @@ def test_a_changed_timeout_counts_at_once(bench, timeout, quiet_s, silent_s):
     assert bench.wait(5.0) == []
 
 
+def test_a_camera_slower_than_the_timeout_is_told_to_raise_it_and_one_that_stopped_what_is_published(bench):
+    bench.wait(0.5)
+    assert bench.logged[-1].endswith("the publisher is there, and nothing arrives from it")
+    for _ in range(40):
+        bench.wait(0.4)
+        bench.image()
+    assert any("images come every 0.5 s: set image_timeout above twice" in line for line in bench.logged)
+
+
 def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(bench):
     bench.buffer.limit(8.0, 10**9, 0.25)
     bench.pipeline.seconds = 0.4
