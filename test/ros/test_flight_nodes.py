@@ -20,8 +20,7 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
-import rclpy
-from efftam_ros.msg import BoundingBox, GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
+from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
 from flight_rig import ROOT, Rig, node_command, wait
 from free_ports import free_port
 from lifecycle_msgs.msg import Transition
@@ -34,7 +33,6 @@ from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder
 from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.images.message import stamp_ns
-from efftam_ros.messages.reports import Selection
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.gimbal.node import GimbalNode
 from efftam_ros.ros.mavlink import MavlinkNode
@@ -319,49 +317,3 @@ def test_a_bridge_that_comes_back_does_not_take_the_gimbal_from_who_took_it_mean
     assert [m for m in commands if m.command == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE] == []
     rig.follow()
     wait(lambda: rig.tracker.managers[-1].control == GimbalManager.HELD, "control again")
-
-
-def test_only_the_target_that_is_steered_by_is_told_to_the_station(ros, capfd):
-    namespace = new_namespace()
-    links = [Parameter("links", value="udpout:127.0.0.1:9"), Parameter("landing_target", value=True)]
-    node, peer = (
-        MavlinkNode(namespace=namespace, parameter_overrides=links),
-        rclpy.create_node("peer", namespace=namespace),
-    )
-    node.start()
-    told, landings, selected = [], [], []
-    peer.create_subscription(TargetSelection, "select", selected.append, 10)
-    node._bridge.track, node._bridge.estimate = told.append, landings.append
-    boxes, velocities = (
-        peer.create_publisher(kind, topic, 10)
-        for kind, topic in ((BoundingBox, "bbox"), (TargetVelocity, "velocity"))
-    )
-    turn = 0
-
-    def until(holds, steered):
-        nonlocal turn
-        end_s = time.monotonic() + 20.0
-        while not holds():
-            assert time.monotonic() < end_s
-            turn += 1
-            for target_id in (1, 0, 2):
-                said = {"target_id": target_id, "state": BoundingBox.TRACKING, "selection": target_id + 1}
-                boxes.publish(BoundingBox(steered=target_id == steered, **said))
-                velocities.publish(TargetVelocity(steered=target_id == steered, **said))
-            node.tick()
-
-    until(lambda: turn > 50, steered=None)
-    assert (told, landings) == ([], [])
-    until(lambda: told and landings, steered=0)
-    until(lambda: told[-1].selection == landings[-1].selection == 3, steered=2)
-    for seen in (told, landings):
-        selections = [one.selection for one in seen]
-        assert set(selections) == {1, 3}
-        assert selections == sorted(selections)
-    assert "shows target 2 now (before: 0)" in capfd.readouterr().err
-    until(lambda: node._tracker.select(Selection(1)) is None, steered=2)
-    while not selected:
-        rclpy.spin_once(peer, timeout_sec=0.1)
-    assert (selected[0].kind, selected[0].target_id) == (TargetSelection.CLEAR, 2)
-    node.close()
-    peer.destroy_node()
