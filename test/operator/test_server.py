@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 import time
 import urllib.error
@@ -465,58 +464,3 @@ async def test_a_page_that_stops_reading_costs_the_server_nothing(serve, feed):
         await client.until(lambda: len(client.frames) > 30, 30)
         assert client.messages("status")[-1]["viewers"] == 2
     writer.close()
-
-
-# Thin links
-
-
-def test_at_300_kbit_a_second_what_passes_from_the_loss_to_a_whole_picture_takes_less_than_five_seconds(
-    serve,
-):
-    """By the clock of the link, whatever this machine does: it is its bytes that count."""
-    feed = BarcodeFeed(rate_hz=15.0, size=(1280, 720))
-    noise = np.random.default_rng(1).integers(0, 255, (720, 1280, 3), np.uint8)
-    smooth = cv2.GaussianBlur(noise, (0, 0), 2.0)
-    feed.remake = lambda picture: Picture(picture.stamp_ns, bgr=lambda: smooth)
-    feed.state = TrackState.TRACKING
-
-    async def look() -> float:
-        async with page(serve(feed).url, acknowledges=False) as client:
-
-            async def pass_one() -> None:
-                """The picture under way has taken its time on the link; another one is sent."""
-                await asyncio.sleep(0.2)
-                count, newest = len(client.frames), client.frames[-1]
-                await client.send(op="ack", seq=newest.seq)
-                await client.until(lambda: len(client.frames) > count)
-
-            await client.send(op="watch", action="show")
-            await client.until(lambda: len(client.frames) == 2)
-            for _ in range(3):
-                await pass_one()
-            feed.state, count, on_the_link = TrackState.LOST, len(feed.stamps), client.frames[-1]
-            while len(feed.stamps) < count + 3:
-                await asyncio.sleep(0.01)
-            began = len(client.order)
-            await pass_one()
-            assert client.messages("track")[-1]["targets"][0]["state"] == "LOST"
-            # The thumb presses on what is seen while the next picture is under way.
-            pressed = client.frames[-1]
-            await pass_one()
-            await client.send(op="hold", stamp=str(pressed.stamp_ns))
-            await client.send(op="whole", stamp=str(pressed.stamp_ns))
-            whole = await client.until(lambda: next((f for f in client.frames if f.seq == 0), None))
-            assert (whole.stamp_ns, whole.width) == (pressed.stamp_ns, 1280)
-            passed = [on_the_link, *client.order[began:]]
-            assert [frame.seq == 0 for frame in passed if isinstance(frame, tuple)] == [False] * 3 + [True]
-            return 8 * sum(map(bytes_of, passed)) / 300e3
-
-    try:
-        assert asyncio.run(look()) < 5
-    finally:
-        feed.close()
-
-
-def bytes_of(received) -> int:
-    """Of a message on the link, its headers included."""
-    return 80 + len(received.payload if isinstance(received, tuple) else json.dumps(received))

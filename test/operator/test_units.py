@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -32,7 +34,7 @@ from efftam_ros.operator.pairing import (
     WaitingPictures,
 )
 from efftam_ros.operator.settings import Settings
-from efftam_ros.operator.viewer import Lateness, RateLimit
+from efftam_ros.operator.viewer import Lateness, RateLimit, Viewer
 
 STAMPS = st.integers(0, 2**63 - 1)
 ROOT = Path(__file__).parents[2]
@@ -201,6 +203,30 @@ def test_a_message_is_late_by_what_its_way_took_longer_than_the_quickest():
 def test_clocks_that_drift_apart_make_nothing_late():
     lateness = Lateness()
     assert max(lateness.late_s(s * 0.9995e3, float(s)) for s in range(0, 86_400, 60)) < 1
+
+
+async def test_on_a_thin_link_the_newest_track_alone_is_sent_with_the_next_picture():
+    sent = []
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    socket = SimpleNamespace(send_str=send, send_bytes=send)
+    viewer = Viewer(socket, "page", Settings())
+    sending = asyncio.create_task(viewer.send_waiting())
+    for is_thin, wanted in ((False, ["1", "2"]), (True, []), (True, [])):
+        sent.clear()
+        viewer.pace = SimpleNamespace(is_thin=is_thin, sent=lambda *_: None)
+        for text in ("1", "2"):
+            viewer.track(text)
+        await asyncio.sleep(0.01)
+        assert sent == wanted
+    viewer.is_hidden = True
+    viewer.track("3")
+    viewer.show(b"jpeg", 1, "2", Picture(1, jpeg=b"jpeg"), 64)
+    await asyncio.sleep(0.01)
+    assert sent == ["2", b"jpeg"]
+    sending.cancel()
 
 
 # A camera's JPEG

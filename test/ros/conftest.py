@@ -126,23 +126,11 @@ def _quick(lasting_tracker):
     return lasting_tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1")
 
 
-@pytest.fixture(scope="module")
-def _slow(lasting_tracker):
-    return lasting_tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1", delay_s=0.2)
-
-
 @pytest.fixture
 def peer(_quick):
     """The peer of a tracker without a target, whose images begin anew."""
     _quick.begin_anew()
     return _quick
-
-
-@pytest.fixture
-def slow_peer(_slow):
-    """The same with a network that takes 0.2 s a frame."""
-    _slow.begin_anew()
-    return _slow
 
 
 @pytest.fixture(scope="session")

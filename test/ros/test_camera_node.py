@@ -238,14 +238,6 @@ def test_a_wrong_parameter_is_refused_at_the_start(camera, parameters, words):
         camera(**{"stream": "udp://@:9", **parameters})
 
 
-def test_a_wrong_parameter_ends_the_process_with_one_line(processes):
-    process = processes(command(new_namespace()))
-    assert process.wait() == 2
-    (line,) = [line for line in process.output.splitlines() if line.startswith("efftam_camera: ")]
-    assert "stream is empty" in line
-    assert "Traceback" not in process.output
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -24,7 +24,6 @@ from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection, TargetV
 from flight_rig import ROOT, Rig, node_command, wait
 from free_ports import free_port
 from lifecycle_msgs.msg import Transition
-from rclpy.parameter import Parameter
 from ros_helpers import Process, new_namespace
 
 from efftam_ros.core.errors import InputError
@@ -145,19 +144,6 @@ def test_a_wrong_parameter_is_refused_at_the_start(ros, make, argument, words):
         given = argument.replace("{taken}", str(taken))
         with pytest.raises(InputError, match=re.escape(words)):
             make(namespace=new_namespace(), cli_args=["--ros-args", "-p", given])
-
-
-@pytest.mark.parametrize(
-    ("make", "given", "meant"),
-    [(GimbalNode, "max_yaw_rates", "max_yaw_rate"), (MavlinkNode, "atitude_rate", "attitude_rate")],
-)
-def test_a_parameter_that_does_not_exist_is_named_with_the_one_that_may_be_meant(
-    ros, capfd, make, given, meant
-):
-    overrides = [Parameter(name, value=0.1) for name in (given, meant)]
-    make(namespace=new_namespace(), parameter_overrides=overrides).close()
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if "is not known" in line]
-    assert f"parameter '{given}' is not known and has no effect; did you mean {meant}?" in line
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -12,26 +12,14 @@ import pytest
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
-from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection
-from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
+from efftam_ros.msg import BoundingBox
+from level_pipeline import FRAME_NS, bright_box, grey_box, scene
 from ros_helpers import box_of, box_selection, image_message, stamp_of
 
-from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.geometry import iou
 from efftam_ros.images.message import stamp_ns
 
 pytestmark = pytest.mark.ros
-
-
-def test_every_image_gets_one_box_under_its_own_header(peer):
-    for i in range(4):
-        box = peer.show(i)
-        assert box.state == BoundingBox.IDLE
-        assert not box.valid
-        assert math.isnan(box.x)
-        assert box.header.frame_id == "camera_optical_frame"
-        assert (box.image_width, box.image_height) == (WIDTH, HEIGHT)
-    assert [stamp_ns(b.header.stamp) for b in peer.boxes] == [stamp_of(i) for i in range(4)]
-    assert [stamp_ns(v.header.stamp) for v in peer.velocities] == [stamp_of(i) for i in range(4)]
 
 
 def test_select_track_select_again_and_clear(peer):
@@ -92,28 +80,6 @@ def test_stamps_of_what_may_be_steered_by_rise_strictly(tracker):
         assert len(valid) > 20
         assert valid == sorted(set(valid))
     assert [b.valid for b in peer.boxes] == [v.valid for v in peer.velocities]
-
-
-def test_what_became_of_every_command_is_told_on_a_topic(peer):
-    def result():
-        peer.wait(lambda: peer.results, "the result")
-        return peer.results.pop()
-
-    peer.show(0)
-    answer = peer.select(box_selection(bright_box(0), stamp_of(0)))
-    accepted = result()
-    assert (accepted.outcome, accepted.selection) == (SelectionResult.ACCEPTED, answer.selection)
-    assert stamp_ns(accepted.header.stamp) == stamp_of(0)
-    peer.selections.publish(box_selection(Box(500, 10, 20, 20), stamp_of(0)))
-    refused = result()
-    assert (refused.outcome, refused.selection) == (SelectionResult.REFUSED, 0)
-    assert "lies outside the image" in refused.message
-    assert stamp_ns(refused.header.stamp) == stamp_of(0)
-    peer.selections.publish(TargetSelection(kind=TargetSelection.CLEAR))
-    cleared = result()
-    assert (cleared.outcome, cleared.selection) == (SelectionResult.CLEARED, 0)
-    assert not peer.clear().success
-    assert "no target to clear" in result().message
 
 
 def test_a_late_subscriber_hears_what_became_of_the_last_command(peer, peers):

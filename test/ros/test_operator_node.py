@@ -182,14 +182,6 @@ def test_a_selection_reaches_the_tracker_and_its_answer_the_page(lasting_chain):
     peer.wait(lambda: page.messages("result")[-1]["outcome"] == "CLEARED", "the result of clear")
 
 
-def test_a_stamp_that_no_message_holds_is_refused_and_harms_nobody(lasting_chain):
-    peer, page = lasting_chain.peer, lasting_chain.page()
-    select(page, bright_box(0), 2**63 - 1, "far")
-    peer.wait(lambda: page.answer("far"), "the answer")
-    assert not page.answer("far")["ok"]
-    lasting_chain.show_until_seen(page, 0)
-
-
 def test_an_open_page_is_told_the_limits_of_the_tracker_also_when_another_one_runs(chain, tracker):
     running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=7.25"))
     peer, page = running.peer, running.page()
