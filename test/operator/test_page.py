@@ -14,7 +14,6 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport
-from efftam_ros.operator.feed import Controller
 from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
 
@@ -390,53 +389,11 @@ def test_steering_takes_a_deliberate_second_press_and_stop_is_always_there(hands
     until(lambda: steering.calls.count("stop") == 2)
 
 
-def test_a_first_press_alone_is_forgotten(hands, steering):
-    hands.page.click("#steer")
-    hands.wait_text("#steer", "Press again")
-    until(lambda: hands.page.locator("#steer").inner_text() == "Steer")
-    hands.page.click("#steer")
-    hands.wait_text("#steer", "Press again")
-    hands.page.click("#stop")  # takes the first press back as well
-    assert hands.page.locator("#steer").inner_text() == "Steer"
-    until(lambda: steering.calls == ["stop"])
-
-
 def test_nothing_is_offered_where_no_gimbal_runs(hands):
     assert not hands.page.locator("#steering").is_visible()
     hands.page.focus("#view")
     hands.keys("s")
     assert hands.page.locator("#notices p").count() == 0
-
-
-def test_a_controller_that_cannot_steer_is_shown_as_such_and_stop_stays(hands, steering):
-    banner = hands.page.locator("#banners [data-id=gimbal]")
-    for count, controller in enumerate((Controller.INACTIVE, Controller.SILENT, Controller.GONE), 1):
-        steering.say(enabled=True, phase="following")
-        hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
-        until(lambda: banner.count() == 0)
-        was_steering = controller is not Controller.INACTIVE
-        steering.say(controller, enabled=was_steering, phase="following" if was_steering else "")
-        hands.wait_text("#steering-text", f"GIMBAL {controller.name}")
-        if was_steering:
-            hands.wait_text("#banners [data-id=gimbal]", f"GIMBAL {controller.name}")
-            hands.wait_text("#banners [data-id=gimbal]", "it was following")
-        assert hands.page.locator("#steer").is_disabled()
-        hands.page.click("#stop")
-        until(lambda count=count: steering.calls == ["stop"] * count)
-    steering.say(phase="holding", enabled=True, reason="the target is lost")
-    hands.wait_text("#steering-text", "GIMBAL HOLDING: the target is lost")
-
-
-def test_a_stop_without_an_answer_is_said_at_once(hands, steering):
-    steering.say(enabled=True, phase="following")
-    steering.mute = True
-    hands.page.click("#stop")
-    hands.wait_text("#steering-text", "STOP was sent")
-    hands.wait_text("#notices .refusal", "STOP is not answered")
-    hands.wait_text("#notices .refusal", "no answer from the gimbal's controller")
-    steering.mute = False
-    hands.page.click("#stop")
-    hands.wait_text("#steering-text", "GIMBAL OFF")
 
 
 # When the server ends
