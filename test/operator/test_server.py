@@ -13,7 +13,7 @@ import aiohttp
 import cv2
 import numpy as np
 import pytest
-from barcode_feed import BITS, BLOCK, BarcodeFeed, RecordedSteering
+from barcode_feed import BITS, BLOCK, BarcodeFeed
 
 from benchmarks.page_client import page
 from efftam_ros.core.errors import InputError
@@ -333,14 +333,6 @@ async def test_a_selection_reaches_the_tracker_with_the_exact_stamp(serve, feed)
         await client.until(lambda: client.messages("track")[-1]["targets"][0]["selection"] == 1)
 
 
-async def test_points_reach_the_tracker_with_their_labels(serve, feed):
-    async with page(serve(feed).url) as client:
-        await client.send(**select(5, kind="points", points=[[1, 2], [3, 4]], labels=[1, 0]))
-        await client.answer("c1")
-        assert feed.selections[0].points == ((1, 2), (3, 4))
-        assert feed.selections[0].labels == (1, 0)
-
-
 async def test_a_tracker_that_answers_nothing_is_named(serve, feed):
     feed.mute = True
     async with page(serve(feed, answer_s=0.2).url) as client:
@@ -394,26 +386,6 @@ async def test_selections_beyond_five_a_second_are_refused(serve, feed):
         assert [a["ok"] for a in answers[:5]] == [True] * 5
         assert not answers[-1]["ok"]
         assert len(feed.selections) < 8
-
-
-# Steering
-
-
-async def test_a_selection_that_would_turn_the_gimbal_needs_consent(serve, feed):
-    async with page(serve(feed, steering=RecordedSteering()).url) as client:
-        for action, wait_s in (("arm", 0.4), ("enable", 0.0)):  # two presses
-            await client.send(op="steer", id=action, action=action)
-            assert (await client.answer(action))["ok"]
-            await asyncio.sleep(wait_s)
-        box = {"op": "select", "stamp": str(feed.stamps[-1]), "kind": "box", "box": [1, 2, 30, 40]}
-        await client.send(**box, id="c1")
-        refusal = await client.answer("c1")
-        assert not refusal["ok"]
-        assert "confirm" in refusal["message"]
-        assert feed.selections == []
-        await client.send(**box, id="c2", turns=True)
-        assert (await client.answer("c2"))["ok"]
-        assert len(feed.selections) == 1
 
 
 # Bad messages

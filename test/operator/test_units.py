@@ -56,11 +56,14 @@ sides = st.floats(0.1, 1e4)
 
 @given(STAMPS, st.tuples(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), sides, sides))
 def test_a_selection_arrives_as_it_was_sent(stamp, box):
-    message = wire.parse(
-        json.dumps({"op": "select", "id": "a" * 64, "stamp": str(stamp), "kind": "box", "box": box})
-    )
-    assert message.selection.stamp_ns == stamp
-    assert message.selection.box == Box(*box)
+    points, labels = (box[:2], box[2:]), (1, 0)
+    for drawn in ({"kind": "box", "box": box}, {"kind": "points", "points": points, "labels": labels}):
+        message = wire.parse(json.dumps({"op": "select", "id": "a" * 64, "stamp": str(stamp), **drawn}))
+        assert message.selection.stamp_ns == stamp
+        if drawn["kind"] == "box":
+            assert message.selection.box == Box(*box)
+        else:
+            assert (message.selection.points, message.selection.labels) == (points, labels)
 
 
 json_values = st.recursive(

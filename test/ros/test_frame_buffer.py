@@ -420,16 +420,6 @@ def test_level_again_a_target_takes_part_in_the_newest_image_with_the_others():
     assert tasks(frame_buffer, (0, 1), 1, new=(110,)) == [(110, None)]
 
 
-def test_selections_of_several_targets_on_different_images_each_go_their_own_way():
-    frame_buffer = selected((1, 80), (2, 70))
-    assert [task[0] for task in tasks(frame_buffer, (0, 1, 2), 2)] == [80, 70]
-    by_target = {1: [], 2: []}
-    for stamp, only in tasks(frame_buffer, (0, 1, 2), 5):
-        (target_id,) = only
-        by_target[target_id].append(stamp)
-    assert by_target == {1: [90, 100], 2: [80, 90, 100]}
-
-
 def test_a_command_replaces_only_what_waits_for_the_same_target():
     frame_buffer = selected((1, 80), (2, 70))
     assert frame_buffer.followed == ((0, 1, 2), 0)

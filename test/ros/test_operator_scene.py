@@ -244,29 +244,6 @@ def test_a_box_drawn_elsewhere_than_the_car_is_not_on_the_car(watch):
     assert watch.overlap(watch.boxes(9)) < GOOD
 
 
-def test_a_stopped_page_is_noticed_and_the_tracker_goes_on(watch):
-    watch.select()
-    watch.operator.send(signal.SIGSTOP)
-    assert watch.overlap(watch.boxes(45)) > GOOD
-    watch.hands.wait_text("#banners", "NO LINK")
-    watch.operator.send(signal.SIGCONT)
-    watch.wait_for_end_of("link")
-    watch.hands.see_newer(watch.newest_ns)
-    watch.hands.wait_text("#state", "TRACKING")
-
-
-def test_a_stopped_tracker_is_called_silent_and_goes_on_where_it_was(watch):
-    number = watch.select()
-    watch.tracker.send(signal.SIGSTOP)
-    watch.hands.wait_text("#banners", "TRACKER SILENT")
-    watch.hands.wait_text("#banners", "images arrive")
-    watch.tracker.send(signal.SIGCONT)
-    watch.wait_for_end_of("silent")
-    watch.hands.see_newer(watch.shown)
-    watch.catch_up()
-    assert {box.selection for box in watch.boxes(5)} == {number}
-
-
 def test_boxes_flow_on_when_the_page_is_killed(watch):
     number = watch.select()
     watch.operator.send(signal.SIGKILL)
