@@ -23,7 +23,6 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.reports import BoxReport, MotionReport
 from efftam_ros.operator import jpeg, wire
-from efftam_ros.operator.commands import Seat
 from efftam_ros.operator.feed import Picture
 from efftam_ros.operator.pairing import (
     FORGOTTEN_S,
@@ -147,28 +146,6 @@ def test_each_wrong_field_is_named_with_its_limit(change, named):
     message = {"op": "select", "id": "a", "stamp": "1", "kind": "box", "box": [1, 2, 3, 4], **change}
     with pytest.raises(wire.MessageError, match=named):
         wire.parse(json.dumps(message))
-
-
-# Seat
-
-
-def test_a_lease_ends_ten_seconds_after_the_last_word():
-    seat = Seat(10.0)
-    seat.take("a", 0.0)
-    seat.heard("a", 5.0)
-    seat.heard("b", 9.0)
-    assert seat.holder(15.0) == "a"
-    assert seat.holder(15.1) is None
-
-
-def test_taking_over_ends_the_seat_of_who_had_it():
-    seat = Seat(10.0)
-    seat.take("a", 0.0)
-    seat.take("b", 1.0)
-    assert not seat.release("a")
-    assert seat.holder(2.0) == "b"
-    assert seat.release("b")
-    assert seat.holder(2.0) is None
 
 
 # Settings

@@ -366,21 +366,3 @@ def test_a_target_that_is_lost_warns_although_another_one_is_steered_by():
     statistics = following(TrackState.TRACKING, TrackState.LOST)
     verdict = statistics.verdict(100.0, ACTIVE, 0.25)
     assert (verdict.level, verdict.message) == (Level.WARN, "target 1: LOST: hidden")
-
-
-def test_a_change_of_state_is_told_with_the_target():
-    statistics = following(TrackState.TRACKING, TrackState.TRACKING)
-    assert answered(statistics, track(), 1) == ""
-    told = answered(statistics, track(TrackState.IDLE, "the target was cleared"), 1)
-    assert told == "target 1: TRACKING -> IDLE: the target was cleared"
-    assert answered(statistics, track(TrackState.COASTING), 0) == "TRACKING -> COASTING"
-    assert "target 1" not in statistics.verdict(100.0, ACTIVE, 0.25).values
-
-
-def test_that_not_all_targets_are_processed_in_an_image_warns_until_they_are():
-    statistics = following(TrackState.TRACKING, TrackState.TRACKING)
-    statistics.targets.turns = "2 of 8 targets are processed in an image"
-    verdict = statistics.verdict(100.0, ACTIVE, 0.25)
-    assert (verdict.level, verdict.message) == (Level.WARN, "2 of 8 targets are processed in an image")
-    statistics.targets.turns = ""
-    assert statistics.verdict(100.0, ACTIVE, 0.25).values["targets per image"] == "all"

@@ -464,10 +464,3 @@ def test_while_a_target_is_followed_a_proposal_comes_once_in_a_second(monkeypatc
 def test_without_a_target_proposals_and_images_take_turns(monkeypatch):
     frame_buffer = filled(10, 20)
     assert [proposed(frame_buffer, 10.0, monkeypatch) for _ in range(4)] == [True, False, True, True]
-
-
-def test_a_newer_request_takes_the_place_of_the_one_that_waits():
-    frame_buffer = filled(10)
-    assert frame_buffer.propose(frame_buffer.find(0), PROMPT, COMMAND) is None
-    assert frame_buffer.propose(frame_buffer.find(0), PROMPT, OTHER) is COMMAND
-    assert frame_buffer.take().command is OTHER

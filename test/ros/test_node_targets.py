@@ -9,12 +9,12 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from efftam_ros.msg import BoundingBox, SelectionResult, Tracks
-from efftam_ros.srv import ClearTarget, SteerTarget
+from efftam_ros.srv import ClearTarget
 from level_pipeline import HEIGHT, WIDTH
-from ros_helpers import CLEARED, box_of, box_selection, image_message, stamp_of
+from ros_helpers import CLEARED, box_selection, image_message, stamp_of
 from sensor_msgs.msg import Image
 
-from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.geometry import Box
 from efftam_ros.images.message import stamp_ns
 
 pytestmark = pytest.mark.ros
@@ -27,41 +27,33 @@ def place(k: int, i: int) -> Box:
     return Box(12.0 + 76 * (k % 4) + abs((i + 40) % 80 - 40), 40.0 + 110 * (k // 4), SIDE, SIDE)
 
 
-def squares(i: int, count: int, where=place, hidden=()) -> np.ndarray:
+def squares(i: int, count: int) -> np.ndarray:
     """Image ``i`` with so many squares, each of a grey level of its own."""
     image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     for k in range(count):
-        x, y, w, h = (int(v) for v in where(k, i).xywh())
-        if k not in hidden:
-            image[y : y + h, x : x + w] = 30 * (k + 1)
+        x, y, w, h = (int(v) for v in place(k, i).xywh())
+        image[y : y + h, x : x + w] = 30 * (k + 1)
     return image
 
 
 class Several:
     """A tracker, and a scene with so many squares."""
 
-    def __init__(self, peer, count: int, where=place) -> None:
-        self.peer, self.count, self.where, self.i = peer, count, where, 0
-        self.hidden: set[int] = set()
+    def __init__(self, peer, count: int) -> None:
+        self.peer, self.count, self.i = peer, count, 0
         self.lists: dict[int, Tracks] = {}  # by stamp
         peer.node.create_subscription(
             Tracks, "tracks", lambda m: self.lists.update({stamp_ns(m.header.stamp): m}), 10
         )
-        self.steer_client = peer.node.create_client(SteerTarget, "efftam_tracker/steer_target")
-        peer.wait(self.steer_client.service_is_ready, "the service steer_target")
         while not self.lists:  # until the tracker knows of the subscription
             self.send()
             peer.spin_for(0.1)
         peer.forget()
 
-    @property
-    def picture(self) -> np.ndarray:
-        return squares(self.i, self.count, self.where, self.hidden)
-
     def send(self) -> int:
         """The next image; returns its stamp."""
         self.i += 1
-        self.peer.images.publish(image_message(self.picture, stamp_of(self.i)))
+        self.peer.images.publish(image_message(squares(self.i, self.count), stamp_of(self.i)))
         return stamp_of(self.i)
 
     def boxes(self, stamp: int) -> list[BoundingBox]:
@@ -90,7 +82,7 @@ class Several:
     def add(self, k: int, target_id: int = 255, i: int | None = None):
         """Select square ``k``, by default in the newest image; returns the service's answer."""
         i = self.i if i is None else i
-        return self.peer.select(box_selection(self.where(k, i), stamp_of(i), target_id=target_id))
+        return self.peer.select(box_selection(place(k, i), stamp_of(i), target_id=target_id))
 
     def follow(self, targets: int) -> None:
         """Select so many squares one after the other, until all are TRACKING."""
@@ -106,49 +98,21 @@ class Several:
                 return
         raise AssertionError(f"not all are followed: {newest}")
 
-    def steer(self, target_id: int):
-        return self.peer.call(self.steer_client, SteerTarget.Request(target_id=target_id))
-
     def clear(self, target_id: int):
         return self.peer.call(self.peer.clear_client, ClearTarget.Request(target_id=target_id))
-
-    def is_on(self, box: BoundingBox, k: int) -> bool:
-        """Whether a box is on square ``k``, in the image that it answers."""
-        i = (stamp_ns(box.header.stamp) - stamp_of(0)) // (stamp_of(1) - stamp_of(0))
-        return iou(box_of(box), self.where(k, i)) > 0.8
-
-    def result(self, condition, what: str) -> SelectionResult:
-        self.peer.wait(lambda: any(map(condition, self.peer.results)), what)
-        return next(filter(condition, self.peer.results))
 
 
 @pytest.fixture
 def several(tracker):
-    """Start a tracker: ``several(squares, followed, "-p", "max_targets:=8")``."""
+    """Start a tracker: ``several(squares, followed)``."""
 
-    def start(count, followed, *arguments, where=place, **how):
-        scene = Several(tracker(*QUICK, *arguments, **how), count, where)
+    def start(count, followed, **how):
+        scene = Several(tracker(*QUICK, **how), count)
         scene.follow(followed)
         scene.peer.forget()
         return scene
 
     return start
-
-
-def test_one_target_is_cleared_and_the_others_go_on(several):
-    scene = several(3, 3)
-    assert scene.clear(1).success
-    cleared = scene.result(lambda r: r.outcome == SelectionResult.CLEARED, "the result")
-    assert cleared.target_id == 1
-    scene.peer.wait(lambda: any(box.reason == CLEARED for box in scene.peer.boxes), "the announcement")
-    (announced,) = [box for box in scene.peer.boxes if box.reason == CLEARED]
-    assert (announced.target_id, announced.state, announced.valid) == (1, BoundingBox.IDLE, False)
-    assert list(scene.show(2)) == [0, 2]
-    assert scene.clear(255).success
-    assert scene.result(lambda r: r.target_id == 255, "the result").outcome == SelectionResult.CLEARED
-    ((target_id, box),) = scene.show(1).items()
-    assert (target_id, box.state, box.steered) == (0, BoundingBox.IDLE, True)
-    assert "no target to clear" in scene.clear(255).message
 
 
 def test_a_target_that_is_cleared_while_its_selection_catches_up(several, tmp_path):
@@ -187,7 +151,7 @@ def test_all_targets_are_in_one_list_one_label_image_and_in_the_diagnostics(seve
     assert list(map(str, scene.lists[newest].targets)) == list(map(str, scene.boxes(newest)))
     picture = np.frombuffer(labels[-1].data, np.uint8).reshape(HEIGHT, WIDTH)
     for k in range(3):
-        place_of = scene.where(k, scene.i)
+        place_of = place(k, scene.i)
         assert picture[int(place_of.cy), int(place_of.cx)] == k + 1
     assert picture[HEIGHT - 1, WIDTH - 1] == 0
     _, values = scene.peer.diagnosis(lambda s, v: "target 2" in v, "each target")

@@ -165,23 +165,6 @@ def test_nothing_is_subscribed_while_nobody_watches(chain):
     running.show_until_seen(third, 0)
 
 
-def test_a_selection_reaches_the_tracker_and_its_answer_the_page(lasting_chain):
-    peer, page = lasting_chain.peer, lasting_chain.page()
-    shown = lasting_chain.show_until_seen(page, 0)
-    select(page, grey_box(0), stamp_of(shown), "c1")
-    peer.wait(lambda: page.answer("c1"), "the answer")
-    assert page.answer("c1")["ok"]
-    number = page.answer("c1")["selection"]
-    assert iou(box_of(peer.box_of_selection(number)), grey_box(0)) > 0.9
-    peer.wait(lambda: [m for m in page.messages("result") if m["outcome"] == "ACCEPTED"], "the result")
-    assert page.messages("result")[-1]["selection"] == number
-
-    page.send(op="clear", id="c2")
-    peer.wait(lambda: page.answer("c2"), "the answer to clear")
-    assert page.answer("c2")["ok"]
-    peer.wait(lambda: page.messages("result")[-1]["outcome"] == "CLEARED", "the result of clear")
-
-
 def test_an_open_page_is_told_the_limits_of_the_tracker_also_when_another_one_runs(chain, tracker):
     running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=7.25"))
     peer, page = running.peer, running.page()
