@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,21 +26,19 @@ class NullPipeline(FramePipeline):
 
     def __init__(self, spec: PipelineSpec | None = None, lanes: int = 1) -> None:
         super().__init__(spec or PipelineSpec(name="null", image_side=512), lanes)
-        self._candidates = [certain_candidate(Box(0.0, 0.0, 0.0, 0.0))] * lanes
 
-    @property
-    def stage_seconds(self) -> Mapping[str, float]:
-        return {}
+    def _allocate(self) -> None:
+        self._shown = certain_candidate(Box(0.0, 0.0, 0.0, 0.0))
 
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
         if prompt is not None:
-            self._candidates[self._lane] = certain_candidate(_target(prompt).clipped(*self._frame.image_size))
-        self._frame.rows = range(len(self._candidates[self._lane]))
-        return self._candidates[self._lane]
+            self._shown = certain_candidate(_target(prompt).clipped(*self._frame.image_size))
+        self._frame.rows = range(len(self._shown))
+        return self._shown
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         check_image(image)
-        return [self._candidates[self._lane]] * len(views)
+        return [self._shown] * len(views)
 
     def _encode(self, image: Image, view: View) -> None:
         check_image(image)
@@ -55,7 +53,7 @@ class NullPipeline(FramePipeline):
         return
 
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        return rectangle_mask(self._candidates[self._lane].box(row), width, height)
+        return rectangle_mask(self._shown.box(row), width, height)
 
     def _close(self) -> None:
         return

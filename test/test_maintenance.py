@@ -69,12 +69,6 @@ def test_every_name_in_code_that_a_page_pairs_with_a_file_is_in_it(page):
         assert re.search(rf"\b{name}\b", (ROOT / file).read_text()), f"{name} is not in {file}"
 
 
-def test_every_decision_is_listed():
-    folder = ROOT / "docs" / "decisions"
-    listed = re.findall(r"\((\d{4}-[\w-]+\.md)\)", (folder / "README.md").read_text())
-    assert listed == sorted(path.name for path in folder.glob("0*.md"))
-
-
 def steps() -> list[tuple[str, str]]:
     found = []
     for path in WORKFLOWS:

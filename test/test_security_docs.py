@@ -10,8 +10,7 @@ import pytest
 from efftam_ros.core.config import MOST_TEXT
 from efftam_ros.core.crop import FollowingCrop
 from efftam_ros.core.errors import MOST_SHOWN
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.policies.search import MOST_TILES, TURNS, BlindSearch, Sweep
+from efftam_ros.core.policies.search import MOST_TILES, Sweep
 from efftam_ros.core.types import MOST_POINTS
 from efftam_ros.images.encodings import MOST_PIXELS, MOST_SIDE
 from efftam_ros.images.message import MOST_FRAME_ID
@@ -42,12 +41,8 @@ def test_the_page_names_the_limits_that_the_code_has(text: str):
     assert text in PAGE
 
 
-def test_both_searches_for_a_target_of_a_pixel_keep_to_the_limit_of_tiles():
-    size, extent = (8192, 100), 5.0  # one row of tiles
-    blind = BlindSearch()
-    views = [blind.view(size, Box(0.0, 0.0, 5.0, 5.0), extent, 192) for _ in range(100 * len(TURNS))]
-    assert len(set(views[TURNS.index(None) :: len(TURNS)])) == MOST_TILES
-    assert len(Sweep(size, extent, 192)) == MOST_TILES
+def test_the_search_for_a_target_of_a_pixel_keeps_to_the_limit_of_tiles():
+    assert len(Sweep((8192, 100), 5.0, 192)) == MOST_TILES  # one row of tiles
 
 
 def test_every_pin_has_a_hash_of_the_same_version():

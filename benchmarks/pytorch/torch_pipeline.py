@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -81,10 +81,6 @@ class TorchPipeline(FramePipeline):
         torch_device(device)  # fails early, before the weights are read
         return cls(load_bundle_network(bundle.folder), threads=threads, device=device, mode=mode)
 
-    @property
-    def _stage_seconds(self) -> Mapping[str, float]:  # type: ignore[override]
-        return self._timer.seconds
-
     @torch.inference_mode()
     def _encode(self, image: Image, view: View) -> None:
         self._forget_frame()
@@ -120,6 +116,7 @@ class TorchPipeline(FramePipeline):
             answer = torch.cat([per_row.flatten(), decoded["presence"]])
         numbers = answer.cpu().numpy()
         self._timer.waited()
+        self.stage_seconds |= self._timer.seconds
         rows = numbers[:-1].reshape(-1, 6)
         return Decoded(rows[:, :4], rows[:, 4], rows[:, 5], float(numbers[-1]))
 
@@ -134,6 +131,7 @@ class TorchPipeline(FramePipeline):
                 self._prompt.get("prompt_raster"),
             )
             self._ring.store(slot, map_, pointer)
+        self.stage_seconds |= self._timer.seconds
 
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         return image_mask(self._logits[row].cpu().numpy(), view, width, height)

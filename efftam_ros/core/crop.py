@@ -14,6 +14,14 @@ from efftam_ros.core.geometry import Box, View
 OPENED = 1.4  # side, in window sides, of a window at a position that is less certain
 
 
+def window_inside(image_size: tuple[int, int], x: float, y: float, extent: float, side: int) -> View:
+    """As `View.window`, shifted so that as little of it as possible lies outside the image."""
+    width, height = image_size
+    x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
+    y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
+    return View(x - extent / 2, y - extent / 2, side / extent, side / extent, side)
+
+
 class WholeImage:
     """Always shows the whole image."""
 
@@ -97,7 +105,7 @@ class FollowingCrop(WholeImage):
             extents = [*(share * min(image_size) for share in self.POINT_SHARES), float(max(image_size))]
         least = min(self.MARKED * max(marked.width, marked.height), self.WIDEST * max(image_size))
         return [
-            View.window_inside(image_size, marked.cx, marked.cy, extent, self._side)
+            window_inside(image_size, marked.cx, marked.cy, extent, self._side)
             for extent in sorted({max(extent, least) for extent in extents})
         ]
 
@@ -110,7 +118,7 @@ class FollowingCrop(WholeImage):
         x, y = predicted.x + predicted.width / 2, predicted.y + predicted.height / 2
         x, y = min(max(x, 0.0), width), min(max(y, 0.0), height)
         wider = OPENED if coasted_s >= self.OPEN_AFTER_S else 1.0
-        return View.window_inside(image_size, x, y, self._extent(image_size) * wider, self._side)
+        return window_inside(image_size, x, y, self._extent(image_size) * wider, self._side)
 
     def update(self, box: Box, dt_s: float) -> None:
         size = math.sqrt(box.width * box.height)

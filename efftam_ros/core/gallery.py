@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -40,33 +40,35 @@ DOUBT_NS = 800_000_000
 """Time for which each look must be unlike the target, ns: a passer-by hides it for half a second."""
 
 
+@dataclass(frozen=True, eq=False)
 class Looks:
-    """What boxes of one image show, each described once, beside what a target looks like."""
+    """What boxes of one image show, each described once, beside what a target looks like.
 
-    def __init__(
-        self, gallery: Gallery, image: Image | None = None, describe: Describe | None = None
-    ) -> None:
-        """Without ``image`` or ``describe`` nothing is known."""
-        self._gallery, self._image, self._describe = gallery, image, describe
-        self._vectors: dict[Box, Vector] = {}
+    Without ``image`` or ``describe`` nothing is known.
+    """
+
+    gallery: Gallery
+    image: Image | None = None
+    describe: Describe | None = None
+    _vectors: dict[Box, Vector] = field(default_factory=dict)
 
     def vector(self, box: Box) -> Vector | None:
         """Of what a box shows; None where it is not known."""
-        if self._describe is None or self._image is None:
+        if self.describe is None or self.image is None:
             return None
         found = self._vectors.get(box)
         if found is None:
-            found = self._vectors[box] = self._describe(self._image, [box])[0]
+            found = self._vectors[box] = self.describe(self.image, [box])[0]
         return found
 
     def likeness(self, box: Box) -> float:
         """To the target, -1..1; NaN where it is not known."""
         vector = self.vector(box)
-        return math.nan if vector is None else self._gallery.likeness(vector)
+        return math.nan if vector is None else self.gallery.likeness(vector)
 
     def deficit(self, box: Box) -> float:
         """By how much it is less like the target than usual, at least 0; 0 where that is not known."""
-        missing = self._gallery.usual - self.likeness(box)
+        missing = self.gallery.usual - self.likeness(box)
         return max(0.0, missing) if math.isfinite(missing) else 0.0
 
     def accepts(self, box: Box, least: float = LEAST) -> bool:
@@ -81,8 +83,11 @@ class Gallery:
         self._kept: list[Vector] = []
         self._usual: deque[float] = deque(maxlen=5 * MOST)
         self._asked_ns: int | None = None
-        self._doubted_ns: int | None = None  # since when each look was unlike the target
-        self._doubts = 0  # how many looks those are
+        self.is_doubted = False
+        """Whether the last look was unlike the target."""
+        self.is_other = False
+        """Whether what is followed is another individual."""
+        self._doubted_ns = self._doubts = 0  # since when each look was unlike the target, and how many
         self._waiting: tuple[int, Vector] | None = None  # stamp, and a look to be kept if no doubt follows
         self._unsettled = 0  # looks that may yet be kept though they are unlike the prompt
         self.likeness_now = math.nan
@@ -108,19 +113,6 @@ class Gallery:
         """The usual likeness of the target; NaN before any."""
         return median(self._usual) if self._usual else math.nan
 
-    @property
-    def is_doubted(self) -> bool:
-        """Whether the last look was unlike the target."""
-        return self._doubted_ns is not None
-
-    @property
-    def is_other(self) -> bool:
-        """Whether what is followed is another individual."""
-        if self._doubted_ns is None or self._asked_ns is None:
-            return False
-        # Of a video of few images a second, two looks would do.
-        return self._doubts > MOST // 2 and self._asked_ns - self._doubted_ns >= DOUBT_NS
-
     def is_due(self, stamp_ns: int) -> bool:
         """Whether the target is to be looked at in the image of this stamp."""
         last = self._asked_ns
@@ -130,21 +122,27 @@ class Gallery:
         """Add what a followed box shows. ``learns``: the target is seen alone and clearly there."""
         self._asked_ns = stamp_ns
         value = self.likeness(vector)
-        if math.isnan(value):
-            return
-        self.likeness_now = value
+        if not math.isnan(value):
+            self.likeness_now = value
+            self._judge(value, vector, stamp_ns, learns)
+        # Of a video of few images a second, two looks would do.
+        lasts = self._doubts > MOST // 2 and stamp_ns - self._doubted_ns >= DOUBT_NS
+        self.is_other = self.is_doubted and lasts
+
+    def _judge(self, value: float, vector: Vector, stamp_ns: int, learns: bool) -> None:
+        """Doubt a look of this likeness, or learn it."""
         if value < LEAST and self._unsettled:
             if learns:
                 self._unsettled -= 1
                 self._keep(vector)
             return
         if value < LEAST:
-            if self._doubted_ns is None or self._doubted_ns > stamp_ns:
+            if not self.is_doubted or self._doubted_ns > stamp_ns:
                 self._doubted_ns, self._doubts = stamp_ns, 0
             self._doubts += 1
-            self._waiting = None
+            self.is_doubted, self._waiting = True, None
             return
-        self._doubted_ns, self._unsettled = None, 0
+        self.is_doubted, self._unsettled = False, 0
         if self._waiting is not None:
             waited_ns = stamp_ns - self._waiting[0]
             if waited_ns >= DOUBT_NS:
@@ -164,7 +162,8 @@ class Gallery:
 
     def stop_doubting(self) -> None:
         """What was unlike the target is no longer followed."""
-        self._doubted_ns = self._waiting = None
+        self.is_doubted = self.is_other = False
+        self._waiting = None
 
     def _keep(self, vector: Vector) -> None:
         """Keep a vector; of too many the one goes that is most like another one, but never the first."""
@@ -214,10 +213,6 @@ class Others:
                     f"this object is target {rival.target_id} already (overlap {overlap:.2f}, at most"
                     f" {SAME_OBJECT_IOU}); select another one, or remove target {rival.target_id} first"
                 )
-
-    def is_shared(self, box: Box | None) -> bool:
-        """Whether this box may hold another target too."""
-        return box is not None and any(iou(box, rival.box) > SHARED_IOU for rival in self.rivals)
 
     def withheld(
         self, candidates: Candidates, looks: Looks, expected: Box | None

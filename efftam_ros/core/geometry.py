@@ -148,14 +148,6 @@ class View:
         """A square of ``extent`` image px around (cx, cy); parts outside the image are black."""
         return cls(cx - extent / 2, cy - extent / 2, side / extent, side / extent, side)
 
-    @classmethod
-    def window_inside(cls, image_size: tuple[int, int], x: float, y: float, extent: float, side: int) -> View:
-        """As `window`, shifted so that as little of it as possible lies outside the image."""
-        width, height = image_size
-        x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
-        y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
-        return cls(x - extent / 2, y - extent / 2, side / extent, side / extent, side)
-
     @property
     def extent(self) -> tuple[float, float]:
         """Width and height of the visible region, image px."""

@@ -7,7 +7,7 @@ This bounds the ring: SAMURAI's rule needs at most 1 prompt + 15 pointers + 6 ol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -146,7 +146,9 @@ def _newest_and_spaced(frames: list[int], spaced: list[int], count: int) -> list
 
 
 class MemoryBank:
-    """Records and their ring slots. Raises ValueError when a rule needs more frames than there are slots."""
+    """The records of a target and their ring slots. Counts the frames since the prompt; per frame either
+    `store` or `skip`, then `make_plan`. Raises ValueError when a rule needs more frames than there are
+    slots."""
 
     def __init__(self, rule: Rule, slots: int) -> None:
         self.rule = rule
@@ -154,6 +156,11 @@ class MemoryBank:
         self._free = list(range(slots - 1, -1, -1))
         self._slots: dict[int, int] = {}
         self.records: list[Record] = []
+        self.count = 0
+        """Frames that are closed."""
+        self.plan = MemoryPlan()
+        """The memory that the next frame attends to."""
+        self._spaced_ns: int | None = None  # stamp of the last spaced frame
 
     def require_room_for_prompt(self) -> None:
         """Raises InputError when one more prompt can't be remembered beside those that are."""
@@ -163,54 +170,6 @@ class MemoryBank:
                 f"this policy attends to every prompt of a target, and at most {most} fit into the memory of"
                 " this back end; select the target anew (without refine), or use the policy default"
             )
-
-    def plan(self, frame: int) -> MemoryPlan:
-        """The memory plan of frame ``frame``."""
-        attention, slot = self.rule.attention(self.records, frame), self._slots.__getitem__
-        frames, rows = zip(*attention.maps, strict=True) if attention.maps else ((), ())
-        return MemoryPlan(tuple(map(slot, frames)), tuple(rows), tuple(map(slot, attention.pointers)))
-
-    def add(self, record: Record) -> int:
-        """Store a frame and return its slot, evicting frames that no later frame will attend to."""
-        if record.frame in self._slots:
-            raise ValueError(f"frame {record.frame} is already remembered")
-        if not self._free:
-            needed = self.rule.needed([*self.records, record], record.frame + 1)
-            for old in [r for r in self.records if r.frame not in needed]:
-                self._free.append(self._slots.pop(old.frame))
-                self.records.remove(old)
-        if not self._free:
-            raise ValueError(f"all {len(self._slots)} memory slots hold frames that are still needed")
-        slot = self._free.pop()
-        self._slots[record.frame] = slot
-        self.records.append(record)
-        return slot
-
-    def forget_from(self, frame: int) -> None:
-        """Forget the frames from this one on, but prompts."""
-        for old in [r for r in self.records if r.frame >= frame and not r.prompted]:
-            self._free.append(self._slots.pop(old.frame))
-            self.records.remove(old)
-
-
-class FrameMemory:
-    """Counts the frames since the prompt and keeps those that a policy wants to remember. Per frame: `plan`,
-    then either `store` or `skip`."""
-
-    def __init__(self, bank: MemoryBank) -> None:
-        self._bank = bank
-        self._frame = 0
-        self._plan: MemoryPlan | None = None  # of the next frame, once asked for
-        self._spaced_ns: int | None = None  # stamp of the last spaced frame
-
-    def require_room_for_prompt(self) -> None:
-        """Raises InputError when one more prompt can't be remembered beside those that are."""
-        self._bank.require_room_for_prompt()
-
-    def plan(self) -> MemoryPlan:
-        """The memory that the next frame attends to."""
-        self._plan = self._plan or self._bank.plan(self._frame)
-        return self._plan
 
     def store(
         self,
@@ -226,20 +185,43 @@ class FrameMemory:
         is_spaced = spaced_ns is None or not 0 <= stamp_ns - spaced_ns < SPACING_NS
         if is_spaced:
             self._spaced_ns = stamp_ns
-        record = Record(self._frame, prompted, quality, presence_logit, motion_iou, is_spaced)
+        slot = self.add(Record(self.count, prompted, quality, presence_logit, motion_iou, is_spaced))
         self.skip()
-        return self._bank.add(record)
-
-    @property
-    def count(self) -> int:
-        """Frames that are closed."""
-        return self._frame
-
-    def forget_from(self, frame: int) -> None:
-        """Forget what was kept since `count` was ``frame``, but prompts."""
-        self._bank.forget_from(frame)
-        self._plan = None
+        return slot
 
     def skip(self) -> None:
         """Close the frame without keeping it."""
-        self._frame, self._plan = self._frame + 1, None
+        self.count += 1
+
+    def make_plan(self) -> None:
+        """Choose what the next frame attends to."""
+        self.plan = self.plan_of(self.count)
+
+    def plan_of(self, frame: int) -> MemoryPlan:
+        """What frame ``frame`` attends to."""
+        attention, slot = self.rule.attention(self.records, frame), self._slots.__getitem__
+        frames, rows = zip(*attention.maps, strict=True) if attention.maps else ((), ())
+        return MemoryPlan(tuple(map(slot, frames)), tuple(rows), tuple(map(slot, attention.pointers)))
+
+    def add(self, record: Record) -> int:
+        """Keep a frame and return its slot, evicting frames that no later frame will attend to."""
+        if record.frame in self._slots:
+            raise ValueError(f"frame {record.frame} is already remembered")
+        if not self._free:
+            needed = self.rule.needed([*self.records, record], record.frame + 1)
+            self._evict([old for old in self.records if old.frame not in needed])
+        if not self._free:
+            raise ValueError(f"all {len(self._slots)} memory slots hold frames that are still needed")
+        slot = self._free.pop()
+        self._slots[record.frame] = slot
+        self.records.append(record)
+        return slot
+
+    def forget_from(self, frame: int) -> None:
+        """Forget the frames from this one on, but prompts."""
+        self._evict([old for old in self.records if old.frame >= frame and not old.prompted])
+
+    def _evict(self, records: Iterable[Record]) -> None:
+        for old in records:
+            self._free.append(self._slots.pop(old.frame))
+            self.records.remove(old)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,20 +14,18 @@ from numpy.typing import NDArray
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.gallery import ALONE, Describe, Gallery, Looks, Others
-from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.memory import FrameMemory, MemoryBank
-from efftam_ros.core.motion import CameraAtImage, MotionFilter, SharedCamera, TargetMotion
+from efftam_ros.core.gallery import ALONE, SHARED_IOU, Describe, Gallery, Looks, Others
+from efftam_ros.core.geometry import Box, View, iou
+from efftam_ros.core.memory import MemoryBank
+from efftam_ros.core.motion import CameraAtImage, SharedCamera, TargetMotion
 from efftam_ros.core.policies import make_policy
-from efftam_ros.core.policies.base import NOT_KNOWN, Choice, FrameContext
-from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
-from efftam_ros.core.policies.search import BlindSearch, Reacquisition, Sighting
+from efftam_ros.core.policies.base import Choice, FrameContext
+from efftam_ros.core.policies.drawn_box import TargetExtent, make_extent
+from efftam_ros.core.policies.search import Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.types import (
     MISSED,
-    NO_POINTS,
     Candidates,
-    FoundPoints,
     Frame,
     Motion,
     Prompt,
@@ -109,36 +107,6 @@ class TargetState:
         return float("nan") if self.measured_ns is None else (stamp_ns - self.measured_ns) * 1e-9
 
 
-@dataclass
-class TrackedFrame:
-    """A frame between `TargetTracker.begin` and `finish`.
-
-    ``size``: of the image, px; ``state``: before this frame; ``is_missed``: whether the target has to be
-    searched for; ``interruption``: why the motion estimate does not hold, "" where it does;
-    ``motion``: the filter, predicted to this frame, and ``expected`` its estimate over the ground, None where
-    there is none; ``view``: what the network sees, once it is chosen; ``is_attended``: whether the network
-    has started; ``candidates``: its answer, once it is there; ``refusal``: why the frame can't be used;
-    ``looks``: what its boxes look like.
-    """
-
-    frame: Frame
-    size: tuple[int, int]
-    dt_s: float
-    camera: CameraAtImage | None
-    state: TrackState
-    is_missed: bool = False
-    interruption: str = ""
-    motion: MotionFilter | None = None
-    expected: Motion | None = None
-    view: View | None = None
-    is_attended: bool = False
-    points: FoundPoints = NO_POINTS
-    candidates: Candidates | None = None
-    windows: tuple[View, ...] = ()
-    refusal: str = ""
-    looks: Looks = NOT_KNOWN
-
-
 class TargetTracker:
     """Tracks one target. Not thread-safe, except for `prefetch`. For the states see `TargetState`.
 
@@ -203,7 +171,7 @@ class TargetTracker:
         self._policy.reset()
         self.others = ALONE
         """What a `TargetSet` knows of the other targets in the last image."""
-        self.memory = FrameMemory(MemoryBank(self._policy.rule, self._pipeline.spec.slots))
+        self.memory = MemoryBank(self._policy.rule, self._pipeline.spec.slots)
         """Plans what the next frame attends to."""
         self._motion = TargetMotion()
         self._search = Reacquisition()
@@ -211,11 +179,13 @@ class TargetTracker:
         """Of the target's looks."""
         self._sure_frame = 0  # `memory.count` at the last look at what is like the target
         self._window = self._make_window()
-        self._extent: TargetExtent = DrawnExtent(None)
+        self._extent = TargetExtent()
+        self.moving: list[Box] = []
+        """What moves by itself in the last image, px: the target, unless it is lost."""
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._pending: list[Callable[[], object]] = []  # what `commit` calls
-        self._begun: TrackedFrame | None = None
+        self._begun: FrameContext | None = None
         self._forget_points()
 
     def _make_window(self) -> WholeImage:
@@ -282,16 +252,15 @@ class TargetTracker:
         if work.refusal:
             return self._unprocessed(work.frame, work.refusal)
         candidates, holder = self._own(work)
-        context = self._context(work)
         if not candidates.is_finite:
             return self._miss_unread(work)
-        choice = self._policy.choose(candidates, context)
+        choice = self._policy.choose(candidates, work)
         if choice.box is None:
             self.gallery.miss()
         elif self.gallery.is_other:
             choice = self._give_up(choice)
-        confirmed = self._decide(choice, context.stamp_ns)
-        is_kept = self._remember(candidates, choice, context, confirmed)
+        confirmed = self._decide(choice, work.frame.stamp_ns)
+        is_kept = self._remember(candidates, choice, work, confirmed)
         self._update(work, candidates, choice, confirmed, is_kept)
         reason = work.interruption or choice.reason
         if choice.box is None and holder is not None:
@@ -331,12 +300,6 @@ class TargetTracker:
         for compute in pending:
             compute()
 
-    @property
-    def moving(self) -> list[Box]:
-        """What moves by itself in the last image, px: the target, unless it is lost."""
-        known = self._motion.filter
-        return [] if known is None or self._target.state is TrackState.LOST else [known.box]
-
     def select(
         self,
         frame: Frame,
@@ -359,7 +322,7 @@ class TargetTracker:
             InputError: The prompt can't be used; the previous target is unchanged.
         """
         self.commit()
-        stamp, size = frame.stamp_ns, _size(frame)
+        size = _size(frame)
         box, marked = prompt.region(*size)
         if refine:
             self.memory.require_room_for_prompt()
@@ -378,15 +341,8 @@ class TargetTracker:
         self.others = others
         if self.searches and box is not None and self._is_blank and self._is_blank(frame.image, box):
             doubt = "weak selection: the box shows the same single shade as its surroundings"
-        context = FrameContext(
-            stamp,
-            answer.view,
-            TrackState.ACQUIRING,
-            size,
-            self._search,
-            drawn=box,
-            is_prompted=True,
-        )
+        context = FrameContext(frame, size, TrackState.ACQUIRING, self._search, is_prompted=True, drawn=box)
+        context.view = answer.view
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
         self._start(context, window, start, choice)
@@ -401,12 +357,12 @@ class TargetTracker:
     def _start(self, context: FrameContext, window: WholeImage, start: Box, choice: Choice) -> None:
         """The target is at this box of the prompted frame."""
         window.settle(start)
-        self._window, self._search.blind = window, None
-        self._motion.start(context.stamp_ns, start)
+        self._window = window
+        self._motion.start(context.frame.stamp_ns, start)
         if self.searches:
-            self._extent = make_extent(context.drawn, choice.box, context.image_size)
-        self._target.select(context.stamp_ns)
-        self._last = context.stamp_ns, context.image_size
+            self._extent = make_extent(context.drawn, choice.box, context.size)
+        self._target.select(context.frame.stamp_ns)
+        self._last = context.frame.stamp_ns, context.size
 
     def _add_prompt(self, frame: Frame, box: Box) -> None:
         if self._describe is not None:
@@ -414,12 +370,12 @@ class TargetTracker:
 
     # Predict
 
-    def _predict(self, frame: Frame, camera: CameraAtImage | None) -> TrackedFrame:
+    def _predict(self, frame: Frame, camera: CameraAtImage | None) -> FrameContext:
         """Where the target is expected in this image, and whether the estimate of its motion holds."""
         previous, previous_size = self._last
         dt_s, size = (frame.stamp_ns - previous) * 1e-9, _size(frame)
         looks = Looks(self.gallery, frame.image, self._describe)
-        work = TrackedFrame(frame, size, dt_s, camera, self._target.state, looks=looks)
+        work = FrameContext(frame, size, self._target.state, self._search, looks, dt_s, camera)
         if dt_s == 0:
             work.refusal = f"stamp {frame.stamp_ns} ns was already processed"
             return work
@@ -458,7 +414,7 @@ class TargetTracker:
 
     # View and attend
 
-    def _search_view(self, work: TrackedFrame) -> None:
+    def _search_view(self, work: FrameContext) -> None:
         """Choose the view of a missed target, by searching several windows where the policy does."""
         if work.view is not None:
             return
@@ -468,7 +424,7 @@ class TargetTracker:
         # What is known in pixels must hold for this image.
         can_search = self.searches and work.dt_s >= 0 and size == self._last[1]
         if extent is not None and can_search:
-            search, plan = self._search, self.memory.plan()
+            search, plan = self._search, self.memory.plan
             search.begin(size, self._motion.filter)
             budget = self.others.search_windows or self.config.search_windows
             windows = search.windows(stamp, size, extent, side, budget)
@@ -480,21 +436,22 @@ class TargetTracker:
             own = [self.others.withheld(one, work.looks, None)[0] for one in found]
             seen = [self._policy.detections(candidates, work.looks) for candidates in own]
             search.observe(stamp, list(zip(windows, seen, strict=True)))
-            work.view, work.windows = search.view(extent, side), tuple(windows)
-        elif extent is not None and (work.interruption or work.state is TrackState.LOST):
-            self._search.blind = self._search.blind or BlindSearch()
-            work.view = self._search.blind.view(size, place, extent, side)
+            work.view, work.windows = search.view(size, extent, side), tuple(windows)
+        elif extent is not None and not self.searches and work.state is TrackState.LOST:
+            self._search.begin(size, self._motion.filter)
+            work.view = self._search.view(size, extent, side)
         else:
-            work.view = self._window.view(size, place, self._target.age_s(self._last[0]))
+            age_s = math.inf if work.interruption else self._target.age_s(self._last[0])
+            work.view = self._window.view(size, place, age_s)
 
-    def _attend(self, work: TrackedFrame) -> None:
+    def _attend(self, work: FrameContext) -> None:
         """Have the network look at the frame's view, unless the image can't be used; the frame counts from
         here on."""
         if work.refusal:
             return
         frame, expected, was_seen = work.frame, work.expected, not work.is_missed
         assert work.view is not None
-        plan = self.memory.plan()
+        plan = self.memory.plan
         try:
             self._pipeline.encode(frame.image, work.view)
         except InputError as refusal:
@@ -508,7 +465,8 @@ class TargetTracker:
         previous, _ = self._last
         self._last = frame.stamp_ns, work.size
         self._pipeline.attend(plan)
-        work.is_attended = True
+        work.is_attended, work.motion = True, self._motion.filter
+        work.is_confirmed, work.confirmed_ns = self._target.confirmed, self._target.confirmed_ns
         # Between launch and wait: a GPU works meanwhile.
         if self._points is not None and expected is not None and was_seen:
             if frame.stamp_ns - previous > POINTS_VALID_NS:
@@ -535,7 +493,7 @@ class TargetTracker:
 
     # Decide
 
-    def _own(self, work: TrackedFrame) -> tuple[Candidates, int | None]:
+    def _own(self, work: FrameContext) -> tuple[Candidates, int | None]:
         """The candidates, without those that are another target's, and that target's id."""
         candidates = self._pipeline.decode(None) if work.candidates is None else work.candidates
         if not self.others.rivals:
@@ -543,23 +501,6 @@ class TargetTracker:
         is_expected = work.expected is not None and work.state is not TrackState.LOST
         predicted = work.expected.box if work.expected is not None and is_expected else None
         return self.others.withheld(candidates, work.looks, predicted)
-
-    def _context(self, work: TrackedFrame) -> FrameContext:
-        assert work.view is not None
-        stamp = work.frame.stamp_ns
-        return FrameContext(
-            stamp,
-            work.view,
-            work.state,
-            work.size,
-            self._search,
-            work.looks,
-            self._motion.filter,
-            work.expected,
-            points=work.points,
-            is_confirmed=self._target.confirmed,
-            confirmed_ns=self._target.confirmed_ns,
-        )
 
     def _give_up(self, choice: Choice) -> Choice:
         """What is followed is another individual: it is not claimed, and what was remembered of it goes."""
@@ -579,10 +520,11 @@ class TargetTracker:
             return False
         return self._target.hit(stamp_ns)
 
-    def _miss_unread(self, work: TrackedFrame) -> Track:
+    def _miss_unread(self, work: FrameContext) -> Track:
         """The Track of a frame whose candidates are no numbers."""
         stamp = work.frame.stamp_ns
         self.memory.skip()
+        self._pending.append(self.memory.make_plan)
         self._target.miss(stamp)
         self._motion.coast(stamp, was_seen=work.state not in MISSED)
         self._forget_points()
@@ -592,7 +534,7 @@ class TargetTracker:
     # Update and remember
 
     def _update(
-        self, work: TrackedFrame, candidates: Candidates, choice: Choice, confirmed: bool, is_kept: bool
+        self, work: FrameContext, candidates: Candidates, choice: Choice, confirmed: bool, is_kept: bool
     ) -> None:
         """Update motion and window by the box that was chosen, or by none. ``is_kept``: it is remembered."""
         stamp, box, expected = work.frame.stamp_ns, choice.box, work.expected
@@ -614,18 +556,19 @@ class TargetTracker:
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> bool:
         """Have the frame stored in a slot of the ring if the policy keeps it; whether it does."""
-        self._pending.append(self.memory.plan)
+        self._pending.append(self.memory.make_plan)
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
         # What hides the target, or is remembered beside another target, would be taken for it later.
-        is_unsure = self.gallery.is_doubted or self.others.is_shared(choice.box)
+        is_shared = choice.box is not None and any(iou(choice.box, o) > SHARED_IOU for o in self.others.boxes)
+        is_unsure = self.gallery.is_doubted or is_shared
         unwanted = is_unsure and not context.is_prompted
         if unwanted or not self._policy.keeps(candidates, choice, context, confirmed):
             self.memory.skip()
             return False
         slot = self.memory.store(
-            context.stamp_ns,
+            context.frame.stamp_ns,
             float(candidates.ious[choice.index]),
             candidates.presence_logit,
             choice.motion_iou,
@@ -648,7 +591,7 @@ class TargetTracker:
     ) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s;
         ``is_kept``: the frame is remembered, so that its look may be learnt, too."""
-        self._search.last_seen, self._search.blind = Sighting(frame.stamp_ns, box, velocity), None
+        self._search.last_seen = Sighting(frame.stamp_ns, box, velocity)
         if camera is not None:
             self._pending.append(partial(self._keep_place, camera, [box, *self.others.boxes]))
         if self._search.is_running:
@@ -688,6 +631,7 @@ class TargetTracker:
         motion, state = None, self._target.state
         if self._motion.filter is not None and state is not TrackState.LOST:
             motion = self._motion.filter.at(frame.stamp_ns)
+        self.moving = [] if motion is None else [motion.box]
         box, presence, quality, likeness = None, 0.0, 0.0, math.nan
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,12 +184,31 @@ class Candidates:
         areas: float32 [K], image px^2.
         ious: float32 [K], predicted mask IoU, 0..1.
         presence_logit: Above 0 when the network sees the target.
+        presence: Probability that the target is in the view, 0..1.
+        visible: Index and box of the candidates that show something.
+        is_finite: False when the network produced NaN or infinity (the NaN box of an empty mask is allowed).
     """
 
     boxes: NDArray[np.float32]
     areas: NDArray[np.float32]
     ious: NDArray[np.float32]
     presence_logit: float
+    presence: float = field(init=False, repr=False)
+    visible: list[tuple[int, Box]] = field(init=False, repr=False)
+    is_finite: bool = field(init=False, repr=False)
+    _boxes: list[Box] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        x0, y0, x1, y1 = self.boxes.astype(np.float64).T
+        boxes = list(map(Box, x0.tolist(), y0.tolist(), (x1 - x0).tolist(), (y1 - y0).tolist()))
+        shows = np.isfinite(self.boxes).all(axis=1) & (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
+        numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit)
+        vars(self).update(  # frozen
+            presence=float(1.0 / (1.0 + np.exp(-np.clip(self.presence_logit, -60.0, 60.0)))),
+            visible=[(index, boxes[index]) for index in np.flatnonzero(shows).tolist()],
+            is_finite=all(map(math.isfinite, numbers)),
+            _boxes=boxes,
+        )
 
     def __len__(self) -> int:
         return len(self.ious)
@@ -198,29 +216,6 @@ class Candidates:
     def box(self, index: int) -> Box:
         """Candidate ``index`` as a Box, which ``is_empty`` when its mask is."""
         return self._boxes[index]
-
-    @cached_property
-    def _boxes(self) -> list[Box]:
-        x0, y0, x1, y1 = self.boxes.astype(np.float64).T
-        return list(map(Box, x0.tolist(), y0.tolist(), (x1 - x0).tolist(), (y1 - y0).tolist()))
-
-    @property
-    def visible(self) -> list[tuple[int, Box]]:
-        """Index and box of the candidates that show something."""
-        shows = np.isfinite(self.boxes).all(axis=1) & (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
-        indices = np.flatnonzero(shows).tolist()
-        return list(zip(indices, map(self._boxes.__getitem__, indices), strict=True))
-
-    @property
-    def is_finite(self) -> bool:
-        """False when the network produced NaN or infinity (the NaN box of an empty mask is allowed)."""
-        numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit)
-        return all(map(math.isfinite, numbers))
-
-    @cached_property
-    def presence(self) -> float:
-        """Probability that the target is in the view, 0..1."""
-        return float(1.0 / (1.0 + np.exp(-np.clip(self.presence_logit, -60.0, 60.0))))
 
 
 @dataclass(frozen=True)

@@ -22,50 +22,49 @@ Report = TypeVar("Report", "BoxReport", "MotionReport", "ResultReport")
 
 
 @dataclass(frozen=True)
-class BoxReport:
-    """What BoundingBox says of one target in one image. ``box`` in image px, None when there is none to use;
-    ``presence``, ``quality`` 0..1, ``likeness`` to the selected target -1..1, NaN when unknown; ``age_s``
-    since the last measured box, NaN before the first; ``selection`` the count of accepted selections that
-    this box answers; ``steered``: it is the target that is steered by."""
+class TargetReport:
+    """What every message says of one target in one image. ``selection``: the count of accepted selections
+    that it answers; ``age_s``: since the target was last measured, counted to the image's stamp, NaN before
+    the first."""
 
     stamp_ns: int
-    image_size: tuple[int, int]
-    state: TrackState
     target_id: int = 0
+    state: TrackState = TrackState.IDLE
     selection: int = 0
     reason: str = ""
     measured: bool = False
+    age_s: float = NAN
+
+
+@dataclass(frozen=True)
+class BoxReport(TargetReport):
+    """What BoundingBox says of one target in one image. ``box`` in image px, None when there is none to use;
+    ``presence``, ``quality`` 0..1, ``likeness`` to the selected target -1..1, NaN when unknown; ``steered``:
+    it is the target that is steered by."""
+
+    image_size: tuple[int, int] = (0, 0)
     box: Box | None = None
     presence: float = NAN
     quality: float = NAN
-    age_s: float = NAN
     likeness: float = NAN
     steered: bool = True
 
 
 @dataclass(frozen=True)
-class MotionReport:
+class MotionReport(TargetReport):
     """What TargetVelocity says of one target in one image. ``valid`` False: nothing may steer by it.
 
     ``velocity`` (vx, vy) px/s; ``azimuth`` right, ``elevation`` down of the optical axis, rad, their rates
-    rad/s with the camera's own motion included; ``age_s`` since the target was last measured, counted to the
-    image's stamp.
+    rad/s with the camera's own motion included.
     """
 
-    stamp_ns: int
-    target_id: int = 0
-    state: TrackState = TrackState.IDLE
     valid: bool = False
-    measured: bool = False
-    age_s: float = NAN
+    velocity: tuple[float, float] = (NAN, NAN)
     has_bearing: bool = False
     azimuth: float = NAN
     elevation: float = NAN
     azimuth_rate: float = 0.0
     elevation_rate: float = 0.0
-    selection: int = 0
-    reason: str = ""
-    velocity: tuple[float, float] = (NAN, NAN)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, P
 from efftam_ros.runtime.preprocess import CERTAIN, EncodedPrompt, boxes_and_areas, encode_prompt
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import Pipeline
+    from typing_extensions import Self
 
 ALTERNATIVES = (1, 2, 3)
 """Rows of the decoder's output that compete on tracked frames and after a single point."""
@@ -59,35 +60,26 @@ def check_slots(count: int, *slots: int) -> None:
         raise IndexError(f"slot {bad} is beyond the ring's {count}")
 
 
-def placed(plan: MemoryPlan, first: int) -> MemoryPlan:
-    """The plan with its slots counted from ``first`` on."""
-    if not first:
-        return plan
-    slots, pointers = (tuple(first + slot for slot in some) for some in (plan.slots, plan.pointer_slots))
-    return replace(plan, slots=slots, pointer_slots=pointers)
-
-
 @dataclass(frozen=True)
 class _Encoded:
-    """The features of an image in a view: lane ``owner`` computed them, ``lanes`` use them."""
+    """The features of an image in a view, which ``owner`` computed and ``lanes`` use."""
 
     image: weakref.ref[Image]
     view: View
-    lanes: set[int]
     owner: FramePipeline
+    lanes: list[FramePipeline]
 
-    def serves(self, image: Image, view: View, lane: int) -> bool:
+    def serves(self, image: Image, view: View, lane: FramePipeline) -> bool:
         """Whether a lane can use them. One that has used them starts a new frame, which is encoded again."""
         return lane not in self.lanes and self.image() is image and self.view == view
 
 
 class LanesState:
-    """What all lanes of a pipeline have in common, for lanes that work side by side too."""
+    """What the lanes of a pipeline have in common, also where they work side by side."""
 
     def __init__(self) -> None:
+        self.lanes: list[FramePipeline] = []
         self.is_closed = False
-        self.pipelines: list[FramePipeline] = []
-        """By lane, where each has buffers of its own; else none."""
         self._lock = threading.Lock()
         self._encoded: _Encoded | None = None
 
@@ -95,23 +87,25 @@ class LanesState:
         """Give a lane the features that another one has of this view; False: it must compute them."""
         with self._lock:
             encoded = self._encoded
-            if encoded is not None and encoded.serves(image, view, lane._lane):
-                encoded.lanes.add(lane._lane)
+            if encoded is not None and encoded.serves(image, view, lane):
+                encoded.lanes.append(lane)
                 lane._reuse(encoded.owner)
                 return True
-        self.forget(lane)
+        self.end(lane)
         return False
 
     def keep(self, lane: FramePipeline, image: Image, view: View) -> None:
         """A lane has computed the features of this view."""
         with self._lock:
-            self._encoded = _Encoded(weakref.ref(image), view, {lane._lane}, lane)
+            self._encoded = _Encoded(weakref.ref(image), view, lane, [lane])
 
-    def forget(self, lane: FramePipeline) -> None:
-        """The features that a lane has computed are about to change."""
+    def end(self, lane: FramePipeline) -> None:
+        """A lane's features are about to change: the frames of all that have them in the same place end."""
         with self._lock:
-            if self._encoded is not None and self._encoded.owner is lane:
+            if self._encoded is not None and self._encoded.owner in lane._in_one_place:
                 self._encoded = None
+        for one in lane._in_one_place:
+            one._frame.view = None
 
     def misuse(self) -> RuntimeError:
         """What is wrong with a call without an encoded image."""
@@ -132,63 +126,58 @@ class LaneFrame:
     rows: Sequence[int] = ()
 
 
-def end(frames: Sequence[LaneFrame]) -> None:
-    """The features change: nothing can be done with these frames."""
-    for frame in frames:
-        frame.view = None
-
-
 class FramePipeline(ABC):
-    """The `Pipeline` contract around what a back end computes.
+    """The `Pipeline` contract around what a back end computes, for one lane; the others are its copies.
 
     A derived class implements the methods with an underscore; they are called in order and with checked
-    arguments, slots counted through all lanes. One without a network also overrides `_decoded`
-    and `_searched`.
+    arguments. One without a network also overrides `_decoded` and `_searched`.
     """
 
     is_asynchronous = False
+    has_own_features = False
+    """Whether each lane has a place for features, not all of them one. Then they can work side by side."""
     side_by_side = 1
     notice = ""
     target_bytes = 0
-    _stage_seconds: Mapping[str, float]
-    """See `Pipeline.stage_seconds`, without the search."""
+    stage_seconds: dict[str, float]
+    """See `Pipeline.stage_seconds`."""
+    _next_seconds: dict[str, float]
+    """What those of the next frame begin with."""
+    _lane: int
+    _frame: LaneFrame
+    _in_one_place: Sequence[FramePipeline]
+    """The lanes that have their features where this one has them."""
 
-    def __init__(self, spec: PipelineSpec, lanes: int = 1, state: LanesState | None = None) -> None:
-        """``state``: of the lanes before, for a pipeline that is the next one alone."""
+    def __init__(self, spec: PipelineSpec, lanes: int = 1) -> None:
+        """What a derived class has assigned before is common to all lanes; `_allocate` makes the rest."""
         self.spec, self.lanes = spec, lanes
-        self._all = state or LanesState()
-        self._lane = len(self._all.pipelines)  # whose frame this is
-        self._frames = [LaneFrame() for _ in range(lanes)]
-        self._frame = self._frames[self._lane]
-        self._search_s = 0.0
-        self._has_searched = False  # since the last frame
+        self._all = LanesState()
+        every = self._all.lanes
+        every += [self, *(copy(self) for _ in range(1, lanes))]
+        for index, lane in enumerate(every):
+            lane._lane, lane._frame = index, LaneFrame()
+            lane._in_one_place = [lane] if self.has_own_features else every
+            lane.stage_seconds, lane._next_seconds = {}, {}
+            lane._allocate()
 
-    @property
-    def stage_seconds(self) -> Mapping[str, float]:
-        seconds = self._stage_seconds
-        return {**seconds, "search": self._search_s} if self._search_s else seconds
+    def _allocate(self) -> None:
+        """Make what a lane has for itself."""
+        return
 
-    def lane(self, index: int) -> Pipeline:
+    def lane(self, index: int) -> Self:
         if not 0 <= index < self.lanes:
             raise IndexError(f"lane {index} is beyond the {self.lanes} of this pipeline")
-        if self._all.pipelines:
-            return self._all.pipelines[index]
-        return self if self.lanes == 1 else Lane(self, index)
+        return cast("Self", self._all.lanes[index])
 
     def prefetch(self, image: Image) -> None:
         return
 
     def encode(self, image: Image, view: View) -> None:
-        frame = self._frame
-        frame.view = frame.prompt = None
-        frame.is_attended, frame.rows = False, ()
+        frame = self._frame = LaneFrame()
         if self._all.is_closed:
             raise self._all.misuse()
-        self._search_s, self._has_searched = self._search_s if self._has_searched else 0.0, False
-        if self.lanes == 1:
-            self._encode(image, view)
-        elif not self._all.share(self, image, view):
-            end(self._frames)
+        self.stage_seconds, self._next_seconds = self._next_seconds, {}
+        if not self._all.share(self, image, view):
             self._encode(image, view)
             self._all.keep(self, image, view)
         frame.view, frame.image_size = view, (image.width, image.height)
@@ -199,7 +188,7 @@ class FramePipeline(ABC):
             raise self._all.misuse()
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if plan.slots:
-            self._attend(placed(plan, self._lane * self.spec.slots) if self._lane else plan)
+            self._attend(plan)
         else:
             self._condition(None)
         frame.prompt, frame.is_attended = None, True
@@ -220,21 +209,16 @@ class FramePipeline(ABC):
         if self._frame.view is None:
             raise self._all.misuse()
         check_slots(self.spec.slots, slot)
-        self._remember(self._frame.rows[choice], self._lane * self.spec.slots + slot, present)
+        self._remember(self._frame.rows[choice], slot, present)
 
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        self._frame.view = None
         if self._all.is_closed:
             raise self._all.misuse()
         if not plan.slots:
             raise ValueError("search without memory: give a plan with at least one slot")
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
-        self._all.forget(self)
-        end(self._frames)
-        start = time.perf_counter()
-        found = self._searched(image, views, placed(plan, self._lane * self.spec.slots))
-        self._search_s, self._has_searched = time.perf_counter() - start, True
-        return found
+        self._all.end(self)
+        return self._searched(image, views, plan)
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
         frame = self._frame
@@ -245,13 +229,9 @@ class FramePipeline(ABC):
     def close(self) -> None:
         if not self._all.is_closed:
             self._all.is_closed = True
-            end(self._frames)
+            for lane in self._all.lanes:
+                lane._frame.view = None
             self._close()
-
-    def enter(self, lane: int) -> FramePipeline:
-        """The pipeline, for this lane from now on."""
-        self._lane, self._frame = lane, self._frames[lane]
-        return self
 
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
         """The candidates of this frame, in image px; of a mask prompt its own mask."""
@@ -265,10 +245,13 @@ class FramePipeline(ABC):
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         """The candidates of each view, in image px."""
-        return [
+        self.stage_seconds, start = {}, time.perf_counter()
+        found = [
             rows_as_candidates(view, answers, ALTERNATIVES)
             for view, answers in zip(views, self._search(image, views, plan), strict=True)
         ]
+        self.stage_seconds["search"] = self._next_seconds["search"] = time.perf_counter() - start
+        return found
 
     def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Decoded]:
         """The answers of one view after the other, each of which holds until the next is asked for."""
@@ -309,41 +292,6 @@ class FramePipeline(ABC):
     @abstractmethod
     def _close(self) -> None:
         """Free everything; called once."""
-
-
-class Lane:
-    """One of a pipeline's memories, itself a `Pipeline`: slots and a frame of its own, and the
-    network, which works for one lane at a time. Where another lane encodes another view or searches, the
-    frame ends."""
-
-    def __init__(self, whole: FramePipeline, index: int) -> None:
-        self._whole, self._index = whole, index
-        self.spec, self.lanes, self.is_asynchronous = whole.spec, whole.lanes, whole.is_asynchronous
-        self.side_by_side, self.target_bytes = whole.side_by_side, whole.target_bytes
-        self.notice = whole.notice
-        self.lane, self.prefetch, self.close = whole.lane, whole.prefetch, whole.close
-
-    @property
-    def stage_seconds(self) -> Mapping[str, float]:
-        return self._whole.stage_seconds
-
-    def encode(self, image: Image, view: View) -> None:
-        self._whole.enter(self._index).encode(image, view)
-
-    def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        return self._whole.enter(self._index).search(image, views, plan)
-
-    def attend(self, plan: MemoryPlan) -> None:
-        self._whole.enter(self._index).attend(plan)
-
-    def decode(self, prompt: Prompt | None) -> Candidates:
-        return self._whole.enter(self._index).decode(prompt)
-
-    def remember(self, choice: int, slot: int, present: bool) -> None:
-        self._whole.enter(self._index).remember(choice, slot, present)
-
-    def mask(self, choice: int) -> NDArray[np.uint8]:
-        return self._whole.enter(self._index).mask(choice)
 
 
 def round_bfloat16(values: NDArray[np.float32]) -> None:

@@ -47,8 +47,10 @@ class Inspected(Pipeline, Protocol):
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         """A copy of what all calls so far left in a tensor: ``image``, an output of the image encoder,
-        ``conditioned``, ``masks``, ``ring_maps``, ``ring_pointers``; of the lane that ran last."""
+        ``conditioned``, ``masks`` of the lane that ran last, its own ``ring_maps``, ``ring_pointers``."""
         ...
+
+    def lane(self, index: int) -> Inspected: ...
 
 
 @dataclass(frozen=True)
@@ -153,11 +155,10 @@ class _Flight:
         self._pipeline, self._images, self._choices, self._staged = pipeline, pictures, choices, staged
         self._side, self._last_row = pipeline.spec.image_side, pipeline.spec.temporal_rows - 1
         self._features = tuple(bundle.graphs["image_encoder"].outputs)
-        self._lanes: tuple[Pipeline, Pipeline] = pipeline, pipeline
-        self._second_slot = SECOND_SLOT
+        self._lanes, self._second_slot = (pipeline, pipeline), SECOND_SLOT
         if pipeline.lanes > 1:
-            self._lanes, self._second_slot = (pipeline.lane(0), pipeline.lane(1)), 0
-        self._remembered: list[tuple[str, int]] = []
+            self._lanes, self._second_slot = (pipeline, pipeline.lane(1)), 0
+        self._remembered: list[tuple[str, Inspected, int]] = []
 
     def run(self) -> Iterator[Found]:
         """The results in the order in which they are made; of the ring at the end, but for ``staged``."""
@@ -176,8 +177,8 @@ class _Flight:
         else:
             yield from self._shared(5, both, click)
             yield from self._shared(6, both)
-        for frame, slot in () if self._staged else self._remembered:
-            yield from self._memory(frame, slot)
+        for remembered in () if self._staged else self._remembered:
+            yield from self._memory(*remembered)
 
     def _frame(
         self,
@@ -237,19 +238,18 @@ class _Flight:
         yield frame, stage, "box", candidates.boxes[choice]
 
     def _remember(
-        self, frame: str, lane: Pipeline, number: int, present: bool, second: bool
+        self, frame: str, lane: Inspected, number: int, present: bool, second: bool
     ) -> Iterator[Found]:
         slot = number + second * self._second_slot
         lane.remember(self._choices[frame], slot, present)
-        at = slot + second * (self._pipeline.lanes > 1) * self._pipeline.spec.slots
         if self._staged:
-            yield from self._memory(frame, at)
+            yield from self._memory(frame, lane, slot)
         else:
-            self._remembered.append((frame, at))
+            self._remembered.append((frame, lane, slot))
 
-    def _memory(self, frame: str, slot: int) -> Iterator[Found]:
+    def _memory(self, frame: str, lane: Inspected, slot: int) -> Iterator[Found]:
         for name in ("ring_maps", "ring_pointers"):
-            yield frame, "memory_encoder", name, self._pipeline.tensor(name)[slot]
+            yield frame, "memory_encoder", name, lane.tensor(name)[slot]
 
     def _plan(self, number: int, second: bool) -> MemoryPlan:
         """The prompted frame in the last temporal row, the latest others before it."""

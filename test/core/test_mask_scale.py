@@ -10,15 +10,8 @@ from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.policies.drawn_box import (
-    BORDER,
-    CLEAR,
-    LARGEST_PX,
-    SCALE_FRAMES,
-    WEIGHT,
-    MaskScale,
-    size_overlap,
-)
+from efftam_ros.core.policies.default import CLEAR, SCALE_FRAMES, WEIGHT, MaskScale
+from efftam_ros.core.policies.drawn_box import BORDER, LARGEST_PX, size_overlap
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.memory import FrameMemory, MemoryBank, RankedFrames, RecentFrames, Record
+from efftam_ros.core.memory import MemoryBank, RankedFrames, RecentFrames, Record
 from efftam_ros.core.policies.reference import SamuraiFrames
 
 
@@ -32,7 +32,7 @@ def filled(rule, frames, slots=24, prompted=(0,)):
 )
 def test_the_reference_attends_to_the_prompt_and_the_last_frames(frame, maps, pointers):
     """Counts measured on the reference predictor: T = min(t, 7), P = min(t, 16), one prompt at frame 0."""
-    plan = filled(RecentFrames(), range(frame)).plan(frame)
+    plan = filled(RecentFrames(), range(frame)).plan_of(frame)
     assert len(plan.slots) == len(plan.rows) == maps
     assert len(plan.pointer_slots) == pointers
 
@@ -163,7 +163,7 @@ def test_a_ring_of_24_never_runs_out_and_never_loses_what_is_attended_to(rule, s
     for gap, is_spaced, is_prompted, quality in steps:
         t += gap
         want = rule.attention(everything, t)
-        plan = bank.plan(t)
+        plan = bank.plan_of(t)
         assert [(owner[s], r) for s, r in zip(plan.slots, plan.rows, strict=True)] == list(want.maps)
         assert [owner[s] for s in plan.pointer_slots] == list(want.pointers)
         prompted = is_prompted and has_room_for_prompt(bank)
@@ -189,7 +189,7 @@ def test_the_prompted_frame_keeps_its_slot():
     bank = MemoryBank(RecentFrames(), 24)
     first = bank.add(Record(0, True, 0.9, 1.0))
     assert first not in {bank.add(Record(t, False, 0.9, 1.0)) for t in range(1, 200)}
-    assert bank.plan(200).slots[0] == first
+    assert bank.plan_of(200).slots[0] == first
 
 
 def test_a_frame_is_remembered_once():
@@ -199,11 +199,12 @@ def test_a_frame_is_remembered_once():
 
 
 def test_frames_count_from_the_prompt_also_those_that_are_not_kept():
-    memory = FrameMemory(MemoryBank(RecentFrames(), 24))
+    memory = MemoryBank(RecentFrames(), 24)
     prompted = memory.store(0, 0.9, 3.0, prompted=True)
     first = memory.store(0, 0.9, 3.0)
     memory.skip()
-    plan = memory.plan()  # of frame 3: the prompt on the last row, frame 1 two frames ago
+    memory.make_plan()
+    plan = memory.plan  # of frame 3: the prompt on the last row, frame 1 two frames ago
     assert list(zip(plan.slots, plan.rows, strict=True)) == [(prompted, 6), (first, 1)]
 
 

@@ -102,7 +102,7 @@ def test_memory_and_pointers_of_every_frame_in_a_ring_of_24(name):
     slot_of = {}
     for frame in sequence["frames"]:
         t, want = frame["frame"], frame["out"]
-        plan = bank.plan(t) if t else None
+        plan = bank.plan_of(t) if t else None
         if plan is not None:
             assert list(zip(plan.slots, plan.rows, strict=True)) == [
                 (slot_of[f], row) for f, _, row in want["memory"]
@@ -124,7 +124,7 @@ def test_twenty_two_slots_are_enough_and_twenty_one_are_not():
     def run(slots):
         bank = MemoryBank(SamuraiFrames(), slots)
         for t in range(60):
-            bank.plan(t)
+            bank.plan_of(t)
             bank.add(Record(t, t == 0, quality=0.9 if t < 20 else 0.1, presence_logit=3.0))
 
     run(22)

@@ -17,7 +17,6 @@ from efftam_ros.core.policies.search import (
     FADING_S,
     FORGET_S,
     LLR_KEPT,
-    BlindSearch,
     CandidateTrack,
     Detection,
     PositionPrior,
@@ -214,48 +213,8 @@ def test_a_1280_image_is_searched_for_a_target_of_30_px_within_so_many_frames(wi
         views = loss.windows(i * NS // 10, SIZE, EXTENT, SIDE, windows)
         assert len(views) == windows
         loss.observe(i * NS // 10, [(view, []) for view in views])
-        shown |= {(view.x, view.y) for view in (*views[1:], loss.view(EXTENT, SIDE))}
+        shown |= {(view.x, view.y) for view in (*views[1:], loss.view(SIZE, EXTENT, SIDE))}
     assert len(shown) == len(Sweep(SIZE, EXTENT, SIDE))
-
-
-# ---- the search without evidence ---------------------------------------------------------------------------
-
-IMAGE = Box(0.0, 0.0, *SIZE)
-
-
-def blind_views(count: int, place: Box = TARGET, extent: float = EXTENT) -> list[View]:
-    search = BlindSearch()
-    return [search.view(SIZE, place, extent, SIDE) for _ in range(count)]
-
-
-@pytest.mark.parametrize("place", [TARGET, IMAGE])
-@pytest.mark.parametrize("extent", [EXTENT, 1000.0])
-def test_a_lost_target_is_looked_for_everywhere(place, extent):
-    """Every point of the image is inside some view, never wider than needed to see the target."""
-    views = blind_views(160, place, extent)
-    for x in range(5, 1280, 30):
-        for y in range(5, 720, 30):
-            seen = (v.to_network(Box(x, y, 1, 1)) for v in views)
-            assert any(s.x >= 0 and s.x1 <= SIDE and s.y >= 0 and s.y1 <= SIDE for s in seen), (x, y)
-    assert max(v.extent[0] for v in views) <= 2.01 * extent
-
-
-def test_without_a_prediction_the_middle_of_the_image_comes_first():
-    assert middle(blind_views(1, IMAGE)[0]) == pytest.approx((640, 360))
-
-
-def test_a_lost_target_is_looked_for_mostly_around_where_it_would_be():
-    seen = [view.to_network(TARGET) for view in blind_views(70)]
-    near = [box for box in seen if all(SIDE / 8 < c < 7 * SIDE / 8 for c in (box.cx, box.cy))]
-    assert len(near) >= 2 * len(seen) // 3
-
-
-@settings(max_examples=40)
-@given(st.floats(-3, 3), st.floats(-3, 3))
-def test_a_target_up_to_three_sizes_off_the_prediction_is_soon_shown_as_a_whole(dx, dy):
-    """Within eight images, 0.3 s at 30 Hz; a window around the prediction alone shows two sizes."""
-    seen = [view.to_network(TARGET.moved(dx * 30, dy * 30)) for view in blind_views(8)]
-    assert any(min(s.x, s.y) >= 0 and max(s.x1, s.y1) <= SIDE for s in seen)
 
 
 # ---- candidate tracks --------------------------------------------------------------------------------------
@@ -349,7 +308,7 @@ def test_the_best_place_is_seen_by_the_frames_own_view_and_its_rival_by_a_window
     searching.show((NEAR, 1.5), (rival, 1.2))
     stamp = searching.stamp + NS // 10
     views = searching.loss.windows(stamp, SIZE, EXTENT, SIDE, 6)
-    assert middle(searching.loss.view(EXTENT, SIDE)) == pytest.approx((NEAR.cx, NEAR.cy), abs=1)
+    assert middle(searching.loss.view(SIZE, EXTENT, SIDE)) == pytest.approx((NEAR.cx, NEAR.cy), abs=1)
     assert any(math.dist(middle(view), (rival.cx, rival.cy)) < 1 for view in views)
     assert len(views) == 6
 
@@ -514,7 +473,7 @@ def test_a_search_that_has_ended_leaves_nothing_to_the_next_one():
     assert watching.loss.expected(watching.stamp) is not None
     watching.loss.stop()
     fresh = vars(Reacquisition())
-    stays = {"last_seen", "blind", "is_camera_known", "_compared_ns"}
+    stays = {"last_seen", "is_camera_known", "_compared_ns"}
     assert {name: vars(watching.loss)[name] for name in fresh.keys() - stays} == {
         name: fresh[name] for name in fresh.keys() - stays
     }

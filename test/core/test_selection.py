@@ -9,6 +9,7 @@ from support.clip import clip
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.crop import window_inside
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.selection import is_cut, whole
 from efftam_ros.core.tracker import TargetTracker
@@ -79,7 +80,7 @@ def test_a_mask_that_the_views_border_cuts_is_no_reason_to_stop():
 
 
 def test_the_images_own_border_cuts_nothing():
-    at_left = View.window_inside(SIZE, 20, 360, 288, 192)
+    at_left = window_inside(SIZE, 20, 360, 288, 192)
     assert not is_cut(Box(0, 300, 60, 60), at_left, SIZE)
     assert is_cut(Box(240, 300, 48, 60), at_left, SIZE)
     assert not is_cut(Box(0, 0, *SIZE), View.full(*SIZE, 192), SIZE)

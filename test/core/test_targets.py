@@ -248,7 +248,7 @@ def test_one_target_is_refined_and_keeps_its_memory_and_the_others_know_nothing_
         scene.step({} if prompt is None else {1: prompt})
         scene.step()
         trackers = [scene.targets.tracker(one) for one in scene.targets.ids]
-        plans[prompt and prompt[1]] = [len(tracker.memory.plan().slots) for tracker in trackers]
+        plans[prompt and prompt[1]] = [len(tracker.memory.plan.slots) for tracker in trackers]
     tracked, refined, anew = plans[None], plans[True], plans[False]
     assert tracked[0] == refined[0] == anew[0] > 3
     assert tracked[2] == refined[2] == anew[2]
@@ -265,7 +265,7 @@ def test_an_answer_tells_the_time_of_its_turn_alone(monkeypatch):
         now_s[0] += 1.0 + scene.pipeline.in_lane
         return shown(index, view)
 
-    scene.pipeline._script = slow
+    scene.pipeline._play.script = slow
 
     def answered(step):
         told.append(step.seconds)
@@ -572,14 +572,10 @@ def test_a_target_that_is_missed_is_launched_in_its_turn_and_those_after_it_too(
 
 @pytest.mark.parametrize("wrong", ["encode", "decode"])
 def test_one_whose_launch_or_answer_fails_costs_those_that_were_launched_nothing(on_gpu, monkeypatch, wrong):
-    call = getattr(on_gpu.pipeline, wrong)
-
     def fails(*arguments):
-        if on_gpu.pipeline.in_lane == 2:
-            raise ZeroDivisionError
-        return call(*arguments)
+        raise ZeroDivisionError
 
-    monkeypatch.setattr(on_gpu.pipeline, wrong, fails)
+    monkeypatch.setattr(on_gpu.pipeline.lane(2), wrong, fails)
     told = []
     with pytest.raises(ZeroDivisionError):
         on_gpu.step(answered=lambda step: told.append(step.target_id))
@@ -604,21 +600,20 @@ def test_an_error_of_who_is_told_ends_what_was_launched(on_gpu, last):
 
 
 class Apart(ScriptedPipeline):
-    """One lane of several, each with a frame of its own. ``before``: called with its number to encode."""
+    """Lanes with features of their own. ``before``: called with a lane's number to encode."""
 
-    side_by_side = 2
+    has_own_features = True
 
-    def __init__(self, before, lanes: int, number: int = 0) -> None:
-        super().__init__(lambda index, view: certain_candidate(place(number)), SPEC)
-        self.lanes, self.number, self.before = lanes, number, before
-        self.rest = [Apart(before, lanes, one) for one in range(1, lanes if number == 0 else 1)]
-
-    def lane(self, index: int):
-        return [self, *self.rest][index]
+    def __init__(self, before, lanes: int, side_by_side: int) -> None:
+        self.before, self.side_by_side = before, side_by_side
+        super().__init__((), SPEC, lanes=lanes)
 
     def encode(self, image, view) -> None:
-        self.before(self.number)
+        self.before(self._lane)
         super().encode(image, view)
+
+    def _scripted(self, index: int, view):
+        return certain_candidate(place(self._lane))
 
 
 class SideBySide:
@@ -626,8 +621,7 @@ class SideBySide:
 
     def __init__(self, side_by_side: int = 2) -> None:
         self.before = lambda lane: None
-        pipeline = Apart(lambda lane: self.before(lane), 4)
-        pipeline.side_by_side = side_by_side
+        pipeline = Apart(lambda lane: self.before(lane), 4, side_by_side)
         self.targets = TargetSet(pipeline, camera=Camera())
         self.index = 0
         for target_id in range(4):
@@ -657,7 +651,7 @@ def test_the_first_one_s_image_is_remembered_while_the_others_are_computed(monke
     remember = ScriptedPipeline.remember
 
     def meets(pipeline, *arguments):
-        if pipeline.number == 0:
+        if pipeline._lane == 0:
             meeting.wait(20)
         remember(pipeline, *arguments)
 

@@ -4,6 +4,7 @@
 true target with a jitter of 2 px, candidate 1 its upper half or a distractor, candidate 2 too large a box.
 """
 
+import itertools
 import json
 import math
 import re
@@ -148,8 +149,8 @@ def test_a_pipeline_that_only_enqueues_remembers_at_once():
 
 def test_what_only_later_frames_need_is_made_after_the_answer(monkeypatch):
     """What the target looks like, and what the next frame attends to."""
-    looks, planned, plan = ScriptedLooks(lambda box: 1.0), [], MemoryBank.plan
-    monkeypatch.setattr(MemoryBank, "plan", lambda *which: planned.append(which) or plan(*which))
+    looks, planned, plan = ScriptedLooks(lambda box: 1.0), [], MemoryBank.plan_of
+    monkeypatch.setattr(MemoryBank, "plan_of", lambda *which: planned.append(which) or plan(*which))
 
     tracker = TargetTracker(ScriptedPipeline(steady, SPEC), describe=looks)
     tracker.step(frame(0), Prompt(points=((moving(0).cx, moving(0).cy),), labels=(1,)))
@@ -297,6 +298,20 @@ def test_a_long_absence_is_lost_and_claims_nothing():
     assert tracker.predict(tracks[-1].stamp_ns + 1) is None
     assert lost[0].age_s == pytest.approx(TrackerConfig().lost_after, abs=0.05)
     assert lost[-1].age_s > lost[0].age_s
+
+
+@pytest.mark.parametrize("policy", ["default", "samurai"])
+def test_a_lost_target_is_looked_for_in_the_whole_image(policy):
+    """Tile by tile where the network sees a window, also by a policy that weighs nothing."""
+    config = TrackerConfig(view="window", policy=policy)
+    tracks, _, _ = follow(absent_between(20, 400), 160, config)
+    assert tracks[-1].state is LOST
+    views = [track.view for track in tracks[100:]]
+    assert max(view.extent[0] for view in views) < SIDE / 2
+    searched = [*views, *(view for track in tracks[100:] for view in track.windows)]
+    for x, y in itertools.product(range(5, SIDE, 30), repeat=2):
+        seen = [view.to_network(Box(x, y, 1, 1)) for view in searched]
+        assert any(min(s.x, s.y) >= 0 and max(s.x1, s.y1) <= SIDE for s in seen), (x, y)
 
 
 def returning(offset, quality=0.9, first=20, last=70):

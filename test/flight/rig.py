@@ -295,9 +295,7 @@ class Chase:
             noise = self._rng.normal(0, self.noise_rad, 2)
             azimuth = math.atan2(ray[1], ray[0]) + noise[0]
             elevation = math.atan2(ray[2], math.hypot(ray[0], ray[1])) + noise[1]
-            estimate = MotionReport(
-                rig.time.instant().stamp_ns, 0, self.state, True, True, 0.0, True, azimuth, elevation
-            )
+            estimate = seen_at(rig.time.instant().stamp_ns, azimuth, elevation, state=self.state)
             self._answers.append((t + self.latency_s, estimate))
         while self._answers and self._answers[0][0] <= t:
             answer = self._answers.popleft()[1]
@@ -310,8 +308,14 @@ class Chase:
         return float(np.sqrt(np.mean(off**2))), float(np.quantile(off, 0.99))
 
 
+def seen_at(stamp_ns: int, azimuth: float, elevation: float, **other: Any) -> MotionReport:
+    """A tracker's answer for a target that is measured in this direction, rad."""
+    seen = MotionReport(stamp_ns, state=TrackState.TRACKING, measured=True, age_s=0.0, valid=True)
+    return replace(seen, has_bearing=True, azimuth=azimuth, elevation=elevation, **other)
+
+
 def status(state: TrackState, stamp_ns: int = EPOCH_NS, selection: int = 1, **box: float) -> BoxReport:
     """A tracker's answer in a 1280x720 image."""
     has_box = state not in (TrackState.IDLE, TrackState.LOST)
     shown = replace(Box(512.0, 288.0, 256.0, 144.0), **box) if has_box else None
-    return BoxReport(stamp_ns, (1280, 720), state, selection=selection, box=shown)
+    return BoxReport(stamp_ns, state=state, selection=selection, image_size=(1280, 720), box=shown)

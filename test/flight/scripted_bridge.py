@@ -58,10 +58,11 @@ class ScriptedTracker:
     def status(self) -> BoxReport:
         request, now = self.following, time.time_ns()
         if request is None:
-            return BoxReport(now, (WIDTH, HEIGHT), TrackState.IDLE)
+            return BoxReport(now, image_size=(WIDTH, HEIGHT))
         box = request.box or Box.from_centre(*request.points[0], 0.05, 0.05)
         px = Box(box.x * WIDTH, box.y * HEIGHT, box.width * WIDTH, box.height * HEIGHT)
-        return BoxReport(now, (WIDTH, HEIGHT), TrackState.TRACKING, selection=self.selection, box=px)
+        tracking, size = TrackState.TRACKING, (WIDTH, HEIGHT)
+        return BoxReport(now, state=tracking, selection=self.selection, image_size=size, box=px)
 
 
 def main() -> None:

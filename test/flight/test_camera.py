@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from flight.rig import EPOCH_NS, Desk, Peer, Time, status
+from flight.rig import EPOCH_NS, Desk, Peer, Time, seen_at, status
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import NS
 from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.fields import Outcome
-from efftam_ros.messages.reports import MotionReport, ResultReport
+from efftam_ros.messages.reports import ResultReport
 from simulation.autopilots.memory_link import memory_link
 
 NAN = math.nan
@@ -459,17 +459,7 @@ def test_a_landing_target_has_the_angles_of_the_image_axes():
     scene.bridge.set_camera(CameraModel(Intrinsics(900, 900, 640, 360), 1280, 720))
     scene.show(TrackState.TRACKING, width=90.0, height=45.0)
     x, y = 0.3, -0.4
-    estimate = MotionReport(
-        EPOCH_NS,
-        0,
-        TrackState.TRACKING,
-        True,
-        True,
-        0.0,
-        True,
-        azimuth=math.atan(x),
-        elevation=math.atan(y / math.hypot(1.0, x)),
-    )
+    estimate = seen_at(EPOCH_NS, math.atan(x), math.atan(y / math.hypot(1.0, x)))
     scene.bridge.estimate(estimate)
     for silent in (
         replace(estimate, state=TrackState.COASTING),
@@ -486,7 +476,7 @@ def test_a_landing_target_has_the_angles_of_the_image_axes():
     assert (message.distance, message.position_valid) == (0.0, 0)
 
 
-GOOD = MotionReport(EPOCH_NS, 0, TrackState.TRACKING, True, True, 0.0, True, 0.0, 0.0)
+GOOD = seen_at(EPOCH_NS, 0.0, 0.0)
 DOWN, FORWARD = 25, 0
 
 

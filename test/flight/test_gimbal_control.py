@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 import pytest
+from flight.rig import seen_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,11 +46,7 @@ class Bench:
     vehicle: tuple[float, float] | None = None  # heading, rate
     answers: bool = True
     latency_s: float = 0.1
-    estimate: MotionReport = field(
-        default_factory=lambda: MotionReport(
-            0, 0, TrackState.TRACKING, True, True, 0.0, True, azimuth=RIGHT, elevation=0.0
-        )
-    )
+    estimate: MotionReport = field(default_factory=lambda: seen_at(0, RIGHT, 0.0))
 
     def instant(self) -> Instant:
         return Instant(EPOCH_NS + round((self.t + self.jump_s) * NS), self.t)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from flight.rig import EPOCH_NS, Desk, GimbalLog, Time
+from flight.rig import EPOCH_NS, Desk, GimbalLog, Time, seen_at
 
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
@@ -106,17 +106,11 @@ def test_the_loop_closed_through_pictures_keeps_the_target_also_behind_the_bridg
             seen = shot.box is not None
             seen_s = time.t if seen else seen_s
             bearing = world.intrinsics.bearing((shot.box.cx, shot.box.cy), (0.0, 0.0)) if seen else None
-            estimate = MotionReport(
-                EPOCH_NS + round(time.t * NS),
-                0,
-                TrackState.TRACKING if seen else TrackState.COASTING,
-                True,
-                seen,
-                time.t - seen_s,
-                True,
-                bearing.azimuth if bearing else 0.0,
-                bearing.elevation if bearing else 0.0,
-            )
+            direction = (bearing.azimuth, bearing.elevation) if bearing else (0.0, 0.0)
+            state = TrackState.TRACKING if seen else TrackState.COASTING
+            age_s = time.t - seen_s
+            stamp_ns = EPOCH_NS + round(time.t * NS)
+            estimate = seen_at(stamp_ns, *direction, state=state, measured=seen, age_s=age_s)
             answers.append((time.t + 0.1, estimate))
         while answers and answers[0][0] <= time.t:
             control.on_estimate(answers.popleft()[1], time.instant())

@@ -10,6 +10,7 @@ from golden.clip import BOX_EDGES, CLICK, clip
 from golden.stored import StoredModules
 from support.limited import MIB, run_limited
 
+from efftam_ros.core.crop import window_inside
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import MOST_POINTS, Prompt
@@ -116,7 +117,7 @@ def test_a_point_on_the_image_s_edge_lies_in_a_view_that_ends_there(size: tuple[
     width, height = size
     for point in ((width, height / 2), (width / 2, height), (width, height), (0, 0)):
         for view in (
-            View.window_inside(size, *point, 0.4 * height, 192),
+            window_inside(size, *point, 0.4 * height, 192),
             View.full(width, height, 192),
         ):
             encoded = encode_prompt(Prompt(points=(point,), labels=(1,)), view, width, height)

@@ -160,8 +160,8 @@ class BarcodeFeed:
         self.sink(
             BoxReport(
                 stamp_ns,
-                self.size,
-                self.state,
+                state=self.state,
+                image_size=self.size,
                 selection=self.selection,
                 reason=self.reason,
                 measured=measured,
@@ -177,12 +177,20 @@ class BarcodeFeed:
         for id, (state, box) in sorted(self.others.items()):
             self.sink(MotionReport(stamp_ns, id, valid=True, velocity=(0.0, 0.0)))
             self.sink(
-                BoxReport(stamp_ns, self.size, state, id, measured=True, box=box, steered=self.steered == id)
+                BoxReport(
+                    stamp_ns,
+                    id,
+                    state,
+                    image_size=self.size,
+                    measured=True,
+                    box=box,
+                    steered=self.steered == id,
+                )
             )
         while self._ended_others:
             id = self._ended_others.pop()
             self.sink(MotionReport(stamp_ns, id))
-            self.sink(BoxReport(stamp_ns, self.size, TrackState.IDLE, id, steered=False))
+            self.sink(BoxReport(stamp_ns, id, image_size=self.size, steered=False))
 
     def _tell(self, result: ResultReport) -> None:
         assert self.sink is not None

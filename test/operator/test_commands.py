@@ -192,7 +192,7 @@ def test_what_comes_to_tracker_and_gimbal_is_what_the_model_says(steps):
                     wanted += model.look(at_s) if at_s <= desk.now_s else []
                 assert done == wanted
             elif step == "steered by 1":
-                desk.hub._take(BoxReport(1, (64, 48), TrackState.TRACKING, 1), 0)
+                desk.hub._take(BoxReport(1, 1, TrackState.TRACKING), 0)
                 model.steered = 1
             elif step in ("enabled", "off"):
                 desk.says(step == "enabled")

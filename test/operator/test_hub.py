@@ -71,7 +71,7 @@ class Chain:
         return self.count
 
     def answer(self) -> None:
-        self.hub.report(BoxReport(self.count, (64, 48), TrackState.TRACKING))
+        self.hub.report(BoxReport(self.count, state=TrackState.TRACKING))
         self.hub.report(MotionReport(self.count))
 
     async def settle(self) -> None:
@@ -149,7 +149,7 @@ async def test_a_page_that_opens_is_told_what_holds_and_others_what_changes(monk
     chain.sending.cancel()
 
 
-ANSWER, LOST = (BoxReport(0, (64, 48), state) for state in (TrackState.TRACKING, TrackState.LOST))
+ANSWER, LOST = (BoxReport(0, state=state) for state in (TrackState.TRACKING, TrackState.LOST))
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,7 @@ async def test_a_camera_s_jpeg_passes_untouched(serve, feed):
         def passed() -> bool:
             stamp = time.time_ns()
             feed.sink(Picture(stamp, jpeg=data))
-            feed.sink(BoxReport(stamp, (64, 48), TrackState.IDLE))
+            feed.sink(BoxReport(stamp))
             return client.frames[-1].payload == data
 
         while not passed():
@@ -293,7 +293,7 @@ async def test_a_picture_that_cannot_be_read_is_named_and_the_next_one_shown(ser
         for make in (unreadable, lambda: np.zeros((360, 640, 3), np.uint8)):
             stamp = time.time_ns()
             feed.sink(Picture(stamp, bgr=make))
-            feed.sink(BoxReport(stamp, (640, 360), TrackState.IDLE))
+            feed.sink(BoxReport(stamp))
             if make is unreadable:
                 await client.until(lambda: "bayer_xyz" in client.messages("status")[-1]["picture"])
         await client.until(lambda: len(client.frames) == 2)

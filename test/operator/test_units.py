@@ -245,7 +245,7 @@ def test_a_jpeg_without_exif_is_passed_on_and_a_broken_one_with_it_is_refused():
 
 
 def report(stamp, target=0):
-    return BoxReport(stamp, (64, 48), TrackState.TRACKING, target)
+    return BoxReport(stamp, target, TrackState.TRACKING, image_size=(64, 48))
 
 
 def picture(stamp, nbytes=0):
@@ -295,10 +295,24 @@ def test_a_target_that_ended_is_told_no_more(end):
         tracks.add_box(report(1, target), 0.0)
     tracks.finished(1.0, 1.0)
     if end == "IDLE":
-        tracks.add_box(BoxReport(2, (64, 48), TrackState.IDLE, 1, steered=False), 1.0)
+        tracks.add_box(BoxReport(2, 1, image_size=(64, 48), steered=False), 1.0)
     tracks.add_box(report(3), FORGOTTEN_S)
     *_, (_, text) = tracks.finished(2 * FORGOTTEN_S - 1.0 if end == "IDLE" else FORGOTTEN_S + 1.0, 1.0)
     assert [t["id"] for t in json.loads(text)["targets"]] == [0]
+
+
+def test_the_box_of_an_earlier_selection_is_not_where_this_target_was_last():
+    tracks = Tracks()
+
+    def told(stamp: int, selection: int, box: Box | None) -> object:
+        state = TrackState.LOST if box is None else TrackState.TRACKING
+        tracks.add_box(BoxReport(stamp, state=state, selection=selection, box=box), stamp)
+        ((_, text),) = tracks.finished(stamp + MOTION_WAIT_S, 0.0)
+        return json.loads(text)["targets"][0]["last"]
+
+    assert told(1, 1, Box(1.0, 2.0, 3.0, 4.0)) is None  # it is seen
+    assert told(2, 1, None) == [1.0, 2.0, 3.0, 4.0]
+    assert told(3, 2, None) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["steered", "followed", "IDLE"])), max_size=8))
@@ -306,7 +320,7 @@ def test_the_steered_target_is_the_last_that_was_said_to_be(reports):
     tracks, steered = Tracks(), None
     for stamp, (target, what) in enumerate(reports):
         state = TrackState.IDLE if what == "IDLE" else TrackState.TRACKING
-        tracks.add_box(BoxReport(stamp, (64, 48), state, target, steered=what == "steered"), 0.0)
+        tracks.add_box(BoxReport(stamp, target, state, steered=what == "steered"), 0.0)
         if what == "steered":
             steered = target
         elif steered == target:

@@ -48,12 +48,11 @@ class LevelPipeline(NullPipeline):
     stands for a slow network; it hangs while the file ``stall`` is there, and says so in one beside it."""
 
     def __init__(self, delay_s: float = 0.0, lanes: int = 1, stall: Path | None = None) -> None:
-        super().__init__(lanes=lanes)
         self._delay_s, self._stall = delay_s, stall or Path(os.devnull)
-        self._levels: dict[int, int] = {}  # by lane
         self.masks_made = 0
         self._is_lost = False
         self.closed = False
+        super().__init__(lanes=lanes)
 
     def encode(self, image, view):
         super().encode(image, view)
@@ -69,10 +68,10 @@ class LevelPipeline(NullPipeline):
     def decode(self, prompt):
         super().decode(prompt)  # refuses what can't be used
         if prompt is not None:
-            marked = self._candidates[self._lane].box(0)
-            self._levels[self._lane] = self._grey[int(marked.cy), int(marked.cx)]
-        self._candidates[self._lane] = self._found()
-        return self._candidates[self._lane]
+            marked = self._shown.box(0)
+            self._level = self._grey[int(marked.cy), int(marked.cx)]
+        self._shown = self._found()
+        return self._shown
 
     def search(self, image, views, plan):
         super().search(image, views, plan)
@@ -80,7 +79,7 @@ class LevelPipeline(NullPipeline):
         return [self._found() for _ in views]
 
     def _found(self):
-        ys, xs = np.nonzero(abs(self._grey - self._levels[self._lane]) < 30)
+        ys, xs = np.nonzero(abs(self._grey - self._level) < 30)
         box = (
             Box(0, 0, 0, 0)
             if xs.size == 0

@@ -13,7 +13,6 @@ from recorded_outputs import RecordedOutputs
 from std_msgs.msg import Header
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Image, Prompt
@@ -35,35 +34,35 @@ PROMPTS = [Prompt(box=Box(4.0 + 20 * k, 10.0, 12.0, 12.0)) for k in range(3)]
 
 
 class Faulty(NullPipeline):
-    """Raises what it is told to: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
-    ``late_error`` in remember. Each image takes ``seconds`` of the bench's clock."""
+    """Raises what ``plan`` says: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
+    ``late_error`` in remember, ZeroDivisionError for each image of ``bad_target``. Each image takes
+    ``seconds`` of the bench's clock."""
 
-    error: Exception | None = None
-    refusal: InputError | None = None
-    late_error: Exception | None = None
-    bad_target: int | None = None  # the one whose images raise ZeroDivisionError
-    calls = remembered = 0
-    seconds, clock = 0.0, SimpleNamespace(now_s=0.0)
+    def __init__(self, lanes: int, clock: SimpleNamespace) -> None:
+        self.plan = SimpleNamespace(error=None, refusal=None, late_error=None, bad_target=None, seconds=0.0)
+        self.plan.calls = self.plan.remembered = 0
+        self._clock = clock
+        super().__init__(lanes=lanes)
 
     def encode(self, image, view):
-        self.calls += 1
-        self.clock.now_s += self.seconds
-        if self.error is not None:
-            raise self.error
+        self.plan.calls += 1
+        self._clock.now_s += self.plan.seconds
+        if self.plan.error is not None:
+            raise self.plan.error
         super().encode(image, view)
 
     def decode(self, prompt):
-        if prompt is not None and self.refusal is not None:
-            raise self.refusal
-        found = super().decode(prompt)
-        if self.bad_target is not None and found.box(0) == PROMPTS[self.bad_target].box:
+        if prompt is not None and self.plan.refusal is not None:
+            raise self.plan.refusal
+        found, bad = super().decode(prompt), self.plan.bad_target
+        if bad is not None and found.box(0) == PROMPTS[bad].box:
             raise ZeroDivisionError("by zero")
         return found
 
     def remember(self, choice, slot, present):
-        if self.late_error is not None:
-            raise self.late_error
-        self.remembered += 1
+        if self.plan.late_error is not None:
+            raise self.plan.late_error
+        self.plan.remembered += 1
         super().remember(choice, slot, present)
 
 
@@ -133,9 +132,10 @@ class Bench:
     """Loop, commands and watch of an active node; the camera sends an image every 0.1 s."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.pipeline, self.buffer, self.statistics = Faulty(lanes=3), Buffer(), Statistics()
         self.now_ns, self.clock = 0, SimpleNamespace(now_s=100.0)
-        self.pipeline.clock, clock = self.clock, SimpleNamespace(monotonic=lambda: self.clock.now_s)
+        self.buffer, self.statistics = Buffer(), Statistics()
+        pipeline, clock = Faulty(3, self.clock), SimpleNamespace(monotonic=lambda: self.clock.now_s)
+        self.plan = pipeline.plan
         for module in (loop, publishing, frame_buffer, session):
             patch.setattr(module, "time", clock)
         patch.setattr(RecordedOutputs, "others", "")
@@ -144,7 +144,7 @@ class Bench:
         self.published, self.topics = self.outputs.published, self.outputs.topics
         self.logged: list[str] = []
         logger = SimpleNamespace(**dict.fromkeys(("error", "warning", "info"), self.logged.append))
-        self.targets = TargetSet(self.pipeline)
+        self.targets = TargetSet(pipeline)
         exchange = Exchange(self.buffer, self.outputs, self.statistics, ThrottledLog(logger))
         self.loop = TrackingLoop(self.targets, exchange)
         self.node = Node(self.clock)

@@ -66,9 +66,9 @@ def test_targets_and_the_steered_one_are_as_the_commands_left_them(events):
                 known[one], outcome = number, Outcome.ACCEPTED
                 steered = one if steered is None else steered
             elif what == "refuse":
-                bench.pipeline.refusal = InputError("the network finds nothing there")
+                bench.plan.refusal = InputError("the network finds nothing there")
                 bench.select(one, number=number)
-                bench.pipeline.refusal, outcome = None, Outcome.REFUSED
+                bench.plan.refusal, outcome = None, Outcome.REFUSED
             elif what == "steer":
                 bench.command(one, steers=True)
                 steered, outcome = (one, None) if one in known else (steered, Outcome.REFUSED)
@@ -76,9 +76,9 @@ def test_targets_and_the_steered_one_are_as_the_commands_left_them(events):
                 assert states(bench.command(one)) == dict.fromkeys(gone, IDLE)
                 outcome = Outcome.CLEARED
             elif what == "fail":
-                bench.pipeline.bad_target = one
+                bench.plan.bad_target = one
                 bench.image()
-                bench.pipeline.bad_target = None
+                bench.plan.bad_target = None
             known = {other: selection for other, selection in known.items() if other not in gone}
             steered = steered if steered in known else None
             told = bench.outputs.sent("selection_result")[count:]
@@ -160,9 +160,9 @@ def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(be
     following(bench, count)
     for _ in range(4):
         bench.image()
-    bench.pipeline.refusal = InputError("the network finds nothing at the selected point")
+    bench.plan.refusal = InputError("the network finds nothing at the selected point")
     assert bench.select(ago=3) == []
-    assert bench.results(Outcome.REFUSED) == [(0, str(bench.pipeline.refusal))]
+    assert bench.results(Outcome.REFUSED) == [(0, str(bench.plan.refusal))]
     assert [box.header.stamp.nanosec for box in bench.image()] == [PERIOD_NS * 6]
 
 
@@ -206,7 +206,7 @@ def test_a_calibration_of_another_camera_is_told_with_the_answer_that_has_no_bea
 def test_as_many_targets_are_processed_in_an_image_as_there_is_time_for(bench, seconds, ids):
     """Images come every 0.1 s, and one target takes so many seconds of it: at least two are processed."""
     following(bench, 3)
-    bench.pipeline.seconds = seconds
+    bench.plan.seconds = seconds
     for _ in range(30):
         bench.image()
         bench.clock.now_s = 100.0 + 1e-9 * bench.now_ns  # nothing is late
@@ -227,13 +227,11 @@ def test_an_answer_is_published_before_its_frame_is_remembered_the_velocity_firs
     """Control waits for it."""
     order = []
     for name in ("velocity", "bbox"):
-        bench.topics[name].publish = lambda message, name=name: order.append(
-            (name, bench.pipeline.remembered)
-        )
+        bench.topics[name].publish = lambda message, name=name: order.append((name, bench.plan.remembered))
     following(bench)
     bench.image()
     assert order == [("velocity", 0), ("bbox", 0), ("velocity", 1), ("bbox", 1)]
-    assert bench.pipeline.remembered == 2
+    assert bench.plan.remembered == 2
 
 
 # What raises
@@ -241,30 +239,30 @@ def test_an_answer_is_published_before_its_frame_is_remembered_the_velocity_firs
 
 def test_an_internal_error_costs_the_target_and_no_more(bench):
     following(bench)
-    bench.pipeline.error = ZeroDivisionError("by zero")
+    bench.plan.error = ZeroDivisionError("by zero")
     (box,) = bench.image()
     assert box.state == IDLE
     assert "ZeroDivisionError" in box.reason
     assert "select it again" in box.reason
     assert any("Traceback" in line for line in bench.logged)
-    bench.pipeline.error, calls = None, bench.pipeline.calls
+    bench.plan.error, calls = None, bench.plan.calls
     assert states(bench.image()) == {0: IDLE}  # the tracker itself has no target any more
-    assert bench.pipeline.calls == calls
-    bench.pipeline.error = ZeroDivisionError("by zero")
+    assert bench.plan.calls == calls
+    bench.plan.error = ZeroDivisionError("by zero")
     reason = box.reason
     assert states(bench.select()) == {0: IDLE}  # the error is in the selected image itself
     assert bench.results(Outcome.REFUSED) == [(0, reason)]
-    bench.pipeline.error = None
+    bench.plan.error = None
     assert states(bench.select(number=2)) == {0: ACQUIRING}
     assert bench.results(Outcome.ACCEPTED) == [(1, ""), (2, "")]
 
 
 def test_an_internal_error_in_one_target_costs_that_one_alone(bench):
     following(bench, 3)
-    bench.pipeline.bad_target = 1
+    bench.plan.bad_target = 1
     boxes = bench.image()
     assert (boxes[0].measured, states(boxes)[1]) == (True, IDLE)
-    bench.pipeline.bad_target = None
+    bench.plan.bad_target = None
     assert [(box.target_id, box.measured) for box in bench.image()] == [(0, True), (2, True)]
 
 
@@ -277,7 +275,7 @@ def test_a_lost_gpu_costs_all_targets_and_is_asked_for_nothing_again(bench, at):
     if at == "publishing":
         bench.topics["mask"].fault = lost
     else:
-        setattr(bench.pipeline, "late_error" if at == "remembering" else "error", lost)
+        setattr(bench.plan, "late_error" if at == "remembering" else "error", lost)
     if at == "proposal":
         assert bench.propose() == (False, LOST)
     else:
@@ -285,12 +283,12 @@ def test_a_lost_gpu_costs_all_targets_and_is_asked_for_nothing_again(bench, at):
         bench.image()
     told = {box.target_id: (box.state, box.reason) for box in bench.outputs.sent("bbox")[count:]}
     assert told == dict.fromkeys(range(3), (IDLE, LOST))
-    bench.pipeline.error, bench.topics["mask"].fault, calls = None, None, bench.pipeline.calls
+    bench.plan.error, bench.topics["mask"].fault, calls = None, None, bench.plan.calls
     assert states(bench.select()) == {0: IDLE}
     assert [(box.target_id, box.state, box.reason) for box in bench.image()] == [(0, IDLE, LOST)]
     assert bench.results(Outcome.REFUSED) == [(0, LOST)]
     assert bench.propose() == (False, LOST)
-    assert bench.pipeline.calls == calls
+    assert bench.plan.calls == calls
     for _ in range(2):  # as long as the process runs
         verdict = bench.verdict()
         assert (verdict.level, verdict.message) == (Level.ERROR, f"PipelineLostError: {LOST}")
@@ -300,7 +298,7 @@ def test_a_lost_gpu_costs_all_targets_and_is_asked_for_nothing_again(bench, at):
 def test_of_a_lost_gpu_control_hears_first(bench):
     following(bench, 3)
     bench.command(1, steers=True)
-    bench.pipeline.error, count = PipelineLostError(LOST), len(bench.outputs.sent("velocity"))
+    bench.plan.error, count = PipelineLostError(LOST), len(bench.outputs.sent("velocity"))
     bench.image()
     assert [velocity.target_id for velocity in bench.outputs.sent("velocity")[count:]] == [1, 0, 2]
 
@@ -308,10 +306,10 @@ def test_of_a_lost_gpu_control_hears_first(bench):
 def test_a_proposal_that_fails_costs_no_target(bench):
     following(bench)
     assert bench.propose() == (True, "")
-    bench.pipeline.error = ZeroDivisionError("by zero")
+    bench.plan.error = ZeroDivisionError("by zero")
     assert bench.propose() == (False, "internal error (ZeroDivisionError: by zero)")
     assert bench.verdict().values["last internal error"] == "ZeroDivisionError: by zero"
-    bench.pipeline.error, bench.pipeline.refusal = None, InputError("the prompt can't be used")
+    bench.plan.error, bench.plan.refusal = None, InputError("the prompt can't be used")
     assert bench.propose() == (False, "the prompt can't be used")
     assert bench.image()[0].measured
 
@@ -324,4 +322,4 @@ def test_a_fault_while_publishing_costs_neither_the_target_nor_the_loop(bench, t
     bench.topics[topic].fault = None
     assert bench.image()[0].measured
     assert bench.verdict().message == "MemoryError: no room for the mask"
-    assert bench.pipeline.remembered == 4
+    assert bench.plan.remembered == 4

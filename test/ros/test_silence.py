@@ -109,7 +109,7 @@ def test_a_camera_slower_than_the_timeout_is_told_to_raise_it_and_one_that_stopp
 
 def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(bench):
     bench.buffer.limit(8.0, 10**9, 0.25)
-    bench.pipeline.seconds = 0.4
+    bench.plan.seconds = 0.4
     box, _ = bench.image()
     velocity = bench.outputs.sent("velocity")[-2]
     for message in (box, velocity):

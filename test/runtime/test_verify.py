@@ -86,8 +86,8 @@ def swapped_slots(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest two memories take each other's temporal row."""
     right = MemoryLayout.write_plan
 
-    def write(self: MemoryLayout, plan: MemoryPlan, out: np.ndarray) -> None:
-        right(self, plan, out)
+    def write(self: MemoryLayout, plan: MemoryPlan, out: np.ndarray, first: int) -> None:
+        right(self, plan, out, first)
         out[[0, self.rows - 1]] = out[[self.rows - 1, 0]]
 
     monkeypatch.setattr(MemoryLayout, "write_plan", write)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from efftam_ros.runtime.bundle import Bundle
@@ -60,13 +61,10 @@ def estimated_rig(bundle: Bundle, board: Board, monkeypatch: Any, lanes: int) ->
 
         return called
 
-    for name, before, after in (
-        ("encode", BEFORE_ENCODE, 0.0),
-        ("decode", BEFORE_DECODE, CHOICE),
-        ("remember", 0.0, UPDATE),
-    ):
-        made = costing(getattr(pipeline, name), before * board.python_ms, after * board.python_ms)
-        monkeypatch.setattr(pipeline, name, made)
+    costs = (("encode", BEFORE_ENCODE, 0.0), ("decode", BEFORE_DECODE, CHOICE), ("remember", 0.0, UPDATE))
+    for lane, (name, before, after) in product(map(pipeline.lane, range(lanes)), costs):
+        made = costing(getattr(lane, name), before * board.python_ms, after * board.python_ms)
+        monkeypatch.setattr(lane, name, made)
     # An image that was fetched ahead was copied by another thread.
     monkeypatch.setattr(pipeline._image, "_copy", _copying(rig, board))
     return rig

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,17 @@ class Call:
     name: str
     frame: int
     arguments: tuple[Any, ...]
+
+
+@dataclass
+class _Play:
+    """What all lanes play: ``index`` of the newest frame, ``lane`` of the newest call."""
+
+    script: Script
+    found: Callable[[int, View], Candidates] | None
+    index: int = -1
+    lane: int = 0
+    calls: list[Call] = field(default_factory=list)
 
 
 class ScriptedPipeline(NullPipeline):
@@ -45,19 +56,23 @@ class ScriptedPipeline(NullPipeline):
         found: Callable[[int, View], Candidates] | None = None,
         lanes: int = 1,
     ) -> None:
+        self._play = _Play(script, found)
         super().__init__(spec or PipelineSpec(name="scripted", image_side=512), lanes)
-        self._script, self._found = script, found
-        self._index = -1
-        self.calls: list[Call] = []
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every call, of all lanes."""
+        return self._play.calls
 
     @property
     def in_lane(self) -> int:
-        return self._lane
+        """The lane that plays."""
+        return self._play.lane
 
     @property
     def frames(self) -> int:
         """Number of encoded images."""
-        return self._index + 1
+        return self._play.index + 1
 
     def calls_of(self, name: str) -> list[Call]:
         """The calls of one method, oldest first."""
@@ -65,7 +80,7 @@ class ScriptedPipeline(NullPipeline):
 
     def encode(self, image: Image, view: View) -> None:
         super().encode(image, view)
-        self._index += 1
+        self._play.index += 1
         self._record("encode", image, view)
 
     def attend(self, plan: MemoryPlan) -> None:
@@ -77,9 +92,9 @@ class ScriptedPipeline(NullPipeline):
         return super().decode(prompt)
 
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
-        found = self._candidates[self._lane] = self._scripted(self._index, view)
-        self._frame.rows = range(len(found))
-        return found
+        self._shown = self._scripted(self._play.index, view)
+        self._frame.rows = range(len(self._shown))
+        return self._shown
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
         super().remember(choice, slot, present)
@@ -88,8 +103,8 @@ class ScriptedPipeline(NullPipeline):
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         super().search(image, views, plan)
         self._record("search", image, tuple(views), plan)
-        found = self._found or self._scripted
-        return [found(self._index + 1, view) for view in views]
+        found = self._play.found or self._scripted
+        return [found(self._play.index + 1, view) for view in views]
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
         self._record("mask", choice)
@@ -102,11 +117,13 @@ class ScriptedPipeline(NullPipeline):
         self._record("close")
 
     def _scripted(self, index: int, view: View) -> Candidates:
-        if callable(self._script):
-            return self._script(index, view)
-        if index < len(self._script):
-            return self._script[index]
-        raise RuntimeError(f"the script has {len(self._script)} frames; frame {index} was asked for")
+        self._play.lane, script = self._lane, self._play.script
+        if callable(script):
+            return script(index, view)
+        if index < len(script):
+            return script[index]
+        raise RuntimeError(f"the script has {len(script)} frames; frame {index} was asked for")
 
     def _record(self, name: str, *arguments: Any) -> None:
-        self.calls.append(Call(name, self._index, arguments))
+        self._play.lane = self._lane
+        self.calls.append(Call(name, self._play.index, arguments))

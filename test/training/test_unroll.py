@@ -119,7 +119,7 @@ def run_product(network, clip: Clip) -> list[bool]:
         rgb = np.ascontiguousarray(picture.permute(1, 2, 0).numpy())
         pipeline.encode(Image.from_array(rgb, "rgb8"), View.full(SIDE, SIDE, SIDE))
         if frame:
-            pipeline.attend(bank.plan(frame))
+            pipeline.attend(bank.plan_of(frame))
         candidates = pipeline.decode(None if frame else prompt_of(clip))
         choice = int(candidates.ious.argmax())
         present = frame == 0 or candidates.presence_logit > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -11,46 +10,62 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.gallery import Gallery, Looks
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import Rule
-from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.motion import CameraAtImage, MotionFilter
 from efftam_ros.core.policies.search import Detection, Reacquisition
-from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Motion, TrackState
+from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Frame, Motion, TrackState
 
 NOT_KNOWN = Looks(Gallery())
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FrameContext:
-    """What is known about a frame before its candidates are judged.
+    """A frame on its way through the tracker, and what is known about it before its candidates are judged.
 
     Attributes:
-        stamp_ns: Of the image, ns.
-        view: What the network saw.
+        frame: The image and its stamp.
+        size: Width and height, px.
         state: Before this frame.
-        image_size: Width and height, px.
         search: Of a target that is missed; a policy that searches adds what it rejects.
-        looks: What the candidates of this image look like.
+        looks: What the boxes of this image look like.
+        dt_s: Since the previous image, s.
+        camera: At this image; None: it is assumed not to move.
+        is_prompted: Whether the target is selected on this frame.
+        drawn: A prompted frame's box, or that of its mask.
+        is_missed: Whether the target has to be searched for.
+        interruption: Why the estimate of the motion does not hold, "" where it does.
+        refusal: Why the frame can't be used.
         motion: The filter predicted to the frame's stamp, None without an estimate.
         expected: The estimate of ``motion``, with the velocity relative to the ground.
-        drawn: A prompted frame's box, or that of its mask.
+        view: What the network sees, once it is chosen.
+        windows: In which it searched.
+        is_attended: Whether the network has started.
         points: Points on the target that were found again in this image.
+        candidates: The network's answer, once it is there.
         is_confirmed: Whether the state before this frame claims the target: the track is unbroken.
         confirmed_ns: Stamp of the last confirmed frame, ns.
-        is_prompted: Whether the target is selected on this frame.
     """
 
-    stamp_ns: int
-    view: View
+    frame: Frame
+    size: tuple[int, int]
     state: TrackState
-    image_size: tuple[int, int]
     search: Reacquisition
     looks: Looks = NOT_KNOWN
+    dt_s: float = 0.0
+    camera: CameraAtImage | None = None
+    is_prompted: bool = False
+    drawn: Box | None = None
+    is_missed: bool = False
+    interruption: str = ""
+    refusal: str = ""
     motion: MotionFilter | None = None
     expected: Motion | None = None
-    drawn: Box | None = None
+    view: View | None = None
+    windows: tuple[View, ...] = ()
+    is_attended: bool = False
     points: FoundPoints = NO_POINTS
+    candidates: Candidates | None = None
     is_confirmed: bool = True
     confirmed_ns: int | None = None
-    is_prompted: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,45 +87,44 @@ class Choice:
     partial: bool = False
 
 
-class Policy(Protocol):
+class Policy:
     """Decides; memory, motion and search are the tracker's.
 
     Per frame: `choose` (or `begin` on a prompted frame), then `keeps`, exactly once each. ``config`` may be
-    replaced between frames. ``rule`` decides which remembered frames are attended to. ``searches``: it
-    weighs what is found in several windows, by camera motion and likeness; else a lost target is looked for
-    in one wider window after the other.
+    replaced between frames. What is not overridden is as the reference policies do it: they have no state,
+    judge a prompted frame like any other, remember every frame, and do not search.
     """
 
-    config: TrackerConfig
-    searches: bool
+    searches = False
+    """Whether it weighs what is found in several windows, by camera motion and likeness; else a lost target
+    is looked for in one window after the other."""
 
-    @property
-    def rule(self) -> Rule: ...
+    def __init__(self, rule: Rule, config: TrackerConfig) -> None:
+        """``rule`` decides which remembered frames are attended to."""
+        self.rule, self.config = rule, config
 
     def reset(self) -> None:
         """Discard all state, for a new target."""
-        ...
 
     def resize(self, area_factor: float) -> None:
         """Carry over what is known in pixels: the images' area changed by this factor."""
-        ...
 
     def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
         """Weigh the candidates of a window."""
-        ...
+        return []
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a prompted frame."""
-        ...
+        return self.choose(candidates, context)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a tracked frame. The candidates are finite."""
-        ...
+        raise NotImplementedError
 
     def keeps(self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool) -> bool:
         """Close the frame; whether it is to be remembered, as a prompted one always is. ``confirmed``: the
         state after this frame claims the target (first frames of a selection, or TRACKING)."""
-        ...
+        return True
 
 
 def best_quality(candidates: Candidates) -> int:

@@ -1,12 +1,8 @@
-"""Uses of the box that the operator drew: to choose among the decoder's masks (`MaskScale`), and for the box
-that is published (`DrawnExtent` for small targets, `PromptedExtent` for larger ones).
+"""The target's published box, given the box that was drawn and those of its candidates (`DrawnExtent` for
+small targets, `PromptedExtent` for larger ones).
 
-The decoder's candidates for a followed target mostly are one object at three scales: part, whole, and whole
-with what belongs to it. Their predicted IoUs hardly differ, and the middle one's is mostly the highest. But a
-small target may be the part (a head) or the largest (a vehicle of ten pixels, of which only the roof is
-salient), and a mask that is too large or small is remembered, so that the error grows from image to image.
 Even the right mask of a target of a few pixels covers only its most salient part, so that its box is too
-small.
+small: it is enlarged as the drawn box says.
 
 Boxes around targets of `LARGEST_PX` and more are often drawn roughly. The mask that the network finds in such
 a box is not as rough: the published box continues that one's extent. What is followed and remembered stays
@@ -15,10 +11,8 @@ the middle mask, which is followed best."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +21,6 @@ from efftam_ros.core.geometry import Box, are_nested, iou
 from efftam_ros.core.types import Candidates, Motion
 
 LARGEST_PX = 32.0  # size of a drawn box up to which it is compared
-
-# The scale. On 22 sequences of OTB-100, VOT, UAVDT and others the mean overlap is 0.667 without this rule,
-# 0.669 with it and 0.662 where larger targets are compared too; on the six aerial sequences, by which it was
-# not chosen, 0.637 without it (docs/tracking.md).
-SCALE_FRAMES = 2  # first followed frames that are compared: the target has hardly changed its size yet
-CLEAR = 0.06  # by how much a fit must exceed that of the mask with the highest predicted IoU
-WEIGHT = 2.0  # of the excess, in predicted IoU
 BORDER = 0.02  # share of the image's longer side: a target this close to the border may be entering, and grow
 
 # The extent. Chosen on one half of the disappearance footage: the overlap of targets below 32 px with the
@@ -48,46 +35,6 @@ CONTINUED = 0.03  # by how much a fit must exceed the chosen mask's to be publis
 RELATED_FRAMES = 3  # newest frames by which the published box is placed relative to the followed one
 
 
-class MaskScale:
-    """Compares the drawn box with the candidates of the first frames after it."""
-
-    def __init__(self, drawn: Box | None, image_size: tuple[int, int]) -> None:
-        """``drawn``: px, None when no box was drawn; ``image_size``: width, height px.
-
-        Only a box smaller than `LARGEST_PX` and clear of the image's border is used.
-        """
-        self.is_used = drawn is not None and drawn.size < LARGEST_PX and _is_inside(drawn, image_size)
-        """Whether candidates are compared at all."""
-        self._drawn = drawn if self.is_used else None
-        self._fits: list[NDArray[np.float64]] = []
-        self.is_settled = self._drawn is None
-        """Whether no more frames are compared."""
-
-    def add(self, candidates: Candidates) -> None:
-        """Compare the candidates of an accepted frame; only the first `SCALE_FRAMES` are used."""
-        if self._drawn is not None and not self.is_settled:
-            self._fits.append(self._fit(candidates, self._drawn))
-            self.is_settled = len(self._fits) == SCALE_FRAMES
-
-    def favour(self, candidates: Candidates) -> Sequence[float]:
-        """What is added to each candidate's predicted IoU, at least 0."""
-        count = len(candidates.ious)
-        if self._drawn is None or count == 1:
-            return [0.0] * count
-        fits = [fit for fit in self._fits if len(fit) == count]
-        if not self.is_settled:
-            fits.append(self._fit(candidates, self._drawn))
-        if not fits:
-            return [0.0] * count
-        fit = np.mean(fits, axis=0)
-        excess = fit - fit[int(np.argmax(candidates.ious))] - CLEAR
-        return list((WEIGHT * np.maximum(0.0, excess)).tolist())
-
-    @staticmethod
-    def _fit(candidates: Candidates, drawn: Box) -> NDArray[np.float64]:
-        return np.array([size_overlap(candidates.box(i), drawn) for i in range(len(candidates))])
-
-
 def size_overlap(a: Box, b: Box) -> float:
     """IoU of two boxes laid on one centre, 0..1; 0 for an empty one."""
     if a.is_empty or b.is_empty:
@@ -95,47 +42,46 @@ def size_overlap(a: Box, b: Box) -> float:
     return iou(a, Box.from_centre(a.cx, a.cy, b.width, b.height))
 
 
-def _is_inside(box: Box, image_size: tuple[int, int]) -> bool:
+def is_inside(box: Box, image_size: tuple[int, int]) -> bool:
     """Whether a box is clear of the image's border."""
     margin = BORDER * max(image_size)
     left, top, right, bottom = box.edges()
     return min(left, top, image_size[0] - right, image_size[1] - bottom) > margin
 
 
-class TargetExtent(Protocol):
-    """The target's published box, given the candidates' and the one that is followed. ``is_settled``: whether
-    no more frames are compared."""
+class TargetExtent:
+    """The target's published box, given the candidates' and the one that is followed: that one itself."""
 
-    is_settled: bool
+    is_settled = True
+    """Whether no more frames are compared."""
 
     def add(self, candidates: Candidates, index: int) -> None:
         """Compare the candidates of a confirmed frame; ``index`` is followed."""
-        ...
 
     def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
         """The candidate whose mask is published, and the target's box. Candidate ``index``, which has the box
         ``followed``, is followed; the motion filter has the box ``estimated`` after this frame."""
-        ...
+        return index, followed
 
     def grown_motion(self, motion: Motion) -> Motion:
         """The target's motion, given that of the motion filter."""
-        ...
+        return motion
 
 
-class DrawnExtent:
+class DrawnExtent(TargetExtent):
     """Compares a small target's drawn box with the first boxes measured after it."""
 
-    def __init__(self, drawn: Box | None) -> None:
-        """``drawn``: px, None when no box was drawn."""
-        self._drawn = drawn if drawn is not None and drawn.size < LARGEST_PX else None
+    def __init__(self, drawn: Box) -> None:
+        """``drawn``: px."""
+        self._drawn = drawn
         self._widths: deque[float] = deque(maxlen=EXTENT_FRAMES)
         self._heights: deque[float] = deque(maxlen=EXTENT_FRAMES)
-        self.is_settled = self._drawn is None
+        self.is_settled = False
         self.factors = (1.0, 1.0)
 
     def add(self, candidates: Candidates, index: int) -> None:
         """See `TargetExtent`; only the first `EXTENT_FRAMES` are used."""
-        if self._drawn is None or self.is_settled:
+        if self.is_settled:
             return
         box = candidates.box(index)
         self._widths.append(box.width)
@@ -147,7 +93,7 @@ class DrawnExtent:
         )
 
     def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
-        return index, followed if self.factors == (1.0, 1.0) else self.grown(followed)
+        return index, self.grown(followed)
 
     def grown(self, box: Box) -> Box:
         """The target's box, given the box of its mask; both have the same centre."""
@@ -156,8 +102,7 @@ class DrawnExtent:
         return Box.from_centre(box.cx, box.cy, self.factors[0] * box.width, self.factors[1] * box.height)
 
     def grown_motion(self, motion: Motion) -> Motion:
-        """The target's motion, given that of its mask: box and size rate are larger, the centre is the
-        same."""
+        """Box and size rate are larger than the mask's, the centre is the same."""
         if self.factors == (1.0, 1.0):
             return motion
         (across, down), (width_rate, height_rate) = self.factors, motion.size_rate
@@ -165,7 +110,7 @@ class DrawnExtent:
         return replace(motion, box=self.grown(motion.box), size_rate=rate)
 
 
-class PromptedExtent:
+class PromptedExtent(TargetExtent):
     """Publishes the candidate that best continues the prompted mask's extent."""
 
     def __init__(self, prompted: Box, is_entering: bool) -> None:
@@ -222,9 +167,13 @@ class PromptedExtent:
 def make_extent(drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]) -> TargetExtent:
     """The extent for a target that was ``drawn`` (px, None: not drawn) and whose mask on that image has the
     box ``prompted`` (None: the network saw nothing)."""
-    if drawn is None or prompted is None or drawn.size < LARGEST_PX:
+    if drawn is None:
+        return TargetExtent()
+    if drawn.size < LARGEST_PX:
         return DrawnExtent(drawn)
-    return PromptedExtent(prompted, not _is_inside(drawn, image_size))
+    if prompted is None:
+        return TargetExtent()
+    return PromptedExtent(prompted, not is_inside(drawn, image_size))
 
 
 def _factor(ratio: float) -> float:

@@ -2,55 +2,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.gallery import Looks
-from efftam_ros.core.memory import AttendedFrames, RecentFrames, Record, Rule
+from efftam_ros.core.memory import AttendedFrames, RecentFrames, Record
 from efftam_ros.core.policies.base import (
     Choice,
     FrameContext,
+    Policy,
     accept_if_visible,
     best_quality,
 )
 from efftam_ros.core.policies.samurai_filter import ReferenceSelector, SamuraiConfig
-from efftam_ros.core.policies.search import Detection
 from efftam_ros.core.types import Candidates, PipelineSpec
 
 
-class ReferencePolicy(ABC):
-    """Judges a prompted frame like any other, remembers every frame, and does not search."""
-
-    searches = False
-
-    def __init__(self, rule: Rule, config: TrackerConfig) -> None:
-        self.rule, self.config = rule, config
-
-    def reset(self) -> None:
-        return
-
-    def resize(self, area_factor: float) -> None:
-        return
-
-    def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
-        return []
-
-    def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
-        return self.choose(candidates, context)
-
-    @abstractmethod
-    def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
-        """See `Policy.choose`."""
-
-    def keeps(self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool) -> bool:
-        return True
-
-
-class EfficientTamPolicy(ReferencePolicy):
+class EfficientTamPolicy(Policy):
     """The reference predictor: highest predicted IoU, every frame remembered, attention to the last six."""
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
@@ -108,7 +78,7 @@ class SamuraiFrames:
         return room if self.max_prompts is None else min(room, self.max_prompts)
 
 
-class SamuraiPolicy(ReferencePolicy):
+class SamuraiPolicy(Policy):
     """SAMURAI's reference: its filter in network pixels chooses, its scores decide which frames are attended
     to."""
 
@@ -124,6 +94,7 @@ class SamuraiPolicy(ReferencePolicy):
         present = candidates.presence_logit > self._samurai.min_presence_logit
         if len(candidates) == 1:
             return accept_if_visible(candidates, 0, present)
+        assert context.view is not None
         boxes = [context.view.to_network(candidates.box(i)) for i in range(len(candidates))]
         edges = np.array([(0.0, 0.0, 0.0, 0.0) if b.is_empty else b.edges() for b in boxes])
         chosen = self.selector.choose(edges, candidates.ious.astype(np.float64), candidates.presence_logit)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.crop import OPENED
+from efftam_ros.core.crop import OPENED, window_inside
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.motion import (
     LEAST_DEPTH,
@@ -133,43 +133,11 @@ class PositionPrior:
         return np.asarray(np.minimum(np.log(density(points) / peak), 0.0), np.float64)
 
 
-# Both searches cover the image with tiles of this side, in sides of the window that follows the target: a
+# The search covers the image with tiles of this side, in sides of the window that follows the target: a
 # small target is too small in wider ones. Neighbouring tiles are this far apart, in their sides: an object
 # cut by one is whole in the next.
 TILE, TILE_STEP = 1.2, 0.8
 MOST_TILES = 64  # along each side of the image, for a tiny target in a huge image
-# Without evidence a lost target is looked for in wide windows around the prediction, in sides of the window
-# that follows it, and in a tile, in turn.
-TURNS = (OPENED, 1.8, None)
-
-
-def _tile_px(image_size: tuple[int, int], extent_px: float) -> float:
-    return max(TILE * extent_px, max(image_size) / (TILE_STEP * MOST_TILES))
-
-
-class BlindSearch:
-    """Views of a lost target for policies that do not weigh what they see there: around its last position,
-    and tile by tile, the nearest first."""
-
-    def __init__(self) -> None:
-        self._looked = 0
-
-    def view(self, image_size: tuple[int, int], place: Box, extent_px: float, side: int) -> View:
-        """The next view. ``place``: the predicted box, or that of the image; ``extent_px``: side of the
-        window that would follow it; ``side``: of the network's input."""
-        x, y = min(max(place.cx, 0.0), image_size[0]), min(max(place.cy, 0.0), image_size[1])
-        rounds, turn = divmod(self._looked, len(TURNS))
-        self._looked += 1
-        factor = TURNS[turn]
-        if factor is not None:
-            return View.window_inside(image_size, x, y, extent_px * factor, side)
-        tile = _tile_px(image_size, extent_px)
-        axes = []
-        for length in image_size:
-            count = max(1, math.ceil(length / (TILE_STEP * tile)))
-            axes.append([(i + 0.5) * length / count for i in range(count)])
-        tiles = sorted(((tx, ty) for tx in axes[0] for ty in axes[1]), key=lambda p: math.dist(p, (x, y)))
-        return View.window_inside(image_size, *tiles[rounds % len(tiles)], tile, side)
 
 
 class Sweep:
@@ -178,7 +146,7 @@ class Sweep:
     def __init__(self, image_size: tuple[int, int], extent_px: float, side: int) -> None:
         """``extent_px``: side of the window that follows the target; ``side``: of the network's input."""
         self.image_size, self._side, self._followed_px = image_size, side, extent_px
-        self._extent = _tile_px(image_size, extent_px)
+        self._extent = max(TILE * extent_px, max(image_size) / (TILE_STEP * MOST_TILES))
         axes = []
         for length in image_size:
             count = max(1, math.ceil((length - self._extent) / (TILE_STEP * self._extent)) + 1)
@@ -350,8 +318,6 @@ class Reacquisition:
     def __init__(self) -> None:
         self.last_seen: Sighting | None = None
         """The last confirmed frame's."""
-        self.blind: BlindSearch | None = None
-        """Since the target is lost, for policies that do not search."""
         self.is_camera_known = False
         """Whether the camera's motion to the present image is known."""
         self._compared_ns: int | None = None  # when the kept image was last compared
@@ -443,32 +409,34 @@ class Reacquisition:
         """The windows to search in this image: at the expected position, at the second-best track, and the
         next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
         target."""
-        if self._sweep is None or not self._sweep.fits(image_size, extent_px):
-            self._sweep = Sweep(image_size, extent_px, side)
+        sweep, views = self._swept(image_size, extent_px, side), []
         self._image_size = image_size
-        views = []
         if self.prior is not None:
             self.prior.advance(stamp_ns)
             if self.prior.ground is not None:
                 x, y = self.prior.ground
-                views.append(View.window_inside(image_size, x, y, OPENED * extent_px, side))
+                views.append(window_inside(image_size, x, y, OPENED * extent_px, side))
         for track in self._promising[1 : 1 + RIVAL_WINDOWS]:
             box = track.motion.at(stamp_ns).box
-            views.append(View.window_inside(image_size, box.cx, box.cy, extent_px, side))
+            views.append(window_inside(image_size, box.cx, box.cy, extent_px, side))
         views = views[: max(1, budget - 1)]
-        views += self._sweep.next(budget - len(views), self.prior)
+        views += sweep.next(budget - len(views), self.prior)
         self.windows_searched += len(views)
         return views
 
-    def view(self, extent_px: float, side: int) -> View:
+    def view(self, image_size: tuple[int, int], extent_px: float, side: int) -> View:
         """The frame's own view: at the best track, else the next window of the sweep."""
-        assert self._sweep is not None
         promising = self._promising
         if promising:
             box = promising[0].box
-            return View.window_inside(self._image_size, box.cx, box.cy, extent_px, side)
+            return window_inside(image_size, box.cx, box.cy, extent_px, side)
         self.windows_searched += 1
-        return self._sweep.next(1, self.prior)[0]
+        return self._swept(image_size, extent_px, side).next(1, self.prior)[0]
+
+    def _swept(self, image_size: tuple[int, int], extent_px: float, side: int) -> Sweep:
+        if self._sweep is None or not self._sweep.fits(image_size, extent_px):
+            self._sweep = Sweep(image_size, extent_px, side)
+        return self._sweep
 
     def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Sequence[Detection]]]) -> None:
         """Update the tracks by the detections in windows of one image, which may come in several calls."""

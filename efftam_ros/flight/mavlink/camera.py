@@ -98,7 +98,7 @@ class CameraComponent:
         self.config = config
         self._outbox, self._tracker, self._report = outbox, tracker, report
         self._camera: CameraModel | None = None
-        self._status = BoxReport(0, (0, 0), TrackState.IDLE)
+        self._status = BoxReport(0)
         self._heard_s: float | None = None
         self._said: tuple[int, int] | None = None
         self._intervals: dict[Sender, float] = {}

@@ -141,7 +141,6 @@ class Cuda:
                     f"{UPDATE_DRIVER} to 535 or newer",
                 )
             self.call("cuInit", 0)
-            self.call("cuDeviceGetCount")
         except CudaError as error:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             if error.code == NO_DEVICE and visible is not None:

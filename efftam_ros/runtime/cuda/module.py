@@ -133,4 +133,3 @@ class KernelSet:
     def close(self) -> None:
         for module in self._modules.values():
             module.close()
-        self._modules = {}

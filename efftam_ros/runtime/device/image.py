@@ -84,7 +84,6 @@ class DeviceImage:
                 view = _grown(view, STAGED_MARGIN)
             parts = self._needed(image, [view])
             index = 1 - self._using
-            self._staged = None
             self._copy(image, parts, index)
             self._staged = _Staged(index, image.rows, parts)
 

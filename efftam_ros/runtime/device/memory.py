@@ -11,6 +11,8 @@ from efftam_ros.core.types import MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
 
 UNUSED = -1
+RINGS = ("ring_maps", "ring_pointers")
+"""Tensors that hold the slots of all lanes."""
 ATTENTION = "memory_attention_fixed"
 GRAPHS = ("image_encoder", "prompt_encoder", ATTENTION, "mask_decoder", "memory_encoder")
 """Of a bundle, those that a GPU runs."""
@@ -79,15 +81,12 @@ class MemoryLayout:
             "stored_pointer": (1, self.pointer_channels),
         }
 
-    def write_plan(self, plan: MemoryPlan, out: NDArray[np.int32]) -> None:
+    def write_plan(self, plan: MemoryPlan, out: NDArray[np.int32], first: int = 0) -> None:
         """The ring slot of every temporal row, then of every pointer slot, into int32 [R + P]; -1 where none.
 
-        Raises IndexError (a slot, a row or more pointers than there are) and ValueError (a row named twice:
-        the fixed form has one place for it).
+        ``first``: slot of the ring that a plan calls 0. Raises IndexError (a row or more pointers than there
+        are) and ValueError (a row named twice: the fixed form has one place for it).
         """
-        named = (*plan.slots, *plan.pointer_slots)
-        if max(named) >= self.slots or min(named) < 0:
-            raise IndexError(f"{plan} names a slot beyond the {self.slots} there are")
         if min(plan.rows) < 0 or max(plan.rows) >= self.rows or len(plan.pointer_slots) > self.pointers:
             raise IndexError(f"{plan} asks for more than {self.rows} rows and {self.pointers} pointers")
         if len(set(plan.rows)) < len(plan.rows):
@@ -95,3 +94,4 @@ class MemoryLayout:
         out[:] = UNUSED
         out[list(plan.rows)] = plan.slots
         out[self.rows : self.rows + len(plan.pointer_slots)] = plan.pointer_slots
+        out[out != UNUSED] += first

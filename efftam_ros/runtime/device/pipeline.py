@@ -23,6 +23,7 @@ from efftam_ros.runtime.cuda.module import KernelSet
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Event, Stream
 from efftam_ros.runtime.device.image import DeviceImage, MaskMaker
+from efftam_ros.runtime.device.memory import RINGS
 from efftam_ros.runtime.device.network import DeviceNetwork
 from efftam_ros.runtime.device.section import StageClock
 from efftam_ros.runtime.device.tensors import PREPROCESS, SEARCH, SEARCH_VIEWS, DeviceTensors
@@ -70,8 +71,6 @@ class DevicePipeline(FramePipeline):
         """Takes over ``stream`` and ``opener`` and closes them. ``zero_copy``: kernels read images from
         pinned host memory. Raises BackendError (a graph that can't run on the GPU), CudaError (too little
         memory, no kernel for this GPU) and InputError."""
-        # The fixed form of memory attention has one place per temporal row.
-        super().__init__(replace(bundle.spec, max_prompts=1), lanes)
         self._threads = _Threads(cuda, facts.index)
         self._stream, self._opener = stream, opener
         self._at = _Progress([None] * lanes)
@@ -97,8 +96,10 @@ class DevicePipeline(FramePipeline):
             )
             self._network.capture()
         except BaseException:
-            self.close()
+            self._close()
             raise
+        # The fixed form of memory attention has one place per temporal row.
+        super().__init__(replace(bundle.spec, max_prompts=1), lanes)
 
     @property
     def launch(self) -> Mapping[str, str]:
@@ -134,7 +135,8 @@ class DevicePipeline(FramePipeline):
             self._end_all()
             self._stream.copy_out(host, self._tensors.at(name), 4 * math.prod(shape))
             self._stream.synchronize()
-            return host.view(np.float32, shape).copy()
+            whole = host.view(np.float32, shape).copy()
+            return np.split(whole, self.lanes)[self._lane] if name in RINGS else whole
         finally:
             host.free()
 
@@ -146,10 +148,6 @@ class DevicePipeline(FramePipeline):
     @stage_interval.setter
     def stage_interval(self, frames: int) -> None:
         self._clock.interval = frames
-
-    @property
-    def _stage_seconds(self) -> Mapping[str, float]:  # type: ignore[override]
-        return self._clock.seconds
 
     def prefetch(self, image: Image) -> None:
         self._image.stage(image)
@@ -194,10 +192,8 @@ class DevicePipeline(FramePipeline):
             self._at.launch(self._lane)
 
     def _attend(self, plan: MemoryPlan) -> None:
-        if self._at.launches[self._lane] is not None:
-            self._end_all()  # an earlier plan of this frame is still read
         # Launched here, so that the host follows the target's points while the GPU works.
-        self._tensors.layout.write_plan(plan, self._tensors.plans[self._lane])
+        self._write_plan(plan)
         sections = self._network.lanes[self._lane]
         (sections.again if self._at.has_features else sections.track).run()
         self._at.has_features = True
@@ -211,6 +207,7 @@ class DevicePipeline(FramePipeline):
         if launch is None or launch > self._at.awaited:
             self._await_answers()
             self._clock.read()
+        self.stage_seconds |= self._clock.seconds
         return self._tensors.answers_of(self._lane)
 
     def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Decoded]:
@@ -222,7 +219,7 @@ class DevicePipeline(FramePipeline):
             nbytes = (len(some) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize
             tensors.parameters.upload(stream, SEARCH, nbytes)
             self._image.upload(stream, image, parts)
-            tensors.layout.write_plan(plan, tensors.plans[self._lane])
+            self._write_plan(plan)
             self._at.launched += 1
             for step in self._network.lanes[self._lane].gather:
                 step()
@@ -233,10 +230,11 @@ class DevicePipeline(FramePipeline):
             self._await_answers()
             for index in range(len(some)):
                 yield tensors.answers_of(index)
+        self.stage_seconds |= self._clock.seconds
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
         prompted = self._frame.prompt is not None
-        self._tensors.decisions[self._lane] = row, slot, present, prompted
+        self._tensors.decisions[self._lane] = row, self._first_slot + slot, present, prompted
         if prompted:
             self._network.keep_prompted(self._lane)
         else:
@@ -262,6 +260,14 @@ class DevicePipeline(FramePipeline):
             self._threads.make_current()
             self._end_all()
         self._closing.close()
+
+    @property
+    def _first_slot(self) -> int:
+        """Of this lane, in the ring of all."""
+        return self._lane * self.spec.slots
+
+    def _write_plan(self, plan: MemoryPlan) -> None:
+        self._tensors.layout.write_plan(plan, self._tensors.plans[self._lane], self._first_slot)
 
     def _begin(self, image: Image | None = None, view: View | None = None) -> bool:
         """A frame may come in another thread, and one that was encoded and not decoded may still read what

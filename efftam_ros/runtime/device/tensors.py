@@ -16,7 +16,7 @@ from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, PREPROCESS_PARAMS, VIEW_BYTES
 from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.device.memory import MemoryLayout
+from efftam_ros.runtime.device.memory import RINGS, MemoryLayout
 from efftam_ros.runtime.frame_state import Decoded
 from efftam_ros.runtime.preprocess import EncodedPrompt
 
@@ -120,7 +120,7 @@ class DeviceTensors:
     @property
     def lane_bytes(self) -> int:
         """Of the device's memory, each lane's part."""
-        own = ("ring_maps", "ring_pointers", *(f"{name} by lane" for name in OUTPUTS))
+        own = (*RINGS, *(f"{name} by lane" for name in OUTPUTS))
         return sum(4 * math.prod(self.shapes[name]) for name in own if name in self.shapes) // self.lanes
 
     def at(self, name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import NEEDED, Bundle
-from efftam_ros.runtime.frame_state import Decoded, FramePipeline, LanesState, round_bfloat16
+from efftam_ros.runtime.frame_state import Decoded, FramePipeline, round_bfloat16
 from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, image_mask, no_prompt
 
 PROVIDER = "CPUExecutionProvider"
@@ -50,6 +50,7 @@ class BoundGraph:
     def __init__(self, session: onnxruntime.InferenceSession) -> None:
         self._session = session
         self._binding = session.io_binding()
+        self.run = partial(session.run_with_iobinding, self._binding)
         self.inputs = {tensor.name for tensor in session.get_inputs()}
         self.outputs = {tensor.name for tensor in session.get_outputs()}
 
@@ -61,72 +62,35 @@ class BoundGraph:
             elif name in self.outputs:
                 self._binding.bind_ortvalue_output(name, array.value)
 
-    def timed_run(self) -> float:
-        """Run, and return the seconds that it took."""
-        start = time.perf_counter()
-        self._session.run_with_iobinding(self._binding)
-        return time.perf_counter() - start
-
-    def run_new(self, arrays: Mapping[str, NDArray[Any]], names: list[str]) -> dict[str, SharedArray]:
-        """Run on these inputs, into new memory for the named outputs (for outputs whose size changes)."""
+    def run_new(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, SharedArray]:
+        """Run on these inputs, into new memory (for outputs whose size changes)."""
+        names = sorted(self.outputs)
         results = self._session.run(names, {name: arrays[name] for name in self.inputs})
         return {name: SharedArray(result) for name, result in zip(names, results, strict=True)}
 
 
-@dataclass(frozen=True)
-class _PromptTensors:
-    """The prompt encoder's outputs, for the decoder and the memory encoder."""
+class _Memory(BoundGraph):
+    """A lane's ring of maps and pointers, and memory attention over those that a frame names."""
 
-    sparse: SharedArray
-    dense: SharedArray
-    raster: SharedArray | None
-
-    def named(self) -> dict[str, SharedArray]:
-        named = {"sparse": self.sparse, "dense": self.dense}
-        return named if self.raster is None else named | {"prompt_raster": self.raster}
-
-
-class _Network:
-    """What all lanes use: the graphs, and maps and pointers, of which each has a part of its own."""
-
-    def __init__(self, bundle: Bundle, threads: int, lanes: int) -> None:
-        outputs, spec = bundle.graphs["memory_encoder"].outputs, bundle.spec
-        self.threads = threads or default_threads()
-        self.sessions = {name: _open(bundle, name, self.threads) for name in NEEDED}
-        self.state = LanesState()
-        self.no_prompt = no_prompt(spec.image_side)
+    def __init__(self, bundle: Bundle, session: onnxruntime.InferenceSession) -> None:
+        super().__init__(session)
+        outputs, count = bundle.graphs["memory_encoder"].outputs, bundle.spec.slots
         _, tokens, channels = outputs["map"].sizes
         _, pointer_channels = outputs["stored_pointer"].sizes
         self._rounds = bundle.memory_dtype == "bfloat16"
-        self.maps = np.zeros((lanes * spec.slots, tokens, channels), np.float32)
-        self.pointers = np.zeros((lanes * spec.slots, pointer_channels), np.float32)
+        self.maps = np.zeros((count, tokens, channels), np.float32)
+        self.pointers = np.zeros((count, pointer_channels), np.float32)
         self.slots = [
             {"map": SharedArray(maps), "stored_pointer": SharedArray(pointers)}
             for maps, pointers in zip(self.maps[:, None], self.pointers[:, None], strict=True)
         ]
         """Outputs of the memory encoder, by slot."""
-
-    def round(self, slot: int) -> None:
-        """Round a stored map to the type of the network's memory."""
-        if self._rounds:
-            round_bfloat16(self.maps[slot])
-
-
-class _MemoryAttention(BoundGraph):
-    """Memory attention with the maps and pointers that a frame attends to side by side."""
-
-    def __init__(self, network: _Network, count: int) -> None:
-        """``count``: most maps, and most pointers."""
-        super().__init__(network.sessions["memory_attention"])
-        self._network = network
-        # One tensor per number of memories, because creating them takes time in every frame.
-        maps, pointers = (
-            np.zeros((count, *stored.shape[1:]), np.float32) for stored in (network.maps, network.pointers)
+        # What is attended to lies side by side: one tensor per number of memories, because creating them
+        # takes time in every frame.
+        copies = np.zeros_like(self.maps), np.zeros_like(self.pointers), np.zeros(count, np.int64)
+        self._maps_of, self._pointers_of, self._rows_of = (
+            [SharedArray(array[:n]) for n in range(count + 1)] for array in copies
         )
-        rows = np.zeros(count, np.int64)
-        self._maps_of = [SharedArray(maps[:n]) for n in range(count + 1)]
-        self._rows_of = [SharedArray(rows[:n]) for n in range(count + 1)]
-        self._pointers_of = [SharedArray(pointers[:n]) for n in range(count + 1)]
         self._counts = (-1, -1)  # of what the graph is bound to, because binding takes time too
 
     def attend(self, plan: MemoryPlan) -> float:
@@ -137,15 +101,20 @@ class _MemoryAttention(BoundGraph):
             self._rows_of[counts[0]],
             self._pointers_of[counts[1]],
         )
-        self._network.maps.take(plan.slots, axis=0, out=maps.array, mode="clip")
+        self.maps.take(plan.slots, axis=0, out=maps.array, mode="clip")
         rows.array[:] = plan.rows
-        self._network.pointers.take(plan.pointer_slots, axis=0, out=pointers.array, mode="clip")
+        self.pointers.take(plan.pointer_slots, axis=0, out=pointers.array, mode="clip")
         if counts != self._counts:
             self.bind(maps=maps, rows=rows, pointers=pointers)
             self._counts = counts
         start = time.perf_counter()
-        self._session.run_with_iobinding(self._binding)
+        self.run()
         return time.perf_counter() - start
+
+    def round(self, slot: int) -> None:
+        """Round a stored map to the type of the network's memory."""
+        if self._rounds:
+            round_bfloat16(self.maps[slot])
 
 
 class OrtPipeline(FramePipeline):
@@ -153,47 +122,32 @@ class OrtPipeline(FramePipeline):
 
     Every tensor that lives longer than a call is allocated at open. Features, logits and memory stay in
     place: graphs read and write the same buffers, and a new memory is written straight into its ring slot.
-    Each lane has buffers and bindings of its own, and so works beside the others.
+    Lanes share the graphs' sessions alone, and so work beside one another.
     """
 
-    _network: _Network
-    _stage_seconds: dict[str, float]
+    has_own_features = True
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        threads: int = 0,
-        lanes: int = 1,
-        first: OrtPipeline | None = None,
-    ) -> None:
-        """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. ``first``: lane 0 of the
-        pipeline that this is the next lane of. Raises InputError when a graph can't be loaded or has other
-        tensors than the bundle says."""
-        network = first._network if first else _Network(bundle, threads, lanes)
-        self._network = network
-        super().__init__(bundle.spec, lanes, network.state)
-        self.side_by_side = min(network.threads, lanes)
-        self._graphs = {name: BoundGraph(session) for name, session in network.sessions.items()}
-        self._graphs["memory_attention"] = self._memory = _MemoryAttention(network, self.spec.slots)
+    def __init__(self, bundle: Bundle, threads: int = 0, lanes: int = 1) -> None:
+        """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. Raises InputError when a
+        graph can't be loaded or has other tensors than the bundle says."""
+        threads = threads or default_threads()
+        self._bundle, self._no_prompt = bundle, no_prompt(bundle.spec.image_side)
+        self._sessions = {name: _open(bundle, name, threads) for name in NEEDED}
+        self.side_by_side = min(threads, lanes)
+        super().__init__(bundle.spec, lanes)
+
+    def _allocate(self) -> None:
+        bundle, sessions = self._bundle, self._sessions
+        self._graphs = {name: BoundGraph(session) for name, session in sessions.items()}
+        self._graphs["memory_attention"] = self._memory = _Memory(bundle, sessions["memory_attention"])
         self._preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
-        self._stage_seconds = {}
-        self._next_seconds: dict[str, float] = {}  # what the next frame's begin with
-        self._allocate(bundle)
-        self._tracking = self._encode_prompt(network.no_prompt)
-        self._prompted = self._tracking
-        # What the decoder is bound to, because binding takes time in every frame.
-        self._decoded_with: _PromptTensors | None = None
-        self._all.pipelines.append(self)
-        if first is None:
-            for _ in range(1, lanes):
-                OrtPipeline(bundle, lanes=lanes, first=self)
-
-    def _allocate(self, bundle: Bundle) -> None:
         encoder, decoder = bundle.graphs["image_encoder"].outputs, bundle.graphs["mask_decoder"].outputs
         self._features = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in encoder.items()}
         self._conditioned = SharedArray.zeros(*self._features["features"].array.shape)
         self._answers = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in decoder.items()}
-        logits, pointers = self._answers["masks"].array, self._answers["pointers"].array
+        arrays = {name: answer.array for name, answer in self._answers.items()}
+        self._small = tuple(arrays[name] for name in ("boxes", "areas", "ious", "presence"))
+        logits, pointers = arrays["masks"], arrays["pointers"]
         self._candidates = [
             {"mask_logits": SharedArray(logits[:, i : i + 1]), "pointer": SharedArray(pointers[i : i + 1])}
             for i in range(4)
@@ -204,78 +158,79 @@ class OrtPipeline(FramePipeline):
         self._graphs["memory_attention"].bind(features=features, conditioned=self._conditioned)
         self._graphs["mask_decoder"].bind(conditioned=self._conditioned, **self._features, **self._answers)
         self._graphs["memory_encoder"].bind(features=features, **self._flags)
+        self._tracking = self._prompted = self._encode_prompt(self._no_prompt)
+        # What the decoder is bound to, because binding takes time in every frame.
+        self._decoded_with: Mapping[str, SharedArray] = {}
 
     @property
     def target_bytes(self) -> int:  # type: ignore[override]
-        network, own = self._network, (*self._features.values(), *self._answers.values(), self._conditioned)
-        shared = network.maps.nbytes + network.pointers.nbytes
-        return shared // self.lanes + sum(one.array.nbytes for one in own)
+        own = *self._features.values(), *self._answers.values(), self._conditioned
+        ring = self._memory.maps.nbytes + self._memory.pointers.nbytes
+        return ring + sum(one.array.nbytes for one in own)
 
     def _reuse(self, owner: FramePipeline) -> None:
         assert isinstance(owner, OrtPipeline)
-        self._stage_seconds, self._next_seconds = self._next_seconds, {}
         for name, features in self._features.items():
             features.array[:] = owner._features[name].array
 
     def _encode(self, image: Image, view: View) -> None:
-        self._stage_seconds, self._next_seconds = self._next_seconds, {}
         start = time.perf_counter()
         self._preprocess(image, view)
-        self._stage_seconds["preprocess"] = time.perf_counter() - start
-        self._stage_seconds["image_encoder"] = self._graphs["image_encoder"].timed_run()
+        preprocessed = time.perf_counter()
+        self._graphs["image_encoder"].run()
+        self.stage_seconds["preprocess"] = preprocessed - start
+        self.stage_seconds["image_encoder"] = time.perf_counter() - preprocessed
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
-        encoded = self._encode_prompt(prompt or self._network.no_prompt)
-        if prompt is not None:
-            self._prompted = encoded
+        self._prompted = self._encode_prompt(prompt or self._no_prompt)
 
     def _attend(self, plan: MemoryPlan) -> None:
-        self._stage_seconds["memory_attention"] = self._memory.attend(plan)
+        self.stage_seconds["memory_attention"] = self._memory.attend(plan)
 
     def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
         tensors = self._tracking if prompt is None else self._prompted
         if tensors is not self._decoded_with:
-            self._graphs["mask_decoder"].bind(**tensors.named())
+            self._graphs["mask_decoder"].bind(**tensors)
             self._decoded_with = tensors
-        self._stage_seconds["mask_decoder"] = self._graphs["mask_decoder"].timed_run()
+        start = time.perf_counter()
+        self._graphs["mask_decoder"].run()
+        self.stage_seconds["mask_decoder"] = time.perf_counter() - start
         if prompt is not None and prompt.logits is not None:
             self._answers["masks"].array[0, 0] = prompt.logits
-        boxes, areas, ious, presence = (
-            self._answers[name].array for name in ("boxes", "areas", "ious", "presence")
-        )
+        boxes, areas, ious, presence = self._small
         return Decoded(boxes, areas, ious, float(presence[0]))
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
         is_prompted = self._frame.prompt is not None
         self._flags["present"].array[0], self._flags["binarize"].array[0] = present, is_prompted
         prompt = self._prompted if is_prompted else self._tracking
-        memory = self._network.slots[slot]
-        self._graphs["memory_encoder"].bind(**self._candidates[row], **memory, **prompt.named())
-        self._next_seconds = {"memory_encoder": self._graphs["memory_encoder"].timed_run()}
-        self._network.round(slot)
+        graph, memory = self._graphs["memory_encoder"], self._memory
+        graph.bind(**self._candidates[row], **memory.slots[slot], **prompt)
+        start = time.perf_counter()
+        graph.run()
+        self._next_seconds["memory_encoder"] = time.perf_counter() - start
+        memory.round(slot)
 
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         return image_mask(self._answers["masks"].array[0, row], view, width, height)
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         """See `verify.Inspected`."""
-        network = self._network
         arrays = {name: shared.array for name, shared in (*self._features.items(), *self._answers.items())}
         arrays |= {"image": self._preprocess.output, "conditioned": self._conditioned.array}
-        arrays |= {"ring_maps": network.maps, "ring_pointers": network.pointers}
+        arrays |= {"ring_maps": self._memory.maps, "ring_pointers": self._memory.pointers}
         return arrays[name].copy()
 
     def _close(self) -> None:
-        for lane in self._all.pipelines:
+        for lane in self._all.lanes:
             assert isinstance(lane, OrtPipeline)
             lane._graphs = {}
             del lane._memory
-        self._network.sessions.clear()
-        self._all.pipelines.clear()
+        self._sessions.clear()
 
-    def _encode_prompt(self, encoded: EncodedPrompt) -> _PromptTensors:
-        """Run the prompt encoder on this frame's features."""
-        graph = self._graphs["prompt_encoder"]
+    def _encode_prompt(self, encoded: EncodedPrompt) -> Mapping[str, SharedArray]:
+        """Run the prompt encoder on this frame's features. Returns what the decoder and the memory encoder
+        need of the prompt."""
         start = time.perf_counter()
         inputs = {
             "features": self._features["features"].array,
@@ -284,10 +239,10 @@ class OrtPipeline(FramePipeline):
             "mask": encoded.mask,
             "has_mask": encoded.has_mask,
         }
-        results = graph.run_new(inputs, sorted(graph.outputs))
-        self._conditioned.array[:] = results["conditioned"].array
-        self._stage_seconds["prompt_encoder"] = time.perf_counter() - start
-        return _PromptTensors(results["sparse"], results["dense"], results.get("prompt_raster"))
+        results = self._graphs["prompt_encoder"].run_new(inputs)
+        self._conditioned.array[:] = results.pop("conditioned").array
+        self.stage_seconds["prompt_encoder"] = time.perf_counter() - start
+        return results
 
 
 def _open(bundle: Bundle, name: str, threads: int) -> Any:

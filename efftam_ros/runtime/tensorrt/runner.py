@@ -83,7 +83,6 @@ class TrtGraphs:
         """Release contexts before engines, engines before the Runtime. Can be called twice."""
         for graph in self._graphs:
             graph.close()
-        self._graphs.clear()
         self._scratch.free()
         self._runtime = None
 

@@ -330,6 +330,10 @@ def test_an_output_that_comes_out_larger_than_bound_is_refused_not_overrun(
     binding.bind("y", y.pointer, (1, 64))
     binding.run()
     assert (device.get(y, (1, 64)) == 2).all()
+    binding.bind("x", x.pointer, (1, 32))  # the output is as it was
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"y comes out as \[1, 32\] but is bound as \[1, 64\]"):
+            binding.run()
 
 
 def test_an_unbound_tensor_is_named_before_anything_runs(
@@ -523,14 +527,17 @@ def test_a_tensor_that_must_lie_in_host_memory_is_refused(trt: Any, graphs: TrtG
 
 
 def test_contexts_go_before_engines_and_engines_before_the_runtime(
-    trt: Any, graphs: TrtGraphs, device: Device, shipped: Bundle
+    trt: Any, gpu: FakeGpu, graphs: TrtGraphs, device: Device, shipped: Bundle
 ) -> None:
+    held = gpu.driver.functions.held
     for name, fixed in (("mask_decoder", True), ("memory_encoder", False), ("mask_decoder", False)):
         one = bound(graphs, device, shipped, name, fixed)
         one.binding.run()
     device.stream.synchronize()
+    assert gpu.driver.functions.held > held
     graphs.close()
     graphs.close()
+    assert gpu.driver.functions.held == held
     gc.collect()
     order = trt.fake.gone
     assert sorted(order) == ["context"] * 3 + ["engine"] * 3 + ["runtime"]
@@ -538,6 +545,16 @@ def test_contexts_go_before_engines_and_engines_before_the_runtime(
     assert all(
         order[:i].count("context") > order[:i].count("engine") for i, g in enumerate(order) if g == "engine"
     )
+
+
+def test_what_a_pipeline_is_made_of_names_each_engine(graphs: TrtGraphs, library: Library) -> None:
+    """A check at start-up is for these very engines."""
+    told = [graphs.made_of]
+    for name in ("mask_decoder", "memory_encoder"):
+        graphs.open(name)
+        told.append(graphs.made_of)
+    assert told[0] == f"TensorRT {library.dotted}"
+    assert len(set(told)) == 3
 
 
 def test_a_closed_graph_says_so(graphs: TrtGraphs, decoder: Bound) -> None:
@@ -550,7 +567,9 @@ def test_a_closed_graph_says_so(graphs: TrtGraphs, decoder: Bound) -> None:
             late()
 
 
-def test_held_memory_is_that_of_the_weights_and_one_working_memory(graphs: TrtGraphs) -> None:
+def test_held_memory_is_that_of_the_weights_and_one_working_memory(
+    graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
     assert graphs.device_bytes == 0
     graph = graphs.open("mask_decoder")
     one_engine = graphs.device_bytes
@@ -559,5 +578,7 @@ def test_held_memory_is_that_of_the_weights_and_one_working_memory(graphs: TrtGr
     assert graphs.device_bytes == one_engine
     graphs.open("mask_decoder")
     assert one_engine < graphs.device_bytes < 2 * one_engine
+    bound(graphs, device, shipped, "memory_encoder", fixed=False).binding.run()
+    device.stream.synchronize()
     graphs.close()
     assert graphs.device_bytes == 0
