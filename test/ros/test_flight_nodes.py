@@ -16,10 +16,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
 from flight_rig import ROOT, Rig, node_command, wait
 from free_ports import free_port

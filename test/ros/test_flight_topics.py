@@ -8,10 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from builtin_interfaces.msg import Time
 from efftam_ros.msg import BoundingBox, GimbalManager, TargetSelection, TargetVelocity
 from hypothesis import given

@@ -5,9 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rclpy.qos import ReliabilityPolicy

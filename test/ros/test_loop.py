@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from node_bench import PERIOD_NS, PROMPTS, Bench, following

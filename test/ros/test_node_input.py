@@ -6,13 +6,9 @@ import math
 import sys
 from contextlib import ExitStack
 
-import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 import cv2
 import numpy as np
+import pytest
 from efftam_ros.msg import BoundingBox
 from level_node import Tracker
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene

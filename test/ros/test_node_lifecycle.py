@@ -8,10 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from level_node import Tracker
 from level_pipeline import FRAME_NS, LevelPipeline, bright_box
 from lifecycle_msgs.msg import State, Transition

@@ -8,10 +8,6 @@ from itertools import islice
 
 import numpy as np
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import BoundingBox
 from level_pipeline import FRAME_NS, bright_box, grey_box, scene
 from ros_helpers import box_of, box_selection, image_message, stamp_of

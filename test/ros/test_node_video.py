@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 import av
+import pytest
 from efftam_ros.msg import BoundingBox
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from rclpy.qos import QoSProfile, ReliabilityPolicy

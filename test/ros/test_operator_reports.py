@@ -8,10 +8,6 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import GimbalStatus
 from lifecycle_msgs.msg import State
 from sensor_msgs.msg import CompressedImage

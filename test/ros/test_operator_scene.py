@@ -16,10 +16,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("aiohttp", reason="the page needs aiohttp")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import BoundingBox, SelectionResult
 from operator_page import Hands, address_in, chromium, operator_command
 from ros_helpers import ROOT, Peer, Process, box_of, new_namespace

@@ -7,11 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("aiohttp", reason="the page needs aiohttp")
 pytest.importorskip("pymavlink", reason="the flight nodes need pymavlink")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import GimbalStatus
 from flight_rig import StandInTracker, node_command, wait
 from level_node import Spinning

@@ -8,10 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from builtin_interfaces.msg import Time
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -7,10 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from hypothesis import given
 from hypothesis import strategies as st
 from sensor_msgs.msg import CameraInfo, RegionOfInterest
