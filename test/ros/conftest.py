@@ -19,7 +19,6 @@ QUICK_DISCOVERY = """<rtps>
 
 FREE_OF_ROS = (
     "test_dead_locks.py",
-    "test_diagnostics.py",
     "test_docs_cpp.py",
     "test_docs_node.py",
     "test_frame_buffer.py",

@@ -103,7 +103,7 @@ class Node:
         """Call the timers that are due."""
         for timer in list(self._timers):
             if self._clock.now_s >= timer.due_s:
-                timer.due_s += timer.period_s
+                timer.due_s = self._clock.now_s + timer.period_s
                 timer.call()
 
 
@@ -111,12 +111,13 @@ class Camera:
     """What the watch asks of the receiving side."""
 
     image_range = mixed = ""
+    looks = 0
 
     def __init__(self) -> None:
         self.input, self.facts = self, {"image publishers": "camera: reliable"}
 
     def look(self) -> None:
-        pass
+        self.looks += 1
 
     def describe_camera(self) -> str:
         return "none"
@@ -149,9 +150,10 @@ class Bench:
         self.loop = TrackingLoop(self.targets, exchange)
         self.node = Node(self.clock)
         self.config = NodeConfig(clicks="point_stamped")
-        unseen = Camera().explain_no_image
-        self.commands = Selections(exchange, self.config, self.node, unseen, 0, self.targets.max_targets)
-        self.watch = SilenceWatch(self.node, exchange, self.config, TrackerConfig(), Camera())
+        self.camera = camera = Camera()
+        most, unseen = self.targets.max_targets, camera.explain_no_image
+        self.commands = Selections(exchange, self.config, self.node, unseen, 0, most)
+        self.watch = SilenceWatch(self.node, exchange, self.config, TrackerConfig(), camera)
 
     def image(self, pixels=PIXELS) -> list:
         """The boxes that the next image brings."""

@@ -19,6 +19,7 @@ from ros_helpers import Peer, new_namespace, stamp_of
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.core.types import PipelineSpec
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.tracker.node import TrackerNode
 from efftam_ros.runtime.backends import PipelineConfig
@@ -158,6 +159,15 @@ def test_the_last_word_before_a_transition_silences_the_node_is_not_valid(node, 
         assert not message.valid
         assert message.reason == reason
         assert stamp_ns(message.header.stamp) == stamp_of(6)
+
+
+@pytest.mark.parametrize(("given", "used"), [((), "window"), (("-p", "view:=full"), "full")])
+def test_diagnostics_name_the_bundle_and_the_view_that_is_used(tracker, given, used):
+    pipeline = LevelPipeline()
+    pipeline.spec = PipelineSpec(name="windowed", image_side=512, default_view="window")
+    peer = tracker("-p", "diagnostics_period:=0.1", *given, pipeline=lambda config: pipeline)
+    _, values = peer.diagnosis(lambda _, values: "view" in values, "the set-up")
+    assert (values["bundle"], values["view"], values["policy"]) == ("windowed", used, "default")
 
 
 @pytest.mark.parametrize(
