@@ -11,6 +11,7 @@ from pathlib import Path
 
 os.environ["MAVLINK20"] = "1"  # else pymavlink's connections speak MAVLink 1
 
+import numpy as np
 import pytest
 from flight.rig import Desk, GimbalLog, Time
 from free_ports import free_port
@@ -199,6 +200,16 @@ def test_times_go_on_after_a_restart_with_a_clock_that_went_back(tmp_path, end):
     now[0] = 0.0
     again = time_of(Encoder(1, 100, Signer(tmp_path / "key", lambda: now[0])).encode(BEAT))[1]
     assert last < again <= last + (1 if end == "closed" else AHEAD)
+
+
+def test_the_time_is_stored_each_ten_seconds_and_not_more_often(tmp_path):
+    now = [NOW]
+    signer = Signer(key_file(tmp_path), lambda: now[0])
+    stored = []
+    for now[0] in np.arange(NOW, NOW + 35.0, 0.5):
+        signer.keep()
+        stored.append((tmp_path / "key.time").read_text())
+    assert len(set(stored)) == 4
 
 
 # The key
