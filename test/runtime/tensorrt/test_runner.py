@@ -68,7 +68,7 @@ def bound(graphs: TrtGraphs, device: Device, shipped: Bundle, name: str, fixed: 
     return made
 
 
-# Right numbers.
+# What is told.
 
 
 @pytest.mark.parametrize("version", VERSIONS)
