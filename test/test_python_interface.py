@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from pathlib import Path
 
@@ -24,12 +24,14 @@ from free_ports import free_port
 from support.streams import sender, web_server
 
 import efftam_ros as et
+from efftam_ros import api
 from efftam_ros.core.types import Image
 from efftam_ros.images.video import NS
 from efftam_ros.tools.common.video import VideoWriter
+from simulation.null_pipeline import NullPipeline
 
 ROOT = Path(__file__).parent.parent
-BOX = (40, 30, 24, 24)
+BOX, SECOND = (40, 30, 24, 24), (110, 80, 24, 24)
 FIVE_LINES = (ROOT / "docs" / "api.md").read_text().split("```python\n")[1].split("```")[0]
 
 
@@ -242,19 +244,56 @@ def test_a_result_reads_well(tracker: et.Tracker):
     )
 
 
-def test_a_closed_tracker_and_a_loop_whose_target_was_replaced_are_refused(tracker: et.Tracker):
-    loop = tracker.track(map(picture, count()), box=BOX)
-    next(loop)
-    tracker.start(picture(0), BOX)
-    with pytest.raises(et.InputError, match="another target"):
-        next(loop), next(loop)
-    with et.Tracker() as short:
-        loop = short.track(map(picture, count()), box=BOX)
-    for call in (lambda: short.start(picture(0), BOX), short.reset, lambda: short.track("x", box=BOX)):
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> et.Tracker:
+    """Its network sees each target where it was drawn."""
+    monkeypatch.setattr(api, "open_pipeline", lambda config: NullPipeline(lanes=config.max_targets))
+    return et.Tracker(max_targets=3)
+
+
+@pytest.mark.parametrize(
+    ("act", "ends_loop", "ends_mask"),
+    [
+        (lambda tracker: tracker.start(picture(0), BOX), True, True),
+        (lambda tracker: tracker.track([picture(0)], box=BOX), True, True),
+        (lambda tracker: tracker.reset(), True, True),
+        (lambda tracker: tracker.close(), True, True),
+        (lambda tracker: tracker.update(picture(0)), False, True),
+        (lambda tracker: tracker.add(picture(0), SECOND), False, True),
+        (lambda tracker: tracker.steer(0), False, False),
+    ],
+    ids=["start", "track", "reset", "close", "update", "add", "steer"],
+)
+def test_a_loop_and_a_mask_are_of_the_target_that_they_were_begun_with(
+    quick: et.Tracker, act: Callable, ends_loop: bool, ends_mask: bool
+):
+    loop = quick.track(map(picture, count()), box=BOX)
+    result = next(loop)
+    act(quick)
+    if ends_mask:
+        with pytest.raises(et.InputError, match=r"mask of time 0.000 s is gone"):
+            assert result.mask is None
+    else:
+        assert result.mask is not None
+    if ends_loop:
+        with pytest.raises(et.InputError, match="closed or given another target"):
+            next(loop)
+    else:
+        assert next(loop).measured
+
+
+def test_a_closed_tracker_is_refused(quick: et.Tracker):
+    quick.close()
+    for call in (
+        lambda: quick.start(picture(0), BOX),
+        lambda: quick.update(picture(0)),
+        lambda: quick.add(picture(0), BOX),
+        lambda: quick.remove(0),
+        lambda: quick.track("x", box=BOX),
+        quick.reset,
+    ):
         with pytest.raises(et.InputError, match="the tracker is closed; make a new one"):
             call()
-    with pytest.raises(et.InputError, match="closed"):
-        next(loop), next(loop)
 
 
 MASK = np.ones((120, 160), bool)
@@ -448,9 +487,6 @@ def two_squares(index: int) -> np.ndarray:
     image = picture(index)
     image[80:104, 110:134] = (60, 200, 250)
     return image
-
-
-SECOND = (110, 80, 24, 24)
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,6 @@ class Hub:
     # The loop's thread.
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._pictures.forget(time.monotonic())
         self._loop = loop
 
     def close(self) -> None:
@@ -247,8 +246,7 @@ class LastHeard:
     def watched(self, now_s: float) -> bool:
         """Pictures are asked for from now on; returns whether the last one is old."""
         is_old = self._picture_s is None or now_s - self._picture_s > OLD_S
-        if is_old:
-            self._picture_s = now_s
+        self._picture_s = now_s
         return is_old
 
     def picture(self, now_s: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from barcode_feed import BarcodeFeed, RecordedSteering
+from barcode_feed import BarcodeFeed
 from contrast import contrast
 
 from benchmarks.browser import one_selection, until
@@ -14,7 +14,6 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport
-from efftam_ros.operator.feed import Controller
 from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
 
@@ -86,16 +85,6 @@ def test_drawing_goes_on_with_a_newer_picture_where_the_tracker_did_not_get_the_
     hands.wait_text("#notices .refusal", "does not have this picture; draw again")
 
 
-def test_keys_alone_select(hands, feed):
-    hands.page.focus("#view")
-    hands.keys("ArrowLeft", "ArrowUp", "Enter")
-    hands.wait_mode("corner")
-    hands.keys(*["Shift+ArrowRight"] * 3, *["ArrowDown"] * 15, "Enter")
-    selection = one_selection(feed)
-    assert selection.box.xywh() == (319, 179, 30, 15)
-    assert selection.stamp_ns in feed.stamps
-
-
 def test_an_open_dialog_has_all_keys_but_stop_and_escape_closes_it(hands, feed, steering):
     is_open = "document.getElementById('help').open"
     hands.wait_text("#steering-text", "GIMBAL OFF")
@@ -146,23 +135,6 @@ def test_zoomed_in_a_box_is_still_in_image_px(hands, feed):
     assert zoom == pytest.approx(float(hands.page.get_attribute("#view", "data-zoom")), rel=0.01)
     assert (box.x, box.y) == pytest.approx((200, 100), abs=0.5)
     assert box.height / box.width == pytest.approx(0.75, abs=0.03)
-
-
-def test_two_fingers_zoom_and_select_nothing(phone, feed):
-    phone.touch("touchStart", (300, 180))
-    phone.touch("touchStart", (300, 180), (340, 180))
-    for spread in range(20, 120, 20):
-        phone.touch("touchMove", (300 - spread, 180), (340 + spread, 180))
-    phone.touch("touchEnd")
-    time.sleep(0.2)
-    assert feed.selections == []
-    assert phone.mode == "live"
-    phone.touch("touchStart", (300, 180))
-    phone.touch("touchMove", (320, 200))
-    phone.touch("touchMove", (340, 220))
-    phone.touch("touchEnd")
-    # Zoomed in, the same way of the finger is a smaller box.
-    assert one_selection(feed).box.width < 25
 
 
 def test_a_frozen_picture_that_gets_too_old_is_let_go(serve, feed, open_page):
@@ -309,14 +281,6 @@ def test_a_lost_target_leaves_the_picture_fluent_and_the_answer_s_age_is_said(se
     feed.close()
 
 
-def test_a_clock_an_hour_off_gives_no_false_age(serve, feed, open_page):
-    feed.stamp_offset_ns = -2 * 3_600_000_000_000
-    hands = open_page(serve(feed).url)
-    hands.wait_text("#age", "age unknown")
-    hands.drag(200, 100, 260, 150)
-    assert one_selection(feed).stamp_ns in feed.stamps
-
-
 def test_the_age_of_the_picture_is_shown(hands):
     until(lambda: hands.page.locator("#age").inner_text().endswith(" ms"))
     assert int(hands.page.locator("#age").inner_text()[:-3]) < 2000
@@ -425,63 +389,11 @@ def test_steering_takes_a_deliberate_second_press_and_stop_is_always_there(hands
     until(lambda: steering.calls.count("stop") == 2)
 
 
-def test_a_first_press_alone_is_forgotten(hands, steering):
-    hands.page.click("#steer")
-    hands.wait_text("#steer", "Press again")
-    until(lambda: hands.page.locator("#steer").inner_text() == "Steer")
-    hands.page.click("#steer")
-    hands.wait_text("#steer", "Press again")
-    hands.page.click("#stop")  # takes the first press back as well
-    assert hands.page.locator("#steer").inner_text() == "Steer"
-    until(lambda: steering.calls == ["stop"])
-
-
 def test_nothing_is_offered_where_no_gimbal_runs(hands):
     assert not hands.page.locator("#steering").is_visible()
     hands.page.focus("#view")
     hands.keys("s")
     assert hands.page.locator("#notices p").count() == 0
-
-
-def test_a_controller_that_cannot_steer_is_shown_as_such_and_stop_stays(hands, steering):
-    banner = hands.page.locator("#banners [data-id=gimbal]")
-    for count, controller in enumerate((Controller.INACTIVE, Controller.SILENT, Controller.GONE), 1):
-        steering.say(enabled=True, phase="following")
-        hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
-        until(lambda: banner.count() == 0)
-        was_steering = controller is not Controller.INACTIVE
-        steering.say(controller, enabled=was_steering, phase="following" if was_steering else "")
-        hands.wait_text("#steering-text", f"GIMBAL {controller.name}")
-        if was_steering:
-            hands.wait_text("#banners [data-id=gimbal]", f"GIMBAL {controller.name}")
-            hands.wait_text("#banners [data-id=gimbal]", "it was following")
-        assert hands.page.locator("#steer").is_disabled()
-        hands.page.click("#stop")
-        until(lambda count=count: steering.calls == ["stop"] * count)
-    steering.say(phase="holding", enabled=True, reason="the target is lost")
-    hands.wait_text("#steering-text", "GIMBAL HOLDING: the target is lost")
-
-
-def test_a_stop_without_an_answer_is_said_at_once(hands, steering):
-    steering.say(enabled=True, phase="following")
-    steering.mute = True
-    hands.page.click("#stop")
-    hands.wait_text("#steering-text", "STOP was sent")
-    hands.wait_text("#notices .refusal", "STOP is not answered")
-    hands.wait_text("#notices .refusal", "no answer from the gimbal's controller")
-    steering.mute = False
-    hands.page.click("#stop")
-    hands.wait_text("#steering-text", "GIMBAL OFF")
-
-
-def test_a_page_that_only_views_may_stop(serve, feed, open_page):
-    steering = RecordedSteering()
-    url = serve(feed, steering=steering).url
-    open_page(url)
-    second = open_page(url)
-    second.wait_text("#banners", "VIEW ONLY")
-    second.page.click("#stop")
-    until(lambda: steering.calls == ["stop"])
 
 
 # When the server ends

@@ -11,7 +11,6 @@ from thin_link import DyingLink, thin_link
 from benchmarks.browser import one_selection, until
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.types import TrackState
 from efftam_ros.operator.feed import Picture
 
 
@@ -109,20 +108,6 @@ def test_a_page_that_is_opened_beside_another_says_that_the_camera_stopped(serve
     second = open_page(url)
     second.wait_text("#banners", "CAMERA STOPPED")
     assert second.page.locator("#state").inner_text() == "UNKNOWN"
-
-
-def test_a_selection_that_is_refused_again_leaves_the_page_as_it_was(serve, feed, open_page):
-    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(10, 10, 40, 40), 4
-    feed.refuse = "the selection's image is 9.20 s old and only 8.00 s of images are kept"
-    hands = open_page(serve(feed).url)
-    for _ in range(3):
-        hands.drag(200, 100, 260, 150)
-        hands.page.click("#choice-send")  # replacing is asked about
-        hands.wait_text("#notices .refusal", feed.refuse)
-        hands.wait_mode("live")
-        time.sleep(0.3)
-    assert hands.page.locator("#notices .refusal").count() == 1
-    hands.wait_text("#state", "TRACKING")
 
 
 def test_a_dead_socket_is_replaced_and_nothing_is_delivered_late(serve, feed, open_page):

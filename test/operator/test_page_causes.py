@@ -11,8 +11,6 @@ from benchmarks.browser import until
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
-from efftam_ros.messages.fields import Outcome
-from efftam_ros.messages.reports import ResultReport
 from efftam_ros.operator.feed import Controller, Lifecycle, Unreadable
 
 ALL = {"badge", "box", "presence", "age", "gimbal"}
@@ -209,22 +207,6 @@ def test_after_a_selection_on_an_older_picture_what_followed_it_is_told_at_once(
     assert after == list(measured)
 
 
-def test_a_late_answer_of_the_same_selection_takes_nothing_back(serve, feed, open_page):
-    """Without pictures the page speaks of the newest image that was answered, not of the last answer."""
-    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 60, 40), 1
-    hands = open_page(serve(feed, silent_s=30.0).url)
-    hands.wait_text("#state", "TRACKING")
-    until(lambda: len(feed.stamps) > 20)
-    feed.mute = feed.blind = True
-    hands.wait_text("#banners", "PICTURE")
-    for state, image in ((TrackState.COASTING, -1), (TrackState.TRACKING, -8)):
-        feed.state = state
-        feed.answer(feed.stamps[image])
-    feed.sink(ResultReport(1, Outcome.CLEARED, message="said after both"))
-    hands.wait_text("#notices", "said after both")
-    assert hands.page.locator("#state").inner_text() == "COASTING"
-
-
 def test_what_the_plots_know_of_now_goes_with_the_tracker(hands, feed):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 60, 40), 1
 
@@ -239,10 +221,3 @@ def test_what_the_plots_know_of_now_goes_with_the_tracker(hands, feed):
     feed.mute = True
     hands.wait_text("#banners", "TRACKER SILENT")
     until(lambda: ink() < 100)
-
-
-def test_a_target_that_was_cleared_is_not_called_found(hands, feed):
-    feed.state, feed.selection = TrackState.LOST, 1
-    hands.wait_text("#banners", "LOST")
-    feed.state = TrackState.IDLE
-    until(lambda: hands.page.locator("#banners p").count() == 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from barcode_feed import BarcodeFeed, RecordedSteering
+from barcode_feed import RecordedSteering
 
 from benchmarks.browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
@@ -25,16 +25,6 @@ def test_a_second_tap_on_the_same_place_takes_the_point(phone, feed):
     assert feed.selections[0].labels == (1,)
 
 
-def test_two_far_taps_ask_and_a_tap_in_the_box_sends_it(phone, feed):
-    phone.tap(200, 100)
-    phone.wait_mode("corner")
-    phone.tap(340, 220)
-    phone.wait_text("#choice-text", "between the two taps")
-    assert feed.selections == []
-    phone.tap(270, 160)
-    assert iou(one_selection(feed).box, Box(200, 100, 140, 120)) > 0.95
-
-
 def test_after_two_far_taps_the_box_or_the_last_point_is_a_button_away(phone, feed):
     for button, count in (("#choice-send", 1), ("#choice-point", 2)):
         feed.state = TrackState.LOST  # what is drawn for a lost one is sent without a question
@@ -48,56 +38,6 @@ def test_after_two_far_taps_the_box_or_the_last_point_is_a_button_away(phone, fe
         phone.wait_mode("live")
     assert iou(feed.selections[0].box, Box(200, 100, 140, 120)) > 0.95
     assert feed.selections[1].points[0] == pytest.approx((340, 220), abs=2)
-
-
-# Short drags
-
-
-@pytest.mark.parametrize("types", [("move", "up"), ("up",)], ids=["with a move", "with the end alone"])
-def test_a_thumb_s_short_drag_is_a_box(serve, open_page, types):
-    """30 x 20 px of a 1280 px picture are 10 px of the thumb on a phone; systems keep such moves back."""
-    feed = BarcodeFeed(size=(1280, 720))
-    try:
-        hands = open_page(serve(feed).url, phone=True, size=(1280, 720))
-        drawn = Box(600, 300, 30, 20)
-        point(hands, "down", drawn.x, drawn.y)
-        hands.wait_mode("dragging")
-        time.sleep(0.4)
-        for kind in types:
-            point(hands, kind, drawn.x1, drawn.y1)
-        assert iou(one_selection(feed).box, drawn) > 0.8
-    finally:
-        feed.close()
-
-
-def point(hands, kind, x, y):
-    """A finger's pointer event at an image px."""
-    hands.page.evaluate(
-        """([kind, clientX, clientY]) => {
-            const finger = { pointerId: 7, pointerType: "touch", button: 0, buttons: 1, bubbles: true };
-            const event = new PointerEvent(`pointer${kind}`, { ...finger, clientX, clientY });
-            document.querySelector("#view").dispatchEvent(event);
-        }""",
-        [kind, *hands.at(x, y)],
-    )
-
-
-def test_ten_drags_by_thumb_are_sent_as_drawn(serve, feed, open_page):
-    hands = open_page(serve(feed, selections_per_s=100).url, phone=True)
-    for i in range(10):
-        feed.state = TrackState.LOST  # what is drawn for a lost one is sent without a question
-        hands.wait_text("#state", "LOST")
-        drawn = Box(40 + 50 * i, 60 + 20 * i, 30 + 6 * i, 24 + 4 * i)
-        hands.wait_mode("live")
-        hands.touch("touchStart", (drawn.x, drawn.y))
-        hands.wait_mode("dragging")
-        stamp = int(hands.page.get_attribute("#view", "data-stamp"))
-        for part in (0.4, 0.8, 1.0):
-            hands.touch("touchMove", (drawn.x + part * drawn.width, drawn.y + part * drawn.height))
-        hands.touch("touchEnd")
-        until(lambda i=i: len(feed.selections) == i + 1)
-        assert iou(feed.selections[i].box, drawn) > 0.9
-        assert feed.selections[i].stamp_ns == stamp
 
 
 # Keys
@@ -184,27 +124,6 @@ def test_a_new_target_asks_once_before_the_gimbal_turns_to_it(steered, feed):
     assert selection.stamp_ns == stamp
     hands.wait_mode("live")
     assert steering.calls == []
-
-
-def test_what_was_not_agreed_to_is_given_up_and_the_target_stays(steered, feed):
-    hands, steering = steered
-    hands.drag(200, 100, 260, 150)
-    hands.wait_mode("asked")
-    hands.keys("Escape", "Escape")
-    hands.wait_mode("live")
-    time.sleep(0.3)
-    assert (feed.selections, feed.cleared, steering.calls) == ([], [], [])
-
-
-def test_clear_disarms_before_the_target_is_gone(steered, feed):
-    hands, steering = steered
-    hands.page.click("#clear")
-    hands.page.click("#clear")
-    until(lambda: feed.cleared == [0])
-    assert steering.calls == ["stop"]
-    hands.wait_text("#steering-text", "GIMBAL OFF")
-    hands.drag(200, 100, 260, 150)  # nothing to agree to
-    one_selection(feed)
 
 
 def test_drawing_takes_a_first_press_of_steer_back(hands, feed, steering):

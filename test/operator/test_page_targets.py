@@ -193,42 +193,6 @@ def test_a_drag_on_a_free_place_replaces_or_adds(two, feed):
         feed.box = FIRST
 
 
-def test_a_drag_on_a_target_draws_that_one_anew(two, feed):
-    hands = two()
-    hands.drag(SECOND.x + 5, SECOND.y + 5, SECOND.x1 + 5, SECOND.y1 + 5)
-    until(lambda: feed.selections)
-    assert feed.selections[0].target_id == 1
-
-
-def test_a_lost_target_is_replaced_at_once_and_a_tracked_one_once_agreed_to(two, feed):
-    """Also where another tracker with another limit was started while the page was open."""
-    hands = two()
-    feed.state = TrackState.LOST
-    hands.wait_text("#state", "LOST")
-    hands.drag(FREE.x, FREE.y, FREE.x1, FREE.y1)
-    until(lambda: [s.target_id for s in feed.selections] == [STEERED])
-    feed.max_targets = 2
-    feed.tell_limits()
-    hands.wait_text("#state", "TRACKING")
-    hands.drag(30, 250, 80, 300)
-    hands.wait_text("#choice-text", "Follow this instead?")
-    assert not hands.page.locator("#choice-add").is_visible()
-    assert len(feed.selections) == 1
-    hands.page.click("#choice-send")
-    until(lambda: [s.target_id for s in feed.selections] == [STEERED, STEERED])
-
-
-def test_what_is_added_while_the_gimbal_is_steered_does_not_turn_it(two, feed):
-    steering = RecordedSteering()
-    hands = two(steering=steering)
-    steering.say(enabled=True, phase="following")
-    hands.wait_text("#steering-text", "FOLLOWING")
-    hands.drag(FREE.x, FREE.y, FREE.x1, FREE.y1)
-    hands.wait_text("#choice-text", "instead (the gimbal will turn to it)")
-    hands.page.click("#choice-add")
-    until(lambda: [s.target_id for s in feed.selections] == [NEXT_FREE])
-
-
 # Removed
 
 
@@ -257,20 +221,6 @@ def steady(hands, box, phone):
         hands.touch("touchEnd")
     else:
         hands.page.mouse.up()
-
-
-@pytest.mark.parametrize("other", [1, 0])
-def test_removing_another_target_leaves_the_gimbal_s_steering_as_it_is(two, feed, other):
-    steering = RecordedSteering()
-    hands = two(steering=steering)
-    feed.steered = 1 - other
-    until(lambda: pressed(hands)[1] == [f"{1 - other} TRACKING"])
-    steering.say(enabled=True, phase="following")
-    hands.wait_text("#steering-text", "FOLLOWING")
-    hands.page.click(f"#targets [data-id='{other}']")
-    hands.page.click("#choice-remove")
-    until(lambda: feed.cleared == [other])
-    assert steering.calls == []
 
 
 def test_clear_names_the_target_that_is_steered_by(two, feed):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 import time
 import urllib.error
@@ -14,17 +13,16 @@ import aiohttp
 import cv2
 import numpy as np
 import pytest
-from barcode_feed import BITS, BLOCK, BarcodeFeed, RecordedSteering
+from barcode_feed import BITS, BLOCK, BarcodeFeed
 
 from benchmarks.page_client import page
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
-from efftam_ros.messages.fields import Outcome
-from efftam_ros.messages.reports import BoxReport, ResultReport
+from efftam_ros.messages.reports import BoxReport
 from efftam_ros.operator.announce import announcement, own_addresses
-from efftam_ros.operator.feed import CommandAnswer, Lifecycle, Picture
+from efftam_ros.operator.feed import Lifecycle, Picture
 from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer
 from efftam_ros.operator.settings import Settings
 
@@ -226,24 +224,6 @@ async def test_half_written_requests_keep_no_page_out_and_are_dropped(serve, fee
     assert len(caplog.records) < 5
 
 
-async def test_pictures_are_wanted_only_while_somebody_sees_a_page(serve, feed):
-    url = serve(feed).url
-    assert feed.watched == []
-    async with page(url) as client:
-        await client.until(lambda: client.frames)
-        assert feed.watched == [True]
-        await client.send(op="watch", action="hide")
-        await client.until(lambda: not feed.watched[-1])
-        seen, statuses = len(client.frames), len(client.messages("status"))
-        await client.until(lambda: len(client.messages("status")) > statuses)
-        assert len(client.frames) <= seen + 1
-        await client.send(op="watch", action="show")
-        await client.until(lambda: len(client.frames) > seen + 3)
-        assert feed.watched[-1]
-    while feed.watched[-1]:
-        await asyncio.sleep(0.01)
-
-
 # What they see
 
 
@@ -265,56 +245,6 @@ async def test_with_a_dead_or_inactive_tracker_every_picture_is_shown(serve, fee
         assert client.messages("track") == []
         feed.sink(Lifecycle.INACTIVE)
         await client.until(lambda: client.messages("status")[-1]["tracker"] == "inactive")
-
-
-def test_a_lost_target_leaves_the_camera_fluent(serve):
-    """A camera of 30 Hz; two answers a second, each half a second late."""
-    feed = BarcodeFeed(rate_hz=30.0)
-    feed.state, feed.answer_every, feed.answer_late = TrackState.LOST, 15, 15
-
-    async def look() -> None:
-        async with page(serve(feed).url) as client:
-            await client.until(lambda: len(client.messages("track")) >= 2, 20)
-            first = len(client.frames)
-            await client.until(lambda: len(client.messages("track")) >= 5, 20)
-            frames = client.frames[first:]
-            count = frames[-1].stamp_ns - frames[0].stamp_ns
-            assert len(frames) / (count / 1e9) >= 10  # of 30
-            ages = sorted(frame.sent_ns - frame.stamp_ns for frame in frames)
-            assert ages[len(ages) // 2] <= 0.3e9
-            assert client.messages("status")[-1]["tracker"] == "alive"
-
-    try:
-        asyncio.run(look())
-    finally:
-        feed.close()
-
-
-async def test_at_most_two_frames_are_under_way_to_a_page_that_acknowledges_none(serve, feed):
-    feed.rate_hz = 50.0
-    async with page(serve(feed).url, acknowledges=False) as client:
-        await client.until(lambda: len(client.messages("track")) >= 40)
-        assert len(client.frames) == 2
-        await client.send(op="ack", seq=client.frames[1].seq)
-        await client.until(lambda: len(client.frames) == 3)
-        # The third is the newest of its time, not the next in a queue.
-        assert client.frames[2].seq > client.frames[1].seq + 10
-
-
-async def test_a_slow_page_gets_smaller_pictures_and_later_the_whole_again(serve, feed):
-    async with page(serve(feed).url) as client:
-        await client.until(lambda: client.frames and not client.frames[-1].is_small)
-        client.acknowledges, done = False, len(client.frames)
-        while not client.frames[-1].is_small:
-            await client.until(lambda n=done: len(client.frames) > n)
-            await asyncio.sleep(0.2)
-            await client.send(op="ack", seq=client.frames[done].seq)
-            done += 1
-        assert client.frames[-1].width == 453
-        assert client.frames[-1].size == (640, 360)
-        client.acknowledges = True
-        await client.send(op="ack", seq=client.frames[-1].seq)
-        await client.until(lambda: not client.frames[-1].is_small, 20)
 
 
 async def test_a_picture_that_was_shown_small_is_sent_whole_when_it_is_asked_for(serve, feed):
@@ -345,7 +275,7 @@ async def test_a_camera_s_jpeg_passes_untouched(serve, feed):
         def passed() -> bool:
             stamp = time.time_ns()
             feed.sink(Picture(stamp, jpeg=data))
-            feed.sink(BoxReport(stamp, (64, 48), TrackState.IDLE))
+            feed.sink(BoxReport(stamp))
             return client.frames[-1].payload == data
 
         while not passed():
@@ -363,18 +293,11 @@ async def test_a_picture_that_cannot_be_read_is_named_and_the_next_one_shown(ser
         for make in (unreadable, lambda: np.zeros((360, 640, 3), np.uint8)):
             stamp = time.time_ns()
             feed.sink(Picture(stamp, bgr=make))
-            feed.sink(BoxReport(stamp, (640, 360), TrackState.IDLE))
+            feed.sink(BoxReport(stamp))
             if make is unreadable:
                 await client.until(lambda: "bayer_xyz" in client.messages("status")[-1]["picture"])
         await client.until(lambda: len(client.frames) == 2)
         await client.until(lambda: client.messages("status")[-1]["picture"] == "")
-
-
-async def test_stamps_that_go_back_are_shown(serve, feed):
-    async with page(serve(feed).url) as client:
-        await client.until(lambda: client.frames)
-        feed.stamp_offset_ns = -3_600_000_000_000
-        await client.until(lambda: client.frames[-1].stamp_ns < feed.stamps[0])
 
 
 async def test_numbers_that_are_unknown_are_null(serve, feed):
@@ -410,25 +333,6 @@ async def test_a_selection_reaches_the_tracker_with_the_exact_stamp(serve, feed)
         await client.until(lambda: client.messages("track")[-1]["targets"][0]["selection"] == 1)
 
 
-async def test_points_reach_the_tracker_with_their_labels(serve, feed):
-    async with page(serve(feed).url) as client:
-        await client.send(**select(5, kind="points", points=[[1, 2], [3, 4]], labels=[1, 0]))
-        await client.answer("c1")
-        assert feed.selections[0].points == ((1, 2), (3, 4))
-        assert feed.selections[0].labels == (1, 0)
-
-
-async def test_a_refusal_is_in_the_tracker_s_own_words(serve, feed):
-    feed.refuse = "the image is 9.2 s old; the buffer keeps 8 s"
-    async with page(serve(feed).url) as client:
-        await client.send(**select(1))
-        answer = await client.answer("c1")
-        assert (answer["ok"], answer["message"]) == (False, feed.refuse)
-        feed.sink(ResultReport(1, Outcome.REFUSED, message="the box is empty"))
-        result = (await client.until(lambda: client.messages("result")))[0]
-        assert (result["outcome"], result["message"]) == ("REFUSED", "the box is empty")
-
-
 async def test_a_tracker_that_answers_nothing_is_named(serve, feed):
     feed.mute = True
     async with page(serve(feed, answer_s=0.2).url) as client:
@@ -436,19 +340,6 @@ async def test_a_tracker_that_answers_nothing_is_named(serve, feed):
         answer = await client.answer("c1")
         assert not answer["ok"]
         assert "0.2 s" in answer["message"]
-
-
-async def test_a_second_answer_to_one_command_is_dropped(serve, feed):
-    replies = []
-    feed.select = lambda selection, reply: replies.append(reply)
-    async with page(serve(feed).url) as client:
-        await client.send(**select(1))
-        await client.until(lambda: client.messages("status") and replies)
-        replies[0](CommandAnswer(True, "first"))
-        replies[0](CommandAnswer(False, "second"))
-        count = len(client.messages("status"))
-        await client.until(lambda: len(client.messages("status")) > count)
-        assert [m["message"] for m in client.messages("answer")] == ["first"]
 
 
 async def test_one_page_commands_and_others_view_until_they_take_over(serve, feed):
@@ -474,21 +365,6 @@ async def test_one_page_commands_and_others_view_until_they_take_over(serve, fee
         assert not (await first.answer("c4"))["ok"]
 
 
-async def test_the_seat_is_free_as_soon_as_its_page_is_gone(serve, feed):
-    url = serve(feed).url
-    async with page(url) as second:
-        async with page(url) as first:
-            await first.until(lambda: first.messages("hello"))
-            await second.send(op="seat", action="release")
-            await first.send(op="seat", action="take")
-            await second.until(
-                lambda: second.messages("seat")[-1]["holder"] == first.messages("hello")[0]["name"]
-            )
-        await second.until(lambda: second.messages("seat")[-1]["holder"] is None)
-        await second.send(**select(1))
-        assert (await second.answer("c1"))["ok"]
-
-
 async def test_what_becomes_of_the_target_when_the_operator_is_lost(serve, feed):
     keeping = BarcodeFeed()
     for one, rule in ((keeping, "keep"), (feed, "clear")):
@@ -502,15 +378,6 @@ async def test_what_becomes_of_the_target_when_the_operator_is_lost(serve, feed)
     assert (keeping.cleared, feed.cleared) == ([], [255])
 
 
-async def test_a_reload_within_the_lease_clears_nothing(serve, feed):
-    url = serve(feed, on_operator_lost="clear", lease_s=1.0).url
-    for _ in range(2):
-        async with page(url) as client:
-            await client.until(lambda: len(client.messages("status")) >= 2)
-            assert client.messages("hello")[0]["role"] == "operator"
-    assert feed.cleared == []
-
-
 async def test_selections_beyond_five_a_second_are_refused(serve, feed):
     async with page(serve(feed).url) as client:
         for i in range(12):
@@ -519,87 +386,6 @@ async def test_selections_beyond_five_a_second_are_refused(serve, feed):
         assert [a["ok"] for a in answers[:5]] == [True] * 5
         assert not answers[-1]["ok"]
         assert len(feed.selections) < 8
-
-
-# Steering
-
-
-async def test_any_page_may_stop_and_only_the_operator_enable(serve, feed):
-    steering = RecordedSteering()
-    url = serve(feed, steering=steering).url
-    async with page(url) as first, page(url) as second:
-        await first.until(lambda: first.messages("hello"))
-        await second.until(lambda: second.messages("hello"))
-        viewer = second if second.messages("hello")[0]["role"] == "viewer" else first
-        await viewer.send(op="steer", id="a", action="arm")
-        assert not (await viewer.answer("a"))["ok"]
-        await viewer.send(op="steer", id="s", action="stop")
-        assert (await viewer.answer("s"))["ok"]
-        assert steering.calls == ["stop"]
-
-
-async def enable(client) -> None:
-    """By two presses."""
-    await client.send(op="steer", id="arm", action="arm")
-    await client.answer("arm")
-    await asyncio.sleep(0.4)
-    await client.send(op="steer", id="enable", action="enable")
-    assert (await client.answer("enable"))["ok"]
-
-
-@pytest.mark.parametrize("is_told", [True, False], ids=["status came", "status is to come"])
-async def test_a_selection_that_would_turn_the_gimbal_needs_consent(serve, feed, is_told):
-    steering = RecordedSteering()
-    async with page(serve(feed, steering=steering).url) as client:
-        await enable(client)
-        if not is_told:
-            steering.say(enabled=False, phase="off")
-        box = {"op": "select", "stamp": str(feed.stamps[-1]), "kind": "box", "box": [1, 2, 30, 40]}
-        await client.send(**box, id="c1")
-        refusal = await client.answer("c1")
-        assert not refusal["ok"]
-        assert "confirm" in refusal["message"]
-        assert feed.selections == []
-        await client.send(**box, id="c2", turns=True)
-        assert (await client.answer("c2"))["ok"]
-        assert len(feed.selections) == 1
-
-
-async def test_clear_stops_the_gimbal_first_and_tells_where_that_fails(serve, feed):
-    order = []
-
-    class Order(RecordedSteering):
-        def stop(self, reply) -> None:
-            order.append(("stop", list(feed.cleared)))
-            reply(CommandAnswer(False, "it is not offered"))
-
-    async with page(serve(feed, steering=Order()).url) as client:
-        await client.send(op="clear", id="c1")
-        await client.answer("c1")
-        assert order == []  # nothing was steered
-        await enable(client)
-        await client.send(op="clear", id="c2")
-        assert (await client.answer("c2"))["ok"]
-        assert order == [("stop", [0])]
-        assert feed.cleared == [0, 0]
-        assert not (await client.answer(""))["ok"]
-
-
-async def test_a_target_cleared_because_nobody_is_there_is_steered_by_no_more(serve, feed):
-    steering = RecordedSteering()
-    server = serve(feed, steering=steering, on_operator_lost="clear", lease_s=1.0)
-    async with page(server.url) as client:
-        await enable(client)
-    while not feed.cleared:
-        await asyncio.sleep(0.05)
-    assert steering.calls == ["enable", "stop"]
-
-
-async def test_without_a_gimbal_steering_is_refused(serve, feed):
-    async with page(serve(feed).url) as client:
-        await client.send(op="steer", id="s", action="stop")
-        assert not (await client.answer("s"))["ok"]
-        assert client.messages("steering") == []
 
 
 # Bad messages
@@ -650,58 +436,3 @@ async def test_a_page_that_stops_reading_costs_the_server_nothing(serve, feed):
         await client.until(lambda: len(client.frames) > 30, 30)
         assert client.messages("status")[-1]["viewers"] == 2
     writer.close()
-
-
-# Thin links
-
-
-def test_at_300_kbit_a_second_what_passes_from_the_loss_to_a_whole_picture_takes_less_than_five_seconds(
-    serve,
-):
-    """By the clock of the link, whatever this machine does: it is its bytes that count."""
-    feed = BarcodeFeed(rate_hz=15.0, size=(1280, 720))
-    noise = np.random.default_rng(1).integers(0, 255, (720, 1280, 3), np.uint8)
-    smooth = cv2.GaussianBlur(noise, (0, 0), 2.0)
-    feed.remake = lambda picture: Picture(picture.stamp_ns, bgr=lambda: smooth)
-    feed.state = TrackState.TRACKING
-
-    async def look() -> float:
-        async with page(serve(feed).url, acknowledges=False) as client:
-
-            async def pass_one() -> None:
-                """The picture under way has taken its time on the link; another one is sent."""
-                await asyncio.sleep(0.2)
-                count, newest = len(client.frames), client.frames[-1]
-                await client.send(op="ack", seq=newest.seq)
-                await client.until(lambda: len(client.frames) > count)
-
-            await client.send(op="watch", action="show")
-            await client.until(lambda: len(client.frames) == 2)
-            for _ in range(3):
-                await pass_one()
-            feed.state, count, on_the_link = TrackState.LOST, len(feed.stamps), client.frames[-1]
-            while len(feed.stamps) < count + 3:
-                await asyncio.sleep(0.01)
-            began = len(client.order)
-            await pass_one()
-            assert client.messages("track")[-1]["targets"][0]["state"] == "LOST"
-            # The thumb presses on what is seen while the next picture is under way.
-            pressed = client.frames[-1]
-            await pass_one()
-            await client.send(op="hold", stamp=str(pressed.stamp_ns))
-            await client.send(op="whole", stamp=str(pressed.stamp_ns))
-            whole = await client.until(lambda: next((f for f in client.frames if f.seq == 0), None))
-            assert (whole.stamp_ns, whole.width) == (pressed.stamp_ns, 1280)
-            passed = [on_the_link, *client.order[began:]]
-            assert [frame.seq == 0 for frame in passed if isinstance(frame, tuple)] == [False] * 3 + [True]
-            return 8 * sum(map(bytes_of, passed)) / 300e3
-
-    try:
-        assert asyncio.run(look()) < 5
-    finally:
-        feed.close()
-
-
-def bytes_of(received) -> int:
-    """Of a message on the link, its headers included."""
-    return 80 + len(received.payload if isinstance(received, tuple) else json.dumps(received))

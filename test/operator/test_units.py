@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -21,7 +23,6 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.reports import BoxReport, MotionReport
 from efftam_ros.operator import jpeg, wire
-from efftam_ros.operator.commands import Seat
 from efftam_ros.operator.feed import Picture
 from efftam_ros.operator.pairing import (
     FORGOTTEN_S,
@@ -32,7 +33,7 @@ from efftam_ros.operator.pairing import (
     WaitingPictures,
 )
 from efftam_ros.operator.settings import Settings
-from efftam_ros.operator.viewer import Lateness, RateLimit
+from efftam_ros.operator.viewer import Lateness, RateLimit, Viewer
 
 STAMPS = st.integers(0, 2**63 - 1)
 ROOT = Path(__file__).parents[2]
@@ -54,11 +55,14 @@ sides = st.floats(0.1, 1e4)
 
 @given(STAMPS, st.tuples(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), sides, sides))
 def test_a_selection_arrives_as_it_was_sent(stamp, box):
-    message = wire.parse(
-        json.dumps({"op": "select", "id": "a" * 64, "stamp": str(stamp), "kind": "box", "box": box})
-    )
-    assert message.selection.stamp_ns == stamp
-    assert message.selection.box == Box(*box)
+    points, labels = (box[:2], box[2:]), (1, 0)
+    for drawn in ({"kind": "box", "box": box}, {"kind": "points", "points": points, "labels": labels}):
+        message = wire.parse(json.dumps({"op": "select", "id": "a" * 64, "stamp": str(stamp), **drawn}))
+        assert message.selection.stamp_ns == stamp
+        if drawn["kind"] == "box":
+            assert message.selection.box == Box(*box)
+        else:
+            assert (message.selection.points, message.selection.labels) == (points, labels)
 
 
 json_values = st.recursive(
@@ -144,28 +148,6 @@ def test_each_wrong_field_is_named_with_its_limit(change, named):
         wire.parse(json.dumps(message))
 
 
-# Seat
-
-
-def test_a_lease_ends_ten_seconds_after_the_last_word():
-    seat = Seat(10.0)
-    seat.take("a", 0.0)
-    seat.heard("a", 5.0)
-    seat.heard("b", 9.0)
-    assert seat.holder(15.0) == "a"
-    assert seat.holder(15.1) is None
-
-
-def test_taking_over_ends_the_seat_of_who_had_it():
-    seat = Seat(10.0)
-    seat.take("a", 0.0)
-    seat.take("b", 1.0)
-    assert not seat.release("a")
-    assert seat.holder(2.0) == "b"
-    assert seat.release("b")
-    assert seat.holder(2.0) is None
-
-
 # Settings
 
 
@@ -201,6 +183,30 @@ def test_a_message_is_late_by_what_its_way_took_longer_than_the_quickest():
 def test_clocks_that_drift_apart_make_nothing_late():
     lateness = Lateness()
     assert max(lateness.late_s(s * 0.9995e3, float(s)) for s in range(0, 86_400, 60)) < 1
+
+
+async def test_on_a_thin_link_the_newest_track_alone_is_sent_with_the_next_picture():
+    sent = []
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    socket = SimpleNamespace(send_str=send, send_bytes=send)
+    viewer = Viewer(socket, "page", Settings())
+    sending = asyncio.create_task(viewer.send_waiting())
+    for is_thin, wanted in ((False, ["1", "2"]), (True, []), (True, [])):
+        sent.clear()
+        viewer.pace = SimpleNamespace(is_thin=is_thin, sent=lambda *_: None)
+        for text in ("1", "2"):
+            viewer.track(text)
+        await asyncio.sleep(0.01)
+        assert sent == wanted
+    viewer.is_hidden = True
+    viewer.track("3")
+    viewer.show(b"jpeg", 1, "2", Picture(1, jpeg=b"jpeg"), 64)
+    await asyncio.sleep(0.01)
+    assert sent == ["2", b"jpeg"]
+    sending.cancel()
 
 
 # A camera's JPEG
@@ -295,6 +301,33 @@ def test_a_target_that_ended_is_told_no_more(end):
     assert [t["id"] for t in json.loads(text)["targets"]] == [0]
 
 
+def test_the_box_of_an_earlier_selection_is_not_where_this_target_was_last():
+    tracks = Tracks()
+
+    def told(stamp: int, selection: int, box: Box | None) -> object:
+        state = TrackState.LOST if box is None else TrackState.TRACKING
+        tracks.add_box(BoxReport(stamp, state=state, selection=selection, box=box), stamp)
+        ((_, text),) = tracks.finished(stamp + MOTION_WAIT_S, 0.0)
+        return json.loads(text)["targets"][0]["last"]
+
+    assert told(1, 1, Box(1.0, 2.0, 3.0, 4.0)) is None  # it is seen
+    assert told(2, 1, None) == [1.0, 2.0, 3.0, 4.0]
+    assert told(3, 2, None) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["steered", "followed", "IDLE"])), max_size=8))
+def test_the_steered_target_is_the_last_that_was_said_to_be(reports):
+    tracks, steered = Tracks(), None
+    for stamp, (target, what) in enumerate(reports):
+        state = TrackState.IDLE if what == "IDLE" else TrackState.TRACKING
+        tracks.add_box(BoxReport(stamp, target, state, steered=what == "steered"), 0.0)
+        if what == "steered":
+            steered = target
+        elif steered == target:
+            steered = None
+        assert tracks.steered == steered
+
+
 def test_motions_alone_do_not_fill_the_memory():
     tracks = Tracks()
     for stamp in range(1000):
@@ -346,6 +379,18 @@ def test_a_tracker_that_is_behind_keeps_no_picture_back_until_it_is_level_again(
     pictures.answered(30, 1.12)
     pictures.add(picture(31), 1.13)
     assert shown(pictures, 1.13) == [None]
+
+
+def test_an_answer_to_an_image_of_long_ago_is_of_a_tracker_that_is_behind():
+    pictures = level_pictures(100)
+    pictures.answered(5, 0.01)
+    assert shown(pictures, 0.01) == [100]
+
+
+def test_pictures_that_waited_when_nobody_looked_any_more_are_not_shown_to_who_looks_next():
+    pictures = level_pictures(1)
+    pictures.forget(5.0)
+    assert shown(pictures, 6.0) == [None]
 
 
 def test_a_dead_tracker_keeps_no_picture_back():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,46 @@ QUICK_DISCOVERY = """<rtps>
         </discovery_config></builtin>"""
 
 
+FREE_OF_ROS = (
+    "test_dead_locks.py",
+    "test_docs_cpp.py",
+    "test_docs_node.py",
+    "test_frame_buffer.py",
+    "test_messages.py",
+    "test_package.py",
+    "test_target_table.py",
+)
+"""Files that can be read without ROS."""
+
+
+def _missing() -> str:
+    """Why tests on the middleware can't run here; empty where they can."""
+    if find_spec("rclpy") is None:
+        return "ROS 2 is not installed; scripts/setup_env brings it"
+    built = find_spec("efftam_ros.msg") is not None
+    return "" if built else "the messages are not built; scripts/setup_env builds them"
+
+
+MISSING = _missing()
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    is_left_out = collection_path.name.startswith("test_") and collection_path.name not in FREE_OF_ROS
+    return True if MISSING and is_left_out else None
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    if MISSING:
+        terminalreporter.write_line(f"test/ros is left out: {MISSING}")
+
+
 @pytest.fixture(scope="session")
 def ros(tmp_path_factory):
     """ROS in this process; skips where ROS 2 or the built messages are missing."""
-    rclpy = pytest.importorskip("rclpy", reason="ROS 2 is not installed; scripts/setup_env brings it")
-    pytest.importorskip("efftam_ros.msg", reason="the messages are not built; scripts/setup_env builds them")
+    if MISSING:
+        pytest.skip(MISSING)
+    import rclpy
+
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
     # Neighbours have a domain of their own: other runs by the process, workers of one run by their number,
     # and commands that take one of 1 to 101 at random. From 102 to 214 they meet the ephemeral ports.
@@ -126,23 +162,11 @@ def _quick(lasting_tracker):
     return lasting_tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1")
 
 
-@pytest.fixture(scope="module")
-def _slow(lasting_tracker):
-    return lasting_tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1", delay_s=0.2)
-
-
 @pytest.fixture
 def peer(_quick):
     """The peer of a tracker without a target, whose images begin anew."""
     _quick.begin_anew()
     return _quick
-
-
-@pytest.fixture
-def slow_peer(_slow):
-    """The same with a network that takes 0.2 s a frame."""
-    _slow.begin_anew()
-    return _slow
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from ament_index_python import PackageNotFoundError, get_package_prefix
 
 ROOT = Path(__file__).parents[2]

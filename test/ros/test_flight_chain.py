@@ -12,10 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import BoundingBox, GimbalStatus
 from flight_rig import Listener, Rig, wait
 from level_pipeline import BRIGHT, HEIGHT, WIDTH

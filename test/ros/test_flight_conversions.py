@@ -5,10 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.errors import InputError

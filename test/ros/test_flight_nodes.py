@@ -16,16 +16,11 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
-import rclpy
-from efftam_ros.msg import BoundingBox, GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
-from flight_rig import HEIGHT, ROOT, WIDTH, Rig, node_command, wait
+from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
+from flight_rig import ROOT, Rig, node_command, wait
 from free_ports import free_port
 from lifecycle_msgs.msg import Transition
-from rclpy.parameter import Parameter
 from ros_helpers import Process, new_namespace
 
 from efftam_ros.core.errors import InputError
@@ -33,9 +28,7 @@ from efftam_ros.flight.mavlink.connection import connect
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder
 from efftam_ros.flight.mavlink.signing import Signer
-from efftam_ros.flight.mavlink.tracking_status import StreamView, tracking_message
 from efftam_ros.images.message import stamp_ns
-from efftam_ros.messages.reports import Selection, box_report
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.gimbal.node import GimbalNode
 from efftam_ros.ros.mavlink import MavlinkNode
@@ -113,26 +106,6 @@ def stops(rig, end, record_property):
         assert "Traceback" not in process.output
 
 
-@pytest.mark.parametrize("state", [BoundingBox.ACQUIRING, BoundingBox.TRACKING, BoundingBox.COASTING])
-def test_a_box_that_control_may_not_use_is_shown_at_the_station(state):
-    message = BoundingBox(state=state, valid=False, image_width=WIDTH, image_height=HEIGHT)
-    message.x, message.y, message.width, message.height = 0.25 * WIDTH, 0.5 * HEIGHT, 128.0, 72.0
-    told = tracking_message(box_report(message), StreamView())
-    assert told.tracking_status & mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE
-    assert told.tracking_mode == mav.CAMERA_TRACKING_MODE_RECTANGLE
-    edges = (told.rec_top_x, told.rec_top_y, told.rec_bottom_x, told.rec_bottom_y)
-    assert edges == pytest.approx((0.25, 0.5, 0.35, 0.6))
-
-
-@pytest.mark.parametrize("state", [BoundingBox.IDLE, BoundingBox.LOST])
-def test_without_a_target_no_box_is_shown_at_the_station(state):
-    message = BoundingBox(state=state, valid=False, image_width=WIDTH, image_height=HEIGHT)
-    message.x, message.y, message.width, message.height = 10.0, 10.0, 128.0, 72.0
-    told = tracking_message(box_report(message), StreamView())
-    assert told.tracking_mode == mav.CAMERA_TRACKING_MODE_NONE
-    assert math.isnan(told.rec_top_x)
-
-
 def test_a_killed_bridge_is_noticed(rig):
     rig.follow()
     rig.bridge.send(signal.SIGKILL)
@@ -168,19 +141,6 @@ def test_a_wrong_parameter_is_refused_at_the_start(ros, make, argument, words):
         given = argument.replace("{taken}", str(taken))
         with pytest.raises(InputError, match=re.escape(words)):
             make(namespace=new_namespace(), cli_args=["--ros-args", "-p", given])
-
-
-@pytest.mark.parametrize(
-    ("make", "given", "meant"),
-    [(GimbalNode, "max_yaw_rates", "max_yaw_rate"), (MavlinkNode, "atitude_rate", "attitude_rate")],
-)
-def test_a_parameter_that_does_not_exist_is_named_with_the_one_that_may_be_meant(
-    ros, capfd, make, given, meant
-):
-    overrides = [Parameter(name, value=0.1) for name in (given, meant)]
-    make(namespace=new_namespace(), parameter_overrides=overrides).close()
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if "is not known" in line]
-    assert f"parameter '{given}' is not known and has no effect; did you mean {meant}?" in line
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -298,25 +258,6 @@ def test_a_box_drawn_at_the_station_reaches_the_tracker_and_its_decision_returns
     wait(shown, "the box back at the station")
 
 
-def test_a_refusal_of_the_tracker_is_a_refusal_at_the_station(lasting_rig):
-    rig = lasting_rig
-    rig.tracker.refuses = True
-    rig.station.command(mav.MAV_CMD_CAMERA_TRACK_POINT, 0.25, 0.75)
-    wait(lambda: rig.station.answers(mav.MAV_CMD_CAMERA_TRACK_POINT), "the station's answer")
-    assert rig.station.answers(mav.MAV_CMD_CAMERA_TRACK_POINT) == [mav.MAV_RESULT_DENIED]
-    (selection,) = rig.tracker.selections
-    assert selection.kind == TargetSelection.POINTS
-    assert (selection.points[0].x, selection.points[0].y) == pytest.approx((0.25, 0.75))
-
-
-def test_stop_tracking_clears_the_target(lasting_rig):
-    rig = lasting_rig
-    rig.station.command(mav.MAV_CMD_CAMERA_STOP_TRACKING)
-    wait(lambda: rig.station.answers(mav.MAV_CMD_CAMERA_STOP_TRACKING), "the station's answer")
-    assert rig.station.answers(mav.MAV_CMD_CAMERA_STOP_TRACKING) == [mav.MAV_RESULT_ACCEPTED]
-    assert [s.kind for s in rig.tracker.selections] == [TargetSelection.CLEAR]
-
-
 def station_takes_the_gimbal(rig):
     rig.station.send(
         mav.MAVLink_command_long_message(
@@ -359,49 +300,3 @@ def test_a_bridge_that_comes_back_does_not_take_the_gimbal_from_who_took_it_mean
     assert [m for m in commands if m.command == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE] == []
     rig.follow()
     wait(lambda: rig.tracker.managers[-1].control == GimbalManager.HELD, "control again")
-
-
-def test_only_the_target_that_is_steered_by_is_told_to_the_station(ros, capfd):
-    namespace = new_namespace()
-    links = [Parameter("links", value="udpout:127.0.0.1:9"), Parameter("landing_target", value=True)]
-    node, peer = (
-        MavlinkNode(namespace=namespace, parameter_overrides=links),
-        rclpy.create_node("peer", namespace=namespace),
-    )
-    node.start()
-    told, landings, selected = [], [], []
-    peer.create_subscription(TargetSelection, "select", selected.append, 10)
-    node._bridge.track, node._bridge.estimate = told.append, landings.append
-    boxes, velocities = (
-        peer.create_publisher(kind, topic, 10)
-        for kind, topic in ((BoundingBox, "bbox"), (TargetVelocity, "velocity"))
-    )
-    turn = 0
-
-    def until(holds, steered):
-        nonlocal turn
-        end_s = time.monotonic() + 20.0
-        while not holds():
-            assert time.monotonic() < end_s
-            turn += 1
-            for target_id in (1, 0, 2):
-                said = {"target_id": target_id, "state": BoundingBox.TRACKING, "selection": target_id + 1}
-                boxes.publish(BoundingBox(steered=target_id == steered, **said))
-                velocities.publish(TargetVelocity(steered=target_id == steered, **said))
-            node.tick()
-
-    until(lambda: turn > 50, steered=None)
-    assert (told, landings) == ([], [])
-    until(lambda: told and landings, steered=0)
-    until(lambda: told[-1].selection == landings[-1].selection == 3, steered=2)
-    for seen in (told, landings):
-        selections = [one.selection for one in seen]
-        assert set(selections) == {1, 3}
-        assert selections == sorted(selections)
-    assert "shows target 2 now (before: 0)" in capfd.readouterr().err
-    until(lambda: node._tracker.select(Selection(1)) is None, steered=2)
-    while not selected:
-        rclpy.spin_once(peer, timeout_sec=0.1)
-    assert (selected[0].kind, selected[0].target_id) == (TargetSelection.CLEAR, 2)
-    node.close()
-    peer.destroy_node()

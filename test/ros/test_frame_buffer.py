@@ -109,14 +109,6 @@ def test_a_late_selection_goes_through_every_image_since_when_there_is_time():
     assert taken(frame_buffer) == 110  # level with the camera: newest first again
 
 
-def test_images_passed_over_again_are_not_counted_twice():
-    frame_buffer = filled(*range(10, 100, 10))
-    assert frame_buffer.take().skipped == 8
-    select(frame_buffer, 10 * MS, PROMPT, COMMAND)
-    assert frame_buffer.take().skipped == 0
-    assert frame_buffer.take(frame_s=0.05).skipped == 0
-
-
 @settings(max_examples=100, deadline=None)
 @given(
     period_ms=st.integers(5, 100),
@@ -164,18 +156,6 @@ def test_a_slow_network_far_behind_takes_steps_of_a_second_at_most():
     assert steps == [1000, 2000, 3000, 4000]
 
 
-def test_clear_takes_a_waiting_selection_back():
-    frame_buffer = filled(10)
-    select(frame_buffer, 0, PROMPT, COMMAND)
-    assert frame_buffer.followed.ids == (0,)
-    assert frame_buffer.request(OTHER) == [COMMAND]
-    assert frame_buffer.followed.ids == ()
-    work = frame_buffer.take()
-    assert work.frame is None
-    assert work.prompt is None
-    assert work.command is OTHER
-
-
 def test_a_target_is_gone_once_the_loop_has_taken_its_clear():
     """So that a second clear, which comes when the first one was told, is refused."""
     frame_buffer = filled(10)
@@ -216,16 +196,6 @@ def test_a_command_that_waits_when_all_ends_is_given_back():
     assert frame_buffer.close() == [COMMAND]
     assert frame_buffer.take() is None
     assert frame_buffer.close() == []
-
-
-def test_after_a_selection_that_came_to_nothing_the_stream_goes_on_where_it_was():
-    frame_buffer = filled(*range(10, 60, 10))
-    assert taken(frame_buffer) == 50
-    select(frame_buffer, 20 * MS, PROMPT, COMMAND)
-    assert taken(frame_buffer) == 20
-    frame_buffer.resume(0)
-    frame_buffer.put(frame(60))
-    assert taken(frame_buffer) == 60
 
 
 def test_equal_stamps_are_refused():
@@ -403,11 +373,6 @@ def test_a_held_image_is_let_go(end):
             frame_buffer.find(1033 * MS)
 
 
-def test_only_an_image_that_is_there_can_be_held():
-    with pytest.raises(InputError, match="ahead"):
-        filled(1000, 1033).hold(5000 * MS)
-
-
 # Several targets
 
 
@@ -455,16 +420,6 @@ def test_level_again_a_target_takes_part_in_the_newest_image_with_the_others():
     assert tasks(frame_buffer, (0, 1), 1, new=(110,)) == [(110, None)]
 
 
-def test_selections_of_several_targets_on_different_images_each_go_their_own_way():
-    frame_buffer = selected((1, 80), (2, 70))
-    assert [task[0] for task in tasks(frame_buffer, (0, 1, 2), 2)] == [80, 70]
-    by_target = {1: [], 2: []}
-    for stamp, only in tasks(frame_buffer, (0, 1, 2), 5):
-        (target_id,) = only
-        by_target[target_id].append(stamp)
-    assert by_target == {1: [90, 100], 2: [80, 90, 100]}
-
-
 def test_a_command_replaces_only_what_waits_for_the_same_target():
     frame_buffer = selected((1, 80), (2, 70))
     assert frame_buffer.followed == ((0, 1, 2), 0)
@@ -509,10 +464,3 @@ def test_while_a_target_is_followed_a_proposal_comes_once_in_a_second(monkeypatc
 def test_without_a_target_proposals_and_images_take_turns(monkeypatch):
     frame_buffer = filled(10, 20)
     assert [proposed(frame_buffer, 10.0, monkeypatch) for _ in range(4)] == [True, False, True, True]
-
-
-def test_a_newer_request_takes_the_place_of_the_one_that_waits():
-    frame_buffer = filled(10)
-    assert frame_buffer.propose(frame_buffer.find(0), PROMPT, COMMAND) is None
-    assert frame_buffer.propose(frame_buffer.find(0), PROMPT, OTHER) is COMMAND
-    assert frame_buffer.take().command is OTHER

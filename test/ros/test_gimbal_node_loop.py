@@ -6,10 +6,6 @@ import time
 from itertools import pairwise
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 import rclpy
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity
 from geometry_msgs.msg import QuaternionStamped, TwistStamped

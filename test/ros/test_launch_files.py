@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 # A folder of this name beside the tests would be imported as an empty package: ask for its contents.
 pytest.importorskip("launch.actions", reason="ROS 2's launch is not installed (the wheels lack it)")
 pytest.importorskip("launch_ros.actions", reason="ROS 2's launch_ros is not installed (the wheels lack it)")

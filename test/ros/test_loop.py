@@ -1,323 +1,321 @@
-"""The loop that tracks: what it publishes and keeps when the tracker, the network or an output raises."""
+"""The loop that tracks, with its buffer, outputs and statistics: what is published and kept after what."""
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from node_bench import PERIOD_NS, PROMPTS, Bench, following
+from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError, PipelineLostError
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.targets import TargetSet
-from efftam_ros.core.types import Image, Prompt, Track, TrackState
-from efftam_ros.images.message import ReceivedImage
+from efftam_ros.core.types import Image, TrackState
+from efftam_ros.images.message import stamp_ns
+from efftam_ros.messages.bearing import camera_model
 from efftam_ros.messages.fields import Outcome
-from efftam_ros.ros.common.nodes import ThrottledLog
-from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
-from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
-from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
-from efftam_ros.ros.tracker.table import PublishedAnswer, TargetTable
-from simulation.null_pipeline import NullPipeline
+from efftam_ros.ros.tracker.diagnostics import Level
+from efftam_ros.ros.tracker.frame_buffer import ALL, Command
 
-PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))
-PROMPTS = [Prompt(box=Box(4.0 + 20 * k, 10.0, 12.0, 12.0)) for k in range(3)]
+IDLE, ACQUIRING, TRACKING = TrackState.IDLE, TrackState.ACQUIRING, TrackState.TRACKING
 LOST = "cudaMemcpyAsync failed: CUDA_ERROR_UNKNOWN (999); restart it"
 
 
-class Faulty(NullPipeline):
-    """Raises what ``plan`` says: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
-    ``late_error`` in remember, ZeroDivisionError for each image of ``bad_lane``."""
-
-    def __init__(self, lanes: int) -> None:
-        self.plan = SimpleNamespace(error=None, refusal=None, late_error=None, bad_lane=None)
-        self.plan.calls = self.plan.remembered = 0
-        super().__init__(lanes=lanes)
-
-    def encode(self, image, view):
-        self.plan.calls += 1
-        if self.plan.error is not None:
-            raise self.plan.error
-        if self._lane == self.plan.bad_lane:
-            raise ZeroDivisionError("by zero")
-        super().encode(image, view)
-
-    def decode(self, prompt):
-        if prompt is not None and self.plan.refusal is not None:
-            raise self.plan.refusal
-        return super().decode(prompt)
-
-    def remember(self, choice, slot, present):
-        if self.plan.late_error is not None:
-            raise self.plan.late_error
-        self.plan.remembered += 1
-        super().remember(choice, slot, present)
-
-
-class Published:
-    """Outputs that keep what is published."""
-
-    def __init__(self, pipeline: Faulty) -> None:
-        self.pipeline = pipeline
-        self.tracks: list[Track] = []
-        self.ids: list[int] = []  # of their targets
-        self.images = 0  # finished
-        self.results: list[tuple[Outcome, int, str]] = []
-        self.proposals: list[tuple[Box | None, str]] = []
-        self.changed = threading.Condition()
-        self.remembered_when_published: list[int] = []
-        self.views, self.fault = self, None  # raised by `add`
-        self.table = TargetTable()
-
-    def publish(self, frame, step, about, stale, box_waits):
-        track = step.track
-        with self.changed:
-            self.remembered_when_published.append(self.pipeline.plan.remembered)
-            self.tracks.append(track)
-            self.ids.append(step.target_id)
-            self.changed.notify()
-        answer = PublishedAnswer(about, track, 0.0, 0.0)
-        self.table.keep(step.target_id, answer)
-        return answer, ""
-
-    def add(self, header, image, step, is_steered, are_several):
-        if self.fault is not None:
-            raise self.fault
-
-    def finish(self, *arguments):
-        with self.changed:
-            self.images += 1
-            self.changed.notify()
-
-    def publish_result(self, command, outcome, message=""):
-        with self.changed:
-            self.results.append((outcome, command.number, message))
-            self.changed.notify()
-
-    def propose(self, header, target_id, box, reason, size):
-        with self.changed:
-            self.proposals.append((box, reason))
-            self.changed.notify()
-
-    def clear(self, target_id, reason):
-        return None
-
-    def of(self, outcome: Outcome) -> list[tuple[int, str]]:
-        return [(number, message) for found, number, message in self.results if found is outcome]
-
-
-class Bench:
-    """A loop with one image after another."""
-
-    def __init__(self) -> None:
-        self.pipeline, self.buffer = Faulty(lanes=3), FrameBuffer(10.0, 10**9)
-        self.outputs, self.statistics = Published(self.pipeline), Statistics()
-        self.logged: list[str] = []
-        logger = SimpleNamespace(**dict.fromkeys(("error", "warning", "info"), self.logged.append))
-        shared = Exchange(self.buffer, self.outputs, self.statistics, ThrottledLog(logger))
-        self.targets = TargetSet(self.pipeline)
-        self.thread = ThreadPoolExecutor(1)
-        self.running = self.thread.submit(TrackingLoop(self.targets, shared).run)
-        self._stamp_ns = 0
-
-    def step(self, select: bool = False, target_id: int = 0) -> Track:
-        """The first answer for the next image, with a target selected on it or not."""
-        self._stamp_ns += 33_000_000
-        with self.outputs.changed:
-            count = len(self.outputs.tracks)
-            if select:  # the image waits for its selection, so that the loop sees them together
-                with self.buffer._condition:
-                    self.buffer.put(self._frame())
-                    self.select(0, target_id)
-            else:
-                self.buffer.put(self._frame())
-            assert self.outputs.changed.wait_for(lambda: len(self.outputs.tracks) > count, 5.0)
-            return self.outputs.tracks[-1]
-
-    def select(self, stamp_ns: int, target_id: int = 0) -> None:
-        self.buffer.request(Command(None, target_id, 1), self.buffer.find(stamp_ns), PROMPTS[target_id])
-
-    def propose(self) -> tuple[Box | None, str]:
-        """What is proposed on the newest image, and why not."""
-        with self.outputs.changed:
-            count = len(self.outputs.proposals)
-            self.buffer.propose(self.buffer.find(0), PROMPTS[0], Command(None, 0))
-            assert self.outputs.changed.wait_for(lambda: len(self.outputs.proposals) > count, 5.0)
-            return self.outputs.proposals[-1]
-
-    def _frame(self) -> ReceivedImage:
-        return ReceivedImage(None, self._stamp_ns, 0.0, 100, (PIXELS.width, PIXELS.height), PIXELS)
-
-    def finish(self) -> None:
-        """Have the frame in work finished, and end the loop."""
-        self.buffer.close()
-        self.running.result(5.0)
-
-    def faults(self) -> tuple[Level, str]:
-        verdict = self.statistics.verdict(0.0, Setup("active"), 60.0)
-        return verdict.level, verdict.values["last internal error"]
-
-
 @pytest.fixture
-def bench():
-    bench = Bench()
-    yield bench
-    bench.finish()
-    bench.thread.shutdown()
+def bench(monkeypatch) -> Bench:
+    bench = Bench(monkeypatch)
+    bench.image()
+    return bench
 
 
-def test_an_internal_error_costs_the_target_and_no_more(bench):
-    assert bench.step(select=True).state is TrackState.ACQUIRING
-    bench.pipeline.plan.error = ZeroDivisionError("by zero")
-    track = bench.step()
-    assert track.state is TrackState.IDLE
-    assert "ZeroDivisionError" in track.reason
-    assert "select it again" in track.reason
-    bench.pipeline.plan.error, calls = None, bench.pipeline.plan.calls
-    assert bench.step().state is TrackState.IDLE  # the tracker itself has no target any more
-    assert bench.pipeline.plan.calls == calls
-    bench.pipeline.plan.error = ZeroDivisionError("by zero")
-    assert bench.step(select=True).state is TrackState.IDLE  # the error is in the selected image itself
-    assert bench.outputs.of(Outcome.REFUSED) == [(1, bench.outputs.tracks[-1].reason)]
-    bench.pipeline.plan.error = None
-    assert bench.step(select=True).state is TrackState.ACQUIRING
-    assert bench.outputs.of(Outcome.ACCEPTED) == [(1, "")] * 2
+def states(boxes) -> dict[int, int]:
+    """By target, in the order of their boxes."""
+    return {box.target_id: box.state for box in boxes}
 
 
-def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(bench):
-    """The images since the one it was drawn on are not gone through: nothing is to be followed in them."""
-    for _ in range(4):
-        bench.step()
-    answered = len(bench.outputs.tracks)
-    bench.pipeline.plan.refusal = InputError("the network finds nothing at the selected point")
-    bench.select(2 * 33_000_000)
-    with bench.outputs.changed:
-        assert bench.outputs.changed.wait_for(lambda: bench.outputs.results, 5.0)
-    assert bench.outputs.of(Outcome.REFUSED) == [(1, str(bench.pipeline.plan.refusal))]
-    bench.step()
-    assert [track.stamp_ns for track in bench.outputs.tracks[answered:]] == [5 * 33_000_000]
+# Commands
+
+IDS = st.integers(0, 2)
+EVENTS = st.one_of(
+    st.tuples(st.sampled_from(["select", "steer", "clear", "fail"]), IDS),
+    st.sampled_from([("clear", ALL), ("refuse", 1)]),
+)
 
 
-def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
-    bench.step(select=True)
-    bench.pipeline.plan.error = PipelineLostError(LOST)
-    assert bench.step().reason == LOST
-    bench.pipeline.plan.error, calls = None, bench.pipeline.plan.calls
-    for _ in range(3):
-        track = bench.step()
-        assert (track.state, track.box, track.reason) == (TrackState.IDLE, None, LOST)
-    assert bench.step(select=True).reason == LOST
-    assert bench.outputs.of(Outcome.REFUSED) == [(1, LOST)]
-    assert bench.pipeline.plan.calls == calls
-    for _ in range(2):  # as long as the process runs
-        assert bench.faults() == (Level.ERROR, f"PipelineLostError: {LOST}")
-    assert not any("Traceback" in line for line in bench.logged)
+@settings(deadline=None, max_examples=100)
+@given(st.lists(EVENTS, max_size=12))
+@example([("select", 0), ("select", 1), ("select", 2), ("steer", 1), ("clear", 1)])
+@example([("select", 0), ("select", 1), ("fail", 0), ("select", 0)])
+@example([("select", 1), ("select", 2), ("refuse", 1), ("clear", ALL), ("select", 2)])
+def test_targets_and_the_steered_one_are_as_the_commands_left_them(events):
+    """The model: the selection's number by target, and the target that is steered by."""
+    with pytest.MonkeyPatch.context() as patch:
+        bench = Bench(patch)
+        bench.image()
+        known, steered = dict[int, int](), None
+        for number, (what, one) in enumerate(events, 1):
+            count, outcome = len(bench.outputs.sent("selection_result")), None
+            gone = [other for other in known if one in (other, ALL)] if what in ("clear", "fail") else []
+            if what == "select":
+                bench.select(one, number=number)
+                known[one], outcome = number, Outcome.ACCEPTED
+                steered = one if steered is None else steered
+            elif what == "refuse":
+                bench.plan.refusal = InputError("the network finds nothing there")
+                bench.select(one, number=number)
+                bench.plan.refusal, outcome = None, Outcome.REFUSED
+            elif what == "steer":
+                bench.command(one, steers=True)
+                steered, outcome = (one, None) if one in known else (steered, Outcome.REFUSED)
+            elif what == "clear" and gone:
+                assert states(bench.command(one)) == dict.fromkeys(gone, IDLE)
+                outcome = Outcome.CLEARED
+            elif what == "fail":
+                bench.plan.bad_target = one
+                bench.image()
+                bench.plan.bad_target = None
+            known = {other: selection for other, selection in known.items() if other not in gone}
+            steered = steered if steered in known else None
+            told = bench.outputs.sent("selection_result")[count:]
+            assert [result.outcome for result in told] == ([] if outcome is None else [outcome])
+            named = "none" if steered is None else str(steered)
+            assert bench.verdict().values.get("steered target", named) == named
+            boxes = bench.image()
+            assert {box.target_id: box.selection for box in boxes} == (known or {0: 0})
+            lone = [] if known else [0]
+            assert [box.target_id for box in boxes if box.steered] == (lone if steered is None else [steered])
 
 
-def test_a_proposal_that_fails_costs_no_target(bench):
-    bench.step(select=True)
-    bench.pipeline.plan.error = ZeroDivisionError("by zero")
-    assert bench.propose() == (None, "internal error (ZeroDivisionError: by zero)")
-    bench.pipeline.plan.error = None
-    assert bench.step().state is TrackState.ACQUIRING
-    bench.pipeline.plan.refusal = InputError("the prompt can't be used")
-    assert bench.propose() == (None, "the prompt can't be used")
-    assert bench.step().box is not None
-
-
-def test_a_gpu_that_is_lost_in_a_proposal_is_asked_for_nothing_again(bench):
-    bench.step(select=True)
-    bench.pipeline.plan.error = PipelineLostError(LOST)
-    assert bench.propose() == (None, LOST)
-    bench.pipeline.plan.error, calls = None, bench.pipeline.plan.calls
-    assert (bench.step().state, bench.outputs.tracks[-1].reason) == (TrackState.IDLE, LOST)
-    assert bench.propose() == (None, LOST)
-    assert bench.pipeline.plan.calls == calls
-
-
-def test_an_answer_is_published_before_its_frame_is_remembered(bench):
-    for select in (True, False, False):
-        bench.step(select)
-    assert bench.outputs.remembered_when_published == [0, 1, 2]
-    bench.finish()
-    assert bench.pipeline.plan.remembered == 3
-
-
-def test_a_fault_while_publishing_costs_neither_the_target_nor_the_thread(bench):
-    bench.step(select=True)
-    bench.outputs.fault = MemoryError("no room for the mask")
+def test_a_change_of_the_steered_target_or_of_a_state_is_logged_once(bench):
+    following(bench, 2)
     for _ in range(2):
-        assert bench.step().state in (TrackState.ACQUIRING, TrackState.TRACKING)
-    bench.outputs.fault = None
-    assert bench.step().measured
-    bench.finish()
-    assert bench.faults() == (Level.ERROR, "MemoryError: no room for the mask")
-    assert bench.pipeline.plan.remembered == 4
-
-
-def three_targets(bench) -> None:
-    for target_id in range(3):
-        bench.step(select=True, target_id=target_id)
-    with bench.outputs.changed:
-        # Outputs and views are finished apart.
-        assert bench.outputs.changed.wait_for(lambda: bench.outputs.images == 6, 5.0)
-    del bench.outputs.tracks[:], bench.outputs.ids[:]
-
-
-def next_answers(bench) -> dict[int, Track]:
-    images, count = bench.outputs.images, len(bench.outputs.tracks)
-    bench.step()
-    with bench.outputs.changed:
-        assert bench.outputs.changed.wait_for(lambda: bench.outputs.images == images + 2, 5.0)
-    return dict(zip(bench.outputs.ids[count:], bench.outputs.tracks[count:], strict=True))
-
-
-def test_an_internal_error_in_one_target_costs_that_one_alone(bench):
-    three_targets(bench)
-    bench.pipeline.plan.bad_lane = 1
-    answers = next_answers(bench)
-    assert (answers[0].measured, answers[1].state) == (True, TrackState.IDLE)
-    assert "ZeroDivisionError" in answers[1].reason
-    bench.pipeline.plan.bad_lane = None
-    answers = next_answers(bench)
-    assert list(answers) == [0, 2]
-    assert all(track.measured for track in answers.values())
-
-
-def test_a_lost_gpu_costs_all_targets(bench):
-    three_targets(bench)
-    bench.targets.steer(1)
-    bench.pipeline.plan.error = PipelineLostError(LOST)
-    answers = next_answers(bench)
-    assert list(answers) == [1, 0, 2]  # control hears of it first
-    assert {key: (track.state, track.reason) for key, track in answers.items()} == dict.fromkeys(
-        range(3), (TrackState.IDLE, LOST)
-    )
-    assert list(next_answers(bench)) == [0]
-
-
-@pytest.mark.parametrize("at", ["publishing", "remembering"])
-def test_a_gpu_that_is_lost_after_the_answer_is_asked_for_nothing_again(bench, at):
-    bench.step(select=True)
-    lost = PipelineLostError(LOST)
-    bench.outputs.fault, bench.pipeline.plan.late_error = (lost, None) if at == "publishing" else (None, lost)
-    bench.step()
-    bench.outputs.fault, calls = None, bench.pipeline.plan.calls
-    assert bench.step().reason == LOST
-    assert bench.pipeline.plan.calls == calls
-    assert bench.faults() == (Level.ERROR, f"PipelineLostError: {LOST}")
+        bench.command(1, steers=True)
+    assert bench.logged.count("steered by target 1 (before: 0)") == 1
+    bench.command(0)
+    assert bench.logged[-1] == "target 0: ACQUIRING -> IDLE: the target was cleared"
+    for _ in range(5):
+        bench.image()
+    assert bench.logged[-1] == "ACQUIRING -> TRACKING"
 
 
 def test_settings_apply_from_the_next_task_on(bench):
-    bench.step(select=True)
     config = TrackerConfig(lost_after=0.7)
-    bench.buffer.reconfigure(config)
-    bench.step()
-    bench.finish()
+    following(bench).buffer.reconfigure(config)
+    bench.image()
     assert bench.targets.config is config
+
+
+# A late selection
+
+
+def test_while_a_target_catches_up_its_answers_are_not_to_be_steered_by(bench):
+    for _ in range(4):
+        bench.image()
+    boxes = bench.select(ago=3)
+    behind = ["catching up after a selection: 0.30 s behind the camera"]
+    assert [box.header.stamp.nanosec for box in boxes] == [PERIOD_NS * k for k in (2, 3, 4, 5)]
+    assert [box.reason for box in boxes[:1]] == behind
+    assert not any(box.valid for box in boxes)
+    assert bench.image()[0].valid
+    values = bench.verdict().values
+    assert (values["images processed"], values["images processed again (late selection)"]) == ("6", "4")
+
+
+def test_targets_selected_on_different_images_at_once_each_catch_up_beside_the_one_that_is_level(bench):
+    following(bench, 1)
+    for _ in range(12):
+        bench.image()
+    for target_id, ago in ((1, 9), (2, 4)):
+        frame = bench.buffer.find(bench.now_ns - ago * PERIOD_NS)
+        bench.buffer.request(Command(frame.header, target_id, target_id + 1), frame, PROMPTS[target_id])
+    bench.put()
+    boxes, first_ns = bench.work(), bench.now_ns - PERIOD_NS
+    stamps = {one: [stamp_ns(b.header.stamp) for b in boxes if b.target_id == one] for one in range(3)}
+    for one, ago in ((0, -1), (1, 9), (2, 4)):
+        assert stamps[one] == list(range(first_ns - ago * PERIOD_NS, bench.now_ns + 1, PERIOD_NS))
+    assert {box.selection for box in boxes if box.target_id == 2} == {3}
+    is_late = {box.target_id: "behind the camera" in box.reason for box in reversed(boxes)}
+    assert is_late == {0: False, 1: True, 2: True}
+    assert not any(box.valid for box in boxes if "behind the camera" in box.reason)
+
+
+def test_how_far_behind_the_camera_an_answer_is_does_not_depend_on_its_clock(bench):
+    for _ in range(3):
+        bench.image()
+    frame = bench.buffer.find(bench.now_ns - PERIOD_NS)
+    bench.now_ns -= 3 * PERIOD_NS
+    bench.put()
+    bench.buffer.request(Command(frame.header, 0, 1), frame, PROMPTS[0])
+    assert bench.work()[0].reason == "catching up after a selection: 0.20 s behind the camera"
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(bench, count):
+    """The images since the one it was drawn on are not gone through: nothing is to be followed in them."""
+    following(bench, count)
+    for _ in range(4):
+        bench.image()
+    bench.plan.refusal = InputError("the network finds nothing at the selected point")
+    assert bench.select(ago=3) == []
+    assert bench.results(Outcome.REFUSED) == [(0, str(bench.plan.refusal))]
+    assert [box.header.stamp.nanosec for box in bench.image()] == [PERIOD_NS * 6]
+
+
+# Images
+
+
+def test_images_that_were_passed_over_and_one_that_can_t_be_read_are_counted(bench):
+    def unreadable():
+        raise InputError("the JPEG is cut off")
+
+    for _ in range(3):
+        bench.put()
+    bench.work()
+    assert bench.buffer.waiting_s(bench.clock.now_s + 9.0) == 0.0
+    assert bench.image(unreadable) == []
+    assert bench.buffer.waiting_s(bench.clock.now_s + 9.0) == 0.0
+    assert bench.select() == []
+    verdict = bench.verdict()
+    assert (verdict.level, verdict.message) == (Level.WARN, "the JPEG is cut off")
+    assert verdict.values["images dropped (newer came)"] == "2"
+    assert (verdict.values["images refused"], verdict.values["selections refused"]) == ("2", "1")
+    assert bench.results(Outcome.REFUSED) == [(0, "the JPEG is cut off")]
+    assert bench.select(ago=1) != []
+
+
+def test_an_image_of_few_levels_is_told_when_a_target_is_selected_on_it(bench):
+    bench.image(Image.from_array(np.zeros((48, 64, 3), np.uint8)))
+    following(bench)
+    assert bench.verdict().level is Level.WARN
+
+
+def test_a_calibration_of_another_camera_is_told_with_the_answer_that_has_no_bearing_by_it(bench):
+    info = CameraInfo(width=100, height=100, k=[50.0, 0.0, 49.5, 0.0, 50.0, 49.5, 0.0, 0.0, 1.0])
+    bench.outputs.camera = camera_model(info, rectified=False)
+    following(bench)
+    verdict = bench.verdict()
+    assert (verdict.level, "100 x 100" in verdict.message) == (Level.WARN, True)
+
+
+@pytest.mark.parametrize(("seconds", "ids"), [(0.03, [0, 1, 2]), (0.04, [0, 2]), (0.2, [0, 2])])
+def test_as_many_targets_are_processed_in_an_image_as_there_is_time_for(bench, seconds, ids):
+    """Images come every 0.1 s, and one target takes so many seconds of it: at least two are processed."""
+    following(bench, 3)
+    bench.plan.seconds = seconds
+    for _ in range(30):
+        bench.image()
+        bench.clock.now_s = 100.0 + 1e-9 * bench.now_ns  # nothing is late
+    answered = [{box.target_id for box in bench.image()} for _ in range(2)]
+    assert set.union(*answered) == {0, 1, 2}
+    assert all(0 in one and len(one) == len(ids) for one in answered)
+    assert bench.buffer.frame_s == pytest.approx(seconds * len(ids))
+    verdict = bench.verdict()
+    assert (verdict.values["targets per image"] == "all") == (len(ids) == 3)
+    if len(ids) < 3:
+        assert "2 of 3 targets" in verdict.message
+        bench.command(1)
+        bench.image()
+        assert bench.verdict().values["targets per image"] == "all"
+
+
+def test_an_answer_is_published_before_its_frame_is_remembered_the_velocity_first(bench):
+    """Control waits for it."""
+    order = []
+    for name in ("velocity", "bbox"):
+        bench.topics[name].publish = lambda message, name=name: order.append((name, bench.plan.remembered))
+    following(bench)
+    bench.image()
+    assert order == [("velocity", 0), ("bbox", 0), ("velocity", 1), ("bbox", 1)]
+    assert bench.plan.remembered == 2
+
+
+# What raises
+
+
+def test_an_internal_error_costs_the_target_and_no_more(bench):
+    following(bench)
+    bench.plan.error = ZeroDivisionError("by zero")
+    (box,) = bench.image()
+    assert box.state == IDLE
+    assert "ZeroDivisionError" in box.reason
+    assert "select it again" in box.reason
+    assert any("Traceback" in line for line in bench.logged)
+    bench.plan.error, calls = None, bench.plan.calls
+    assert states(bench.image()) == {0: IDLE}  # the tracker itself has no target any more
+    assert bench.plan.calls == calls
+    bench.plan.error = ZeroDivisionError("by zero")
+    reason = box.reason
+    assert states(bench.select()) == {0: IDLE}  # the error is in the selected image itself
+    assert bench.results(Outcome.REFUSED) == [(0, reason)]
+    bench.plan.error = None
+    assert states(bench.select(number=2)) == {0: ACQUIRING}
+    assert bench.results(Outcome.ACCEPTED) == [(1, ""), (2, "")]
+
+
+def test_an_internal_error_in_one_target_costs_that_one_alone(bench):
+    following(bench, 3)
+    bench.plan.bad_target = 1
+    boxes = bench.image()
+    assert (boxes[0].measured, states(boxes)[1]) == (True, IDLE)
+    bench.plan.bad_target = None
+    assert [(box.target_id, box.measured) for box in bench.image()] == [(0, True), (2, True)]
+
+
+@pytest.mark.parametrize("at", ["image", "proposal", "publishing", "remembering"])
+def test_a_lost_gpu_costs_all_targets_and_is_asked_for_nothing_again(bench, at):
+    following(bench, 3)
+    bench.command(1, steers=True)
+    count = len(bench.outputs.sent("bbox"))
+    lost = PipelineLostError(LOST)
+    if at == "publishing":
+        bench.topics["mask"].fault = lost
+    else:
+        setattr(bench.plan, "late_error" if at == "remembering" else "error", lost)
+    if at == "proposal":
+        assert bench.propose() == (False, LOST)
+    else:
+        bench.image()
+        bench.image()
+    told = {box.target_id: (box.state, box.reason) for box in bench.outputs.sent("bbox")[count:]}
+    assert told == dict.fromkeys(range(3), (IDLE, LOST))
+    bench.plan.error, bench.topics["mask"].fault, calls = None, None, bench.plan.calls
+    assert states(bench.select()) == {0: IDLE}
+    assert [(box.target_id, box.state, box.reason) for box in bench.image()] == [(0, IDLE, LOST)]
+    assert bench.results(Outcome.REFUSED) == [(0, LOST)]
+    assert bench.propose() == (False, LOST)
+    assert bench.plan.calls == calls
+    for _ in range(2):  # as long as the process runs
+        verdict = bench.verdict()
+        assert (verdict.level, verdict.message) == (Level.ERROR, f"PipelineLostError: {LOST}")
+    assert not any("Traceback" in line for line in bench.logged)
+
+
+def test_of_a_lost_gpu_control_hears_first(bench):
+    following(bench, 3)
+    bench.command(1, steers=True)
+    bench.plan.error, count = PipelineLostError(LOST), len(bench.outputs.sent("velocity"))
+    bench.image()
+    assert [velocity.target_id for velocity in bench.outputs.sent("velocity")[count:]] == [1, 0, 2]
+
+
+def test_a_proposal_that_fails_costs_no_target(bench):
+    following(bench)
+    assert bench.propose() == (True, "")
+    bench.plan.error = ZeroDivisionError("by zero")
+    assert bench.propose() == (False, "internal error (ZeroDivisionError: by zero)")
+    assert bench.verdict().values["last internal error"] == "ZeroDivisionError: by zero"
+    bench.plan.error, bench.plan.refusal = None, InputError("the prompt can't be used")
+    assert bench.propose() == (False, "the prompt can't be used")
+    assert bench.image()[0].measured
+
+
+@pytest.mark.parametrize("topic", ["mask", "mask_labels", "overlay"])
+def test_a_fault_while_publishing_costs_neither_the_target_nor_the_loop(bench, topic):
+    following(bench)
+    bench.topics[topic].fault = MemoryError("no room for the mask")
+    assert [bench.image()[0].measured for _ in range(2)] == [True, True]
+    bench.topics[topic].fault = None
+    assert bench.image()[0].measured
+    assert bench.verdict().message == "MemoryError: no room for the mask"
+    assert bench.plan.remembered == 4

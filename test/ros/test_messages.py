@@ -436,13 +436,3 @@ def test_camera_info_is_for_the_image_that_is_delivered(changes, size, centre):
 def test_a_region_without_width_or_height_stands_for_the_whole_image(width, height):
     model = camera_model(camera_info(roi=region(width, height)))
     assert (model.width, model.height) == (640, 480)
-
-
-def test_an_uncalibrated_camera_has_a_size_and_no_intrinsics():
-    assert camera_model(camera_info(k=[0.0] * 9)).intrinsics is None
-
-
-def test_rectified_images_need_the_projection_matrix():
-    p = [400.0, 0, 310.0, 0, 0, 400.0, 230.0, 0, 0, 0, 1, 0]
-    model = camera_model(camera_info(p=p, d=[-0.3, 0.1, 0, 0, 0]), rectified=True)
-    assert model.intrinsics.ray(310.5 + 40, 230.5) == pytest.approx((0.1, 0.0))

@@ -9,9 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-
 from ament_index_python import get_resources
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_helpers import new_namespace

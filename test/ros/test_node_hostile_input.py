@@ -11,10 +11,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import BoundingBox, TargetSelection
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from ros_helpers import ROOT, box_selection, image_message, new_namespace, stamp_of

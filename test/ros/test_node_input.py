@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
 import sys
 from contextlib import ExitStack
 
-import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 import cv2
 import numpy as np
-from diagnostic_msgs.msg import DiagnosticStatus
+import pytest
 from efftam_ros.msg import BoundingBox
-from free_ports import free_port
 from level_node import Tracker
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_helpers import ROOT, box_of, box_selection, image_message, new_namespace, stamp_of, tracker_command
+from ros_helpers import box_of, box_selection, image_message, new_namespace, stamp_of, tracker_command
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from efftam_ros.core.geometry import iou
@@ -75,30 +67,6 @@ def test_a_target_in_16_bit_thermal_images_is_followed_and_the_range_is_reported
     _, values = peer.diagnosis(lambda s, v: "range of 16-bit images" in v, "the range")
     low, high = map(int, values["range of 16-bit images"].split(" to "))
     assert 7300 < low < 7600 < 7900 < high < 8200
-
-
-def test_images_with_few_grey_levels_are_told_with_the_selection(tracker):
-    peer = tracker(*QUICK, "-p", "image_range:='0,65535'")
-    peer.send(thermal(0))
-    peer.follow(0, bright_box(0))
-    status, _ = peer.diagnosis(lambda s, v: "only 3 grey levels" in s.message, "few grey levels")
-    assert status.level == DiagnosticStatus.WARN
-
-
-def test_no_image_is_lost_or_doubled_when_the_subscription_changes(tracker):
-    peer = tracker(*QUICK)
-    peer.wait(lambda: asked(peer) == [RELIABLE], "a reliable subscription alone")
-    other = camera(peer, BEST_EFFORT)  # a second camera, or a recorder's replay
-    for i in range(60):
-        peer.images.publish(image_message(scene(0), stamp_of(i)))
-        peer.spin_for(0.03)
-    peer.node.destroy_publisher(other)
-    for i in range(60, 120):
-        peer.images.publish(image_message(scene(0), stamp_of(i)))
-        peer.spin_for(0.03)
-    _, values = peer.diagnosis(lambda s, v: True, "any")
-    assert values["images refused"] == "0"
-    assert len({(b.header.stamp.sec, b.header.stamp.nanosec) for b in peer.boxes}) >= 110
 
 
 @pytest.mark.parametrize("wanted", ["reliable", "best_effort"])
@@ -161,101 +129,12 @@ def test_nobody_publishes_images(alone):
     peer.wait(lambda: f"nothing publishes {topic}" in peer.process.output, "the same in the log")
 
 
-@pytest.mark.parametrize(
-    ("topic", "kind", "words"),
-    [
-        ("front/image_raw", Image, ["front/image_raw (sensor_msgs/msg/Image)", "remap"]),
-        (
-            "image/compressed",
-            CompressedImage,
-            ["image/compressed is pub", "set image_transport to compressed"],
-        ),
-    ],
-)
-def test_images_are_published_on_another_topic(alone, topic, kind, words):
-    peer = alone()
-    camera(peer, RELIABLE, topic, kind)
-    says(peer, "nothing publishes", *words)
-
-
 def test_the_topic_holds_compressed_images_and_raw_ones_are_read(peers, processes):
     """A process can't have a topic of two types."""
     peer = peers(new_namespace(), image_type=CompressedImage)
     processes(tracker_command(peer.namespace, "-p", "diagnostics_period:=0.1"))
     peer.wait(peer.select_client.service_is_ready, "the service select_target")
     says(peer, "is published as sensor_msgs/msg/CompressedImage", "peer", "set image_transport to compressed")
-
-
-def test_a_reliable_subscription_to_a_best_effort_camera(alone):
-    peer = alone("-p", "image_reliability:=reliable")
-    camera(peer, BEST_EFFORT)
-    peer.diagnosis(lambda s, v: s.level == b"\x02" and "RELIABILITY" in s.message, "the incompatible QoS")
-    answer = peer.select(box_selection(bright_box(0)))
-    assert "set image_reliability to auto" in answer.message
-
-
-def test_when_every_image_is_refused_the_refusal_is_said_everywhere(alone):
-    peer = alone()
-    images = camera(peer, RELIABLE)
-
-    def refused():
-        images.publish(image_message(scene(0), 0))
-        return any("every image is refused: image stamp is zero" in s.message for s in peer.diagnostics)
-
-    peer.wait(refused, "the refusal as the headline")
-    assert "image stamp is zero" in peer.select(box_selection(bright_box(0))).message
-    assert "image stamp is zero" in peer.process.output
-
-
-def test_a_camera_that_sends_nothing_is_named_with_the_profile_and_our_own_with_its_log(alone, processes):
-    peer = alone()
-    silent = camera(peer, RELIABLE)
-    says(peer, "is published (peer: reliable) and nothing arrives", "fastdds_images.xml", "camera driver")
-    peer.node.destroy_publisher(silent)
-    command = [sys.executable, str(ROOT / "scripts" / "efftam_camera"), "--ros-args", "-r"]
-    processes([*command, f"__ns:=/{peer.namespace}", "-p", f"stream:=udp://127.0.0.1:{free_port()}"])
-    status = says(peer, "no image of efftam_camera has arrived", "its log says if it waits for its stream")
-    assert "fastdds" not in status.message
-
-
-def test_two_cameras_on_one_topic_are_named_as_the_cause_and_not_called_loss(alone):
-    peer = alone()
-    cameras = [camera(peer, RELIABLE), camera(peer, RELIABLE)]
-    peer.wait(lambda: cameras[1].get_subscription_count() == 1, "the subscription")
-    sent = itertools.count()
-
-    def images_are_said_to_be_mixed():
-        i = next(sent)
-        # Stamped in turn, and by one of them twice as often: gaps of 1 and of 2, as where images are lost.
-        cameras[i % 2].publish(image_message(scene(0), stamp_of(i + i // 2)))
-        said = "2 publishers on"
-        return i > 30 and any(said in s.message for s in peer.diagnostics) and said in peer.process.output
-
-    peer.wait(images_are_said_to_be_mixed, "the number of publishers")
-    assert "(peer: reliable, peer: reliable): if more than one of them sends" in peer.process.output
-    assert "lost on the way" not in peer.process.output
-    peer.node.destroy_publisher(cameras[0])
-
-    def only_one_is_left():
-        i = next(sent)
-        cameras[1].publish(image_message(scene(0), stamp_of(3 * i)))
-        newest = peer.diagnostics[-1]
-        # A status that says the images stopped, as on a busy machine, takes the place of all others.
-        return newest.level != DiagnosticStatus.STALE and "publishers on" not in newest.message
-
-    peer.wait(only_one_is_left, "a status that does not name them")
-
-
-def test_a_camera_slower_than_the_timeout_is_told_to_raise_it(tracker):
-    peer = tracker("-p", "image_timeout:=0.05")
-    sent = itertools.count()
-
-    def the_remedy_is_logged():
-        peer.images.publish(image_message(scene(0), stamp_of(10 * next(sent))))
-        peer.spin_for(0.2)
-        return re.search(r"images come every 0\.\d+ s: set image_timeout above twice", peer.process.output)
-
-    peer.wait(the_remedy_is_logged, "the remedy")
 
 
 def compressed(i, stamp=None):

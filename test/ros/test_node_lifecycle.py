@@ -8,10 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from level_node import Tracker
 from level_pipeline import FRAME_NS, LevelPipeline, bright_box
 from lifecycle_msgs.msg import State, Transition
@@ -19,12 +15,11 @@ from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_helpers import Peer, new_namespace, stamp_of
-from sensor_msgs.msg import Image
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.core.types import PipelineSpec
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.tracker.node import TrackerNode
 from efftam_ros.runtime.backends import PipelineConfig
@@ -166,6 +161,15 @@ def test_the_last_word_before_a_transition_silences_the_node_is_not_valid(node, 
         assert stamp_ns(message.header.stamp) == stamp_of(6)
 
 
+@pytest.mark.parametrize(("given", "used"), [((), "window"), (("-p", "view:=full"), "full")])
+def test_diagnostics_name_the_bundle_and_the_view_that_is_used(tracker, given, used):
+    pipeline = LevelPipeline()
+    pipeline.spec = PipelineSpec(name="windowed", image_side=512, default_view="window")
+    peer = tracker("-p", "diagnostics_period:=0.1", *given, pipeline=lambda config: pipeline)
+    _, values = peer.diagnosis(lambda _, values: "view" in values, "the set-up")
+    assert (values["bundle"], values["view"], values["policy"]) == ("windowed", used, "default")
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -258,42 +262,6 @@ def test_start_without_autostart_waits(ros, opener):
     node.close()
 
 
-def test_mask_and_overlay_are_made_for_subscribers_only(node, peer, opener):
-    bring_up(peer)
-    pipeline = opener.opened[0]
-    peer.show(0)
-    peer.follow(0, bright_box(0))
-    for i in range(1, 5):
-        peer.show(i)
-    assert pipeline.masks_made == 0
-
-    qos = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-    for topic, came in peer.pictures.items():
-        subscription = peer.node.create_subscription(Image, topic, came.append, qos)
-        name = peer.node.resolve_topic_name(topic)
-        peer.wait(lambda n=name: node.count_subscribers(n) > 0, f"the subscription to {topic}")
-        i += 1
-        peer.show(i)
-        while not came:
-            i += 1
-            peer.show(i)
-            peer.spin_for(0.05)
-        peer.node.destroy_subscription(subscription)
-        peer.wait(lambda n=name: node.count_subscribers(n) == 0, f"the end of the subscription to {topic}")
-    assert pipeline.masks_made > 0
-
-    (mask, *_), (overlay, *_) = peer.pictures["mask"], peer.pictures["overlay"]
-    assert (mask.encoding, mask.width, mask.height) == ("mono8", 320, 240)
-    assert sum(value == 255 for value in mask.data) == 24 * 24
-    assert overlay.encoding == "bgr8"
-    assert overlay.header.frame_id == "camera_optical_frame"
-    peer.spin_for(0.2)
-    made = pipeline.masks_made
-    peer.show(i + 1)
-    peer.show(i + 2)
-    assert pipeline.masks_made == made
-
-
 def test_detections_are_published_where_vision_msgs_is_installed(node, peer):
     vision = pytest.importorskip("vision_msgs.msg", reason="vision_msgs is not installed")
     bring_up(peer)
@@ -321,18 +289,6 @@ def test_detections_are_published_where_vision_msgs_is_installed(node, peer):
 def set_parameter(node, **values):
     (result,) = node.set_parameters([Parameter(name, value=value) for name, value in values.items()])
     return result
-
-
-def test_thresholds_apply_from_the_next_image_on(node, peer):
-    bring_up(peer)
-    peer.show(0)
-    peer.follow(0, bright_box(0))
-    for i in range(1, 5):
-        assert peer.show(i).measured
-    assert set_parameter(node, presence_threshold=0.9999).successful
-    assert not peer.show(5).measured
-    assert set_parameter(node, presence_threshold=0.5).successful
-    assert peer.show(6).measured
 
 
 def test_thresholds_that_no_image_followed_apply_after_the_next_activation(node, peer):

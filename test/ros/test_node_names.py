@@ -6,9 +6,6 @@ import ast
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-
 from rclpy.lifecycle import LifecycleNode
 from ros_helpers import ROOT, new_namespace
 

@@ -8,10 +8,6 @@ import signal
 import sys
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from level_pipeline import LOST, bright_box, scene
 from ros_helpers import ROOT, image_message, new_namespace, stamp_of, tracker_command
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import BoundingBox, TargetSelection
 from geometry_msgs.msg import Point
-from level_pipeline import bright_box, grey_box
+from level_pipeline import bright_box
 from ros_helpers import box_of, box_selection, stamp_of
 
 from efftam_ros.core.geometry import iou
@@ -63,40 +59,3 @@ def test_a_point_proposes_the_box_of_its_image_and_selects_nothing(asking):
     assert accepted.success
     peer.show(6)
     assert iou(box_of(peer.box_of_selection(accepted.selection)), bright_box(2)) > 0.9
-
-
-def test_the_target_is_followed_on_and_the_newest_request_wins(asking):
-    peer = asking.peer
-    peer.show(0)
-    accepted = peer.select(box_selection(bright_box(0), stamp_of(0)))
-    assert accepted.success
-    peer.box_of_selection(accepted.selection)
-    for _ in range(3):
-        asking.ask(grey_box(0), stamp_of(0))
-    peer.wait(lambda: len(asking.told) == 3, "three answers")
-    replaced = [told.reason for told in asking.told if told.reason]
-    assert all("newer request" in reason for reason in replaced)
-    assert iou(box_of(asking.told[-1]), grey_box(0)) > 0.9
-    for i in range(1, 6):
-        box = peer.show(i)
-        assert box.selection == accepted.selection
-        assert iou(box_of(box), bright_box(i)) > 0.8
-
-
-@pytest.mark.parametrize(
-    ("stamp", "kind", "words"),
-    [
-        (stamp_of(-900), TargetSelection.POINTS, "only"),
-        (stamp_of(0), TargetSelection.CLEAR, "CLEAR proposes no box"),
-        (stamp_of(0), TargetSelection.MASK, "mask"),
-    ],
-    ids=["an image that is not kept", "clear", "an empty mask"],
-)
-def test_what_can_t_be_selected_is_not_proposed_and_the_reason_is_told(asking, stamp, kind, words):
-    asking.peer.show(0)
-    asking.ask(bright_box(0), stamp, kind)
-    told = asking.answer()
-    assert words in told.reason
-    assert "\n" not in told.reason
-    assert told.width != told.width  # NaN
-    assert asking.peer.results == []

@@ -11,10 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 from level_pipeline import LevelPipeline, bright_box, grey_box, scene

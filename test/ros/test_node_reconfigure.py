@@ -5,10 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from level_pipeline import HEIGHT, WIDTH, bright_box
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter

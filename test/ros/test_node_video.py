@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 import av
+import pytest
 from efftam_ros.msg import BoundingBox
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -18,7 +14,7 @@ from ros_helpers import box_of, stamp_of
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import iou
 from efftam_ros.images.message import stamp_ns
-from efftam_ros.ros.common.image_input import TRANSPORTS, camera_info_beside, message_class
+from efftam_ros.ros.common.image_input import TRANSPORTS, message_class
 
 pytestmark = pytest.mark.ros
 KINDS = [("ffmpeg", "h264"), ("foxglove", "h264"), ("ffmpeg", "h265"), ("foxglove", "h265")]
@@ -192,8 +188,3 @@ def test_without_the_message_package_the_command_that_brings_it_is_named(transpo
     monkeypatch.setitem(sys.modules, f"{package}.msg", None)
     with pytest.raises(InputError, match=f"run: apt-get install .*-{package.replace('_', '-')}$"):
         message_class(transport)
-
-
-def test_the_calibration_is_beside_every_transport():
-    for transport in TRANSPORTS.values():
-        assert camera_info_beside("/nose/image_raw" + transport.suffix) == "/nose/camera_info"

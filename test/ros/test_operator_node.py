@@ -14,27 +14,22 @@ import cv2
 import numpy as np
 import pytest
 
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 pytest.importorskip("aiohttp", reason="the operator's page needs aiohttp: pip install efftam_ros[operator]")
 
-from efftam_ros.msg import BoundingBox, SelectionResult
+from efftam_ros.msg import BoundingBox
 from level_pipeline import bright_box, grey_box, scene
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from operator_page import Operator, Page, address_in, operator_command
 from ros_helpers import (
     box_of,
-    box_selection,
     image_message,
     new_namespace,
     stamp_of,
 )
-from sensor_msgs.msg import CompressedImage
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.images.message import stamp_ns
 
 pytestmark = pytest.mark.ros
 
@@ -122,28 +117,6 @@ def select(page: Page, box, stamp: int, id: str) -> None:
     page.send(op="select", id=id, stamp=str(stamp), kind="box", box=list(box.xywh()))
 
 
-def test_a_held_image_is_selected_on_exactly_and_one_that_is_gone_is_told(chain):
-    made = chain()
-    peer, page = made.peer, made.page()
-    start = made.show_until_seen(page, 0)
-    held = start + 2  # between those that thinning leaves
-    for i in range(start + 1, start + 5):
-        peer.show(i, scene(0))
-    page.send(op="hold", stamp=str(stamp_of(held)))
-    peer.spin_for(0.5)
-    last = held + round(3e9 / (stamp_of(1) - stamp_of(0)))
-    for i in range(start + 5, last):
-        peer.show(i, scene(0))
-    select(page, bright_box(0), stamp_of(held), "c1")
-    peer.wait(lambda: page.answer("c1"), "the answer")
-    assert page.answer("c1")["ok"]
-    assert "is taken" not in page.answer("c1")["message"]
-    gone = str(stamp_of(last + 1000))
-    page.send(op="hold", stamp=gone)
-    peer.wait(lambda: any(m["stamp"] == gone for m in page.messages("result")), "the refusal")
-    assert page.messages("result")[-1]["outcome"] == "REFUSED"
-
-
 def test_picture_and_box_of_an_image_reach_the_page_with_its_stamp(lasting_chain):
     peer, page = lasting_chain.peer, lasting_chain.page()
     start = lasting_chain.show_until_seen(page, 0)
@@ -188,51 +161,6 @@ def test_nothing_is_subscribed_while_nobody_watches(chain):
     peer.wait(lambda: running.watchers() == 0, "the operator to give up the images")
     third = running.page()
     running.show_until_seen(third, 0)
-
-
-def test_a_selection_reaches_the_tracker_and_its_answer_the_page(lasting_chain):
-    peer, page = lasting_chain.peer, lasting_chain.page()
-    shown = lasting_chain.show_until_seen(page, 0)
-    select(page, grey_box(0), stamp_of(shown), "c1")
-    peer.wait(lambda: page.answer("c1"), "the answer")
-    assert page.answer("c1")["ok"]
-    number = page.answer("c1")["selection"]
-    assert iou(box_of(peer.box_of_selection(number)), grey_box(0)) > 0.9
-    peer.wait(lambda: [m for m in page.messages("result") if m["outcome"] == "ACCEPTED"], "the result")
-    assert page.messages("result")[-1]["selection"] == number
-
-    page.send(op="clear", id="c2")
-    peer.wait(lambda: page.answer("c2"), "the answer to clear")
-    assert page.answer("c2")["ok"]
-    peer.wait(lambda: page.messages("result")[-1]["outcome"] == "CLEARED", "the result of clear")
-
-
-def test_a_refusal_is_shown_in_the_trackers_words(lasting_chain):
-    peer, page = lasting_chain.peer, lasting_chain.page()
-    shown = lasting_chain.show_until_seen(page, 0)
-    by_service = peer.select(box_selection(bright_box(500), stamp_of(shown)))
-    assert not by_service.success
-    told = {"outcome": "REFUSED", "message": by_service.message}
-    peer.wait(
-        lambda: [m for m in page.messages("result") if told.items() <= m.items()],
-        "what another's command became",
-    )
-
-    select(page, bright_box(500), stamp_of(shown), "c1")
-    peer.wait(lambda: page.answer("c1"), "the answer")
-    assert page.answer("c1") == {
-        "op": "answer", "id": "c1", "ok": False, "message": by_service.message, "selection": 0,
-    }  # fmt: skip
-    peer.wait(lambda: len(peer.results) >= 2, "the results")
-    assert {r.outcome for r in peer.results} == {SelectionResult.REFUSED}
-
-
-def test_a_stamp_that_no_message_holds_is_refused_and_harms_nobody(lasting_chain):
-    peer, page = lasting_chain.peer, lasting_chain.page()
-    select(page, bright_box(0), 2**63 - 1, "far")
-    peer.wait(lambda: page.answer("far"), "the answer")
-    assert not page.answer("far")["ok"]
-    lasting_chain.show_until_seen(page, 0)
 
 
 def test_an_open_page_is_told_the_limits_of_the_tracker_also_when_another_one_runs(chain, tracker):
@@ -342,34 +270,6 @@ def test_without_a_tracker_a_command_is_answered_at_once(operator):
     page.wait(lambda: page.answer("c1"), 2.0)
     assert "efftam_tracker/select_target" in page.answer("c1")["message"]
     page.close()
-
-
-def test_a_cameras_jpeg_reaches_the_page_as_it_is(chain):
-    def jpeg(stamp: int) -> CompressedImage:
-        done, data = cv2.imencode(".jpg", scene(0), [cv2.IMWRITE_JPEG_QUALITY, 93])
-        assert done
-        message = CompressedImage(format="jpeg", data=data.tobytes())
-        message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp, 10**9)
-        return message
-
-    transport = ("-p", "image_transport:=compressed")
-    running = chain(
-        *transport,
-        tracker_arguments=(*LASTING, *transport),
-        peer={"image_type": CompressedImage},
-        warm_up=jpeg,
-    )
-    peer, page = running.peer, running.page()
-    # The first pictures are small, until the page's answers have shown what the link carries.
-    own = bytes(jpeg(0).data)
-    for i in range(300):
-        peer.send(jpeg(stamp_of(i)))
-        peer.spin_for(0.1)
-        if page.frames and page.frames[-1].payload == own:
-            break
-    assert page.frames[-1].payload == own
-    stamp = page.frames[-1].stamp_ns
-    peer.wait(lambda: stamp in {stamp_ns(box.header.stamp) for box in peer.boxes}, "the box of this image")
 
 
 def test_a_signal_ends_the_process_in_order(processes, peers):

@@ -1,4 +1,4 @@
-"""What the page is told of the messages that its node hears."""
+"""What the page is told of the messages that its node hears, and of a gimbal's controller that is silent."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
+from efftam_ros.msg import GimbalStatus
+from lifecycle_msgs.msg import State
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import Header
 
@@ -20,6 +18,8 @@ from efftam_ros.core.types import Track, TrackState
 from efftam_ros.images.message import ImageReader
 from efftam_ros.messages.fields import About, bbox_fields
 from efftam_ros.messages.reports import box_report
+from efftam_ros.operator.feed import Controller
+from efftam_ros.ros.operator import steering
 from efftam_ros.ros.operator.feed import picture_of
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
@@ -64,3 +64,49 @@ def test_the_scores_of_a_box_message_reach_the_page(likeness):
     report = box_report(SimpleNamespace(**bbox_fields(track, About(header))))
     assert (report.presence, report.quality) == (0.9, 0.8)
     assert report.likeness == pytest.approx(likeness, nan_ok=True)
+
+
+GONE, SILENT, INACTIVE, RUNNING = (getattr(Controller, n) for n in ("GONE", "SILENT", "INACTIVE", "RUNNING"))
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        (["look"], []),  # there was no sign of one
+        (["offered", "look", 1.1, "look"], [SILENT]),
+        (["offered", "look", 0.9, "look"], []),
+        (["status", 0.9, "look"], [RUNNING]),
+        (["status", 1.1, "look"], [RUNNING, GONE]),
+        (["offered", "status", 1.1, "look", "status", 0.9, "look"], [RUNNING, SILENT, RUNNING]),
+        (["offered", "status", 1.1, "inactive", "look"], [RUNNING, INACTIVE]),
+        (["offered", "status", 1.1, "inactive", 1.1, "look"], [RUNNING, SILENT]),
+        (["offered", "status", 1.1, "active", "look"], [RUNNING, SILENT]),
+        (["offered", "inactive", "status", "look"], [RUNNING]),  # it was activated
+    ],
+)
+def test_a_controller_without_a_word_is_inactive_silent_or_gone_by_what_its_service_says(
+    monkeypatch, events, told
+):
+    now_s, heard = 100.0, []
+    monkeypatch.setattr(steering, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(steering, "steady_timer", lambda *_: None)
+    is_offered, uses = False, []
+    client = SimpleNamespace(service_is_ready=lambda: is_offered)
+    node = SimpleNamespace(create_client=lambda *_: client, create_subscription=lambda *_: None)
+    calls = SimpleNamespace(waits_for=lambda client: False, ask=lambda client, request, use: uses.append(use))
+    made = steering.RosSteering(node, "efftam_gimbal", 1.0, calls)
+    made.start(heard.append)
+    for event in events:
+        if isinstance(event, float):
+            now_s += event
+        elif event == "offered":
+            is_offered = True
+        elif event == "look":
+            made._look()
+        elif event == "status":
+            made._on_status(GimbalStatus(enabled=True, phase=GimbalStatus.FOLLOWING))
+        else:
+            state = State.PRIMARY_STATE_INACTIVE if event == "inactive" else State.PRIMARY_STATE_ACTIVE
+            made._on_state(SimpleNamespace(current_state=SimpleNamespace(id=state)))
+    assert [state.controller for state in heard] == told
+    assert bool(uses) == (is_offered and "look" in events)

@@ -16,10 +16,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("aiohttp", reason="the page needs aiohttp")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import BoundingBox, SelectionResult
 from operator_page import Hands, address_in, chromium, operator_command
 from ros_helpers import ROOT, Peer, Process, box_of, new_namespace
@@ -242,29 +239,6 @@ def test_a_box_drawn_elsewhere_than_the_car_is_not_on_the_car(watch):
     car = watch.car(watch.freeze())
     watch.draw(Box(car.x - 200, car.y - 120, car.width, car.height))
     assert watch.overlap(watch.boxes(9)) < GOOD
-
-
-def test_a_stopped_page_is_noticed_and_the_tracker_goes_on(watch):
-    watch.select()
-    watch.operator.send(signal.SIGSTOP)
-    assert watch.overlap(watch.boxes(45)) > GOOD
-    watch.hands.wait_text("#banners", "NO LINK")
-    watch.operator.send(signal.SIGCONT)
-    watch.wait_for_end_of("link")
-    watch.hands.see_newer(watch.newest_ns)
-    watch.hands.wait_text("#state", "TRACKING")
-
-
-def test_a_stopped_tracker_is_called_silent_and_goes_on_where_it_was(watch):
-    number = watch.select()
-    watch.tracker.send(signal.SIGSTOP)
-    watch.hands.wait_text("#banners", "TRACKER SILENT")
-    watch.hands.wait_text("#banners", "images arrive")
-    watch.tracker.send(signal.SIGCONT)
-    watch.wait_for_end_of("silent")
-    watch.hands.see_newer(watch.shown)
-    watch.catch_up()
-    assert {box.selection for box in watch.boxes(5)} == {number}
 
 
 def test_boxes_flow_on_when_the_page_is_killed(watch):

@@ -7,16 +7,12 @@ from contextlib import ExitStack
 
 import pytest
 
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("aiohttp", reason="the page needs aiohttp")
 pytest.importorskip("pymavlink", reason="the flight nodes need pymavlink")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
-from efftam_ros.msg import GimbalStatus, TargetVelocity
+from efftam_ros.msg import GimbalStatus
 from flight_rig import StandInTracker, node_command, wait
 from level_node import Spinning
-from lifecycle_msgs.msg import Transition
-from operator_page import Hands, Operator, Page, chromium
+from operator_page import Hands, Operator, chromium
 from ros_helpers import new_namespace
 
 from efftam_ros.ros.gimbal.node import GimbalNode
@@ -100,32 +96,6 @@ def test_two_presses_steer_and_stop_stops(cockpit):
     assert cockpit.tracker.statuses[-1].phase == GimbalStatus.OFF
 
 
-def test_why_the_gimbal_stands_is_in_the_controllers_words(cockpit):
-    cockpit.start_gimbal()
-    cockpit.steer()
-    cockpit.tracker.state = TargetVelocity.LOST
-    cockpit.shows("GIMBAL HOLDING: the target is lost")
-    assert cockpit.tracker.rates[-1][1] == 0.0
-
-
-def test_a_key_and_a_page_that_only_views_stop_as_well(cockpit):
-    cockpit.start_gimbal()
-    cockpit.steer()
-    other = Page(cockpit.operator.url)
-    other.send(op="steer", id="arm", action="arm")
-    wait(lambda: other.answer("arm"), "the answer to a page without the seat")
-    assert not other.answer("arm")["ok"]
-    other.send(op="steer", id="stop", action="stop")
-    wait(lambda: other.answer("stop"), "the answer to Stop")
-    assert other.answer("stop")["ok"]
-    cockpit.shows("GIMBAL OFF")
-    other.close()
-    cockpit.steer()
-    cockpit.page.focus("#view")
-    cockpit.hands.keys("s")
-    cockpit.shows("GIMBAL OFF")
-
-
 def test_nothing_is_offered_until_a_controller_runs_and_its_end_is_shown(cockpit):
     assert not cockpit.page.locator("#steering").is_visible()
     gimbal = cockpit.start_gimbal(as_process=True)
@@ -137,30 +107,3 @@ def test_nothing_is_offered_until_a_controller_runs_and_its_end_is_shown(cockpit
     cockpit.hands.wait_text("#notices .refusal", "enable is not offered")
     cockpit.start_gimbal()
     cockpit.steer()
-
-
-def test_a_silent_controller_is_shown_as_such_until_it_speaks(cockpit):
-    gimbal = cockpit.start_gimbal(as_process=True)
-    cockpit.steer()
-    gimbal.send(signal.SIGSTOP)
-    cockpit.shows("GIMBAL SILENT")
-    cockpit.hands.wait_text("#banners [data-id=gimbal]", "it was following")
-    assert cockpit.page.locator("#steer").is_disabled()
-    cockpit.page.click("#stop")
-    cockpit.hands.wait_text("#notices .refusal", "STOP is not answered")
-    gimbal.send(signal.SIGCONT)
-    # The Stop that waited for it is carried out.
-    cockpit.shows("GIMBAL OFF")
-    wait(lambda: not cockpit.turns(), "the last rate to be zero")
-    assert cockpit.page.locator("#banners [data-id=gimbal]").count() == 0
-
-
-def test_a_controller_that_is_not_active_is_called_so(cockpit):
-    cockpit.start_gimbal()
-    cockpit.tracker.change_state(Transition.TRANSITION_DEACTIVATE)
-    cockpit.shows("GIMBAL INACTIVE")
-    assert cockpit.page.locator("#steer").is_disabled()
-    cockpit.page.click("#stop")
-    cockpit.hands.wait_text("#notices .refusal", "the node is inactive")
-    cockpit.tracker.change_state(Transition.TRANSITION_ACTIVATE)
-    cockpit.shows("GIMBAL OFF")

@@ -7,9 +7,6 @@ import math
 from types import SimpleNamespace
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter

@@ -1,55 +1,201 @@
-"""The publishers of one configured node, between the thread that tracks and the one that watches."""
+"""What is published of each answer, between the thread that tracks and the one that watches."""
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
-import rclpy
 from builtin_interfaces.msg import Time
-from ros_helpers import new_namespace
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from recorded_outputs import RecordedOutputs
+from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.images.message import ReceivedImage
+from efftam_ros.messages.bearing import camera_model
 from efftam_ros.messages.fields import About, Outcome
 from efftam_ros.ros.tracker import publishing
 from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.table import PublishedAnswer, TargetTable
 
-pytestmark = pytest.mark.ros
-LAST = PublishedAnswer(About(Header(), 1), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 0.0, 0.0)
+IDLE, TRACKING = TrackState.IDLE, TrackState.TRACKING
+CAMERA = CameraInfo(width=64, height=48, k=[50.0, 0.0, 31.5, 0.0, 50.0, 23.5, 0.0, 0.0, 1.0])
 
 
 @pytest.fixture
-def outputs(ros):
-    node = rclpy.create_node("outputs", namespace=new_namespace())
-    outputs = publishing.Outputs(node, with_detections=False)
-    outputs.table.keep(0, LAST)
-    yield outputs
-    node.destroy_node()
+def outputs(monkeypatch) -> RecordedOutputs:
+    return RecordedOutputs(monkeypatch)
 
 
-def test_after_closing_the_watch_publishes_nothing(outputs):
+def publish(
+    outputs, stamp_ns: int, target_id: int = 0, state=TRACKING, steered=True, stale="", **how
+) -> PublishedAnswer:
+    """The answer to an image, of a target with the selection 1 more than its id."""
+    box = Box(10.0, 10.0, 20.0, 20.0)
+    motion = Motion(stamp_ns, box, (0.0, 0.0), np.eye(4))
+    track = Track(stamp_ns, state, box, True, motion=motion, image_size=(64, 48))
+    header = Header(stamp=Time(nanosec=stamp_ns))
+    frame = ReceivedImage(header, stamp_ns, time.monotonic(), 100, (64, 48), lambda: None)
+    predictions = SimpleNamespace(predict=lambda stamp_ns: motion)
+    outputs.table.select(target_id, target_id + 1)
+    about = About(header, 0, target_id, steered)
+    return outputs.publish(frame, Step(target_id, track, predictions), about, stale, **how)[0]
+
+
+def last(outputs, topic: str) -> dict[int, tuple]:
+    """By target, what was said last: stamp, state, selection, and why it is not to be steered by."""
+    return {
+        m.target_id: (m.header.stamp.nanosec, m.state, m.selection, m.valid, m.reason)
+        for m in outputs.sent(topic)
+    }
+
+
+IDS = st.integers(0, 2)
+EVENTS = st.one_of(
+    st.tuples(st.just("answer"), IDS, st.sampled_from([IDLE, TRACKING]), st.booleans()),
+    st.tuples(st.sampled_from(["take back", "clear"]), IDS),
+    st.sampled_from([("end",), ("begin",)]),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(EVENTS, max_size=12))
+@example([("answer", 1, IDLE, True), ("answer", 0, IDLE, False)])
+@example([("answer", 0, TRACKING, False), ("end",), ("answer", 0, TRACKING, False)])
+@example([("answer", 1, TRACKING, True), ("take back", 1), ("answer", 0, TRACKING, True), ("end",)])
+def test_box_and_velocity_of_each_target_say_the_same_once_an_image_is_finished(events):
+    with pytest.MonkeyPatch.context() as patch:
+        outputs, said, ending = RecordedOutputs(patch), dict[int, tuple](), ""
+        for now, (what, *how) in enumerate(events, 1):
+            answers = outputs.table.answers
+            if what == "answer":
+                one, state, waits = how
+                answer = publish(outputs, now, one, state, box_waits=waits)
+                assert outputs.table.answers[one] == answer
+                reason = ending or "no target is selected" * (state is IDLE)
+                said[one] = (now, state, 0 if state is IDLE else one + 1, not reason, reason)
+            elif what == "end":
+                outputs.end(ending := "the node was deactivated")
+                said |= {one: (*said[one][:3], False, ending) for one in answers}
+            elif what == "begin":
+                outputs.begin(TargetTable())
+                outputs.published.clear()
+                said, ending = {}, ""
+            elif how[0] in answers and what == "take back":
+                outputs.table.rows[how[0]].taken_back_s = None  # long ago
+                assert outputs.take_back(answers[how[0]], "no image", now)
+                said[how[0]] = (*said[how[0]][:3], False, "no image")
+            elif how[0] in answers:
+                outputs.clear(how[0], "cleared")
+                said[how[0]] = (said[how[0]][0], IDLE, 0, False, "cleared")
+        outputs.finish(Header(), 0, with_tracks=False)
+        assert last(outputs, "velocity") == last(outputs, "bbox") == said
+        for message in outputs.sent("velocity"):
+            assert np.isnan(message.center_x) or message.valid or message.state == IDLE or ending
+
+
+def test_an_answer_is_taken_back_now_and_then_while_it_is_the_last_and_there_is_a_target(outputs):
+    """The loop may publish while the executor's thread decides that answers are missing."""
+    answer = publish(outputs, 1000)
+    taken = [outputs.take_back(answer, "no image", now_s) for now_s in (1.0, 1.2, 1.4, 1.5, 1.9, 2.0)]
+    assert taken == [True, False, False, True, False, True]
+    publish(outputs, 2000)
+    assert not outputs.take_back(answer, "no image", 9.0)
+    outputs.clear(0, "the target was cleared")
+    (cleared,) = outputs.table.answers.values()
+    assert [outputs.take_back(cleared, "no image", now_s) for now_s in (9.0, 19.0)] == [True, False]
+
+
+def test_boxes_are_in_order_of_id_and_the_list_of_all_has_those_that_there_are(outputs):
+    publish(outputs, 1000, 2, box_waits=True)
+    assert outputs.sent("bbox") == []
+    for target_id in (0, 1, 3):
+        publish(outputs, 1000, target_id, IDLE if target_id == 1 else TRACKING, steered=False)
+    steered = [(box.target_id, box.steered) for box in outputs.sent("bbox")]
+    assert steered == [(0, False), (1, False), (2, True), (3, False)]
+    header = Header(stamp=Time(nanosec=1000))
+    for named in (2, None):
+        outputs.finish(header, named, with_tracks=True)
+    outputs.finish(header, 2, with_tracks=False)
+    lists = outputs.sent("tracks")
+    assert [(one.steered, [box.target_id for box in one.targets]) for one in lists] == [
+        (2, [0, 2, 3]),
+        (255, [0, 2, 3]),
+    ]
+    assert lists[0].header == header
+
+
+def test_what_is_taken_back_after_a_switch_is_of_the_target_that_is_steered_by_now(outputs):
+    for target_id in (0, 1):
+        publish(outputs, 1000, target_id, steered=target_id == 0)
+    outputs.table.steer(1)
+    for answer in outputs.table.answers.values():
+        outputs.take_back(answer, "no image for 0.3 s", 0.0)
+    assert [(box.target_id, box.steered) for box in outputs.sent("bbox")[2:]] == [(0, False), (1, True)]
+
+
+def test_the_camera_of_an_activation_is_not_that_of_the_next(outputs):
+    """Its images may be of another camera, and come before their calibration."""
+    bearings = []
+    for camera in (None, camera_model(CAMERA, rectified=False), None):
+        outputs.begin(TargetTable())
+        if camera is not None:
+            outputs.camera = camera
+        publish(outputs, 1000)
+        bearings.append(outputs.sent("velocity")[-1].has_bearing)
+    assert bearings == [False, True, False]
+
+
+def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_since_it_arrived(outputs, monkeypatch):
+    """Only the image's own clock is used."""
+    monkeypatch.setattr(publishing, "time", SimpleNamespace(monotonic=lambda: 7.25))
+    box = Box(10.0, 10.0, 20.0, 20.0)
+    track = Track(1000, TRACKING, box, True, motion=Motion(1000, box, (0.0, 0.0), np.eye(4)))
+    frame = ReceivedImage(Header(), 1000, 7.0, 100, (64, 48), lambda: None)
+    moved = SimpleNamespace(predict=lambda ns: Motion(ns, Box(11.0, 10.0, 20.0, 20.0), (0.0, 0.0), np.eye(4)))
+    outputs.publish(frame, Step(0, track, moved), About(Header()), "")
+    (velocity,) = outputs.sent("velocity")
+    assert velocity.predicted_stamp == Time(nanosec=250_001_000)
+    assert (velocity.center_x, velocity.predicted_x) == (20.0, 11.0)
+
+
+# The end
+
+
+def test_once_closed_nothing_is_published(outputs):
+    answer = publish(outputs, 1000)
     outputs.close()
-    outputs.take_back(LAST, "no image for 0.3 s", 0.0)
+    count = len(outputs.published)
+    outputs.take_back(answer, "no image for 0.3 s", 0.0)
     outputs.publish_result(Command(None, 0, 1), Outcome.ACCEPTED)
+    outputs.propose(Header(), 0, None, "no image")
+    outputs.clear(0, "cleared")
+    outputs.end("the node was deactivated")
+    assert len(outputs.published) == count
+
+
+def test_what_was_made_is_destroyed_when_a_later_publisher_can_t_be(monkeypatch):
+    destroyed = []
+    monkeypatch.setattr(
+        RecordedOutputs, "destroy_publisher", lambda self, topic: destroyed.append(topic.name)
+    )
+    monkeypatch.setattr(publishing, "latched", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        RecordedOutputs(monkeypatch)
+    assert destroyed == ["bbox", "velocity", "tracks", "proposal"]
 
 
 def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatch):
-    """A publisher that goes while it publishes would raise in the other thread."""
+    """A publisher that goes while it publishes raises in the other thread."""
     making, closed = threading.Event(), threading.Event()
-    make_fields = publishing.velocity_fields
+    make_fields, answer = publishing.velocity_fields, publish(outputs, 1000)
 
     def slow_fields(*args, **kwargs):
         making.set()
@@ -65,106 +211,6 @@ def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatc
 
     closing = threading.Thread(target=close)
     closing.start()
-    outputs.take_back(LAST, "no image for 0.3 s", 0.0)
+    outputs.take_back(answer, "no image for 0.3 s", 0.0)
     closing.join()
     assert closed.is_set()
-
-
-@pytest.fixture
-def boxes(outputs, monkeypatch):
-    """The boxes that are published."""
-    published = []
-    monkeypatch.setattr(outputs._bbox, "publish", published.append)
-    return published
-
-
-def publish(
-    outputs, stamp_ns: int, selection: int, target_id: int = 0, steered=True, **how
-) -> PublishedAnswer:
-    """The answer to an image, of a target that may be steered by."""
-    box = Box(10.0, 10.0, 20.0, 20.0)
-    motion = Motion(stamp_ns, box, (0.0, 0.0), np.eye(4))
-    track = Track(stamp_ns, TrackState.TRACKING, box, True, motion=motion, image_size=(64, 48))
-    header = Header(stamp=Time(nanosec=stamp_ns))
-    frame = ReceivedImage(header, stamp_ns, time.monotonic(), 100, (64, 48), lambda: None)
-    predictions = SimpleNamespace(predict=lambda stamp_ns: motion)
-    outputs.table.select(target_id, selection)
-    about = About(header, 0, target_id, steered)
-    return outputs.publish(frame, Step(target_id, track, predictions), about, "", **how)[0]
-
-
-def test_an_answer_is_taken_back_under_its_own_stamp(outputs, boxes):
-    publish(outputs, 1000, 1)
-    answer = publish(outputs, 2000, 2)
-    assert outputs.table.answers == {0: answer}
-    outputs.take_back(answer, "no image for 0.3 s", 0.0)
-    found = [(box.header.stamp.nanosec, box.selection, box.valid, math.isnan(box.x)) for box in boxes]
-    assert found == [(1000, 1, True, False), (2000, 2, True, False), (2000, 2, False, True)]
-
-
-def test_an_answer_that_a_newer_one_followed_is_not_taken_back(outputs, boxes):
-    """The loop may publish while the executor's thread decides that answers are missing."""
-    old = publish(outputs, 1000, 1)
-    publish(outputs, 2000, 2)
-    outputs.take_back(old, "no answer for 0.3 s", 0.0)
-    assert [box.valid for box in boxes] == [True, True]
-
-
-def test_a_frame_that_is_finished_while_the_node_ends_is_not_to_be_steered_by(outputs, boxes):
-    publish(outputs, 1000, 1)
-    outputs.end("the node was deactivated")
-    publish(outputs, 2000, 1)
-    assert [(box.valid, box.reason) for box in boxes[1:]] == [(False, "the node was deactivated")] * 2
-    outputs.begin(TargetTable())
-    assert outputs.table.answers == {}
-    publish(outputs, 3000, 1)
-    assert boxes[-1].valid
-
-
-def test_a_box_waits_for_those_of_smaller_ids(outputs, boxes):
-    publish(outputs, 1000, 2, target_id=2, box_waits=True)
-    assert boxes == []
-    for target_id in (0, 1, 3):
-        publish(outputs, 1000, 1, target_id=target_id, steered=False)
-    assert [(box.target_id, box.steered) for box in boxes] == [(0, False), (1, False), (2, True), (3, False)]
-    publish(outputs, 2000, 2, target_id=2, box_waits=True)
-    outputs.finish(Header(), 2, with_tracks=False)
-    assert (boxes[-1].target_id, boxes[-1].valid) == (2, True)
-
-
-@pytest.mark.parametrize("end", ["take_back", "end"])
-def test_a_box_that_waits_is_not_valid_once_its_answer_is_taken_back(outputs, boxes, end):
-    answer = publish(outputs, 1000, 1, target_id=1, box_waits=True)
-    if end == "take_back":
-        outputs.take_back(answer, "no answer for 0.3 s", 0.0)
-    else:
-        outputs.end("the node was deactivated")
-    outputs.finish(Header(), 1, with_tracks=False)
-    assert not any(box.valid for box in boxes if box.target_id == 1)
-
-
-def test_what_is_taken_back_after_a_switch_is_of_the_target_that_is_steered_by_now(outputs, boxes):
-    publish(outputs, 1000, 1)
-    publish(outputs, 1000, 2, target_id=1, steered=False)
-    outputs.table.steer(1)
-    for answer in outputs.table.answers.values():
-        outputs.take_back(answer, "no image for 0.3 s", 0.0)
-    assert [(box.target_id, box.steered) for box in boxes[2:]] == [(0, False), (1, True)]
-
-
-def test_the_velocity_comes_before_the_box(outputs, monkeypatch):
-    """Control waits for it."""
-    published = []
-    monkeypatch.setattr(outputs._bbox, "publish", published.append)
-    monkeypatch.setattr(outputs._velocity, "publish", published.append)
-    publish(outputs, 1000, 1)
-    assert [type(message).__name__ for message in published] == ["TargetVelocity", "BoundingBox"]
-
-
-def test_an_answer_is_taken_back_again_now_and_then_while_there_is_a_target(outputs, boxes):
-    answer = publish(outputs, 1000, 1)
-    taken = [outputs.take_back(answer, "no image", now_s) for now_s in (1.0, 1.2, 1.4, 1.5, 1.9, 2.0)]
-    assert taken == [True, False, False, True, False, True]
-    outputs.clear(0, "the target was cleared")
-    (cleared,) = outputs.table.answers.values()
-    assert not outputs.take_back(cleared, "no image", 9.0)

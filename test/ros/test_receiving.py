@@ -7,21 +7,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from hypothesis import given
 from hypothesis import strategies as st
 from sensor_msgs.msg import CameraInfo, RegionOfInterest
 
-from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.types import Track, TrackState
-from efftam_ros.messages.fields import About
-from efftam_ros.ros.tracker import receiving, session
+from efftam_ros.ros.tracker import receiving
 from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import NodeConfig
-from efftam_ros.ros.tracker.table import PublishedAnswer
 
 pytestmark = pytest.mark.ros
 
@@ -134,17 +126,3 @@ def test_a_changed_range_of_16_bit_images_counts_at_once_and_the_same_one_keeps_
     assert used.receiver._reader.levels is followed
     used.receiver.reconfigure(replace(used.config, image_range="7000,9000"))
     assert used.receiver.image_range == "7000 to 9000 (fixed)"
-
-
-@pytest.mark.parametrize(("lost_after", "state"), [(1.0, TrackState.COASTING), (0.5, TrackState.LOST)])
-def test_a_camera_that_died_is_judged_by_the_settings_of_now(monkeypatch, lost_after, state):
-    monkeypatch.setattr(session, "steady_timer", lambda *_: None)
-    told = []
-    outputs = SimpleNamespace(take_back=lambda answer, why, now_s, track: told.append(track.state) or False)
-    shared = Exchange(None, outputs, None, None)
-    config, before = NodeConfig(), TrackerConfig(lost_after=5.0)
-    watch = session.SilenceWatch(SimpleNamespace(destroy_timer=id), shared, config, before, None)
-    watch.reconfigure(config, TrackerConfig(lost_after=lost_after))
-    answer = PublishedAnswer(About(None), Track(0, TrackState.COASTING, age_s=0.4), 10.0, 10.0)
-    watch._take_back(answer, "no image", now_s=10.4)
-    assert told == [state]

@@ -6,10 +6,6 @@ import xml.etree.ElementTree as ElementTree
 from importlib import import_module
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from level_node import Spinning
 from ros_helpers import ROOT
 from test_camera_node import CALIBRATION

@@ -9,13 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
-import cv2
 from level_pipeline import HEIGHT, WIDTH, bright_box, grey_box
 from ros_helpers import Process, box_of, new_namespace, stamp_of, tracker_command, tracker_process
 

@@ -6,10 +6,6 @@ import math
 import time
 
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 import rclpy
 from efftam_ros.msg import BoundingBox, GimbalStatus
 from rclpy.executors import SingleThreadedExecutor

@@ -15,10 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
-
 from efftam_ros.msg import BoundingBox, TargetSelection
 from efftam_ros.srv import ClearTarget, SelectTarget
 from geometry_msgs.msg import Point

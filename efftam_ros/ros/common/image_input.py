@@ -268,12 +268,12 @@ class ImageInput:
         return made
 
     def _on_image(self, source: _Subscription, message: Any) -> None:
-        if source is not self._current and self._current.delivered:
-            return
-        if source is self._current and not source.delivered:
+        if source is self._current:
             source.delivered = True
-            if self._old and self._stamp_of(message) == self._last_stamp:
-                return  # already received through the old subscription
+        elif self._current.delivered:
+            return
+        if self._old and self._stamp_of(message) == self._last_stamp:
+            return  # already received through another subscription
         self._last_stamp = self._stamp_of(message)
         self._receive(message)
 

@@ -104,7 +104,6 @@ class TrackingLoop:
         self._outputs.publish_result(command, Outcome.CLEARED)
         for target_id in cleared:
             self._announce_end(target_id, "the target was cleared")
-        self._table.steered = self._targets.steered
 
     def _announce_end(self, target_id: int, reason: str) -> None:
         track = self._outputs.clear(target_id, reason)
@@ -112,9 +111,9 @@ class TrackingLoop:
             self._exchange.show_state(track, target_id)
 
     def _forget(self, target_id: int) -> None:
-        self._table.select(target_id, 0)
         if target_id in self._targets.ids:
             self._targets.remove(target_id)
+            self._table.steered = self._targets.steered
 
     def _propose(self, task: Task) -> None:
         """Tell the box of a prompt. Targets are dropped only when the pipeline is lost."""

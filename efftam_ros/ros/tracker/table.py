@@ -32,7 +32,7 @@ class PublishedAnswer:
 class TargetRow:
     """What the node knows of a target.
 
-    ``selection``: the number of the selection that it is followed by, 0 for none; ``answer``: the last one,
+    ``selection``: the number of the last one that was accepted, 0 for none; ``answer``: the last one,
     None before the first; ``track``: that of the answer, or what has become of the target since, because
     images stopped; ``logged``: the state that was logged last; ``seconds``: that the answer took;
     ``taken_back_s``: when the answer was taken back last, None while it holds; ``box``: the last BoundingBox;
@@ -70,16 +70,16 @@ class TargetTable:
             return {one: row.answer for one, row in sorted(self.rows.items()) if row.answer is not None}
 
     def select(self, target_id: int, number: int) -> None:
-        """A selection was accepted; number 0: the target is not followed any more."""
+        """A selection was accepted."""
         with self.lock:
-            if number or target_id in self.rows:
-                self.rows.setdefault(target_id, TargetRow()).selection = number
+            self.rows.setdefault(target_id, TargetRow()).selection = number
 
     def keep(self, target_id: int, answer: PublishedAnswer, box_waits: bool = False) -> TargetRow:
         """Store an answer."""
         with self.lock:
             for other, row in list(self.rows.items()):
-                if other != target_id and row.answer is not None and row.answer.track.state is IDLE:
+                is_idle = row.answer is not None and row.answer.track.state is IDLE
+                if other != target_id and is_idle and not row.box_waits:
                     del self.rows[other]
             row = self.rows.setdefault(target_id, TargetRow())
             row.answer, row.taken_back_s, row.box_waits = answer, None, box_waits

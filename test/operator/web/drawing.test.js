@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Drawing } from "../../../efftam_ros/operator/web/drawing.js";
+import { pick, randomOf } from "./numbers.js";
 
 const FRAME = { stamp: 42n, width: 640, height: 360, ageS: 0.5 };
 const at = (x, y) => ({ x, y });
@@ -202,4 +203,80 @@ test("nothing is drawn while an answer is awaited", () => {
   assert.equal(drawing.release(at(50, 50), true, near), null);
   drawing.place();
   assert.equal(drawing.mode, "sent");
+});
+
+const point = (random) => at(20 + 40 * random(8), 20 + 40 * random(8));
+const ACTS = {
+  freeze: (drawing) => drawing.freeze(FRAME, 0),
+  hold: (drawing) => drawing.freeze(FRAME, 0, true),
+  press: (drawing, random) => drawing.isFrozen && drawing.press(point(random)),
+  move: (drawing, random) => drawing.move(point(random)),
+  drag: (drawing, random) => drawing.release(point(random), true, near),
+  tap: (drawing, random) => drawing.release(point(random), false, near),
+  propose: (drawing) => drawing.mode === "corner" && drawing.propose(FRAME.stamp, { ...at(drawing.start.x - 10, drawing.start.y - 10), width: 30, height: 30 }),
+  enter: (drawing) => drawing.isFrozen && drawing.confirm(),
+  point: (drawing) => drawing.confirmPoint(),
+  arrow: (drawing) => drawing.nudge(5, 5, FRAME),
+  place: (drawing) => drawing.place(),
+  ask: (drawing) => drawing.mode === "sent" && drawing.ask(),
+};
+const told = ({ mode, isFrozen, shownBox, mark, isTapped, isBetweenTaps, isFirstPress }) => ({ mode, isFrozen, shownBox, mark, isTapped, isBetweenTaps, isFirstPress });
+
+test("of a drawing that was given up or answered only the cursor and the last size are left", () => {
+  const random = randomOf(11);
+  for (let run = 0; run < 4000; run++) {
+    const used = new Drawing(), fresh = new Drawing(), seed = 1 + random(1e6);
+    for (let step = 0; step < 8; step++) ACTS[pick(random, Object.keys(ACTS))](used, random);
+    if (run % 2) used.live();
+    if (run % 3) used.cancel();
+    else used.live();
+    if (used.isFrozen) fresh.freeze(FRAME, 0, true);
+    [fresh.cursor, fresh.lastSize] = [used.cursor, used.lastSize];
+    assert.deepEqual(told(used), told(fresh));
+    const both = [used, fresh].map((drawing) => {
+      const same = randomOf(seed), said = [];
+      drawing.freeze(FRAME, 0);
+      for (let step = 0; step < 8; step++) {
+        const what = pick(same, Object.keys(ACTS));
+        const result = ACTS[what](drawing, same);
+        said.push({ what, result: result && typeof result === "object" ? result : null, ...told(drawing) });
+      }
+      return said;
+    });
+    assert.deepEqual(both[0], both[1]);
+  }
+});
+
+test("what is drawn anew takes the place of what was shown", () => {
+  const proposed = pressed();
+  for (const what of ["tap", "propose"]) ACTS[what](proposed, () => 3);
+  for (const begin of [() => proposed, tappedTwice]) {
+    const drawing = begin();
+    drawing.press(at(300, 200));
+    drawing.move(at(320, 210));
+    assert.ok(drawing.shownBox.x + drawing.shownBox.width === 320 && drawing.mark === null);
+    drawing.place();
+    assert.ok(!drawing.isBetweenTaps);
+  }
+  const keyed = pressed();
+  for (const what of ["tap", "propose", "arrow"]) ACTS[what](keyed, () => 3);
+  assert.deepEqual(keyed.shownBox, { x: 140, y: 140, width: 5, height: 5 });
+  const again = tappedTwice();
+  again.place();
+  assert.ok(!again.isBetweenTaps);
+});
+
+test("a point and the box proposed for one are tapped, a drag and a placed box are drawn", () => {
+  const sent = (...whats) => {
+    const drawing = pressed(), random = () => 3;
+    for (const what of whats) ACTS[what](drawing, random);
+    assert.equal(drawing.mode, "sent");
+    return drawing.isTapped;
+  };
+  assert.equal(sent("drag"), false);
+  assert.equal(sent("tap", "enter"), true);
+  assert.equal(sent("tap", "point"), true);
+  assert.equal(sent("tap", "propose", "enter"), true);
+  assert.equal(sent("tap", "propose", "press", "tap"), true);
+  assert.equal(sent("tap", "place", "enter"), false);
 });

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Alarm } from "../../../efftam_ros/operator/web/alarm.js";
 import { Tracks } from "../../../efftam_ros/operator/web/tracks.js";
 
 const track = (stamp, selection) => ({ stamp: String(stamp), targets: [{ selection }], seq: stamp });
@@ -37,15 +36,11 @@ test("a bag that starts again forgets what was told of other pictures", () => {
   assert.equal(tracks.of(6n).stamp, "5");
 });
 
-test("what was drawn by hand is not found again", () => {
-  const alarm = new Alarm(), at = (word, selection) => alarm.see(word, { id: 0, selection }, 2, 0);
-  at("TRACKING", 1);
-  at("LOST", 1);
-  assert.equal(alarm.banner(0).word, "LOST");
-  at("TRACKING", 2);
-  assert.equal(alarm.banner(0), null);
-  at("LOST", 2);
-  at("TRACKING", 2);
-  assert.equal(alarm.banner(5000).word, "FOUND");
-  assert.equal(alarm.banner(5001), null);
+test("of many images the oldest are forgotten, and all of another connection", () => {
+  const tracks = new Tracks();
+  for (let stamp = 1; stamp <= 241; stamp++) tracks.add(track(stamp, 1));
+  assert.equal(tracks.of(1n), undefined);
+  assert.equal(tracks.of(2n).stamp, "2");
+  tracks.forget();
+  assert.equal(tracks.of(241n), undefined);
 });

@@ -1,0 +1,111 @@
+// The gimbal's panel on stand-ins of the page's elements: what is offered and said after what.
+import assert from "node:assert/strict";
+import { mock, test } from "node:test";
+
+const elements = {};
+const element = () => ({ hidden: true, disabled: false, textContent: "", dataset: {}, children: [], classList: { add() {}, remove() {} }, append() {} });
+const of = (name) => (elements[name] ??= element());
+globalThis.document = { getElementById: of, querySelector: () => of("text"), createElement: element };
+let nowMs = 0;
+mock.method(performance, "now", () => nowMs);
+mock.timers.enable({ apis: ["setTimeout"] });
+const { SteeringPanel } = await import("../../../efftam_ros/operator/web/steering.js");
+
+const KNOWN = { hasLink: true, isGrey: false, mayEnable: true };
+const OFF = { controller: "running", enabled: false, phase: "off", reason: "" };
+const ON = { ...OFF, enabled: true, phase: "following" };
+
+function panel(...states) {
+  for (const name of Object.keys(elements)) delete elements[name];
+  const sent = [], alarms = [], made = new SteeringPanel((action) => (sent.push(action), sent.length), (text) => alarms.push(text));
+  const pass = (ms) => { nowMs += ms; mock.timers.tick(ms); };
+  const press = () => made.press(nowMs);
+  made.forget();
+  made.know(KNOWN);
+  for (const state of states) made.update(state);
+  return { made, sent, alarms, pass, press, text: () => of("text").textContent, button: () => of("steer") };
+}
+
+test("two presses enable: no double click, within five seconds, and nothing between them", () => {
+  for (const [between, wanted] of [
+    [(p) => p.pass(351), ["arm", "enable"]],
+    [(p) => p.pass(350), ["arm"]], // a double click
+    [(p) => p.pass(5000), ["arm", "arm"]],
+    [(p) => { p.pass(1000); p.made.disarm(); }, ["arm", "arm"]], // as by drawing
+    [(p) => { p.pass(1000); p.made.stop(); }, ["arm", "stop", "arm"]],
+    [(p) => { p.pass(1000); p.made.know({ ...KNOWN, mayEnable: false }); p.made.know(KNOWN); }, ["arm", "arm"]],
+    [(p) => { p.pass(1000); p.made.forget(); p.made.update(OFF); }, ["arm", "arm"]],
+    [(p) => { p.pass(4000); p.press(); p.press(); p.pass(4000); }, ["arm", "enable", "arm", "enable"]],
+  ]) {
+    const used = panel(OFF);
+    used.press();
+    between(used);
+    used.press();
+    assert.deepEqual(used.sent, wanted);
+  }
+});
+
+test("what is offered and said is of the last word, the link and who is in control", () => {
+  for (const [states, known, text, isOffered, look] of [
+    [[OFF], {}, "GIMBAL OFF", true, "off"],
+    [[OFF, ON], {}, "GIMBAL FOLLOWING", false, "on"],
+    [[ON, { ...ON, phase: "holding", reason: "the target is lost" }], {}, "GIMBAL HOLDING: the target is lost", false, "on"],
+    [[ON, OFF], {}, "GIMBAL OFF", true, "off"],
+    [[OFF], { mayEnable: false }, "GIMBAL OFF", false, "off"],
+    [[ON], { isGrey: true }, "GIMBAL FOLLOWING", false, "grey"],
+    [[ON], { hasLink: false }, "GIMBAL UNKNOWN: no link", false, "fault"],
+    [[{ ...OFF, controller: "inactive" }], {}, "GIMBAL INACTIVE: it runs but was not activated", false, "fault"],
+    [[{ ...ON, controller: "silent" }, OFF], {}, "GIMBAL OFF", true, "off"],
+  ]) {
+    const used = panel(...states);
+    used.made.know({ ...KNOWN, ...known });
+    assert.deepEqual([used.text(), !used.button().disabled, of("steering").dataset.state], [text, isOffered, look]);
+    used.made.know(KNOWN);
+    assert.equal(used.text(), panel(...states).text());
+  }
+});
+
+test("a fault has its own seconds, and none is left of it once it has ended", () => {
+  const used = panel(ON), fault = () => used.made.fault(nowMs);
+  const dead = { ...ON, phase: "holding", reason: "the autopilot is silent for 2.5 s; check its link" };
+  for (const [state, word] of [[dead, "AUTOPILOT SILENT"], [{ ...ON, controller: "silent" }, "GIMBAL SILENT"], [{ ...ON, controller: "gone" }, "GIMBAL GONE"]]) {
+    used.made.update(ON);
+    assert.equal(fault(), null);
+    used.made.update(state);
+    assert.deepEqual([fault().word, fault().seconds], [word, 0]);
+    used.pass(3000);
+    assert.equal(fault().seconds, 3);
+  }
+  used.made.update({ ...OFF, controller: "gone" }); // it was off
+  assert.equal(fault(), null);
+});
+
+test("a stop that is not sent or not answered is said", () => {
+  const used = panel(ON);
+  used.made.stop();
+  assert.match(used.text(), /STOP was sent/);
+  used.made.answered(7); // another command's
+  assert.match(used.text(), /STOP was sent/);
+  used.made.answered(1);
+  assert.equal(used.text(), "GIMBAL FOLLOWING");
+  used.pass(2000);
+  assert.deepEqual(used.alarms, []);
+  used.made.stop();
+  used.pass(1500);
+  assert.match(used.alarms[0], /not answered/);
+  used.made.forget();
+  used.made.update(OFF);
+  assert.equal(used.text(), "GIMBAL OFF");
+  used.made.command = () => null;
+  used.made.stop();
+  assert.match(used.alarms[1], /was not sent/);
+  assert.equal(used.text(), "GIMBAL OFF");
+});
+
+test("whether the gimbal does something else than before is told", () => {
+  const { made } = panel();
+  assert.ok(!made.isThere && !made.isOn);
+  const changes = [OFF, OFF, { ...OFF, reason: "x" }, ON, { ...ON, phase: "holding" }, { ...ON, controller: "silent" }].map((state) => made.update(state));
+  assert.deepEqual(changes, [true, false, false, true, true, true]);
+  assert.ok(made.isThere && made.isOn);
+});

@@ -1,0 +1,117 @@
+"""What the bridge's node says of the gimbal, and which target it shows, whatever was said before."""
+
+from __future__ import annotations
+
+import copy
+import math
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
+from builtin_interfaces.msg import Time
+from efftam_ros.msg import BoundingBox, GimbalManager, TargetSelection, TargetVelocity
+from hypothesis import given
+from hypothesis import strategies as st
+from rclpy.parameter import Parameter
+from ros_helpers import new_namespace
+
+from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, VehicleSample, YawFrame
+from efftam_ros.messages.reports import Selection
+from efftam_ros.ros.mavlink import REPEAT_S, GimbalTopics, MavlinkNode
+
+pytestmark = pytest.mark.ros
+LIMITS = (GimbalLimits(), GimbalLimits(-1.0, 0.5, -2.0, 2.5), GimbalLimits(-1.5, 0.5, -3.0, 3.0))
+NEWS = st.one_of(
+    st.tuples(st.just("attitude"), st.booleans(), st.booleans()),
+    st.tuples(st.just("control"), st.sampled_from(list(Control)), st.sampled_from(["", "255/190 has it"])),
+    st.tuples(st.just("alive"), st.booleans()),
+    st.tuples(st.just("limits"), st.sampled_from(LIMITS)),
+    st.tuples(st.just("repeat"), st.sampled_from([0.0, REPEAT_S / 2, REPEAT_S])),
+)
+
+
+class Recorded:
+    """A node whose publishers keep a copy of what they are given."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, list] = {}
+
+    def get_clock(self) -> SimpleNamespace:
+        return SimpleNamespace(now=lambda: SimpleNamespace(to_msg=Time))
+
+    def create_publisher(self, kind, topic, qos) -> SimpleNamespace:
+        sent = self.sent.setdefault(topic, [])
+        return SimpleNamespace(publish=lambda message: sent.append(copy.deepcopy(message)))
+
+
+@given(st.lists(NEWS, max_size=12))
+def test_all_that_is_known_of_the_gimbal_is_said_at_every_change_and_now_and_then(news):
+    node, now_s, next_s = Recorded(), 0.0, -math.inf
+    topics, managers, attitudes = (
+        GimbalTopics(node, yaw_lock=True),
+        *map(node.sent.get, ("gimbal_manager", "gimbal_attitude")),
+    )
+    stops = dict.fromkeys(("pitch_min", "yaw_min"), -math.inf) | dict.fromkeys(
+        ("pitch_max", "yaw_max"), math.inf
+    )
+    known = {"control": GimbalManager.SILENT, "reason": "no autopilot has been heard", "alive": True, **stops}
+    known |= {"yaw_lock": True, "at_pitch_limit": False, "at_yaw_limit": False}
+    for what, *values in news:
+        count, is_said = len(managers), True
+        if what == "attitude":
+            stands = dict(zip(("at_pitch_limit", "at_yaw_limit"), values, strict=True))
+            is_said = known != (known := known | stands)
+            topics.attitude(AttitudeSample(1_000_000_002, (0.5, 0.1, 0.2, 0.3), YawFrame.EARTH, *values))
+            said, q = attitudes[-1], attitudes[-1].quaternion
+            assert (said.header.stamp, said.header.frame_id) == (Time(sec=1, nanosec=2), YawFrame.EARTH.value)
+            assert (q.w, q.x, q.y, q.z) == (0.5, 0.1, 0.2, 0.3)
+        elif what == "control":
+            topics.control(*values)
+            known |= {"control": getattr(GimbalManager, values[0].name), "reason": values[1]}
+        elif what == "alive":
+            topics.gimbal_alive(*values)
+            known |= {"alive": values[0]}
+        elif what == "limits":
+            topics.limits(*values)
+            known |= {name: getattr(values[0], name) for name in stops}
+        else:
+            now_s += values[0]
+            is_said, next_s = now_s >= next_s, now_s + REPEAT_S if now_s >= next_s else next_s
+            topics.repeat(now_s)
+        assert len(managers) == count + is_said
+        assert not managers or {name: getattr(managers[-1], name) for name in known} == known
+
+
+def test_the_heading_has_the_time_of_its_sample():
+    node = Recorded()
+    GimbalTopics(node, yaw_lock=True).vehicle(VehicleSample(3_000_000_004, 1.5, -0.25))
+    (said,) = node.sent["vehicle_heading"]
+    assert (said.header.stamp, said.yaw, said.yaw_rate) == (Time(sec=3, nanosec=4), 1.5, -0.25)
+
+
+def test_the_station_is_shown_the_target_that_is_steered_by_and_its_stop_is_for_that_one(ros, capfd):
+    links = [Parameter("links", value="udpout:127.0.0.1:9"), Parameter("landing_target", value=True)]
+    node = MavlinkNode(namespace=new_namespace(), parameter_overrides=links)
+    boxes, velocities, selections = [], [], []
+    node._bridge.track, node._bridge.estimate = boxes.append, velocities.append
+    node._tracker._selections = SimpleNamespace(publish=selections.append, get_subscription_count=lambda: 1)
+    tracking, idle = BoundingBox.TRACKING, BoundingBox.IDLE
+    for target_id, steered, state, stops in (
+        (1, False, tracking, 0),
+        (0, True, tracking, 0),
+        (2, False, tracking, 0),
+        (2, True, tracking, 2),
+        (0, False, tracking, 2),
+        (2, True, idle, 0),
+        (2, True, tracking, 2),
+    ):
+        count = len(boxes)
+        node._on_box(BoundingBox(target_id=target_id, steered=steered, state=state))
+        node._on_velocity(TargetVelocity(target_id=target_id, steered=steered, state=state))
+        assert len(boxes) == len(velocities) == count + steered
+        assert node._tracker.select(Selection(1)) is None
+        assert (selections[-1].kind, selections[-1].target_id) == (TargetSelection.CLEAR, stops)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "shows target" in line]
+    assert [line.split("shows ")[1] for line in lines] == ["target 2 now (before: 0)"]
+    node.close()

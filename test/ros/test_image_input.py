@@ -1,0 +1,171 @@
+"""The subscription to images follows the camera, and no image is lost or doubled on the way."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rclpy.qos import ReliabilityPolicy
+
+from efftam_ros.ros.common import image_input
+from efftam_ros.ros.common.image_input import OVERLAP_S, ImageInput
+
+RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
+IMAGE = "sensor_msgs/msg/Image"
+
+
+def image_of(number: int) -> SimpleNamespace:
+    return SimpleNamespace(header=SimpleNamespace(stamp=number))
+
+
+class Node:
+    """Of a graph with one camera, which offers ``reliability`` on ``topic``, or with these ``publishers``:
+    (topic, type, reliability, node)."""
+
+    publishers: list[tuple[str, str, ReliabilityPolicy, str]] | None = None
+
+    def __init__(self, patch: pytest.MonkeyPatch, wanted: str = "auto") -> None:
+        self.topic, self.reliability, self.now_s = "/image", RELIABLE, 0.0
+        self.subscriptions: list[SimpleNamespace] = []
+        self.received: list[int] = []
+        patch.setattr(image_input, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        self.input = ImageInput(self, "raw", wanted, self._receive, lambda topic: None)
+
+    def _receive(self, message) -> None:
+        self.received.append(message.header.stamp)
+
+    def image(self, number: int, is_new_first: bool = False) -> None:
+        """The image reaches each subscription that has been matched with the camera."""
+        for one in self.subscriptions[:: -1 if is_new_first else 1]:
+            if one.is_matched:
+                one.callback(image_of(number))
+
+    # As rclpy's.
+
+    def resolve_topic_name(self, name: str, only_expand: bool = False) -> str:
+        return f"/{name}"
+
+    def get_publishers_info_by_topic(self, topic: str) -> list[SimpleNamespace]:
+        found = self.publishers
+        if found is None:
+            found = [(self.topic, IMAGE, self.reliability, "camera")]
+        return [
+            SimpleNamespace(topic_type=kind, node_name=name, qos_profile=SimpleNamespace(reliability=offered))
+            for where, kind, offered, name in found
+            if where == topic
+        ]
+
+    def get_topic_names_and_types(self) -> list[tuple[str, list[str]]]:
+        return [(topic, [kind]) for topic, kind, *_ in self.publishers or ()]
+
+    def get_name(self) -> str:
+        return "efftam_tracker"
+
+    def has_parameter(self, name: str) -> bool:
+        return True
+
+    def get_parameter(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(value="")
+
+    def create_subscription(self, kind, topic, callback, qos, **options) -> SimpleNamespace:
+        made = SimpleNamespace(callback=callback, reliability=qos.reliability, is_matched=False)
+        self.subscriptions.append(made)
+        return made
+
+    def destroy_subscription(self, subscription) -> None:
+        self.subscriptions.remove(subscription)
+
+
+STEPS = st.lists(
+    st.sampled_from(["image", "image, the new one first", "switch", "match", "look"]), max_size=20
+)
+
+
+@given(STEPS)
+@example(["image", "switch", "image", "match", "image", "image", "look", "image"])
+@example(["switch", "match", "switch", "image", "match", "image, the new one first", "look", "image"])
+def test_while_the_camera_restarts_every_image_is_received_once(steps):
+    with pytest.MonkeyPatch.context() as patch:
+        node, sent = Node(patch), []
+        node.subscriptions[0].is_matched = True
+        for number, step in enumerate(steps):
+            if step.startswith("image"):
+                sent.append(number)
+                node.image(number, is_new_first=step != "image")
+            elif step == "switch":
+                node.reliability = BEST_EFFORT if node.reliability is RELIABLE else RELIABLE
+                node.input.look()
+                assert node.subscriptions[-1].reliability is node.reliability
+            elif step == "match":
+                for one in node.subscriptions:
+                    one.is_matched = True
+            else:
+                node.input.look()
+        assert node.received == sent
+
+
+def test_what_the_old_subscription_still_holds_is_not_received_after_what_the_new_one_delivered(monkeypatch):
+    node = Node(monkeypatch)
+    node.reliability = BEST_EFFORT
+    node.input.look()
+    old, new = node.subscriptions
+    for one, number in ((old, 1), (new, 2), (old, 1)):
+        one.callback(image_of(number))
+    assert node.received == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("is_matched", "now_s", "count"),
+    [(False, 0.0, 2), (False, OVERLAP_S, 2), (False, OVERLAP_S + 0.1, 1), (True, 0.0, 1)],
+)
+def test_the_old_subscription_ends_once_the_new_one_delivers_or_after_a_second(
+    monkeypatch, is_matched, now_s, count
+):
+    node = Node(monkeypatch)
+    node.reliability = BEST_EFFORT
+    node.input.look()
+    node.subscriptions[-1].is_matched, node.now_s = is_matched, now_s
+    node.image(1)
+    node.input.look()
+    assert [one.reliability for one in node.subscriptions] == [RELIABLE, BEST_EFFORT][-count:]
+    node.input.close()
+    assert node.subscriptions == []
+
+
+COMPRESSED = "sensor_msgs/msg/CompressedImage"
+
+
+@pytest.mark.parametrize(
+    ("publishers", "wanted", "words"),
+    [
+        ([], "auto", ("nothing publishes /image;", "start the camera driver")),
+        ([("/mask", IMAGE, RELIABLE, "efftam_tracker")], "auto", ("start the camera driver",)),  # our own
+        ([("/front", IMAGE, RELIABLE, "camera")], "auto", (f"on /front ({IMAGE})", "remap image to one")),
+        ([("/image/compressed", COMPRESSED, RELIABLE, "camera")], "auto", ("image_transport to compressed",)),
+        ([("/image", COMPRESSED, RELIABLE, "camera")], "auto", (COMPRESSED, "image_transport to compressed")),
+        ([("/image", "std_msgs/msg/String", RELIABLE, "x")], "auto", ("remap image to another topic",)),
+        ([("/image", IMAGE, BEST_EFFORT, "camera")], "reliable", ("set image_reliability to auto",)),
+        ([("/image", IMAGE, RELIABLE, "camera")], "auto", ("(camera: reliable) and nothing arrives",)),
+        ([("/image", IMAGE, RELIABLE, "efftam_camera")], "auto", ("its log says if it waits",)),
+    ],
+)
+def test_why_no_image_comes_is_told_by_what_is_published(monkeypatch, publishers, wanted, words):
+    monkeypatch.delenv("RMW_IMPLEMENTATION", raising=False)
+    monkeypatch.setattr(Node, "publishers", publishers)
+    node = Node(monkeypatch, wanted)
+    assert all(word in node.input.explain() for word in words), node.input.explain()
+    assert ("any more" in node.input.explain(have_come=True)) == (not node.input.facts["image publishers"])
+
+
+def test_two_cameras_on_one_topic_are_told_until_one_is_left(monkeypatch):
+    node = Node(monkeypatch)
+    cameras = [("/image", IMAGE, RELIABLE, name) for name in ("nose", "tail")]
+    for publishers in (cameras[:1], [*cameras[:1], ("/image", COMPRESSED, RELIABLE, "tail")]):
+        node.publishers = publishers
+        assert node.input.mixed == ""
+    node.publishers = cameras
+    assert "2 publishers on /image (nose: reliable, tail: reliable)" in node.input.mixed
+    node.publishers = [cameras[0], ("/image", IMAGE, RELIABLE, image_input.UNKNOWN_NODE)]
+    assert node.input.mixed == ""  # a later look knows its name
