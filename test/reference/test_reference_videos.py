@@ -140,10 +140,10 @@ def test_a_pooled_bundle_follows_the_reference(variant, tmp_path):
     from golden.weights import weights
 
     from efftam_workshop.export.onnx.bundle import export_bundle
-    from efftam_workshop.model.efficienttam.configurations import configuration
+    from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
     from efftam_workshop.model.efficienttam.network import EfficientTAM
 
-    network = EfficientTAM(configuration(f"efficienttam_{variant}")).eval()
+    network = EfficientTAM(CONFIGURATIONS[f"efficienttam_{variant}"]).eval()
     network.load_state_dict({name: torch.from_numpy(values) for name, values in weights("ti").items()})
     export_bundle(network, tmp_path / variant)
     want = np.load(GOLDEN / f"video_{variant}_short.npz")
