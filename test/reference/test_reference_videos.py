@@ -58,12 +58,12 @@ class Recorder(OrtPipeline):
 
     def remember(self, choice, slot, present):
         super().remember(choice, slot, present)
-        row = self._rows[choice]
+        row = self._frame.rows[choice]
         self.frames[-1].update(
             best=choice,
             logits=self._answers["masks"].array[0, row].copy() if present else np.full((128, 128), -1024.0),
-            pointer=self._network.slots[slot]["stored_pointer"].array[0].copy(),
-            map=self._network.slots[slot]["map"].array[0].T.reshape(64, 32, 32).copy(),
+            pointer=self._memory.slots[slot]["stored_pointer"].array[0].copy(),
+            map=self._memory.slots[slot]["map"].array[0].T.reshape(64, 32, 32).copy(),
         )
 
 
