@@ -68,9 +68,10 @@ def test_later_boxes_do_not_count_because_the_target_may_come_closer():
 
 @pytest.mark.parametrize("drawn", [None, Box(0, 0, LARGEST_PX, LARGEST_PX)])
 def test_large_targets_and_those_without_a_drawn_box_keep_the_box_of_their_mask(drawn):
-    extent, followed = make_extent(drawn, None, SIZE), Box(3, 4, 10, 11)
+    extent = make_extent(drawn, None, SIZE)
     extent.add(of(Box(0, 0, 10, 10)), 0)
-    assert extent.shown(of(followed), 0, followed, followed) == (0, followed)
+    box = Box(3, 4, 10, 11)
+    assert extent.shown(of(box), 0, box, box) == (0, box)
 
 
 @settings(deadline=None)
@@ -243,7 +244,7 @@ def test_once_the_followed_mask_is_published_so_is_its_motion():
     ],
 )
 def test_a_box_drawn_around_a_larger_target_is_continued(drawn, prompted, kind):
-    assert type(make_extent(drawn, prompted, SIZE)) is kind
+    assert isinstance(make_extent(drawn, prompted, SIZE), kind)
 
 
 def test_a_target_drawn_at_the_images_border_may_be_coming_in():
