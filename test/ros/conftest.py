@@ -45,6 +45,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if MISSING and is_left_out else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "ros" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.ros)
+
+
 def pytest_terminal_summary(terminalreporter) -> None:
     if MISSING:
         terminalreporter.write_line(f"test/ros is left out: {MISSING}")

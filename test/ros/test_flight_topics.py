@@ -20,7 +20,6 @@ from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, Vehi
 from efftam_ros.messages.reports import Selection
 from efftam_ros.ros.mavlink import REPEAT_S, GimbalTopics, MavlinkNode
 
-pytestmark = pytest.mark.ros
 LIMITS = (GimbalLimits(), GimbalLimits(-1.0, 0.5, -2.0, 2.5), GimbalLimits(-1.5, 0.5, -3.0, 3.0))
 NEWS = st.one_of(
     st.tuples(st.just("attitude"), st.booleans(), st.booleans()),

@@ -21,8 +21,6 @@ from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.nodes import latched, reliable
 from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
 
-pytestmark = pytest.mark.ros
-
 
 class Flight:
     """Camera, tracker and bridge around an enabled loop: a target 0.1 rad right of the axis of a gimbal that

@@ -11,8 +11,6 @@ from ros_helpers import box_of, box_selection, stamp_of
 from efftam_ros.core.geometry import iou
 from efftam_ros.images.message import stamp_ns
 
-pytestmark = pytest.mark.ros
-
 
 class Asking:
     """Asks a tracker for proposals; ``told``: those that came."""
