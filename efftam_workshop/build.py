@@ -1,8 +1,8 @@
 """Build a bundle's TensorRT engines for this GPU and store those that agree with the CPU.
 
 Every engine is compared with the FP32 graph on the CPU, output by output, and all together over a chained
-clip. An engine that deviates is not stored: the report names the module and the first wrong block, and the
-next safer precision form is built. Engines fit one GPU, one TensorRT version and one bundle; build again
+clip. An engine that deviates is not stored: the report names its worst output, and the next safer precision
+form is built. Engines fit one GPU, one TensorRT version and one bundle; build again
 after a change of any of them.
 """
 
@@ -21,7 +21,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.runtime.backends import ENGINES
 from efftam_ros.tools.common.options import add_bundle_argument, add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs
-from efftam_ros.tools.common.terminal import print_table
+from efftam_ros.tools.common.terminal import print_table, progress_bar
 from efftam_workshop.agreement.reference import CLIP_FRAMES
 from efftam_workshop.eval.sequences import find_sequences
 
@@ -164,11 +164,8 @@ class BuildProgress:
         if self._quiet:
             return True
         if phase != self._phase or self._bar is None:
-            from tqdm import tqdm
-
             self.close()
-            self._phase = phase
-            self._bar = tqdm(total=steps, desc=phase[:40], unit="step", leave=False, dynamic_ncols=True)
+            self._phase, self._bar = phase, progress_bar(steps, phase[:40], unit="step")
         self._bar.update(step - self._bar.n)
         return True
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import ctypes
-import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -421,21 +418,18 @@ def check_soak(check: Check, bundles: Bundles) -> None:
 
 
 def check_waits(check: Check, bundles: Bundles) -> None:
-    nsys = shutil.which("nsys")
-    counter = ""
-    if nsys is None and find_cupti() is None:
-        counter = f"neither nsys (Nsight Systems) nor libcupti is installed; {INSTALL_CUPTI}"
+    counter = "" if find_cupti() else f"libcupti is not installed; {INSTALL_CUPTI}"
     for row, bundle, reason in _where(check, bundles):
         name = named(f"waits {row.name}", bundle)
         if reason or counter:
             check.note(name, NOT_RUN, reason or counter)
             continue
-        # Each in a folder of its own: traces and logs have the same names.
+        # Each in a folder of its own: logs have the same names.
         folder = check.folder / name.replace(" ", "_")
         folder.mkdir()
         options = ["--backend", row.name, *_option(bundle)]
         try:
-            found = calls_per_frame(nsys, options, folder, replace(check, folder=folder).run)
+            found = calls_per_frame(options, folder, replace(check, folder=folder).run)
         except (RuntimeError, ValueError) as error:
             check.note(name, FAILED, str(error))
             continue
@@ -471,21 +465,20 @@ WAITING = (
 )
 ALLOCATING = r"cudaMalloc\w*|cudaFree\w*|cudaHostAlloc|cuMemHostAlloc|cuMemAlloc\w*|cuMemFree\w*"
 VERSION = r"(_v\d+|_ptsz)*"
-"""Suffixes that Nsight appends to some names."""
+"""Suffixes of some names."""
 COUNT = "count-calls"
 """First argument of the process that runs a benchmark and counts its calls through CUPTI."""
 
 
 def calls_per_frame(
-    nsys: str | None, options: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str]
+    options: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str]
 ) -> dict[str, Any]:
-    """CUDA calls of a frame, from a shorter and a longer bench.
+    """CUDA calls of a frame, from a shorter and a longer bench with these ``options``.
 
-    ``nsys``: path of Nsight Systems; None to count with CUPTI; ``options`` of the bench.
     ``run(title, command)`` runs a command, returns its stdout and raises RuntimeError when it fails.
     """
     few, many = COUNTED_FRAMES
-    fewer, more = (_calls(nsys, options, folder, run, frames) for frames in COUNTED_FRAMES)
+    fewer, more = (_calls(options, folder, run, frames) for frames in COUNTED_FRAMES)
     grown = {name: round((n - fewer.get(name, 0)) / (many - few), 3) for name, n in more.items()}
 
     def count_of(names: str) -> float:
@@ -493,7 +486,7 @@ def calls_per_frame(
         return round(sum(fitting), 3)
 
     return {
-        "counted_by": "CUPTI" if nsys is None else "Nsight Systems",
+        "counted_by": "CUPTI",
         "waits_per_frame": count_of(WAITING),
         "allocations_per_frame": count_of(ALLOCATING),
         "calls_per_frame": {name: n for name, n in grown.items() if n},
@@ -501,36 +494,14 @@ def calls_per_frame(
 
 
 def _calls(
-    nsys: str | None,
-    bench: Sequence[str],
-    folder: Path,
-    run: Callable[[str, Sequence[str]], str],
-    frames: int,
+    bench: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str], frames: int
 ) -> dict[str, int]:
     """Number of calls by name in a bench of so many frames."""
-    command = compare(*bench, "--frames", str(frames))
-    title = f"calls of {frames} frames"
-    if nsys is None:
-        out = folder / f"calls_{frames}.json"
-        # Without the interpreter and its -m benchmarks.
-        run(title, [sys.executable, str(Path(__file__)), COUNT, str(out), *command[3:]])
-        counted: dict[str, int] = json.loads(out.read_text(encoding="utf-8"))
-        return counted
-    trace = folder / f"trace_{frames}.nsys-rep"
-    options = ["--trace=cuda", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true"]
-    run(f"trace of {frames} frames", [nsys, "profile", *options, f"--output={trace}", *command])
-    table = ["stats", "--report", "cuda_api_sum", "--format", "csv", "--force-export=true", str(trace)]
-    return calls_in_table(run(title, [nsys, *table]))
-
-
-def calls_in_table(report: str) -> dict[str, int]:
-    """API name -> number of calls, from the CSV text of `nsys stats --report cuda_api_sum`."""
-    # nsys writes its own messages above the header.
-    start = re.search(r'^.*"?Num Calls"?.*$', report, flags=re.M)
-    if start is None:
-        raise ValueError("nsys stats wrote no table of CUDA calls")
-    rows = csv.DictReader(io.StringIO(report[start.start() :]))
-    return {row["Name"]: int(row["Num Calls"]) for row in rows if row.get("Name")}
+    # Without the interpreter and its -m benchmarks.
+    command, out = compare(*bench, "--frames", str(frames))[3:], folder / f"calls_{frames}.json"
+    run(f"calls of {frames} frames", [sys.executable, str(Path(__file__)), COUNT, str(out), *command])
+    counted: dict[str, int] = json.loads(out.read_text(encoding="utf-8"))
+    return counted
 
 
 TOOLKITS = "/usr/local"

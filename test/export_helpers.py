@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from golden.weights import weights
 
-from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
+from efftam_workshop.model.compact.network import CompactTAM
 from efftam_workshop.model.efficienttam.configurations import Configuration, Pooling
 from efftam_workshop.model.efficienttam.network import EfficientTAM
 
@@ -18,7 +18,7 @@ OFFICIAL_SIDE = 128
 def compact_network() -> CompactTAM:
     """compact_192 with seeded weights."""
     torch.manual_seed(20240712)
-    network = CompactTAM(COMPACT_CONFIGS["compact_192"]).eval()
+    network = CompactTAM().eval()
     with torch.no_grad():
         network.memory_attention.row_embedding.mul_(20.0)  # rows must matter before training made them
         for neck in (network.image_encoder.neck16, network.image_encoder.neck8, network.image_encoder.neck4):

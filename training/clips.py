@@ -58,7 +58,7 @@ class Sampler(Protocol):
 
     def __len__(self) -> int: ...
 
-    def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip: ...
+    def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip: ...
 
 
 class ClipSource:
@@ -77,35 +77,31 @@ class ClipSource:
         shares = np.array([share for _, share in self._samplers])
         self._shares = shares / shares.sum()
 
-    def clip(self, seed: int, index: int, frames: int, outer: int | None = None) -> Clip:
-        """Draw a clip; the same arguments give the same clip.
-
-        ``outer``: side of its images if they show more than the network sees; the prompt then lies in their
-        central part.
-        """
+    def clip(self, seed: int, index: int, frames: int) -> Clip:
+        """Draw a clip; the same arguments give the same clip."""
         rng = np.random.default_rng([seed, index])
         sampler = self._samplers[rng.choice(len(self._samplers), p=self._shares)][0]
         while True:
-            raw = self._raw(rng, sampler, frames, outer or self._side)
+            raw = self._raw(rng, sampler, frames)
             visible = (raw.masks > 127).sum((1, 2))
             # A prompt on a hidden target is not a useful training sample.
-            if (_middle(raw.masks[0], self._side) > 127).sum() > max(40, 0.35 * raw.whole[0]):
-                return _prompted(rng, raw, visible, self._side)
+            if visible[0] > max(40, 0.35 * raw.whole[0]):
+                return _prompted(rng, raw, visible)
 
-    def _raw(self, rng: np.random.Generator, sampler: Sampler, frames: int, outer: int) -> RawClip:
+    def _raw(self, rng: np.random.Generator, sampler: Sampler, frames: int) -> RawClip:
         """Draw a clip; a real one sometimes at the lower resolution of small targets, with a shadow, or
         with a copy of the target that crosses its path."""
         if sampler is self._draws_small:
-            return sampler.clip(rng, frames, outer, outer / self._side)
+            return sampler.clip(rng, frames, self._side)
         resolution = self._hardness.resolution(rng)
-        raw = sampler.clip(rng, frames, round(outer * resolution), outer / self._side)
+        raw = sampler.clip(rng, frames, round(self._side * resolution))
         sun = self._hardness.sun(rng)
         if sun is not None and not raw.is_part:
             shaded = [sun.cast(image, mask) for image, mask in zip(raw.images, raw.masks, strict=True)]
             raw = replace(raw, images=np.stack(shaded))
         if not raw.is_part and self._hardness.has_crossing(rng):
             raw = Crossing.draw(rng, frames).through(raw)
-        return raw if resolution == 1 else enlarged(raw, outer)
+        return raw if resolution == 1 else enlarged(raw, self._side)
 
 
 def enlarged(raw: RawClip, side: int) -> RawClip:
@@ -121,15 +117,8 @@ def enlarged(raw: RawClip, side: int) -> RawClip:
     return RawClip(images, masks, ignored, whole, raw.is_part)
 
 
-def _middle(picture: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """The central part [side,side] of an array [h,h]."""
-    inset = (len(picture) - side) // 2
-    return picture[inset : inset + side, inset : inset + side]
-
-
-def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_], side: int) -> Clip:
-    outer = raw.images.shape[1]
-    first = _middle(raw.masks[0], side) > 127
+def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_]) -> Clip:
+    first = raw.masks[0] > 127
     points, labels = np.zeros((PROMPT_SLOTS, 2), np.float32), np.full(PROMPT_SLOTS, NEGATIVE_SLOT)
     kind = rng.choice(3, p=PART_PROMPT_SHARES if raw.is_part else PROMPT_SHARES)
     if kind == BOX:
@@ -143,7 +132,7 @@ def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_],
         pick = rng.integers(len(rows))
         points[0], labels[0] = (columns[pick] + 0.5, rows[pick] + 0.5), 1
     present = visible > np.maximum(LEAST_VISIBLE, LEAST_SHARE * raw.whole)
-    low = outer // 4
+    low = raw.images.shape[1] // 4
     masks = np.stack([cv2.resize(mask, (low, low), interpolation=cv2.INTER_AREA) for mask in raw.masks])
     masks[~present] = 0
     ignored = np.zeros(masks.shape, bool)
@@ -162,16 +151,14 @@ def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_],
 
 
 class ClipDataset(Dataset[Clip]):
-    """Clips ``first`` to ``first + count`` of a seed, by index; ``outer`` as in `ClipSource.clip`."""
+    """Clips ``first`` to ``first + count`` of a seed, by index."""
 
-    def __init__(
-        self, source: ClipSource, seed: int, frames: int, first: int, count: int, outer: int | None = None
-    ) -> None:
-        self._source, self._seed, self._frames, self._outer = source, seed, frames, outer
+    def __init__(self, source: ClipSource, seed: int, frames: int, first: int, count: int) -> None:
+        self._source, self._seed, self._frames = source, seed, frames
         self._first, self._count = first, count
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> Clip:
-        return self._source.clip(self._seed, self._first + index, self._frames, self._outer)
+        return self._source.clip(self._seed, self._first + index, self._frames)

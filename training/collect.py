@@ -1,16 +1,14 @@
-"""Bring back the footage that the tracker is judged on and was trained on, from the public repositories that
-bundle it (footage_sources.csv).
+"""Bring back footage that public repositories bundle: what the tracker is judged on and was trained on.
 
-OUT/SET/NAME gets OTB's layout, img/0001.jpg ... and groundtruth_rect.txt, which `efftam eval` reads; where a
-data set has masks, video.mp4, masks.npz, boxes.csv and meta.json. A sequence that is there already is left
-alone: the same command again brings what was missing.
+footage_sources.csv lists it. OUT/SET/NAME gets OTB's layout, img/0001.jpg ... and groundtruth_rect.txt,
+which `efftam eval` reads; where a data set has masks, video.mp4, masks.npz, boxes.csv and meta.json. A
+sequence that is there already is left alone: the same command again brings what was missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import re
 import sys
 import tempfile
@@ -27,11 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.video import NS
 from efftam_ros.tools.common.terminal import progress_bar
-from efftam_ros.tools.common.video import VideoWriter
-from efftam_workshop.eval.sequences import DAVIS_FPS, mask_box
+from efftam_workshop.eval.sequences import DAVIS_FPS
 from training.clones import HOST, Commit, cloned, find_clone
+from training.labelling.clips import resized, write_clip
 from training.labelling.reserved import refuse_reserved
 from training.material import FOOTAGE_WIDTH
 
@@ -184,11 +181,7 @@ def _write(source: Source, files: Commit, out: Path) -> None:
     """Write a sequence, which appears under its name when it is complete."""
     with tempfile.TemporaryDirectory(prefix=".collect_", dir=out) as folder:
         part = Path(folder) / source.sequence
-        part.mkdir()
-        if source.format == MASKS:
-            _write_masks(source, files, part)
-        else:
-            _write_otb(source, files, part)
+        (_write_masks if source.format == MASKS else _write_otb)(source, files, part)
         (out / source.use).mkdir(exist_ok=True)
         part.rename(out / source.use / source.sequence)
 
@@ -196,7 +189,7 @@ def _write(source: Source, files: Commit, out: Path) -> None:
 def _write_otb(source: Source, files: Commit, folder: Path) -> None:
     text = files.read(source.truth().file).decode("utf-8-sig", "replace")
     boxes = (_boxes_of_target if source.format == "mot" else _boxes)(source, text)
-    (folder / "img").mkdir()
+    (folder / "img").mkdir(parents=True)
     for number, path in enumerate(source.images(), start=1):
         (folder / "img" / f"{number:04d}{Path(path).suffix.lower()}").write_bytes(_image(files, path))
     lines = [",".join(f"{value:.10g}" for value in box) for box in boxes]
@@ -255,32 +248,18 @@ def _image(files: Commit, path: str) -> bytes:
 def _write_masks(source: Source, files: Commit, folder: Path) -> None:
     """Video, masks of all objects in one, boxes and description. Training needs no wider frames than it
     loads; what the tracker is judged on keeps its size."""
-    boxes: list[Box] = []
-    bits: list[NDArray[np.uint8]] = []
-    writer: VideoWriter | None = None
-    size = (0, 0)
-    try:
-        for index, (path, mask_path) in enumerate(zip(source.images(), source.masks(), strict=True)):
+    first = _decoded(_image(files, source.images()[0]), cv2.IMREAD_COLOR, source.images()[0])
+    size = _video_size(source, first.shape[1], first.shape[0])
+
+    def pairs() -> Iterator[tuple[NDArray[np.uint8], NDArray[np.bool_]]]:
+        for path, mask_path in zip(source.images(), source.masks(), strict=True):
             frame = _decoded(_image(files, path), cv2.IMREAD_COLOR, path)
             mask = _decoded(_image(files, mask_path), cv2.IMREAD_GRAYSCALE, mask_path)
             if mask.shape != frame.shape[:2]:
                 raise InputError(f"{mask_path} is {mask.shape} px, its frame {frame.shape[:2]}")
-            if writer is None:
-                size = _video_size(source, frame.shape[1], frame.shape[0])
-                writer = VideoWriter(folder / "video.mp4", *size, DAVIS_FPS, crf=VIDEO_CRF)
-            inside = _resized((mask > 0).astype(np.uint8) * np.uint8(255), size) > 127
-            writer.write(_resized(frame, size), round(index * NS / DAVIS_FPS))
-            boxes.append(mask_box(inside))
-            bits.append(np.packbits(inside))
-    finally:
-        if writer is not None:
-            writer.close()
-    with (folder / "boxes.csv").open("w", newline="") as file:
-        rows = [[index, *(f"{value:g}" for value in box)] for index, box in enumerate(boxes)]
-        csv.writer(file, lineterminator="\n").writerows([["frame", "x", "y", "w", "h"], *rows])
-    shape = np.array([source.frames, size[1], size[0]])
-    np.savez_compressed(folder / "masks.npz", shape=shape, bits=np.array(bits))
-    (folder / "meta.json").write_text(json.dumps(_description(source, size), indent=1) + "\n")
+            yield frame, (resized((mask > 0).astype(np.uint8) * np.uint8(255), size) > 127)[None]
+
+    write_clip(folder, pairs(), _description(source, size), DAVIS_FPS, VIDEO_CRF)
 
 
 def _decoded(content: bytes, flag: int, path: str) -> NDArray[np.uint8]:
@@ -288,13 +267,6 @@ def _decoded(content: bytes, flag: int, path: str) -> NDArray[np.uint8]:
     if image is None:
         raise InputError(f"{path} can't be decoded")
     return np.asarray(image, np.uint8)
-
-
-def _resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The image itself if it has the size, width and height in px."""
-    if image.shape[1::-1] == size:
-        return image
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def _video_size(source: Source, width: int, height: int) -> tuple[int, int]:
@@ -321,7 +293,6 @@ def _description(source: Source, size: tuple[int, int]) -> dict[str, object]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the sequences")
     parser.add_argument(
         "--use", nargs="+", choices=USES, default=list(USES), metavar="SET", help=f"of {', '.join(USES)}"

@@ -138,11 +138,11 @@ class Compositor:
     def __len__(self) -> int:
         return len(self._sprites)
 
-    def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip:
-        """Draw a clip of ``frames`` images of ``side`` px, ``margin`` times as wide as the windows."""
+    def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip:
+        """Draw a clip of ``frames`` images of ``side`` px."""
         resolution = rng.choice(RESOLUTIONS, p=RESOLUTION_SHARES)
         render = round(side * float(resolution))
-        path = draw_path(rng, frames, margin, self._hardness.absent)
+        path = draw_path(rng, frames, self._hardness.absent)
         size = render / path.factor[0]
         target = self._target(rng, frames, size)
         others = [self._other(rng, target, frames) for _ in range(rng.choice(4, p=(0.3, 0.3, 0.25, 0.15)))]

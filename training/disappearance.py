@@ -7,12 +7,9 @@ unconfirmed candidates are not claims.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,20 +18,12 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
-from efftam_ros.runtime.opening import open_pipeline, open_tracker
-from efftam_ros.tools.common.options import (
-    add_network_arguments,
-    add_tracker_arguments,
-    pipeline_config,
-    tracker_config,
-)
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_workshop.eval.command import jittered
-from training.material import Backdrop, Sprite, load_material
+from training.material import Backdrop, Sprite
 from training.scene_truth import BACK_SHARE, PRESENT_SHARE, Disappearance, Truth
 from training.scenes import Scene, render_scene
 
-MATERIAL = Path("runs/material.zip")
 SEEDS = tuple(range(1000, 1024))
 REGAIN_S = 0.5
 HIT_IOU = 0.5
@@ -327,39 +316,3 @@ def _runs(flags: Sequence[bool]) -> list[int]:
         count = count + 1 if flag else 0
         runs.append(count)
     return runs
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--material", type=Path, default=MATERIAL, help="from the command data; default %(default)s"
-    )
-    parser.add_argument(
-        "--split",
-        choices=("validation", "train"),
-        default="validation",
-        help="split of cut-outs and backgrounds to use",
-    )
-    parser.add_argument("--scenes", type=int, default=len(SEEDS), metavar="N", help="number of scenes")
-    parser.add_argument(
-        "--first-seed", type=int, default=SEEDS[0], metavar="SEED", help="seed of the first scene"
-    )
-    add_network_arguments(parser)
-    add_tracker_arguments(parser)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-
-
-def run(args: argparse.Namespace) -> int:
-    material = load_material(args.material, args.split)
-    config = tracker_config(args.settings, policy=args.policy, view=args.view)
-    pipeline = open_pipeline(pipeline_config(args))
-    seeds = range(args.first_seed, args.first_seed + args.scenes)
-    try:
-        follower = TrackerFollower(open_tracker(pipeline, config))
-        result = judge(follower, material.sprites, material.backdrops, seeds, args.quiet)
-    finally:
-        pipeline.close()
-    result.print(f"{args.split} scenes")
-    if args.json is not None:
-        args.json.write_text(json.dumps(result.record(), indent=1) + "\n", encoding="utf-8")
-    return 0

@@ -1,4 +1,4 @@
-"""Evaluates a bundle on held-out clips, rendered scenes with disappearance, and whole sequences."""
+"""Evaluate a bundle on held-out clips, rendered scenes with disappearance, and whole sequences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from efftam_workshop.model.loading import load_bundle_network
 from training.clips import ClipSource
 from training.disappearance import SEEDS, TrackerFollower, judge
 from training.hardness import EASY, Hardness
-from training.material import Material, load_material
+from training.material import MATERIAL, Material, load_material
 from training.mixture import Mixture
 from training.validation import validate, validation_clips
 
@@ -39,8 +39,8 @@ KINDS: dict[str, tuple[Mixture, Hardness]] = {
 """Held-out clips by what they show; the first four as in all earlier figures."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, material: Path) -> None:
-    parser.add_argument("--material", type=Path, default=material, help="default %(default)s")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--material", type=Path, default=MATERIAL, help="default %(default)s")
     parser.add_argument("--bundle", type=Path, help="default: the shipped bundle")
     parser.add_argument(
         "--clips", type=int, default=64, metavar="N", help="held-out clips of each kind, 0: none"

@@ -94,14 +94,14 @@ class FootageSampler:
     def __len__(self) -> int:
         return len(self._tracks)
 
-    def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip:
-        """Draw a clip of ``frames`` images of ``side`` px, ``margin`` times as wide as the windows."""
+    def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip:
+        """Draw a clip of ``frames`` images of ``side`` px."""
         number = int(rng.choice(len(self._tracks), p=self._weights))
         track = self._tracks[number]
         order = _order(rng, len(track.frames), frames)
         if track.bounds[order[0]] is None:
-            return self.clip(rng, frames, side, margin)
-        path = draw_path(rng, frames, margin, self._hardness.absent)
+            return self.clip(rng, frames, side)
+        path = draw_path(rng, frames, self._hardness.absent)
         camera = Camera.draw(rng, frames, blur_share=0.08)
         mirrored, roll = bool(rng.random() < 0.5), rng.normal(0, 0.06)
         height, width = track.frames[0][0].shape[:2]
@@ -112,7 +112,7 @@ class FootageSampler:
         size = box_size(box)
         has_rival = self._hardness.has_rival(rng, path.elsewhere)
         rival = self._rival(rng, number, order, size) if has_rival else None
-        is_whole, most = _draw_view(rng, size, (width, height), side, margin)
+        is_whole, most = _draw_view(rng, size, (width, height), side)
         is_whole = is_whole and rival is None
         images: list[Bytes] = []
         masks: list[Bytes] = []
@@ -121,7 +121,7 @@ class FootageSampler:
             box = (track.bounds[frame] or box) if pieces is None else pieces[frame].box
             size += FOLLOWED * (box_size(box) - size)
             extent = min(path.factor[index] * size, most)
-            offset = path.offset[index] * fair_share(extent / margin, size)
+            offset = path.offset[index] * fair_share(extent, size)
             picture, target, limits = track.frames[frame], box, (width, height)
             rival_box = rival.boxes[index] if rival is not None and path.elsewhere[index] else None
             if rival is not None and rival_box is not None:
@@ -134,7 +134,7 @@ class FootageSampler:
             centre = middle_of(target) + offset * size
             extent = max(extent, 1.5 * max(target[2] - target[0], target[3] - target[1]))
             if target is rival_box:
-                extent = min(extent, margin * max(limits))
+                extent = min(extent, max(limits))
             if kept_inside:
                 centre = inside(centre, extent, limits)
             matrix = similarity(side / extent, roll, centre, np.full(2, side / 2 - 0.5), mirrored)
@@ -214,12 +214,12 @@ def fair_share(extent: float, size: float) -> float:
 
 
 def _draw_view(
-    rng: np.random.Generator, size: float, limits: tuple[int, int], side: int, margin: float
+    rng: np.random.Generator, size: float, limits: tuple[int, int], side: int
 ) -> tuple[bool, float]:
     """Draw whether a clip shows whole images, and the widest window, px of an image of ``limits`` (width,
     height)."""
     is_whole = size * side / max(limits) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
-    return is_whole and margin == 1, margin * most_extent(rng, size, limits)
+    return is_whole, most_extent(rng, size, limits)
 
 
 def whole(size: tuple[int, int], side: int, mirrored: bool) -> Matrix:
@@ -273,8 +273,8 @@ class PhotographSampler:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip:
-        """Draw a clip of ``frames`` images of ``side`` px, ``margin`` times as wide as the windows."""
+    def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip:
+        """Draw a clip of ``frames`` images of ``side`` px."""
         number = int(rng.integers(len(self._objects)))
         photograph, label = self._objects[number]
         mask = np.where(photograph.labels == label, 255, 0).astype(np.uint8)
@@ -285,7 +285,7 @@ class PhotographSampler:
             mask, band, box = drawn[1]
             unknown = np.maximum(unknown, band)
         size = box_size(box)
-        path, camera = draw_path(rng, frames, margin, self._hardness.absent), Camera.draw(rng, frames)
+        path, camera = draw_path(rng, frames, self._hardness.absent), Camera.draw(rng, frames)
         rival = self._rival(rng, number, size) if self._hardness.has_rival(rng, path.elsewhere) else None
         mirrored, aspect = bool(rng.random() < 0.5), math.exp(rng.normal(0, 0.15))
         roll, turn = rng.normal(0, 0.15), rng.normal(0, 0.08)
@@ -293,14 +293,14 @@ class PhotographSampler:
         height, width = mask.shape
         kept_inside = rng.random() < KEPT_INSIDE_SHARE and border == cv2.BORDER_CONSTANT
         other = self._objects[rng.integers(len(self._objects))][0]
-        is_whole, most = _draw_view(rng, size, (width, height), side, margin)
+        is_whole, most = _draw_view(rng, size, (width, height), side)
         is_whole = is_whole and rival is None
         images: list[Bytes] = []
         masks: list[Bytes] = []
         ignored: list[NDArray[np.bool_]] = []
         for index in range(frames):
             extent = min(path.factor[index] * size, most)
-            offset = path.offset[index] * fair_share(extent / margin, size)
+            offset = path.offset[index] * fair_share(extent, size)
             picture, limits = photograph, (width, height)
             centre = middle_of(box) + offset * size
             if path.elsewhere[index]:
@@ -310,7 +310,7 @@ class PhotographSampler:
                 limits = (picture.labels.shape[1], picture.labels.shape[0])
                 rival_size = box_size(self._boxes[rival])
                 centre = middle_of(self._boxes[rival]) + rng.normal(0, JITTER, 2) * rival_size
-                extent = min(extent * rival_size / size, margin * max(limits))
+                extent = min(extent * rival_size / size, max(limits))
             if kept_inside:
                 centre = inside(centre, extent, limits)
             middle = np.full(2, side / 2 - 0.5)

@@ -115,7 +115,8 @@ def _label(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool)
             if not len(masks) or (out / name).exists():
                 continue
             meta = describe(name, task.video.source(), [numbers[i] for i in where], masks, figures)
-            write_clip(out / name, [frames[i] for i in where], masks, meta)
+            pairs = zip((frames[i] for i in where), masks.swapaxes(0, 1), strict=True)
+            write_clip(out / name, pairs, meta)
             tracks, labels = tracks + len(masks), labels + len(masks) * len(where)
     spent = round(time.process_time() - started, 1)
     return {"tracks": tracks, "frames": labels, "fates": dict(fates), "cpu_s": spent}
@@ -151,8 +152,6 @@ def _work(job: tuple[Task, Path, Path | None, bool]) -> str | None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of the clips")
     videos = parser.add_argument(
         "videos", nargs="+", default=[], metavar="SOURCES.csv|VIDEO", help="lists of videos, and videos"

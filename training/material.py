@@ -1,4 +1,4 @@
-"""The training dataset: cut-outs, backgrounds, photographs and footage with masks, in one archive.
+"""Pack the folders of cut-outs, photographs and footage into one file, the training dataset.
 
 `pack_material` collects the sources in a ZIP archive with an index that states every item's group, split and
 licence; `load_material` decodes one split of it. Items of one group (crops of one photograph, renderings of
@@ -7,6 +7,7 @@ one mesh, windows of one scene) are always in the same split.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import hashlib
 import io
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 
 Bytes = NDArray[np.uint8]
+MATERIAL = Path("runs/material.zip")
 
 REQUIRED_FOLDERS = ("synthetic", "real_masks", "sequences", "sequences_train")
 NEVER_TRAINED_ON = ("cows", "dog", "goat", "libby")
@@ -372,3 +374,21 @@ def _shrunk(image: Bytes, size: tuple[int, int]) -> Bytes:
     if image.shape[1::-1] == size:
         return image
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", type=Path, help="holds the folders synthetic, real_masks, sequences and sequences_train"
+    )
+    parser.add_argument("--out", type=Path, default=MATERIAL, help="default %(default)s")
+
+
+def run(args: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    with tqdm(desc="packing", unit="item", delay=0.1) as bar:  # errors are reported in one line
+        counts = pack_material(args.source, args.out, bar.update)
+    for kind, count in sorted(counts.items()):
+        print(f"{kind:24}{count:6}")
+    print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB")
+    return 0

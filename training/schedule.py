@@ -12,28 +12,26 @@ from efftam_ros.core.errors import InputError
 class Stage:
     """One stage of the schedule.
 
-    ``start``: share of the run, of its steps or its time; ``frames`` per clip; ``clips`` per step; the first
-    trained stage of the trunk; and whether windows follow the model's own boxes.
+    ``start``: share of the run, of its steps or its time; ``frames`` per clip; ``clips`` per step; and the
+    first trained stage of the trunk.
     """
 
     start: float
     frames: int
     clips: int
     first_learning: int
-    is_closed: bool = False
 
 
 TRUNK = {"frozen": 7, "top": 4, "trunk": 3, "all": 0}
 """First trained stage of the trunk; with 0, also its stem. EfficientNet-Lite0's stages up to stride 8 (0 to
 2) are kept frozen by default: their ImageNet features for edges and textures suffice, and half of the work of
 a step is saved."""
-CLOSED = "closed"
 
 DEFAULT_STAGES = "0:2:16:frozen,0.06:4:8:frozen,0.15:4:8:trunk,0.3:4:8:top,0.65:7:5:top"
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
-    """Parse ``start:frames:clips:frozen|top|trunk|all[:closed]``, separated by commas.
+    """Parse ``start:frames:clips:frozen|top|trunk|all``, separated by commas.
 
     Raises InputError naming the invalid stage.
     """
@@ -42,18 +40,15 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
         fields = part.strip().split(":")
         try:
             start, frames, clips = float(fields[0]), int(fields[1]), int(fields[2])
-            first_learning = TRUNK[fields[3]]
-            is_closed = fields[4:] == [CLOSED]
-            if fields[4:] not in ([], [CLOSED]):
-                raise ValueError(fields[4:])
+            (first_learning,) = (TRUNK[field] for field in fields[3:])
         except (IndexError, ValueError, KeyError):
             raise InputError(
                 f"stage {part!r} can't be read;"
-                f" write start:frames:clips:{'|'.join(TRUNK)}[:{CLOSED}], as in 0.25:4:8:trunk"
+                f" write start:frames:clips:{'|'.join(TRUNK)}, as in 0.25:4:8:trunk"
             ) from None
         if not 0 <= start < 1 or frames < 1 or clips < 1:
             raise InputError(f"stage {part!r}: start must lie in [0, 1), frames and clips be at least 1")
-        stages.append(Stage(start, frames, clips, first_learning, is_closed))
+        stages.append(Stage(start, frames, clips, first_learning))
     if stages[0].start != 0 or [s.start for s in stages] != sorted(s.start for s in stages):
         raise InputError(f"stages {text!r} must begin at 0 and follow each other in time")
     return tuple(stages)

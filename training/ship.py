@@ -1,7 +1,8 @@
-"""Exports a run's weights, or their mean with other weights, to the shipped bundle; keeps its model card."""
+"""Write a run's weights, or their mean with other weights, as a bundle; its model card stays."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, file_sha256
 from efftam_workshop.export.onnx.bundle import Source, export_bundle
 from efftam_workshop.model.common.network import Network
-from efftam_workshop.model.compact.network import COMPACT_192
-from efftam_workshop.model.loading import load_bundle_network, load_weights
+from efftam_workshop.model.compact.network import SPEC
+from efftam_workshop.model.loading import load_bundle_network, load_checkpoint
 from training.checkpoints import WEIGHTS
 
+RUN, SHIPPED = Path("runs/compact_192"), Path("efftam_ros/models/compact_192")
 CARD = "README.md"
 OPEN_LICENCE = "trained on material under open licences (CC0, CC BY, CC BY-SA, MIT, BSD, GPL); see README.md"
 RESEARCH_LICENCE = (
@@ -39,7 +41,7 @@ def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5
         raise InputError(f"{run} is not a training run with weights; train first, or name it with --run")
     recipe = json.loads(recipe_path.read_text(encoding="utf-8"))
     card = (out / CARD).read_text(encoding="utf-8") if (out / CARD).is_file() else None
-    network = load_weights(weights, COMPACT_192.spec.name)
+    network = load_checkpoint(weights, SPEC.name)
     hours = recipe["hours"]
     length = f"{recipe['steps']} steps" if hours is None else f"{60 * hours:.0f} minutes"
     note = f"Trained with training/ of this package: {length}, seed {recipe['seed']}"
@@ -82,7 +84,7 @@ def average(network: Network, other: Path, share: float = 0.5) -> None:
 
     Raises InputError when those are of another network.
     """
-    loaded = load_weights(other, network.spec.name) if other.is_file() else load_bundle_network(other)
+    loaded = load_checkpoint(other, network.spec.name) if other.is_file() else load_bundle_network(other)
     state, added = network.state_dict(), loaded.state_dict()
     if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in added.items()}:
         raise InputError(
@@ -92,3 +94,29 @@ def average(network: Network, other: Path, share: float = 0.5) -> None:
         for name, value in state.items():
             if value.is_floating_point():
                 value.lerp_(added[name], share)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run", dest="folder", type=Path, default=RUN, help="the run's folder; default %(default)s"
+    )
+    parser.add_argument("--out", type=Path, default=SHIPPED, help="the bundle's folder; default %(default)s")
+    parser.add_argument(
+        "--mean-with",
+        type=Path,
+        metavar="WEIGHTS",
+        help="export the mean of the run's weights and others: a bundle, or the weights.pt of another run",
+    )
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.5,
+        metavar="S",
+        help="share of the other weights in the mean, 0 to 1; default %(default)s",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    size = ship(args.folder, args.out, args.mean_with, args.share)
+    print(f"{args.out}: {size / 1e6:.1f} MB; python -m training evaluate says how good it is")
+    return 0

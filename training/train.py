@@ -19,10 +19,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from efftam_ros.core.errors import InputError
-from efftam_workshop.model.compact.network import COMPACT_192, CompactTAM
+from efftam_workshop.model.compact.network import CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource
-from training.closed_loop import outer_side
 from training.hardness import HARD, Hardness
 from training.journal import Journal
 from training.material import load_material, require_archive
@@ -247,8 +246,7 @@ class Trainer:
     def _clips_of(self, source: ClipSource, stage: Stage) -> Iterator[Clip]:
         options = self._options
         left = MOST_STEPS if options.hours is not None else options.steps - self._step + 1
-        outer = outer_side(self._network.spec.side) if stage.is_closed else None
-        data = ClipDataset(source, options.seed, stage.frames, self._clips, left * stage.clips, outer)
+        data = ClipDataset(source, options.seed, stage.frames, self._clips, left * stage.clips)
         loader = DataLoader(
             data,
             stage.clips,
@@ -277,7 +275,7 @@ def optimizer_for(network: CompactTAM) -> torch.optim.AdamW:
 
 def new_network() -> CompactTAM:
     """An untrained network. The presence head is initialised to present, the more frequent case."""
-    network = CompactTAM(COMPACT_192)
+    network = CompactTAM()
     with torch.no_grad():
         last = network.mask_decoder.presence_head[-1]
         assert isinstance(last, nn.Linear)

@@ -30,16 +30,10 @@ class WindowPath:
     elsewhere: NDArray[np.bool_]
 
 
-def draw_path(
-    rng: np.random.Generator,
-    frames: int,
-    margin: float = 1.0,
-    relocated: float = RELOCATION_SHARE,
-) -> WindowPath:
+def draw_path(rng: np.random.Generator, frames: int, relocated: float = RELOCATION_SHARE) -> WindowPath:
     """Draw the windows: the first frame is centred on the prompt, later ones have errors.
 
-    ``margin``: how many times wider the images are than the windows; ``relocated``: share of the clips with
-    frames whose window misses the target.
+    ``relocated``: share of the clips with frames whose window misses the target.
     """
     middle = np.exp(rng.uniform(np.log(NARROWEST), np.log(WIDEST)))
     if rng.random() < 0.5:  # half of the clips with the tracker's most frequent factor
@@ -59,7 +53,7 @@ def draw_path(
         # Found by a search: a wider window with a large offset.
         factor[start:] *= rng.uniform(1.0, 1.5)
         offset[stop : stop + 1] = rng.uniform(-1.6, 1.6, 2)
-    return WindowPath(offset, margin * np.clip(factor, 1.6, 1.3 * WIDEST), elsewhere)
+    return WindowPath(offset, np.clip(factor, 1.6, 1.3 * WIDEST), elsewhere)
 
 
 def most_extent(rng: np.random.Generator, size: float, image: tuple[int, int]) -> float:

@@ -1,7 +1,6 @@
 """Trackers of other projects."""
 
-from benchmarks.peers.fear import SEARCH_PX, Fear
-from benchmarks.peers.model_files import Floats, PeerModel, find_files
+from benchmarks.peers.fear import open_fear
 from benchmarks.peers.nanotrack import open_nanotrack
 
-__all__ = ["SEARCH_PX", "Fear", "Floats", "PeerModel", "find_files", "open_nanotrack"]
+__all__ = ["open_fear", "open_nanotrack"]

@@ -29,7 +29,9 @@ _LAST_PX = SEARCH_PX / (1 + 2 * SEARCH_GROWTH)
 
 
 class Fear:
-    """The tracker as `Peer`; it never reports a failure."""
+    """The tracker as `Peer`; it never reports a failure. ``score``: the highest of its last map, 0..1."""
+
+    score = 1.0
 
     def __init__(self, name: str, backbone: PeerModel, head: PeerModel) -> None:
         self.name = name
@@ -48,6 +50,7 @@ class Fear:
         image = crop(bgr, region, self._outside, SEARCH_PX)
         edges, logits = self._head(image=_rgb(image), template=self._template)
         score = 1 / (1 + np.exp(np.clip(-logits[0, 0].astype(np.float64), -500, 500)))
+        self.score = float(score.max())
         cells = Distances(score, *edges[0].astype(np.float64))
         choice = choose(cells, STRIDE_PX, (_LAST_PX, _LAST_PX), TUNING)
         x_scale, y_scale = width / SEARCH_PX, height / SEARCH_PX

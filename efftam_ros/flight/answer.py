@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from efftam_ros.flight.angles import wrapped
 from efftam_ros.flight.values import Rates
@@ -19,6 +20,18 @@ REASON = (
 )
 
 
+@dataclass
+class _Trial:
+    """What was asked of the gimbal since ``begun_s``: ``asked``, yaw and pitch, rad; ``asked_s``: when that
+    became enough for an answer. Its axis was ``first`` then, and at most ``strayed`` from it since, rad."""
+
+    begun_s: float
+    first: tuple[float, float]
+    asked: tuple[float, float] = (0.0, 0.0)
+    asked_s: float = math.inf
+    strayed: float = 0.0
+
+
 class Answer:
     """``first_rate``: the largest rate before it answers, rad/s; 0: no answer is waited for."""
 
@@ -30,10 +43,7 @@ class Answer:
         self._answers = self.stands = False
         self._rests_until_s, self._is_blind = -math.inf, False
         self._blind_since_s = math.inf
-        self._begin: tuple[float, tuple[float, float]] | None = None  # when, the axis then
-        self._asked = (0.0, 0.0)  # since then: yaw, pitch, rad
-        self._asked_s = math.inf  # when that became enough for an answer
-        self._strayed = 0.0  # how far it was from the axis then, at most, rad
+        self._trial: _Trial | None = None
 
     def rests(self, now_s: float) -> bool:
         """Whether nothing shall be asked."""
@@ -51,33 +61,30 @@ class Answer:
         """``sent``: the rates of the last ``dt_s``; ``axis``: yaw, in the frame of the rates, and pitch of
         the gimbal, rad, None where they are not known."""
         if axis is None:
-            self._begin, self._blind_since_s = None, min(self._blind_since_s, now_s)
+            self._trial, self._blind_since_s = None, min(self._blind_since_s, now_s)
             self._is_blind = now_s - self._blind_since_s > BLIND_S
             return
         self._is_blind, self._blind_since_s = False, math.inf
-        if self._begin is None:
-            self._begin_at(now_s, axis)
+        trial, anew = self._trial, _Trial(now_s, axis)
+        if trial is None:
+            self._trial = anew
             return
-        begun_s, first = self._begin
-        self._asked = (self._asked[0] + sent.yaw * dt_s, self._asked[1] + sent.pitch * dt_s)
-        moved = (wrapped(axis[0] - first[0]), axis[1] - first[1])
-        self._strayed = max(self._strayed, math.hypot(*moved))
-        asked = math.hypot(*self._asked)
+        trial.asked = (trial.asked[0] + sent.yaw * dt_s, trial.asked[1] + sent.pitch * dt_s)
+        moved = (wrapped(axis[0] - trial.first[0]), axis[1] - trial.first[1])
+        trial.strayed = max(trial.strayed, math.hypot(*moved))
+        asked = math.hypot(*trial.asked)
         if asked < ANSWERED:
             # Too little to be answered; what was asked long ago is not what is answered now.
-            self._asked_s = math.inf
-            if now_s - begun_s > STANDS_S:
-                self._begin_at(now_s, axis)
+            trial.asked_s = math.inf
+            if now_s - trial.begun_s > STANDS_S:
+                self._trial = anew
             return
-        self._asked_s = min(self._asked_s, now_s)
-        if (moved[0] * self._asked[0] + moved[1] * self._asked[1]) / asked >= ANSWERED:
+        trial.asked_s = min(trial.asked_s, now_s)
+        if (moved[0] * trial.asked[0] + moved[1] * trial.asked[1]) / asked >= ANSWERED:
             self._answers, self.stands = True, False
-            self._begin_at(now_s, axis)
-        elif self._strayed >= ANSWERED or now_s - self._asked_s >= 2 * STANDS_S:
-            self._begin_at(now_s, axis)
-        elif now_s - self._asked_s >= STANDS_S and asked >= ASKED and self._first_rate:
+            self._trial = anew
+        elif trial.strayed >= ANSWERED or now_s - trial.asked_s >= 2 * STANDS_S:
+            self._trial = anew
+        elif now_s - trial.asked_s >= STANDS_S and asked >= ASKED and self._first_rate:
             self._answers, self.stands, self._rests_until_s = False, True, now_s + REST_S
-            self._begin_at(now_s, axis)
-
-    def _begin_at(self, now_s: float, axis: tuple[float, float]) -> None:
-        self._begin, self._asked, self._asked_s, self._strayed = (now_s, axis), (0.0, 0.0), math.inf, 0.0
+            self._trial = anew

@@ -44,15 +44,13 @@ class Permission:
         self.enabled, self._lost = enabled, ""
         self._held, self._waits_since_s = self._control is Control.HELD, math.inf
 
-    def hear(self, control: Control, word: str) -> bool:
-        """Who controls the gimbal now; True when that ends steering, until it is enabled again."""
+    def hear(self, control: Control, word: str) -> None:
+        """Who controls the gimbal now; another one ends steering, until it is enabled again."""
         self._control, self._word = control, word
         self._held = self._held or control is Control.HELD
-        if not (self.enabled and self._held and control in (Control.OTHER, Control.NOBODY)):
-            return False
-        who = word or f"control: {control.value}"
-        self.enabled, self._lost = False, f"the gimbal was lost: {who}; enable steering to take it back"
-        return True
+        if self.enabled and self._held and control in (Control.OTHER, Control.NOBODY):
+            who = word or f"control: {control.value}"
+            self.enabled, self._lost = False, f"the gimbal was lost: {who}; enable steering to take it back"
 
     def wait(self, now_s: float) -> None:
         """Give up what was not given in time."""
@@ -124,8 +122,7 @@ class GimbalControl:
     def on_control(self, control: Control, word: str = "") -> None:
         """Who controls the gimbal, and the manager's word on it. Losing control while steering disables it
         until the next `set_enabled`."""
-        if self._permission.hear(control, word):
-            self._forget()
+        self._permission.hear(control, word)
 
     def on_gimbal_alive(self, alive: bool) -> None:
         """Whether the gimbal itself sends messages; its manager may continue without it."""
@@ -287,6 +284,4 @@ def _is_finite(estimate: MotionReport) -> bool:
 
 def _approach(last: float, wanted: float, step: float) -> float:
     """``wanted``, at most ``step`` faster than ``last``; slowing down is not limited."""
-    if abs(wanted) <= abs(last) and wanted * last >= 0.0:
-        return wanted
     return min(max(wanted, min(last, 0.0) - step), max(last, 0.0) + step)

@@ -52,7 +52,6 @@ class Steering:
     def forget_target(self) -> None:
         self._filter.reset()
         self._image_only.reset()
-        self._last = Rates()
 
     def set_limits(self, limits: GimbalLimits) -> None:
         """The mount's own stops; of these and the configured ones the tighter counts."""
@@ -61,7 +60,6 @@ class Steering:
     def forget_attitude(self) -> None:
         self._gimbal.clear()
         self._vehicle.clear()
-        self._distrust = (-math.inf, "")
 
     def add_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
         """Add an attitude; False when it is no rotation or lies in the future."""

@@ -11,7 +11,7 @@ import argparse
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.config import MOST_TARGETS
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step, TargetSet
+from efftam_ros.core.targets import NEXT_FREE, STEERED, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.images.encodings import Levels, few_levels, to_bgr
 from efftam_ros.images.message import ImageReader, StampGuard, header_of, image_fields, stamp_ns
@@ -40,6 +40,7 @@ from efftam_ros.messages.fields import (
 from efftam_ros.package_files import PACKAGE
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
+from efftam_ros.tools.common.following import Answers, follow
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
 from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
@@ -254,22 +255,20 @@ class Replay:
         if self._recording is not None:
             self._recording.write(to_bgr(image), answers)
 
-    def _follow(
-        self, frame: Frame, selections: list[RecordedSelection]
-    ) -> dict[int, tuple[Track, NDArray[np.uint8] | None]]:
-        """The track and mask of each target in order of id."""
-        size = frame.image.width, frame.image.height
-        found = {}
+    def _follow(self, frame: Frame, selections: list[RecordedSelection]) -> Answers:
+        """The answer of each target in order of id."""
+        size, found = (frame.image.width, frame.image.height), Answers()
+        masked = self._results.with_masks or self._recording is not None
         if self._first is not None:  # given on the command line: an error ends the command
             prompts, self._first = self._first(*size), None
-            found = self._stepped(frame, {one: (prompt, False) for one, prompt in prompts.items()})
+            found, _ = follow(self._targets, frame, prompts, masked)
             self._selected.update({one: Selected(number) for number, one in enumerate(found, start=1)})
             self._applied += len(found)
         for selection in selections:
             try:
                 chosen = self._targets.id_for(selection.message.target_id)
-                prompt = selection_prompt(selection.message, *size)
-                found |= self._stepped(frame, {chosen: (prompt, False)}, ids=())
+                prompts = {chosen: selection_prompt(selection.message, *size)}
+                found |= follow(self._targets, frame, prompts, masked, ids=())[0]
             except InputError as error:
                 self._refuse(selection, str(error))
                 continue
@@ -278,20 +277,8 @@ class Replay:
             self._selected[chosen] = Selected(number, selection.recorded_ns)
         others = [one for one in self._targets.ids if one not in found]
         if others or not found:
-            found |= self._stepped(frame, ids=others)
+            found |= follow(self._targets, frame, None, masked, ids=others)[0]
         return dict(sorted(found.items()))
-
-    def _stepped(
-        self, frame: Frame, prompts: Prompts = NO_PROMPTS, ids: Collection[int] | None = None
-    ) -> dict[int, tuple[Track, NDArray[np.uint8] | None]]:
-        masked = self._results.with_masks or self._recording is not None
-        found: dict[int, tuple[Track, NDArray[np.uint8] | None]] = {}
-
-        def answered(step: Step) -> None:
-            found[step.target_id] = step.track, step.tracker.mask() if masked else None
-
-        self._targets.step(frame, prompts, ids=ids, answered=answered)
-        return found
 
     def _skip(self, stamp: int, reason: str) -> None:
         self.unused += 1

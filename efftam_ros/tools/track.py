@@ -19,12 +19,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.targets import Step, TargetSet
+from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.camera import open_source
 from efftam_ros.images.encodings import few_levels
@@ -32,6 +29,7 @@ from efftam_ros.images.overlay import draw_overlay
 from efftam_ros.images.video import NS, VideoFrame, VideoSource
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
+from efftam_ros.tools.common.following import Answers, follow
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
 from efftam_ros.tools.common.rerun_file import add_rerun_argument, rerun_file, rerun_output
@@ -146,12 +144,12 @@ class _Run:
                 if not self._prompts:
                     assert page is not None
                     self._prompts[0] = page.ask(frame.bgr, frame.stamp_ns, self._progress(frame))
-                tracks, masks = self._step(frame, args.out is not None or recording is not None)
-                first = next(iter(tracks))
+                answers = self._step(frame, args.out is not None or recording is not None)
+                first, (steered, _) = next(iter(answers.items()))
                 if page is not None:
-                    page.show(frame.bgr, tracks[first], self._progress(frame))
+                    page.show(frame.bgr, steered, self._progress(frame))
                 if recording is not None:
-                    recording.write(frame.bgr, {one: (track, masks[one]) for one, track in tracks.items()})
+                    recording.write(frame.bgr, answers)
                 if args.out is not None:
                     overlay = overlay or stack.enter_context(
                         VideoWriter(
@@ -160,9 +158,9 @@ class _Run:
                     )
                     # The page may still be encoding this image.
                     shown = frame.bgr if frame.bgr.flags.writeable and page is None else frame.bgr.copy()
-                    for target_id, track in reversed(tracks.items()):
-                        shown_id = target_id if len(tracks) > 1 else None
-                        draw_overlay(shown, track, masks[target_id], shown_id, target_id == first)
+                    for target_id, (track, mask) in reversed(answers.items()):
+                        shown_id = target_id if len(answers) > 1 else None
+                        draw_overlay(shown, track, mask, shown_id, target_id == first)
                     overlay.write(shown, frame.stamp_ns)
                 bar.update()
         read = [index for index, _ in self.tracks]
@@ -180,33 +178,20 @@ class _Run:
         count = self._source.count
         return None if count is None else Progress(frame.index, count, frame.stamp_ns / NS)
 
-    def _step(
-        self, frame: VideoFrame, masked: bool
-    ) -> tuple[dict[int, Track], dict[int, NDArray[np.uint8] | None]]:
-        """The targets' tracks, that of the steered one first, and with ``masked`` their masks."""
-        began, apart_s = time.perf_counter(), 0.0
-        prompts = {} if self.tracks else {one: (prompt, False) for one, prompt in self._prompts.items()}
+    def _step(self, frame: VideoFrame, masked: bool) -> Answers:
+        began, prompts = time.perf_counter(), {} if self.tracks else self._prompts
         image = Image.from_array(frame.bgr)
-        tracks: dict[int, Track] = {}
-        masks: dict[int, NDArray[np.uint8] | None] = {}
-
-        def answered(step: Step) -> None:
-            nonlocal apart_s
-            reached = time.perf_counter()
-            tracks[step.target_id] = step.track
-            masks[step.target_id] = step.tracker.mask() if masked else None
-            for stage, seconds in step.track.stage_seconds.items():
-                self._spent[stage] += seconds
-            # Masks are for the video that is written, and no part of a frame's time.
-            apart_s += time.perf_counter() - reached
-
-        self._targets.step(Frame(image, frame.stamp_ns), prompts, answered=answered)
+        answers, masks_s = follow(self._targets, Frame(image, frame.stamp_ns), prompts, masked)
         self._targets.commit()
+        # Masks are for what is written, and no part of a frame's time.
+        self._spent["frame"] += time.perf_counter() - began - masks_s
+        for track, _ in answers.values():
+            for stage, seconds in track.stage_seconds.items():
+                self._spent[stage] += seconds
         if prompts and (few := few_levels(image)):
             options.tell(f"{self._source.name}: {few}")
-        self._spent["frame"] += time.perf_counter() - began - apart_s
-        self.tracks.append((frame.index, tracks))
-        return tracks, masks
+        self.tracks.append((frame.index, {target_id: track for target_id, (track, _) in answers.items()}))
+        return answers
 
     def report(self, backend: str, file: Path) -> dict[str, Any]:
         """The report that --json writes to ``file``, with the video's path from there, so that both can be

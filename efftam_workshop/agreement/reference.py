@@ -45,11 +45,6 @@ INT8_LIMITS = Tolerance(0.1, 0.97, 0.85)
 (docs/benchmarks.md)."""
 
 
-def limits_of(precision: str) -> Tolerance:
-    """How far a back end that computes in ``precision`` may be from the CPU."""
-    return INT8_LIMITS if precision == "int8" else STRICT
-
-
 @dataclass(frozen=True)
 class GraphAgreement:
     """How far a back end is from the CPU; ``clip`` is None where only single graphs were compared."""

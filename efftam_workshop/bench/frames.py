@@ -57,12 +57,19 @@ def measure_stages(
     if hasattr(pipeline, "stage_interval"):  # of a GPU, where times cost time
         pipeline.stage_interval = 1
     host: dict[str, float] = defaultdict(float)
+    crops: list[float] = []
+
+    def add(name: str, seconds: float, *given: Any) -> None:
+        host[name] += seconds
+
+    def add_crops(seconds: float, identity: Any, image: Image, boxes: Sequence[Box]) -> None:
+        crops.extend([1e3 * seconds / max(1, len(boxes))] * len(boxes))
+
     for name, kind in ON_THE_HOST.items():
         for method in [m for m, value in vars(kind).items() if callable(value) and not m.startswith("_")]:
-            setattr(kind, method, _adding_to(host, name, getattr(kind, method)))
+            setattr(kind, method, _clocked(getattr(kind, method), functools.partial(add, name)))
+    Identity.describe = _clocked(Identity.describe, add_crops)  # type: ignore[method-assign]
     times: dict[str, list[float]] = defaultdict(list)
-    crops: list[float] = []
-    Identity.describe = _per_crop(crops, Identity.describe)  # type: ignore[method-assign]
     answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count))
     for number, (box_s, whole_s, track) in enumerate(answers):
         found = {**track.stage_seconds, **host, "image to box": box_s, "whole frame": whole_s}
@@ -79,27 +86,18 @@ def measure_stages(
     }
 
 
-def _adding_to(host: dict[str, float], name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _clocked(method: Callable[..., Any], took: Callable[..., None]) -> Callable[..., Any]:
+    """The method; ``took`` gets the time of each call, s, and what it was called with."""
+
     @functools.wraps(method)
-    def adding(*given: Any, **named: Any) -> Any:
+    def clocked(*given: Any, **named: Any) -> Any:
         begin = time.perf_counter()
         try:
             return method(*given, **named)
         finally:
-            host[name] += time.perf_counter() - begin
+            took(time.perf_counter() - begin, *given, *named.values())
 
-    return adding
-
-
-def _per_crop(times: list[float], describe: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(describe)
-    def timing(identity: Any, image: Image, boxes: Sequence[Box]) -> Any:
-        begin = time.perf_counter()
-        found = describe(identity, image, boxes)
-        times.extend([1e3 * (time.perf_counter() - begin) / max(1, len(boxes))] * len(boxes))
-        return found
-
-    return timing
+    return clocked
 
 
 def measure_soak(pipeline: Pipeline, config: TrackerConfig, frames: Frames, seconds: float) -> dict[str, Any]:

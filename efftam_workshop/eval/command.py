@@ -35,10 +35,10 @@ from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.video import VideoFrame
 from efftam_ros.runtime.opening import open_pipeline, open_targets
+from efftam_ros.tools.common.following import follow
 from efftam_ros.tools.common.options import (
     add_backend_arguments,
     add_quiet_argument,
@@ -413,17 +413,13 @@ class OwnTracker:
     ) -> list[FrameResult]:
         if firsts is not None:
             self._targets.clear()
-        prompts = {number: (Prompt(box=box), False) for number, box in enumerate(firsts or ())}
-        found: dict[int, FrameResult] = {}
-
-        def answered(step: Step) -> None:
-            track, mask = step.track, step.tracker.mask() if want_mask else None
-            shown = None if mask is None else mask > 0
-            found[step.target_id] = FrameResult(track.box, track.measured, shown, track)
-
-        self._targets.step(Frame(Image.from_array(bgr), stamp_ns), prompts, answered=answered)
+        prompts = {number: Prompt(box=box) for number, box in enumerate(firsts or ())}
+        found, _ = follow(self._targets, Frame(Image.from_array(bgr), stamp_ns), prompts, want_mask)
         self._targets.commit()
-        return [found[target_id] for target_id in sorted(found)]
+        return [
+            FrameResult(track.box, track.measured, None if mask is None else mask > 0, track)
+            for _, (track, mask) in sorted(found.items())
+        ]
 
 
 def _opened(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.terminal import print_table, progress_bar
+from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
 
 if TYPE_CHECKING:
     from efftam_workshop.agreement.compare import GraphDeviation
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         required=True,
+        choices=tuple(CONFIGURATIONS),
         metavar="NAME",
         help="configuration, such as efficienttam_ti_512x512; an unknown name lists all",
     )

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_workshop.model.common.network import Network
-from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
-from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, configuration
+from efftam_workshop.model.compact.network import SPEC, CompactTAM
+from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
 from efftam_workshop.model.efficienttam.network import EfficientTAM
 
 UNUSED = frozenset({"no_mem_pos_enc"})
@@ -24,6 +24,17 @@ UNUSED = frozenset({"no_mem_pos_enc"})
 
 TABLE_INSTEAD = {"image_encoder.trunk.pos_embed": "image_encoder.trunk.position"}
 """Parameters for which the graphs contain only a derived table."""
+
+
+def untrained(name: str) -> Network:
+    """The network of this name, in evaluation mode. Raises InputError listing the names."""
+    if name == SPEC.name:
+        return CompactTAM().eval()
+    if name not in CONFIGURATIONS:
+        raise InputError(
+            f"there is no network {name!r}; choose one of {', '.join([*CONFIGURATIONS, SPEC.name])}"
+        )
+    return EfficientTAM(CONFIGURATIONS[name]).eval()
 
 
 def load_bundle_network(folder: str | Path) -> Network:
@@ -35,7 +46,7 @@ def load_bundle_network(folder: str | Path) -> Network:
     """
     folder = Path(folder)
     manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
-    network = _untrained(manifest["family"], manifest["name"]).eval()
+    network = untrained(manifest["name"])
     stored = initialisers(folder / graph["file"] for graph in manifest["graphs"].values())
     state = network.state_dict()
     for name in state.keys() - UNUSED - TABLE_INSTEAD.keys():
@@ -47,34 +58,21 @@ def load_bundle_network(folder: str | Path) -> Network:
     return network
 
 
-def load_checkpoint(path: str | Path, name: str) -> EfficientTAM:
-    """An official checkpoint in configuration ``name``, on the CPU in evaluation mode.
+def load_checkpoint(path: str | Path, name: str) -> Network:
+    """The network of this name with the weights of a file ``{"model": state_dict}``, official or of training,
+    on the CPU in evaluation mode.
 
     A checkpoint does not contain its image side or pooling, so the caller must give the name (official files
     are named after their configuration). Raises InputError when the file is not a checkpoint or does not fit
-    the configuration.
+    the network.
     """
-    network = EfficientTAM(configuration(name)).eval()
-    _fill(network, path, name)
-    return network
-
-
-def load_weights(path: Path, name: str) -> CompactTAM:
-    """The compact network of this configuration with the weights of a file ``{"model": state_dict}``, as
-    training writes it. Raises InputError as `load_checkpoint` does."""
-    if name not in COMPACT_CONFIGS:
-        raise InputError(f"there is no configuration {name!r}; choose one of {', '.join(COMPACT_CONFIGS)}")
-    network = CompactTAM(COMPACT_CONFIGS[name]).eval()
-    _fill(network, path, name)
-    return network
-
-
-def _fill(network: Network, path: str | Path, name: str) -> None:
+    network = untrained(name)
     try:
         network.load_state_dict(read_state_dict(path))
     except RuntimeError as error:
         faults = "; ".join(line.strip() for line in str(error).splitlines()[1:])
         raise InputError(f"{path} does not fit {name}: {faults[:300]}; use the file of {name}") from None
+    return network
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
@@ -98,15 +96,6 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         found = shown(keys)
         raise InputError(f"{path} holds {found}, not {{'model': state_dict}}; use an official checkpoint")
     return dict(state)
-
-
-def _untrained(family: str, name: str) -> Network:
-    if family == "efficienttam":
-        return EfficientTAM(configuration(name))
-    if family == "compact" and name in COMPACT_CONFIGS:
-        return CompactTAM(COMPACT_CONFIGS[name])
-    known = ", ".join([*CONFIGURATIONS, *COMPACT_CONFIGS])
-    raise InputError(f"network {name!r} of family {family!r} can't be rebuilt in PyTorch; known are {known}")
 
 
 def initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:

@@ -156,61 +156,71 @@ def opened(tmp_path: Path) -> Callable[..., NanoTrack | Fear]:
     return open_
 
 
-def test_nanotrack_moves_by_cells_of_16_px_at_the_templates_scale(opened):
-    """The context of 40 x 40 is 80 px, shown as 127: two cells are 32 x 80 / 127 px."""
-    same = 20 * 127 / 80
-    peer = opened("nanotrack_v2", (6, 10), math.log(3), same, same, same, same)
-    peer.start(GREY, Box(80, 60, 40, 40))
-    box = peer.update(GREY)
-    assert box.xywh() == pytest.approx((80 + 32 * 80 / 127, 60 - 32 * 80 / 127, 40, 40), abs=1e-4)
-    assert peer.update(GREY).cx == pytest.approx(100 + 2 * 32 * 80 / 127, abs=1e-4)
+WIDE = 127 / math.sqrt(100 * 60)
+"""Template px per image px of a box of 60 x 20 with its context."""
+AT_80 = 127 / 80
+"""Of a box of 40 x 40, whose context is 80 px."""
 
 
-@pytest.mark.parametrize(
-    ("name", "penalty", "rate"), [("nanotrack_v2", 0.150, 0.385), ("nanotrack_v3", 0.138, 0.348)]
+def grown(size: float, to: float, share: float) -> float:
+    return size + (to - size) * share
+
+
+V2, V3 = (
+    grown(40, 80, math.exp(-penalty) * 0.75 * rate) for penalty, rate in ((0.150, 0.385), (0.138, 0.348))
 )
-def test_nanotracks_size_follows_its_score(opened, name: str, penalty: float, rate: float):
-    """Softmax of (0, ln 3) is 0.75; the distances say twice the size."""
-    middle = NANOTRACK[name].cells // 2
-    double = 40 * 127 / 80
-    peer = opened(name, (middle, middle), math.log(3), double, double, double, double)
-    peer.start(GREY, Box(80, 60, 40, 40))
-    side = 40 + 40 * math.exp(-penalty) * 0.75 * rate
-    assert peer.update(GREY).xywh() == pytest.approx((100 - side / 2, 80 - side / 2, side, side), abs=1e-3)
+FEAR = grown(20, 40, math.exp(-0.062 * (math.sqrt(3.5 * 2.5) / 2 * 2 - 1)) * 0.8 * 0.765)
+LN3, LN4 = math.log(3), math.log(4)
+PIXEL = 44 + 7.5
+FOLLOWED = {
+    # Two cells aside and one up, of 16 px each at the template's scale.
+    "a frame": ("nanotrack_v2", (80, 60, 40, 40), (6, 10), LN3, 4 * [20 * AT_80], 1,
+                (80 + 32 / AT_80, 60 - 32 / AT_80, 40, 40)),
+    "two frames": ("nanotrack_v2", (80, 60, 40, 40), (6, 10), LN3, 4 * [20 * AT_80], 2,
+                   (80 + 64 / AT_80, 60 - 64 / AT_80, 40, 40)),
+    # Softmax of (0, ln 3) is 0.75; the distances say twice the size.
+    "v2 grows": ("nanotrack_v2", (80, 60, 40, 40), (8, 8), LN3, 4 * [40 * AT_80], 1,
+                 (100 - V2 / 2, 80 - V2 / 2, V2, V2)),
+    "v3 grows": ("nanotrack_v3", (80, 60, 40, 40), (7, 7), LN3, 4 * [40 * AT_80], 1,
+                 (100 - V3 / 2, 80 - V3 / 2, V3, V3)),
+    "no square": ("nanotrack_v3", (70, 70, 60, 20), (7, 7), 20.0, 2 * [30 * WIDE, 10 * WIDE], 1,
+                  (70, 70, 60, 20)),
+    # Three cells aside and up or down, and twice the size: it stays on the image.
+    "right": ("nanotrack_v3", (80, 60, 40, 40), (4, 10), 20.0, 4 * [63.5], 30, (100, -80, 200, 160)),
+    "bottom": ("nanotrack_v3", (80, 60, 40, 40), (10, 4), 20.0, 4 * [63.5], 30, (-100, 80, 200, 160)),
+    # Half of the size in each frame.
+    "least": ("nanotrack_v3", (90, 70, 8, 8), (7, 7), 20.0, 4 * [0.25 * 127 / 2], 30, (92, 72, 4, 4)),
+    # The region of (100, 80, 22, 10) is (56, 60, 110, 50): cell (9, 6) stands at (96, 144) of 256.
+    "squeezed": ("fear_xs", (100, 80, 22, 10), (9, 6), LN4, 4 * [25.6], 1, (86.25, 83.125, 22, 10)),
+    # The next one is (42, 63, 110, 50), made from the rounded box (86, 83, 22, 10).
+    "again": ("fear_xs", (100, 80, 22, 10), (9, 6), LN4, 4 * [25.6], 2, (72.25, 86.125, 22, 10)),
+    # Sigmoid of ln 4 is 0.8; twice the width: context sqrt(3.5 x 2.5) after 2, aspect ratio 2.
+    "wider": ("fear_xs", (100, 80, 20, 10), (8, 8), LN4, 2 * [51.2, 25.6], 1, (110 - FEAR / 2, 80, FEAR, 10)),
+    # (50, 50, 3, 3) has the region (44, 44, 15, 15); a cell is 15 / 16 px.
+    "a pixel": ("fear_xs", (50, 50, 1, 1), (8, 9), 9.0, 4 * [25.6], 1,
+                (PIXEL + 15 / 16 - 1.5, PIXEL - 1.5, 3, 3)),
+}  # fmt: skip
+"""Peer, box (px) at the start, cell of its network's answer, logit, distances, frames, box (px) then."""
 
 
-def test_nanotrack_keeps_a_box_that_is_no_square(opened):
-    """60 x 20 with its context is sqrt(100 x 60) = 77.46 px, shown as 127."""
-    scale = 127 / math.sqrt(100 * 60)
-    peer = opened("nanotrack_v3", (7, 7), 20.0, 30 * scale, 10 * scale, 30 * scale, 10 * scale)
-    peer.start(GREY, Box(70, 70, 60, 20))
-    assert peer.update(GREY).xywh() == pytest.approx((70, 70, 60, 20), abs=1e-3)
-    other = opened("nanotrack_v3", (7, 7), 20.0, 10 * scale, 30 * scale, 10 * scale, 30 * scale)
-    other.start(GREY, Box(70, 70, 60, 20))
-    # A turned box: the same context, an aspect ratio 9 times another, so hardly anything is taken over.
-    share = math.exp(-0.138 * 8) * 0.348
-    assert other.update(GREY).width == pytest.approx(60 - 40 * share, abs=1e-3)
-
-
-@pytest.mark.parametrize(("cell", "corner"), [((4, 10), (200, 0)), ((10, 4), (0, 160))])
-def test_nanotracks_box_stays_on_the_image(opened, cell: tuple[int, int], corner: tuple[int, int]):
-    """Three cells aside and up or down in each frame, and twice the size."""
-    peer = opened("nanotrack_v3", cell, 20.0, 63.5, 63.5, 63.5, 63.5)
-    peer.start(GREY, Box(80, 60, 40, 40))
-    for _ in range(30):
+@pytest.mark.parametrize("case", FOLLOWED)
+def test_a_peer_follows_its_networks_answers_as_its_authors_do(opened, case: str):
+    name, start, cell, logit, edges, frames, expected = FOLLOWED[case]
+    peer = opened(name, cell, logit, *edges)
+    peer.start(GREY, Box(*start))
+    for _ in range(frames):
         box = peer.update(GREY)
-    assert (box.cx, box.cy) == corner
-    assert (box.width, box.height) == (200, 160)
+    assert box.xywh() == pytest.approx(expected, abs=1e-3)
 
 
-def test_nanotracks_box_is_at_least_4_px(opened):
-    """Half of the size in each frame."""
-    half = 0.25 * 127 / 2
-    peer = opened("nanotrack_v3", (7, 7), 20.0, half, half, half, half)
-    peer.start(GREY, Box(90, 70, 8, 8))
-    for _ in range(30):
+def test_fear_follows_no_further_than_the_edge(opened):
+    """Three cells to the right and down in each frame: the image is 200 x 160."""
+    peer = opened("fear_xs", (11, 11), 9.0, 25.6, 25.6, 25.6, 25.6)
+    peer.start(GREY, Box(150, 120, 20, 20))
+    for _ in range(8):
         box = peer.update(GREY)
-    assert (box.width, box.height) == (4, 4)
+    assert (box.x1, box.y1) == (200, 160)
+    assert min(box.width, box.height) >= 3
 
 
 class Recorder:
@@ -265,43 +275,6 @@ def test_fears_crops_are_the_box_grown_in_rgb():
     assert extent(template[:, ::-1]) == [96, 123, 78, 91]
     assert extent(search[:, ::-1]) == [60, 159, 60, 109]
     assert track.inputs[0]["template"] is features
-
-
-def test_fear_squeezes_the_region_to_a_square(opened):
-    """The region of (100, 80, 22, 10) is (56, 60, 110, 50): cell (9, 6) stands at (96, 144) of 256, so at
-    (97.25, 88.125) of the image; distances of 25.6 are the last size."""
-    peer = opened("fear_xs", (9, 6), math.log(4), 25.6, 25.6, 25.6, 25.6)
-    peer.start(GREY, Box(100, 80, 22, 10))
-    assert peer.update(GREY).xywh() == pytest.approx((86.25, 83.125, 22, 10), abs=1e-4)
-    # The next region is (42, 63, 110, 50), made from the rounded box (86, 83, 22, 10).
-    assert peer.update(GREY).xywh() == pytest.approx((72.25, 86.125, 22, 10), abs=1e-4)
-
-
-def test_fears_size_follows_its_score(opened):
-    """Sigmoid of ln 4 is 0.8; twice the width: context sqrt(3.5 x 2.5) = 2.9580 after 2, aspect ratio 2."""
-    peer = opened("fear_xs", (8, 8), math.log(4), 51.2, 25.6, 51.2, 25.6)
-    peer.start(GREY, Box(100, 80, 20, 10))
-    share = math.exp(-0.062 * (math.sqrt(3.5 * 2.5) / 2 * 2 - 1)) * 0.8 * 0.765
-    width = 20 + 20 * share
-    assert peer.update(GREY).xywh() == pytest.approx((110 - width / 2, 80, width, 10), abs=1e-3)
-
-
-def test_a_target_of_a_pixel_is_at_least_3_px_to_fear(opened):
-    """(50, 50, 3, 3) has the region (44, 44, 15, 15); a cell is 15 / 16 px."""
-    peer = opened("fear_xs", (8, 9), 9.0, 25.6, 25.6, 25.6, 25.6)
-    peer.start(GREY, Box(50, 50, 1, 1))
-    box = peer.update(GREY)
-    assert (box.cx, box.cy) == pytest.approx((44 + 7.5 + 15 / 16, 44 + 7.5), abs=1e-4)
-
-
-def test_fear_follows_no_further_than_the_edge(opened):
-    """Three cells to the right and down in each frame: the image is 200 x 160."""
-    peer = opened("fear_xs", (11, 11), 9.0, 25.6, 25.6, 25.6, 25.6)
-    peer.start(GREY, Box(150, 120, 20, 20))
-    for _ in range(8):
-        box = peer.update(GREY)
-    assert (box.x1, box.y1) == (200, 160)
-    assert min(box.width, box.height) >= 3
 
 
 @pytest.mark.parametrize("name", ONNX_PEERS)

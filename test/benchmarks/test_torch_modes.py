@@ -28,13 +28,12 @@ from efftam_ros.core.errors import BackendError
 from efftam_ros.core.types import MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
 from efftam_workshop.agreement import compare
-from efftam_workshop.model.compact.network import COMPACT_CONFIGS
+from efftam_workshop.model.compact.network import SPEC as COMPACT
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, Configuration, Pooling
 from efftam_workshop.model.efficienttam.network import EfficientTAM
 from efftam_workshop.model.loading import load_bundle_network
 
 CPU = torch.device("cpu")
-COMPACT = COMPACT_CONFIGS["compact_192"].spec
 PLAIN, POOLED = (CONFIGURATIONS[name].spec for name in ("efficienttam_ti_512x512", "efficienttam_ti_1"))
 BOX_PX, IOU, PRESENCE, MASK_SHARE = 0.5, 0.01, 0.2, 0.01
 """How far bfloat16 may be from FP32; measured: 0.2 px, 0.003, 0.04, 0.003 of the mask's pixels."""

@@ -51,6 +51,8 @@ class Scene:
     pose: NDArray[np.float64] = field(default_factory=lambda: np.eye(3))
     pans: int = 0
     is_hidden: bool = False
+    is_alone: bool = False
+    """Whether there is no second one."""
     is_swapped: bool = False
     """Whether another individual stands in the first one's place."""
     is_covered: bool = False
@@ -67,7 +69,7 @@ class Scene:
         """The visible targets whose centre is in the view, and a part of the first."""
         (width, height), places = (
             view.extent,
-            [self.place(1)] if self.is_hidden else [self.place(), self.place(1)],
+            [self.place(i) for i in range(self.is_hidden, 2 - self.is_alone)],
         )
         seen = [p for p in places if view.x <= p.cx < view.x + width and view.y <= p.cy < view.y + height]
         edges = [p.edges() for p in seen] + [p.moved(3, 5).edges() for p in seen[:1]]
@@ -393,6 +395,28 @@ def test_after_stamps_that_go_back_nothing_depends_on_how_far(before, after, far
     assert near.do([("see", 25)]) == far.do([("see", 25)])
     if repr(State.TRACKING) in near.answers[-1][0][0]:  # else the last confirmed stamp is one of before
         assert near.do(after) == far.do(after)
+
+
+@settings(max_examples=30)
+@given(
+    before=sequences(["see", "miss", "swap", "break_down", "gap", "go_back", "unusable"], most=4),
+    policy=st.sampled_from(["default", "efficienttam"]),
+)
+@example(before=[("see", 4), ("miss", 7)], policy="efficienttam")
+@example(before=[("see", 4), ("miss", 7)], policy="default")
+def test_a_target_that_was_found_again_is_looked_for_as_if_it_had_never_been_missed(before, policy):
+    """The same windows in the same order, from where it was seen last."""
+    looked = []
+    for events in (before, []):
+        world = World(Scene(is_alone=True), policy=policy)
+        world.select()
+        world.do([*events, ("see", 25)])
+        if repr(State.TRACKING) not in world.answers[-1][0][0]:
+            return  # not found again yet
+        calls = [call for _, calls in world.do([("miss", 9)]) for call in calls]
+        looked.append([(name, given[0]) for name, given in calls if name in ("encode", "search")])
+        assert len(looked[-1]) >= 9
+    assert looked[0] == looked[1]
 
 
 @settings(max_examples=40)

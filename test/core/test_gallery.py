@@ -138,6 +138,16 @@ def test_at_most_so_many_looks_are_kept_and_the_selected_one_always():
             found.look(seen, time * DOUBT_NS, learns=True)
     assert len(found._kept) == MOST
     assert found.likeness(sides[0]) == pytest.approx(1.0)
+    for other in sides[1 : MOST + 1]:  # refined: of the prompts the newest
+        found.add_prompt(other, 0)
+    assert found.likeness(sides[0]) == 0.0
+
+
+def test_a_refinement_ends_a_doubt():
+    found = at(gallery(), *[UNLIKE] * DOUBTFUL)
+    found.add_prompt(vector(UNLIKE), 0)
+    assert not found.is_doubted
+    assert math.isnan(found.likeness_now)
 
 
 @pytest.mark.parametrize(("least", "margin"), [(LEAST, 0.01), (LEAST, -0.01), (SURE, 0.01), (SURE, -0.01)])
@@ -246,11 +256,12 @@ def test_no_usual_likeness_is_told_of_a_target_that_was_never_like_its_selection
     assert given_up.reason == f"no longer like what was selected ({UNLIKE - 0.5:.2f})"
 
 
-def test_what_was_remembered_since_the_likeness_fell_is_forgotten():
-    _, pipeline, _ = run(lambda i: USUAL if i < 30 else UNLIKE)
-    attended = [call.arguments[0] for call in pipeline.calls_of("attend")]
-    stored = [call.arguments[1] for call in pipeline.calls_of("remember")]
-    assert not set(attended[-1].slots) & set(stored[31:])
+def test_what_was_remembered_since_the_last_look_that_was_like_the_target_is_forgotten():
+    _, pipeline, _ = run(lambda i: USUAL if i < 5 * APART else UNLIKE)
+    image = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
+    attended = [{image[slot] for slot in call.arguments[0].slots} for call in pipeline.calls_of("attend")]
+    assert max(map(max, attended)) == 5 * APART
+    assert max(attended[-1]) == 4 * APART
 
 
 @pytest.mark.parametrize("quality", [0.5, 1.0])

@@ -16,6 +16,7 @@ from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt
 
 SIZE = (1000, 500)
+MARGIN = BORDER * SIZE[0]
 DRAWN = Box.from_centre(400, 200, 24, 16)
 sides = st.floats(1, 300)
 
@@ -37,21 +38,18 @@ def after(*frames: Candidates, drawn: Box | None = DRAWN) -> MaskScale:
     return scale
 
 
-def test_the_part_is_favoured_where_the_box_was_drawn_around_it():
-    """Sides of 1.1, 1.6 and 2 times the drawn ones fit by 0.826, 0.391 and 0.25."""
-    favour = MaskScale(DRAWN, SIZE).favour(nested(1.1, 1.6, 2.0))
-    assert favour[0] == pytest.approx(WEIGHT * (1 / 1.1**2 - 1 / 1.6**2 - CLEAR), rel=1e-4)
-    assert favour[1:] == [0, 0]
-
-
-def test_the_largest_is_favoured_where_the_others_are_only_the_salient_part():
-    favour = MaskScale(DRAWN, SIZE).favour(nested(0.5, 0.6, 0.8))
-    assert favour[2] == pytest.approx(WEIGHT * (0.64 - 0.36 - CLEAR), rel=1e-4)
-    assert favour[:2] == [0, 0]
-
-
-def test_a_fit_that_is_hardly_better_changes_nothing():
-    assert MaskScale(DRAWN, SIZE).favour(nested(1.0, 1.03, 1.2)) == [0, 0, 0]
+@pytest.mark.parametrize(
+    ("factors", "best", "excess"),
+    [
+        ((1.1, 1.6, 2.0), 0, 1 / 1.1**2 - 1 / 1.6**2),  # drawn around the part
+        ((0.5, 0.6, 0.8), 2, 0.64 - 0.36),  # the others are only the salient part
+        ((1.0, 1.03, 1.2), 0, CLEAR),  # hardly better
+    ],
+)
+def test_the_mask_that_fits_the_drawn_box_clearly_best_is_favoured(factors, best, excess):
+    favour = MaskScale(DRAWN, SIZE).favour(nested(*factors))
+    assert favour[best] == pytest.approx(WEIGHT * (excess - CLEAR), rel=1e-4)
+    assert sum(favour) == favour[best]
 
 
 def test_only_the_first_frames_are_compared_because_the_target_may_come_closer():
@@ -70,31 +68,22 @@ def test_the_frames_are_averaged_the_present_one_with_those_before():
     assert after(first, second).favour(first)[0] == pytest.approx(WEIGHT * (mean - CLEAR), rel=1e-4)
 
 
-def test_only_a_small_target_is_compared_as_a_box_around_a_larger_one_may_be_drawn_roughly():
-    for side, is_compared in ((LARGEST_PX - 0.1, True), (LARGEST_PX, False), (200, False)):
-        drawn = Box.from_centre(400, 200, side, side)
-        assert any(MaskScale(drawn, SIZE).favour(nested(1.0, 1.6, 2.0, at=drawn))) is is_compared
-
-
 @pytest.mark.parametrize(
-    "drawn",
+    ("drawn", "is_used"),
     [
-        pytest.param(None, id="a point"),
-        pytest.param(Box(0.9 * BORDER * 1000, 100, 24, 16), id="left"),
-        pytest.param(Box(400, 0.9 * BORDER * 1000, 24, 16), id="top"),
-        pytest.param(Box(1000 - 24 - 0.9 * BORDER * 1000, 100, 24, 16), id="right"),
-        pytest.param(Box(400, 500 - 16 - 0.9 * BORDER * 1000, 24, 16), id="bottom"),
+        (Box.from_centre(400, 200, LARGEST_PX - 0.1, LARGEST_PX - 0.1), True),
+        *((Box.from_centre(400, 200, side, side), False) for side in (LARGEST_PX, 200)),  # drawn roughly
+        (None, False),
+        (Box(1.1 * MARGIN, 1.1 * MARGIN, 24, 16), True),  # just clear of the border
+        *((Box(0.9 * MARGIN, 100, 24, 16), False), (Box(400, 0.9 * MARGIN, 24, 16), False)),
+        (Box(1000 - 24 - 0.9 * MARGIN, 100, 24, 16), False),
+        (Box(400, 500 - 16 - 0.9 * MARGIN, 24, 16), False),
     ],
 )
-def test_nothing_is_favoured_without_a_box_or_when_it_may_be_coming_into_the_image(drawn):
-    candidates = nested(1.0, 1.6, 2.0)
-    assert after(candidates, drawn=drawn).favour(candidates) == [0, 0, 0]
-
-
-def test_a_box_just_clear_of_the_border_counts():
-    margin = 1.1 * BORDER * 1000
-    drawn = Box(margin, margin, 24, 16)
-    assert MaskScale(drawn, SIZE).favour(nested(1.0, 1.6, 2.0, at=drawn))[0] > 0
+def test_only_the_box_of_a_small_target_clear_of_the_border_is_used(drawn, is_used):
+    """One at the border may be coming into the image."""
+    candidates = nested(1.0, 1.6, 2.0, at=drawn or DRAWN)
+    assert any(after(candidates, drawn=drawn).favour(candidates)) is is_used
 
 
 def test_an_empty_mask_fits_nothing():

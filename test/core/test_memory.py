@@ -83,38 +83,29 @@ def ranked(spaced, frames: int, recent: int = 3):
     return rule.attention(records, frames)
 
 
+EVERY_FIFTH = range(1, 30, 5)
+
+
 @pytest.mark.parametrize(
-    ("frames", "attended"),
+    ("spaced", "frames", "recent", "attended"),
     [
-        (22, (11, 16, 21)),  # the newest is a spaced one
-        (21, (6, 11, 20)),
-        (17, (6, 11, 16)),
-        (16, (1, 6, 15)),
+        (EVERY_FIFTH, 22, 3, (11, 16, 21)),  # the newest is a spaced one
+        *((EVERY_FIFTH, frames, 3, seen) for frames, seen in ((21, (6, 11, 20)), (17, (6, 11, 16)))),
+        *(
+            (EVERY_FIFTH, frames, 3, (1, *seen))
+            for frames, seen in ((16, (6, 15)), (9, (7, 8)), (11, (9, 10)))
+        ),
+        *((EVERY_FIFTH, frames, 3, tuple(range(1, frames))) for frames in (1, 2, 4)),  # all there are
+        (range(30), 20, 3, (17, 18, 19)),
+        *((EVERY_FIFTH, 20, 1, (19,)), (EVERY_FIFTH, 20, 0, ())),
     ],
 )
-def test_the_newest_frame_and_spaced_ones_are_attended_to(frames, attended):
-    """Of the spaced ones that which lies nearest to the newest is left out: it may be the image before."""
-    attention = ranked(range(1, 30, 5), frames)
-    assert attention.maps == ((0, 6), *zip(attended, (2, 1, 0), strict=True))
+def test_the_newest_frame_and_spaced_ones_are_attended_to(spaced, frames, recent, attended):
+    """Of the spaced ones that which lies nearest to the newest is left out: it may be the image before. The
+    last frames stand in for those that are missing."""
+    attention = ranked(spaced, frames, recent)
+    assert attention.maps == ((0, 6), *zip(attended, reversed(range(len(attended))), strict=True))
     assert attention.pointers == (0, *range(frames - 1, max(0, frames - 16), -1))
-
-
-@pytest.mark.parametrize(
-    ("frames", "attended"), [(1, ()), (2, (1,)), (4, (1, 2, 3)), (9, (1, 7, 8)), (11, (1, 9, 10))]
-)
-def test_the_last_frames_stand_in_for_spaced_ones_that_are_missing(frames, attended):
-    attention = ranked(range(1, 30, 5), frames)
-    assert tuple(frame for frame, _ in attention.maps) == (0, *attended)
-    assert [row for _, row in attention.maps[1:]] == list(range(len(attended) - 1, -1, -1))
-
-
-def test_where_all_frames_are_spaced_the_last_ones_are_attended_to():
-    assert ranked(range(30), 20).maps == ((0, 6), (17, 2), (18, 1), (19, 0))
-
-
-@pytest.mark.parametrize("recent", [0, 1])
-def test_with_one_recent_map_it_is_that_of_the_newest_frame(recent):
-    assert ranked(range(1, 30, 5), 20, recent).maps == ((0, 6), (19, 0))[: 1 + recent]
 
 
 most_prompts = st.sampled_from([None, 1, 2])
@@ -183,13 +174,6 @@ def test_as_many_prompts_as_a_rule_allows_fit_into_a_ring_of_24(rule, most):
         prompted, clear = t % 40 == 0 and t < 40 * (most or 12), t % 40 < 10
         bank.add(Record(t, prompted, 0.9 if clear else 0.1, 1.0, is_spaced=clear))
     assert not has_room_for_prompt(bank) or most is None
-
-
-def test_the_prompted_frame_keeps_its_slot():
-    bank = MemoryBank(RecentFrames(), 24)
-    first = bank.add(Record(0, True, 0.9, 1.0))
-    assert first not in {bank.add(Record(t, False, 0.9, 1.0)) for t in range(1, 200)}
-    assert bank.plan_of(200).slots[0] == first
 
 
 def test_a_frame_is_remembered_once():

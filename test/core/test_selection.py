@@ -95,20 +95,19 @@ def test_a_larger_thing_beside_it_is_not_its_whole():
     assert whole(answer((PATCH, 0.8), (ANIMAL.moved(400, 0), 0.79))) == 0
 
 
-def test_points_that_lie_apart_open_the_view():
-    places = ((300.0, 200.0), (900.0, 600.0))
-    track, asked = select(lambda index, view: answer((ANIMAL, 0.9)), point(*places))
-    assert asked == [round(1.2 * 600)]
-    seen = track.view.points_to_network(np.array(places, np.float32))
+@pytest.mark.parametrize(
+    ("prompt", "side"),
+    [
+        (point((300.0, 200.0), (900.0, 600.0)), 1.2 * 600),
+        (Prompt(box=Box(100, 100, 40, 40), points=((1200.0, 700.0),), labels=(0,)), 1.2 * 1100),
+    ],
+)
+def test_what_lies_apart_opens_the_view(prompt, side):
+    track, asked = select(lambda index, view: answer((PATCH, 0.9)), prompt)
+    assert asked == [round(side)]
+    seen = track.view.points_to_network(np.array(prompt.points, np.float32))
     assert (seen > 0).all()
     assert (seen < 192).all()
-
-
-def test_a_box_and_a_point_far_from_it_are_both_seen():
-    prompt = Prompt(box=Box(100, 100, 40, 40), points=((1200.0, 700.0),), labels=(0,))
-    track, asked = select(lambda index, view: answer((Box(100, 100, 40, 40), 0.9)), prompt)
-    assert track.state is TrackState.ACQUIRING
-    assert asked == [round(1.2 * 1100)]
 
 
 @pytest.mark.parametrize(("sure", "as_point", "weak"), [(0.6, HALF, True), (0.9, ANIMAL, False)])

@@ -15,7 +15,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import Others, Rival
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.targets import TargetSet
+from efftam_ros.core.targets import NEXT_FREE, TargetSet, id_for
 from efftam_ros.core.types import CameraMotion, Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
 from simulation.null_pipeline import certain_candidate
 
@@ -85,24 +85,22 @@ def test_targets_get_the_next_free_ids_and_each_is_where_it_was_selected():
     assert [step.track.box.edges() for step in answers] == [place(lane).edges() for lane in range(3)]
 
 
-def test_an_id_of_ones_own_choosing_is_kept():
-    scene = Scene()
-    assert scene.add(7) == 7
-    assert scene.targets.ids == [7]
-
-
-def test_zero_selects_the_target_that_is_steered_by_anew():
-    scene = scene_of(3)
-    scene.targets.steer(2)
-    assert scene.targets.id_for(0) == 2
-    scene.step({2: (Prompt(box=place(2)), False)})
-    assert scene.targets.ids == [0, 1, 2]
-
-
-def test_zero_is_never_given_to_a_second_target():
-    scene = scene_of(2)
-    scene.targets.remove(0)
-    assert scene.targets.id_for(255) == 2
+@pytest.mark.parametrize(
+    ("asked", "ids", "steered", "given"),
+    [
+        *((0, [], None, 0), (7, [], None, 7), (NEXT_FREE, [], None, 0)),
+        *((0, [0, 1, 2], 2, 2), (0, [2], None, 2), (2, [0, 1, 2], 0, 2)),  # replaced
+        *((NEXT_FREE, [0, 1], 0, 2), (NEXT_FREE, [0, 2], 0, 1), (NEXT_FREE, [1], 1, 2)),  # 0 is the first's
+        *((-1, [], None, "0 to 254"), (256, [], None, "0 to 254"), (0, [0, 2], None, "steered by.*0, 2")),
+        *((NEXT_FREE, [0, 1, 2, 5], 0, "4 targets .*max_targets"), (9, [0, 1, 2, 5], 0, "max_targets")),
+    ],
+)
+def test_the_id_that_a_selection_asks_for(asked, ids, steered, given):
+    if isinstance(given, int):
+        assert id_for(asked, ids, steered, most=4) == given
+    else:
+        with pytest.raises(InputError, match=given):
+            id_for(asked, ids, steered, most=4)
 
 
 def test_the_first_target_is_steered_by_until_another_is_named_or_it_is_removed():
@@ -111,12 +109,8 @@ def test_the_first_target_is_steered_by_until_another_is_named_or_it_is_removed(
     scene.targets.steer(1)
     scene.targets.remove(1)
     assert scene.targets.steered is None
-    with pytest.raises(InputError, match="0, 2"):
-        scene.targets.id_for(0)
-    scene.targets.remove(0)
-    assert scene.targets.id_for(0) == 2
     scene.targets.clear()
-    assert (scene.targets.ids, scene.targets.id_for(0)) == ([], 0)
+    assert scene.targets.ids == []
 
 
 def test_a_removed_targets_place_is_taken_by_the_next_one():
@@ -126,17 +120,8 @@ def test_a_removed_targets_place_is_taken_by_the_next_one():
     assert [step.track.box.edges() for step in scene.step()] == [place(lane).edges() for lane in range(4)]
 
 
-@pytest.mark.parametrize("asked", [-1, 256])
-def test_an_id_out_of_range_is_refused(asked):
-    with pytest.raises(InputError, match="0 to 254"):
-        Scene().targets.id_for(asked)
-
-
-def test_one_target_too_many_is_refused_with_the_limit():
+def test_one_target_too_many_is_refused():
     scene = scene_of(4)
-    for call in (lambda: scene.targets.id_for(255), lambda: scene.add(9)):
-        with pytest.raises(InputError, match=r"4 targets .*max_targets"):
-            call()
     with pytest.raises(InputError, match="max_targets"):
         scene.step({9: (Prompt(box=place(5)), False)})
     assert scene.targets.ids == [0, 1, 2, 3]
@@ -169,27 +154,20 @@ def test_a_targets_mask_is_there_until_the_next_ones_answer_is_computed():
 
 
 def test_an_answer_is_there_before_its_image_is_remembered_and_that_before_the_next_answer():
-    scene = scene_of(2)
+    """What the last one leaves is computed by `commit` or with the next image."""
+    scene, seen = scene_of(2), ["encode", "attend", "decode"]
     scene.pipeline.calls.clear()
-    scene.step()
-    order = [call.name for call in scene.pipeline.calls]
-    assert order == ["encode", "attend", "decode", "remember"] * 2
+    for index in (1, 2):
+        scene.targets.step(frame(scene.index + index))
+    names = [call.name for call in scene.pipeline.calls]
+    assert names == ([*seen, "remember"] * 4)[:-1]
+    scene.targets.commit()
+    assert scene.pipeline.calls[-1].name == "remember"
     remembered = []
     scene.pipeline.calls.clear()
+    scene.index += 2
     scene.step(answered=lambda step: remembered.append(len(scene.pipeline.calls_of("remember"))))
     assert remembered == [0, 1]
-
-
-def test_what_the_last_answer_leaves_is_computed_by_commit_or_with_the_next_image():
-    scene = scene_of(2)
-    scene.pipeline.calls.clear()
-    scene.targets.step(frame(scene.index + 1))
-    assert len(scene.pipeline.calls_of("remember")) == 1
-    scene.targets.commit()
-    assert len(scene.pipeline.calls_of("remember")) == 2
-    scene.targets.step(frame(scene.index + 2))
-    scene.targets.step(frame(scene.index + 3))
-    assert len(scene.pipeline.calls_of("remember")) == 5
 
 
 class StopError(Exception):
@@ -422,12 +400,10 @@ def test_missed_targets_share_the_windows_that_the_others_leave():
     assert all(sum(count.values()) == 4 and count[0] == count[3] == 0 for count in counts)
     assert {tuple(sorted(count[one] for one in (1, 2, 4))) for count in counts} == {(1, 1, 2)}
     assert [sum(count[one] for count in counts) for one in (1, 2, 4)] == [8, 8, 8]
-
-
-def test_a_single_target_has_all_windows():
-    scene = scene_of(1, config=TrackerConfig(view="window", search_windows=6, lost_after=0.0))
-    scene.hidden = {0}
-    assert [len(scene.step()[0].track.windows) for _ in range(4)][2:] == [6, 6]
+    scene.targets.clear()
+    scene.add()
+    scene.hidden = set(range(8))
+    assert [len(scene.step()[0].track.windows) for _ in range(4)][2:] == [6, 6]  # a single one has all
 
 
 class Camera:
@@ -471,15 +447,6 @@ def test_the_camera_s_motion_is_estimated_once_per_image_without_any_target():
     assert len(camera.asked) == len(set(camera.asked)) == 4
     assert camera.excluded[-1] == 3
     assert [step.track.camera.matrix[0, 2] for step in answers] == [3.0] * 3
-
-
-def test_a_target_that_had_no_turn_is_told_the_motion_since_its_last_one():
-    scene = scene_of(4, camera=Camera())
-    shifts = {}
-    for _ in range(6):
-        for step in scene.step(limit=2):
-            shifts[step.target_id] = step.track.camera.matrix[0, 2]
-    assert shifts == {0: 3.0, 1: 9.0, 2: 9.0, 3: 9.0}
 
 
 def test_a_target_that_catches_up_has_the_motion_of_its_own_images_and_the_others_theirs():

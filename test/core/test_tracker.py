@@ -21,7 +21,6 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import LEAST
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.memory import MemoryBank
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import (
     NO_POINTS,
@@ -42,6 +41,7 @@ PICTURE = np.zeros((SIDE, SIDE, 3), np.uint8)
 TRACE = json.loads((Path(__file__).parent.parent / "golden" / "samurai_trace.json").read_text())
 SEQUENCES = {s["name"]: s for s in TRACE["sequences"]}
 SPEC = PipelineSpec(name="scripted", image_side=SIDE)
+WINDOW = TrackerConfig(view="window", window_factor=4.0)
 IDLE, ACQUIRING, TRACKING, COASTING, LOST = TrackState
 
 
@@ -61,15 +61,13 @@ def moving(i: float) -> Box:
     return Box.from_centre(200 + 5 * i, 300 + 3 * i, 60, 40)
 
 
-def follow(script, frames, config=None, prompt=None, **kwargs):
-    """Track through a script; the first frame is prompted by a box. Returns the tracks, the tracker, the
-    pipeline."""
-    pipeline = ScriptedPipeline(script, SPEC)
-    tracker = TargetTracker(pipeline, config or TrackerConfig(view="full"))
-    tracks = []
-    for i in range(frames):
-        given = (prompt or Prompt(box=moving(0))) if i == 0 else None
-        tracks.append(tracker.step(frame(i, **kwargs), given))
+def follow(script, frames, config=None, prompt=None, picture=PICTURE, spec=SPEC, **how):
+    """Track through a script; ``frames``: how many, or when they come, in 1/30 s. The first one is prompted
+    by a box. Returns the tracks, the tracker, the pipeline."""
+    pipeline = ScriptedPipeline(script, spec)
+    tracker, tracks = TargetTracker(pipeline, config or TrackerConfig(view="full"), **how), []
+    for i, at in enumerate(range(frames) if isinstance(frames, int) else frames):
+        tracks.append(tracker.step(frame(at, picture), None if i else prompt or Prompt(box=moving(0))))
     return tracks, tracker, pipeline
 
 
@@ -106,36 +104,22 @@ def test_without_a_target_nothing_is_computed():
     assert (track.state, track.box, track.motion, pipeline.calls) == (IDLE, None, None, [])
 
 
-def test_every_frame_makes_the_calls_of_the_contract_in_order():
+def test_a_frame_makes_the_calls_of_the_contract_and_is_remembered_after_its_answer():
+    """By `commit`, which has nothing to do a second time, else before the next image. The last image of a
+    target that is cleared is not remembered."""
     _, tracker, pipeline = follow(steady, 3)
-    tracker.commit()
-    names = [[c.name for c in pipeline.calls if c.frame == i] for i in range(3)]
+    tracked = ["encode", "attend", "decode"]
     # The box's centre as a point first: it tells how clear the selection is.
-    assert names[0] == ["encode", "decode", "decode", "remember"]
-    assert names[1] == names[2] == ["encode", "attend", "decode", "remember"]
-
-
-def test_the_answer_is_there_before_the_frame_is_remembered():
-    _, tracker, pipeline = follow(steady, 3)
-    assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
-    for _ in range(2):  # a second time there is nothing to commit
+    expected = ["encode", "decode", "decode", "remember", *tracked, "remember", *tracked]
+    assert [call.name for call in pipeline.calls] == expected
+    for _ in range(2):
         tracker.commit()
-        assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1, 2]
-
-
-def test_what_nobody_committed_is_remembered_before_the_next_image():
-    pipeline = ScriptedPipeline(steady, SPEC)
-    tracker = TargetTracker(pipeline)
-    tracker.step(frame(0), Prompt(box=moving(0)))
-    tracker.step(frame(1))
-    assert [c.name for c in pipeline.calls][2:5] == ["decode", "remember", "encode"]
-
-
-def test_a_target_that_is_cleared_is_not_remembered():
-    _, tracker, pipeline = follow(steady, 3)
+        assert [call.name for call in pipeline.calls] == [*expected, "remember"]
+    tracker.step(frame(3))
     tracker.clear()
     tracker.commit()
-    assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
+    assert tracker.step(frame(4)).state is IDLE
+    assert [call.name for call in pipeline.calls] == [*expected, "remember", *tracked]
 
 
 def test_a_pipeline_that_only_enqueues_remembers_at_once():
@@ -154,12 +138,10 @@ def test_what_only_later_frames_need_is_made_after_the_answer(monkeypatch):
 
     tracker = TargetTracker(ScriptedPipeline(steady, SPEC), describe=looks)
     tracker.step(frame(0), Prompt(points=((moving(0).cx, moving(0).cy),), labels=(1,)))
-    assert not looks.asked
     for index in range(1, 20):
         tracker.commit()
         before = len(looks.asked), len(planned)
-        track = tracker.step(frame(index))
-        assert track.measured
+        assert tracker.step(frame(index)).measured
         assert (len(looks.asked), len(planned)) == before
         tracker.commit()
         assert len(planned) == before[1] + 1
@@ -184,32 +166,12 @@ def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
 @pytest.mark.parametrize(("max_maps", "attended"), [(None, 7), (7, 7), (3, 3)])
 def test_no_more_maps_are_attended_to_than_the_network_takes(max_maps, attended):
     """Without a limit of its own a network takes one for each of its seven temporal rows."""
-    pipeline = ScriptedPipeline(steady, replace(SPEC, max_maps=max_maps))
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
-    for i in range(12):
-        tracker.step(frame(i), None if i else Prompt(box=moving(0)))
+    _, _, pipeline = follow(steady, 12, spec=replace(SPEC, max_maps=max_maps))
     assert len(pipeline.calls_of("attend")[-1].arguments[0].slots) == attended
 
 
 def unmoved(i, view):
     return candidates(moving(0))
-
-
-@pytest.mark.parametrize(("max_prompts", "attended"), [(None, (0, 400)), (1, (400,))])
-def test_a_target_can_be_refined_any_number_of_times(max_prompts, attended):
-    """Each of 20 times the first and the newest prompt are attended to, or the newest where there is one
-    place for them."""
-    pipeline = ScriptedPipeline(unmoved, replace(SPEC, max_prompts=max_prompts))
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
-    for i in range(403):
-        track = tracker.step(frame(i), None if i % 20 else Prompt(box=moving(0)), refine=i > 0)
-        assert track.measured
-    frames = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
-    plan = pipeline.calls_of("attend")[-1].arguments[0]
-    last_row = SPEC.temporal_rows - 1
-    shown = [slot for slot, row in zip(plan.slots, plan.rows, strict=True) if row == last_row]
-    assert tuple(frames[slot] for slot in shown) == attended
-    assert len(set(plan.rows)) == len(plan.rows) - (len(attended) - 1)
 
 
 @pytest.mark.parametrize(
@@ -243,13 +205,6 @@ def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
     frames = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
     plan = pipeline.calls_of("attend")[-1].arguments[0]
     assert sorted(frames[slot] for slot in plan.slots) == [0, 2, 3, 4, 7, 8]
-
-
-def test_a_point_starts_with_three_candidates_and_the_best_is_followed():
-    prompt = Prompt(points=((200.0, 300.0),), labels=(1,))
-    tracks, _, _ = follow(steady, 5, prompt=prompt)
-    assert tracks[0].measured
-    assert iou(tracks[-1].box, moving(4)) > 0.99
 
 
 def test_the_mask_belongs_to_the_last_measured_box():
@@ -387,12 +342,9 @@ class EndingPoints:
         self.calls.append(("keep", box))
 
 
-def with_points(points: EndingPoints, script, frames: int) -> list[Track]:
-    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), points=points)
-    tracks = []
-    for i in range(frames):
-        tracks.append(tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None))
-        tracker.commit()
+def with_points(points: EndingPoints, script, frames, **config) -> list[Track]:
+    tracks, tracker, _ = follow(script, frames, TrackerConfig(view="full", **config), points=points)
+    tracker.commit()
     return tracks
 
 
@@ -407,20 +359,20 @@ def less_like_from(first: int, logit: float = 2.5):
     return script
 
 
-@pytest.mark.parametrize(("ends", "left", "goes_on"), [(None, 10, True), (20, 2, True), (20, 1, False)])
-def test_where_the_points_on_the_target_end_what_is_seen_has_to_be_like_it(ends, left, goes_on):
+@pytest.mark.parametrize(
+    ("ends", "left", "later", "logit", "goes_on"),
+    [
+        *((None, 10, 0, 2.5, True), (20, 2, 0, 2.5, True), (20, 1, 0, 2.5, False)),
+        *((20, 0, 6, 2.5, False), (20, 0, 7, 2.5, True)),  # it has to prove itself for six frames
+        *((20, 0, 0, 2.9, False), (20, 0, 0, 3.1, True)),  # where presence is sure it goes on
+    ],
+)
+def test_where_the_points_on_the_target_end_what_is_seen_has_to_be_like_it(ends, left, later, logit, goes_on):
     """1.4 less evidence than usual; 1.2 less is the limit."""
-    tracks = with_points(EndingPoints(ends, left), less_like_from(20), 22)
-    assert tracks[19].state is TRACKING
-    assert tracks[20].measured is goes_on
-    assert ("points" in tracks[20].reason) is not goes_on
-
-
-@pytest.mark.parametrize(("later", "goes_on"), [(0, False), (6, False), (7, True)])
-def test_it_has_to_prove_itself_for_six_frames(later, goes_on):
-    tracks = with_points(EndingPoints(20), less_like_from(20 + later), 21 + later)
+    tracks = with_points(EndingPoints(ends, left), less_like_from(20 + later, logit), 21 + later)
     assert all(track.measured for track in tracks[: 20 + later])
     assert tracks[20 + later].measured is goes_on
+    assert ("points" in tracks[20 + later].reason) is not goes_on
 
 
 def test_what_is_like_the_target_goes_on_though_its_points_end():
@@ -431,12 +383,6 @@ def test_what_is_like_the_target_goes_on_though_its_points_end():
         return candidates(Box.from_centre(box.cx, box.cy, 75, 50) if i >= 20 else box, None, None)
 
     assert all(track.measured for track in with_points(EndingPoints(20), script, 28))
-
-
-@pytest.mark.parametrize(("logit", "goes_on"), [(2.9, False), (3.1, True)])
-def test_where_presence_is_sure_the_track_goes_on_though_its_points_end(logit, goes_on):
-    tracks = with_points(EndingPoints(20), less_like_from(20, logit), 21)
-    assert tracks[20].measured is goes_on
 
 
 def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_when_it_is_missed():
@@ -455,14 +401,10 @@ def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_wh
 def test_over_a_gap_between_images_no_points_are_followed(gap_s, forgotten):
     """They would end by themselves."""
     points = EndingPoints()
-    pipeline = ScriptedPipeline(lambda i, view: candidates(moving(0)), SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"), points=points)
-    for i in range(8):
-        tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
-        tracker.commit()
-    before = len(points.calls)
-    tracker.step(frame(7 + gap_s * FPS))
-    assert [name for name, _ in points.calls[before:]] == (["reset"] if forgotten else []) + ["follow"]
+    with_points(points, unmoved, [*range(8), 7 + gap_s * FPS])
+    names = [name for name, _ in points.calls]
+    assert names[-2 - forgotten :] == ["reset"] * forgotten + ["follow", "keep"]
+    assert names[-3 - forgotten] == "keep"
 
 
 def test_output_that_is_not_finite_ends_the_points():
@@ -477,12 +419,7 @@ def test_output_that_is_not_finite_ends_the_points():
 
 def test_the_reference_policies_follow_no_points():
     points = EndingPoints()
-    tracker = TargetTracker(
-        ScriptedPipeline(steady, SPEC), TrackerConfig(policy="samurai", view="full"), points=points
-    )
-    for i in range(4):
-        tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
-        tracker.commit()
+    with_points(points, steady, 4, policy="samurai")
     assert points.calls == []
 
 
@@ -497,32 +434,23 @@ def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None):
 
     now = [0]
     looks = ScriptedLooks(lambda box: 1.0 - change * (now[0] >= changes))
-    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), describe=looks)
-    return [tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None) for i in range(again + 6)]
+    return follow(script, again + 6, describe=looks)[0]
 
 
-@pytest.mark.parametrize(("change", "taken"), [(0.0, True), (0.08, True), (0.2, False)])
-def test_what_hides_the_target_is_not_taken_for_it_where_it_disappeared(change, taken):
-    """Missed for five frames; then something is seen there clearly, somewhat less like the target and not
-    as surely present: 5 times the change and 0.33 for each unit of the logit below 4 is less evidence, and
-    1.2 less than usual is the limit of a single look."""
-    tracks = missed_and_seen_again(change, logit=1.7)
-    assert tracks[24].state is COASTING
-    assert (TRACKING in [t.state for t in tracks[25:]]) is taken
-
-
-def test_a_lost_target_is_taken_again_somewhat_less_like_itself_if_it_is_surely_present():
-    """Light and background differ where it returns."""
-    tracks = missed_and_seen_again(0.16, again=70)
-    assert tracks[69].state is LOST
-    assert tracks[75].state is TRACKING
-
-
-def test_a_lost_target_that_is_barely_present_is_taken_again_where_it_is_expected():
-    """By several looks that are otherwise as usual."""
-    tracks = missed_and_seen_again(0.0, again=70, logit=0.5)
-    assert tracks[69].state is LOST
-    assert TRACKING in [t.state for t in tracks[70:]]
+@pytest.mark.parametrize(
+    ("change", "logit", "again", "taken"),
+    [
+        *((0.0, 1.7, 25, True), (0.08, 1.7, 25, True), (0.2, 1.7, 25, False)),
+        (0.16, 5.0, 70, True),  # surely present; light and background differ where it returns
+        (0.0, 0.5, 70, True),  # barely present, by several looks
+    ],
+)
+def test_what_is_seen_where_the_target_disappeared_must_be_like_it_and_present(change, logit, again, taken):
+    """5 times the change and 0.33 for each unit of the logit below 4 is less evidence, and 1.2 less than
+    usual is the limit of a single look, after five frames. A lost target is searched for."""
+    tracks = missed_and_seen_again(change, logit, again)
+    assert tracks[again - 1].state is (COASTING if again == 25 else LOST)
+    assert (TRACKING in [t.state for t in tracks[again:]]) is taken
 
 
 def test_a_return_is_confirmed_only_by_what_is_like_the_target():
@@ -581,10 +509,7 @@ def test_a_mask_that_takes_in_a_neighbour_is_measured_but_not_remembered(wider, 
 @pytest.mark.parametrize(("rate", "attended"), [(30, [25, 30, 39]), (10, [34, 36, 39]), (5, [37, 38, 39])])
 def test_the_remembered_frames_that_are_attended_to_are_spaced_in_time(rate, attended):
     """The newest, and the last two of those 0.15 s or more apart, without the one nearest to the newest."""
-    pipeline = ScriptedPipeline(steady, replace(SPEC, recent_maps=3))
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
-    for i in range(41):
-        tracker.step(frame(i * 30 / rate), Prompt(box=moving(0)) if i == 0 else None)
+    _, _, pipeline = follow(steady, [i * 30 / rate for i in range(41)], spec=replace(SPEC, recent_maps=3))
     slots = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
     plan = pipeline.calls_of("attend")[-1].arguments[0]
     assert sorted(slots[slot] for slot in plan.slots) == [0, *attended]
@@ -607,20 +532,14 @@ def covered(i, view):
 
 
 def test_coasting_goes_on_as_the_whole_target_moved_not_as_its_last_visible_part():
-    """The visible part's middle lags behind, up to a standstill."""
+    """The visible part's middle lags behind, up to a standstill: the belief of when all of the target was
+    seen is moved on, to each image's own stamp."""
     tracks, _, _ = follow(covered, 45)
-    assert tracks[44].state is COASTING
-    assert tracks[44].motion.box.cx == pytest.approx(moving(44).cx, abs=10)
+    for i, error_px in ((30, 6), (44, 10)):  # 40 px since it was seen whole
+        assert tracks[i].state is COASTING
+        assert tracks[i].motion.stamp_ns == tracks[i].stamp_ns
+        assert tracks[i].motion.box.cx == pytest.approx(moving(i).cx, abs=error_px)
     assert tracks[44].motion.velocity[0] == pytest.approx(150, rel=0.1)
-
-
-def test_the_first_coasted_frame_is_believed_at_its_own_stamp():
-    """Coasting starts from an older belief, of when all of the target was seen: moved on to the image."""
-    tracks, tracker, _ = follow(covered, 31)
-    assert tracks[30].state is COASTING
-    assert tracks[30].motion.stamp_ns == tracks[30].stamp_ns
-    assert tracks[30].motion.box.cx == pytest.approx(moving(30).cx, abs=6)  # 40 px in the time since
-    assert tracker.predict(tracks[30].stamp_ns).box == tracks[30].motion.box
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -633,9 +552,7 @@ def test_the_window_follows_a_size_in_seconds_not_in_images(every):
         size = 2 if every * i >= 12 else 1
         return candidates(Box.from_centre(box.cx, box.cy, size * box.width, size * box.height), None, None)
 
-    pipeline = ScriptedPipeline(script, SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
-    tracks = [tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None) for i in range(0, 30, every)]
+    tracks, _, _ = follow(script, range(0, 30, every), WINDOW)
     first = tracks[0].view.extent[0]
     assert first == pytest.approx(4 * moving(0).size)
     for track, before in zip(tracks[1:], range(0, 30, every), strict=False):
@@ -645,14 +562,7 @@ def test_the_window_follows_a_size_in_seconds_not_in_images(every):
 
 
 def test_slow_images_from_stamp_0_on_do_not_widen_the_window():
-    pipeline = ScriptedPipeline(lambda i, view: candidates(moving(0), None, None), SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
-    tracks = [
-        tracker.step(
-            Frame(Image.from_array(PICTURE), i * SECOND // 2), Prompt(box=moving(0)) if not i else None
-        )
-        for i in range(3)
-    ]
+    tracks, _, _ = follow(unmoved, (-FPS, -FPS / 2, 0), WINDOW)
     assert [track.view.extent[0] for track in tracks] == pytest.approx([4 * moving(0).size] * 3)
 
 
@@ -719,27 +629,29 @@ def test_where_it_was_counts_for_a_quarter_of_a_second_only():
     def at(i):
         return Box.from_centre(60 + 60 * min(i, 14), 300, 20, 20)
 
-    tracker = TargetTracker(
-        ScriptedPipeline(lambda i, view: candidates(at(i), None, None), SPEC), TrackerConfig(view="full")
-    )
-    tracks = [tracker.step(frame(9 * i), Prompt(box=at(0)) if i == 0 else None) for i in range(16)]
+    script = lambda i, view: candidates(at(i), None, None)  # noqa: E731
+    tracks, _, _ = follow(script, range(0, 16 * 9, 9), prompt=Prompt(box=at(0)))
     assert tracks[14].state is TRACKING
     assert not tracks[15].measured
     assert "seen where it cannot be" in tracks[15].reason
 
 
 @pytest.mark.parametrize(
-    ("rate", "jerk", "quality", "taken"),
-    [(30, 0.7, 0.9, False), (10, 0.7, 0.9, True), (10, 0.7, 0.55, False), (10, 1.1, 0.9, False)],
+    ("rate", "last", "jerk", "quality", "taken"),
+    [
+        *((30, 12, 0.7, 0.9, False), (10, 12, 0.7, 0.9, True)),
+        *((10, 12, 0.7, 0.55, False), (10, 12, 1.1, 0.9, False), (10, 13, 1.1, 0.9, True)),  # one was lost
+    ],
 )
 def test_the_fewer_images_the_farther_a_jerk_may_take_a_target_that_is_seen_clearly(
-    rate, jerk, quality, taken
+    rate, last, jerk, quality, taken
 ):
     def script(i, view):
         shift = 60 * jerk if i == 12 else 0
         return candidates(Box.from_centre(300 + shift, 300, 60, 60), ious=[quality if i == 12 else 0.9])
 
-    tracks = follow_at(rate, range(13), script)
+    times = [n * FPS / rate for n in (*range(12), last)]
+    tracks, _, _ = follow(script, times, prompt=Prompt(box=Box.from_centre(300, 300, 60, 60)))
     assert tracks[11].state is TRACKING
     assert tracks[12].measured is taken
 
@@ -754,33 +666,6 @@ def test_what_has_just_come_back_may_not_have_jerked():
     tracks, _, _ = follow(script, 25)
     assert [track.measured for track in tracks[19:]] == [True, False, False, False, True, False]
     assert "gate_mahalanobis" in tracks[-1].reason
-
-
-def test_after_a_lost_image_a_jerk_may_be_larger():
-    def script(i, view):
-        return candidates(Box.from_centre(300 + (66 if i == 12 else 0), 300, 60, 60))
-
-    assert not follow_at(10, range(13), script)[-1].measured
-    assert follow_at(10, [*range(12), 13], script)[-1].measured
-
-
-def follow_at(rate, numbers, script):
-    """Track a target of 60 px through the images of these numbers, taken at a rate, Hz."""
-    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(view="full"))
-    prompt = Prompt(box=Box.from_centre(300, 300, 60, 60))
-    return [tracker.step(frame(n * FPS / rate), None if k else prompt) for k, n in enumerate(numbers)]
-
-
-def test_a_better_scored_distractor_does_not_take_over_while_the_target_is_seen():
-    def script(i, view):
-        return (
-            candidates(moving(i).moved(250, 0), moving(i), None, ious=[0.95, 0.6, 0.1])
-            if i > 5
-            else steady(i, view)
-        )
-
-    tracks, _, _ = follow(script, 40)
-    assert all(iou(t.box, moving(i)) > 0.99 for i, t in enumerate(tracks))
 
 
 @pytest.mark.parametrize(("quality", "taken"), [(0.78, "as predicted"), (0.82, "beside")])
@@ -826,22 +711,16 @@ def test_a_gap_of_exactly_max_gap_loses_nothing_and_a_presence_of_exactly_the_th
 
 
 def test_a_gap_longer_than_max_gap_loses_the_target():
-    pipeline = ScriptedPipeline(absent_between(10, 99), SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full", max_gap=0.5))
-    for i in range(10):
-        tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
-    track = tracker.step(frame(40))
+    tracks, _, _ = follow(absent_between(10, 99), [*range(10), 40], TrackerConfig(view="full", max_gap=0.5))
+    track = tracks[-1]
     assert (track.state, track.box) == (LOST, None)
     assert "no image for 1.03 s (max_gap is 0.5 s)" in track.reason
 
 
 def test_dropped_images_change_neither_state_nor_velocity():
-    pipeline = ScriptedPipeline(lambda i, v: steady(2 * i, v), SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
-    for i in range(0, 60, 2):
-        track = tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
-    assert track.state is TRACKING
-    assert track.motion.velocity == pytest.approx((150, 90), rel=0.05)
+    tracks, _, _ = follow(lambda i, v: steady(2 * i, v), range(0, 60, 2))
+    assert tracks[-1].state is TRACKING
+    assert tracks[-1].motion.velocity == pytest.approx((150, 90), rel=0.05)
 
 
 @pytest.mark.parametrize("size", [512, 2048])
@@ -855,10 +734,7 @@ def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size)
         views.append(view)
         return candidates(now, None, None, ious=[0.9, 0.1, 0.1])
 
-    pipeline = ScriptedPipeline(script, SPEC, found=lambda i, view: script(i, view))
-    tracker = TargetTracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
-    for i in range(11):
-        before = tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
+    (*_, before), tracker, pipeline = follow(script, 11, WINDOW)
     picture = np.zeros((size, size, 3), np.uint8)
     first = tracker.step(frame(11, picture))
     assert f"size changed from (1024, 1024) to ({size}, {size})" in first.reason
@@ -870,22 +746,16 @@ def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size)
     assert pipeline.calls_of("remember")[-1].frame == pipeline.frames - 1
 
 
-def test_an_unusable_image_of_another_size_leaves_everything_as_it_was():
-    tracks, tracker, _ = follow(steady, 10, TrackerConfig(view="window", window_factor=4.0))
-    bad = Frame(Image(np.zeros((512, 512), np.uint8), 512, 512, "no_such_encoding"), frame(9.5).stamp_ns)
-    assert not tracker.step(bad).processed
+@pytest.mark.parametrize("size", [1024, 512])
+def test_an_unusable_image_leaves_everything_as_it_was(size):
+    tracks, tracker, _ = follow(steady, 10, WINDOW)
+    image = Image(np.zeros((4, size), np.uint8), size, size, "no_such_encoding")
+    bad = tracker.step(Frame(image, frame(9.5).stamp_ns))
+    assert not bad.processed
+    assert "no_such_encoding" in bad.reason
     track = tracker.step(frame(10))
     assert track.state is TRACKING
     assert track.view.extent == pytest.approx(tracks[-1].view.extent, rel=0.01)
-
-
-def test_an_unusable_image_leaves_everything_as_it_was():
-    tracks, tracker, _ = follow(steady, 10)
-    bad = Frame(Image(np.zeros((4, 4), np.uint8), 64, 4, "no_such_encoding"), tracks[-1].stamp_ns + 1)
-    track = tracker.step(bad)
-    assert not track.processed
-    assert "no_such_encoding" in track.reason
-    assert tracker.step(frame(10)).state is TRACKING
 
 
 @pytest.mark.parametrize("policy", ["default", "samurai", "efficienttam"])
@@ -919,20 +789,11 @@ def test_a_box_on_what_the_network_does_not_see_is_believed_but_not_measured():
 
 
 @pytest.mark.parametrize(
-    "prompt",
-    [
-        Prompt(box=Box(math.nan, 10, 20, 20)),
-        Prompt(box=Box(10, 10, 0, 20)),
-        Prompt(box=Box(10, 10, 20, math.inf)),
-        Prompt(points=((math.nan, 5.0),), labels=(1,)),
-        Prompt(mask=np.zeros((SIDE, SIDE), bool)),
-        Prompt(),
-    ],
+    "prompt", [Prompt(), Prompt(box=Box(10, 10, 0, 20)), Prompt(mask=np.zeros((9, 9), bool))]
 )
-@pytest.mark.parametrize("view", ["full", "window"])
-def test_a_selection_that_marks_nothing_is_refused_before_the_network_runs(prompt, view):
+def test_a_selection_that_marks_nothing_is_refused_before_the_network_runs(prompt):
     pipeline = ScriptedPipeline(steady, SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view=view))
+    tracker = TargetTracker(pipeline)
     with pytest.raises(InputError):
         tracker.step(frame(0), prompt)
     assert tracker.state is IDLE
@@ -1005,40 +866,23 @@ def replayed(name: str, policy: str):
         boxes = [Box.from_edges(b[0], b[1], b[2] + 1, b[3] + 1) if b else None for b in f["boxes"]]
         return candidates(*boxes, ious=f["ious"], presence_logit=f["object_score_logit"])
 
-    pipeline = ScriptedPipeline(script, SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full", policy=policy))
-    prompt = Prompt(box=truth(name, 0)[0])
-    tracks = [tracker.step(frame(i), prompt if i == 0 else None) for i in range(len(frames))]
+    config, prompt = TrackerConfig(view="full", policy=policy), Prompt(box=truth(name, 0)[0])
+    tracks, _, pipeline = follow(script, len(frames), config, prompt)
     return tracks, pipeline
 
 
-def velocity_error(name, track, i):
-    """px per frame."""
-    return float(np.hypot(*(np.array(track.motion.velocity) / FPS - truth(name, i)[1])))
-
-
-def test_after_an_occlusion_our_velocity_is_right_where_the_references_is_off_by_a_factor_of_twelve():
-    tracks, _ = replayed("occlusion", "default")
-    first = next(i for i in range(40, 60) if tracks[i].measured)
-    assert first == 41  # on the first image of the return it is half hidden
-    assert velocity_error("occlusion", tracks[first], first) < 2
-    assert max(velocity_error("occlusion", tracks[i], i) for i in range(first, len(tracks))) < 2
-    sigma = math.sqrt(tracks[first].motion.covariance[2, 2]) / FPS
-    assert sigma > 0.3  # px per frame; the reference claims 0.06 while it errs by 100
-
-    reference = SEQUENCES["occlusion"]["frames"][40]["out"]["mean"][4:6]
-    true = truth("occlusion", 40)[1]
-    assert np.hypot(*reference) / np.hypot(*true) > 12
-    assert np.hypot(*(np.array(reference) - true)) > 100
-
-
-def test_during_the_occlusion_we_coast_and_never_measure_an_empty_mask():
+def test_after_an_occlusion_the_velocity_is_right_and_its_uncertainty_honest():
+    """The reference's is off by a factor of twelve, and claims 0.06 px per frame while it errs by 100."""
     tracks, pipeline = replayed("occlusion", "default")
     for i in range(30, 40):
         assert tracks[i].state is COASTING
-        assert not tracks[i].measured
         assert iou(tracks[i].box, truth("occlusion", i)[0]) > 0.6
     assert not {c.frame for c in pipeline.calls_of("remember")} & set(range(30, 40))
+    first = next(i for i in range(40, 60) if tracks[i].measured)
+    assert first == 41  # on the first image of the return it is half hidden
+    for i in range(first, len(tracks)):
+        assert math.dist(np.array(tracks[i].motion.velocity) / FPS, truth("occlusion", i)[1]) < 2
+    assert math.sqrt(tracks[first].motion.covariance[2, 2]) / FPS > 0.3
 
 
 def test_a_distractor_that_outscores_the_target_is_never_followed():
@@ -1046,9 +890,6 @@ def test_a_distractor_that_outscores_the_target_is_never_followed():
     tracks, _ = replayed("distractor", "default")
     ours = [iou(t.box, truth("distractor", i)[0]) for i, t in enumerate(tracks)]
     assert min(ours) > 0.6
-    reference = [f["out"]["chosen_box"] for f in SEQUENCES["distractor"]["frames"]]
-    theirs = [iou(Box.from_edges(*b), truth("distractor", i)[0]) for i, b in enumerate(reference)]
-    assert max(theirs[40:]) < 0.1
     assert np.mean(ours[36:]) > 0.8
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -72,21 +72,33 @@ def place(i: int) -> Box:
     return START.moved(PAN_PX * max(0, i - PANS_AT), 0)
 
 
-def follow(camera: Pan, config: TrackerConfig | None = None, first_ns: int = 10**9) -> list[Track]:
-    """The tracks of a target that is hidden from frame ``GONE_AT`` on."""
+def run(
+    camera: Pan | None,
+    shown: Callable[[int], tuple[Box, bool]],
+    images: int = FRAMES,
+    first_ns=10**9,
+    **config,
+) -> list[Track]:
+    """The tracks of a target that is selected at ``START``; ``shown``: its box in an image, and whether the
+    network sees it there."""
 
     def script(i, view):
-        edges = np.array([place(min(i, FRAMES)).edges()], np.float32)
-        presence = 5.0 if i < GONE_AT else -8.0
-        return Candidates(edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), presence)
+        box, is_seen = shown(i)
+        one = (np.array(values, np.float32) for values in ([box.edges()], [box.area], [0.9]))
+        return Candidates(*one, 5.0 if is_seen else -8.0)
 
-    tracker = TargetTracker(
-        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192)), config, camera
-    )
-    return [
-        tracker.step(Frame(IMAGE, first_ns + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
-        for i in range(FRAMES)
-    ]
+    pipeline = ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192))
+    tracker, tracks = TargetTracker(pipeline, TrackerConfig(**config), camera), []
+    for i in range(images):
+        prompt = None if i else Prompt(box=START)
+        tracks.append(tracker.step(Frame(IMAGE, first_ns + i * PERIOD_NS), prompt))
+        tracker.commit()
+    return tracks
+
+
+def follow(camera: Pan, **config) -> list[Track]:
+    """The tracks of a target that is hidden from frame ``GONE_AT`` on."""
+    return run(camera, lambda i: (place(min(i, FRAMES)), i < GONE_AT), **config)
 
 
 def test_a_video_may_begin_at_stamp_0(monkeypatch):
@@ -114,7 +126,7 @@ def test_a_place_that_is_recognised_is_searched_though_the_pan_was_not_seen():
     """The first window of a search is around the expected place."""
 
     def expected(camera: Pan) -> float:
-        window = follow(camera, TrackerConfig(view="window", window_factor=5.0))[FRAMES - 1].windows[0]
+        window = follow(camera, view="window", window_factor=5.0)[FRAMES - 1].windows[0]
         return window.x + window.extent[0] / 2
 
     truth = place(FRAMES - 1).cx
@@ -131,17 +143,8 @@ def test_what_appears_far_off_is_taken_sooner_where_the_camera_may_have_jerked(c
     nothing else is found for seconds."""
 
     def images_until_taken(source: Pan | None) -> int:
-        def script(i, view):
-            edges = np.array([START.moved(300 if i >= GONE_AT else 0, 0).edges()], np.float32)
-            return Candidates(edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), 5.0)
-
-        spec = PipelineSpec(name="scripted", image_side=192)
-        tracker = TargetTracker(ScriptedPipeline(script, spec), None, source)
-        for i in range(200):
-            track = tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
-            if i >= GONE_AT and track.measured:
-                return i - GONE_AT
-        raise AssertionError("not taken in 7 s")
+        tracks = run(source, lambda i: (START.moved(300 if i >= GONE_AT else 0, 0), True), 200)
+        return next(i for i, track in enumerate(tracks[GONE_AT:]) if track.measured)
 
     jerked, rests = images_until_taken(camera), images_until_taken(Pan(pans=False))
     assert jerked < 30 < 60 < rests
@@ -151,18 +154,7 @@ def test_the_image_of_the_selection_is_kept_with_the_target_on_it():
     """A target that is missed on the very next image is looked for by the scene around it."""
     camera, kept = Pan(recognises=True), []
     camera.keep = kept.append
-    pipeline = ScriptedPipeline(
-        lambda i, view: Candidates(
-            np.array([START.edges()], np.float32),
-            np.array([2400.0], np.float32),
-            np.array([0.9], np.float32),
-            5.0,
-        ),
-        PipelineSpec(name="scripted", image_side=192),
-    )
-    tracker = TargetTracker(pipeline, None, camera)
-    tracker.step(Frame(IMAGE, 10**9), Prompt(box=START))
-    tracker.commit()
+    run(camera, lambda i: (START, True), images=1)
     assert kept == [[START]]
 
 
@@ -184,21 +176,7 @@ def test_a_target_that_comes_behind_the_camera_is_lost_and_not_predicted_on_the_
     camera = Pan()
     camera.estimate = lambda image, stamp_ns, target: CameraMotion(turn if stamp_ns > 10**9 else np.eye(3))
 
-    def script(i, view):
-        edges = np.array([START.edges()], np.float32)
-        return Candidates(
-            edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), -8.0 if i else 5.0
-        )
-
-    tracker = TargetTracker(
-        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192)),
-        TrackerConfig(lost_after=10.0),
-        camera,
-    )
-    tracks = [
-        tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
-        for i in range(19)
-    ]
+    tracks = run(camera, lambda i: (START, i == 0), 19, lost_after=10.0)
     coasting = [t for t in tracks[1:] if t.state is TrackState.COASTING]
     assert 5 <= len(coasting) <= 12
     assert [t.box.cx for t in coasting] == sorted(t.box.cx for t in coasting)
@@ -212,16 +190,7 @@ def test_where_the_place_is_recognised_a_target_just_missed_is_accepted_at_once(
     that is compared with the kept one, or some images ``later``."""
     back = PANS_AT + 7 + later
 
-    def script(i, view):
-        edges = np.array([place(i).edges()], np.float32)
-        presence = -8.0 if PANS_AT <= i < back else 5.0
-        return Candidates(edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), presence)
-
-    spec = PipelineSpec(name="scripted", image_side=192)
-    tracker = TargetTracker(ScriptedPipeline(script, spec), None, Pan(known=False, recognises=recognises))
-    tracks = [
-        tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
-        for i in range(back + 1)
-    ]
+    camera = Pan(known=False, recognises=recognises)
+    tracks = run(camera, lambda i: (place(i), not PANS_AT <= i < back), back + 1)
     assert tracks[back - 1].state is TrackState.COASTING
     assert tracks[back].measured == recognises

@@ -68,7 +68,6 @@ def test_exports_a_checkpoint_and_prints_json_or_the_parity_table(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["graph", "output", "max_abs", "largest", "value", "worst", "case"]
     assert any(line.startswith("mask_decoder") and " masks " in line for line in lines)
-    assert any(line.startswith("chained clip") for line in lines)
 
 
 def test_a_checkpoint_that_is_missing_or_of_another_network_is_refused(
@@ -84,7 +83,8 @@ def test_a_checkpoint_that_is_missing_or_of_another_network_is_refused(
 @pytest.mark.parametrize("name", ["efficienttam", "compact_192"])
 def test_an_unknown_configuration_is_refused_with_the_known_ones(official_checkpoint, tmp_path, capsys, name):
     line = complaint(capsys, official_checkpoint, "--config", name, "--out", tmp_path / "bundle")
-    assert f"there is no EfficientTAM configuration {name!r}; choose one of efficienttam_ti" in line
+    assert repr(name) in line
+    assert "efficienttam_s_512x512" in line
 
 
 def test_nothing_is_written_over_other_files(official_checkpoint, tmp_path, capsys):

@@ -16,7 +16,7 @@ from runtime.tensorrt.fake_tensorrt import MAGIC, header_of, make_fake
 from support.fp16_interpreter import LiteralGraph
 from support.rtx_layers import build_report, fused_with_fp16_sums, rtx_library
 
-from efftam_ros.runtime.bundle import default_bundle
+from efftam_ros.runtime.bundle import Tensor, default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.engine_set import ShapeRange, profiles_of
 from efftam_ros.runtime.tensorrt.library import Library
@@ -28,7 +28,6 @@ from efftam_workshop.export.onnx.trace import Tracer
 from efftam_workshop.export.onnx.weights import prepare
 from efftam_workshop.export.tensorrt.builder import build_engine, parsed
 from efftam_workshop.export.tensorrt.normalization import without_layer_normalization
-from efftam_workshop.export.tensorrt.trials import _tensors
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
 from efftam_workshop.model.efficienttam.network import EfficientTAM
 
@@ -56,21 +55,20 @@ three kinds of keys of the memory attention."""
 
 
 @cache
-def official(name: str, side: int, whole: bool) -> dict[str, partial[onnx.ModelProto]]:
-    """How the graphs of an official configuration are made, with seeded weights. Unless ``whole`` of each
-    kind of block there is one: windowed and global ones of the image encoder."""
+def official(name: str) -> dict[str, partial[onnx.ModelProto]]:
+    """How the graphs of an official configuration are made, with seeded weights, small: of each kind of block
+    there is one, windowed and global ones of the image encoder."""
     torch.manual_seed(3)
-    network = EfficientTAM(replace(CONFIGURATIONS[name], side=side)).eval()
-    if not whole:
-        trunk, memory = network.image_encoder.trunk, network.memory_attention
-        trunk.blocks, memory.layers = trunk.blocks[1:3], memory.layers[:1]
+    network = EfficientTAM(replace(CONFIGURATIONS[name], side=64)).eval()
+    trunk, memory = network.image_encoder.trunk, network.memory_attention
+    trunk.blocks, memory.layers = trunk.blocks[1:3], memory.layers[:1]
     tracer = Tracer(network := prepare(network))
     return {graph.name: partial(tracer.trace, graph) for graph in build_graphs(network)}
 
 
 @cache
 def small_official(name: str, graph: str) -> onnx.ModelProto:
-    return plain_graph(official(name, 64, whole=False)[graph]())
+    return plain_graph(official(name)[graph]())
 
 
 def built(version: str, name: str, precision: str) -> tuple[dict, onnx.ModelProto]:
@@ -133,39 +131,27 @@ def test_every_graph_builds_under_the_rules_of_tensorrt_10_3(name, precision):
         assert ("LayerNormalization" in operators(model)) is refused
 
 
-def check_on_tensorrt_10_3(plain: onnx.ModelProto, graph: str) -> None:
-    profiles = profiles_of(_tensors(plain.graph.input))
+@pytest.mark.parametrize(("name", "graph"), OFFICIAL)
+def test_every_graph_of_the_official_networks_builds_there_and_computes_the_same(name, graph):
+    plain = small_official(name, graph)
+    shapes = {info.name: info.type.tensor_type.shape.dim for info in plain.graph.input}
+    profiles = profiles_of(
+        {
+            one: Tensor("float32", tuple(d.dim_param or d.dim_value for d in dims))
+            for one, dims in shapes.items()
+        }
+    )
     for precision in ("fp32", "fp16"):
         header, model = built_of(plain, "10.3.0", graph, precision, profiles)
         assert header["flags"] == ["TF32"] * header["tf32"]
         assert header["strong"] is (precision == "fp16"), "of FP32 the network without types"
         assert ("LayerNormalization" in operators(model)) is (precision == "fp32")
-
-
-@pytest.mark.parametrize(("name", "graph"), OFFICIAL)
-def test_every_graph_of_the_official_networks_builds_there_and_computes_the_same(name, graph):
-    plain = small_official(name, graph)
-    check_on_tensorrt_10_3(plain, graph)
     inputs = seeded(plain)
     wanted, got = (
         CpuRunner(model.SerializeToString())(inputs) for model in (plain, without_layer_normalization(plain))
     )
     for output, values in wanted.items():
         assert relative_error(values, got[output]) < 1e-4, output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_every_configuration_builds_there_at_its_own_size(name):
-    """With the operators of the small ones; large tables are expanded when the graph runs."""
-    configuration = CONFIGURATIONS[name]
-    made = official.__wrapped__(name, configuration.side, whole=True)
-    (like,) = {one for one, _ in OFFICIAL if CONFIGURATIONS[one].pooling is configuration.pooling}
-    for graph in GRAPHS:
-        plain = plain_graph(made[graph]())
-        check_on_tensorrt_10_3(plain, graph)
-        small = small_official(like if graph == ATTENTION else "efficienttam_ti", graph)
-        assert operators(plain) - {"Expand"} == operators(small) - {"Expand"}, graph
 
 
 @pytest.mark.parametrize("name", NORMALISED)

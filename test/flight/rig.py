@@ -61,7 +61,6 @@ class GimbalLog:
     def __init__(self, time: Time, control: GimbalControl | None = None) -> None:
         self._time, self._control = time, control
         self.samples: list[AttitudeSample] = []
-        self.arrivals: list[float] = []
         self.headings: list[VehicleSample] = []
         self.controls: list[Control] = []
         self.reasons: list[str] = []
@@ -70,7 +69,6 @@ class GimbalLog:
 
     def attitude(self, sample: AttitudeSample) -> None:
         self.samples.append(sample)
-        self.arrivals.append(self._time.t)
         if self._control is not None:
             self._control.on_attitude(sample, self._time.instant())
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.flight.angles import axis_direction, interpolated, target_direction, wrapped
+from efftam_ros.flight.attitude import GimbalHistory
+from efftam_ros.flight.direction_filter import DirectionFilter
+from efftam_ros.flight.values import NS, AttitudeSample, YawFrame
 from simulation.rotations import from_yaw_pitch
 
 angle = st.floats(-3.0, 3.0)
@@ -49,3 +53,64 @@ def test_interpolation_goes_at_a_constant_rate_also_beyond(yaw, pitch, share, tu
     part = (math.cos(share * turn / 2), 0.0, 0.0, math.sin(share * turn / 2))
     mixed = interpolated(a, multiplied(a, step), share)
     assert abs(sum(p * q for p, q in zip(mixed, multiplied(a, part), strict=True))) == pytest.approx(1.0)
+
+
+@given(pitch=tilt, angles=st.lists(st.floats(-0.1, 0.1), min_size=2, max_size=20), ahead=st.integers(0, NS))
+def test_a_steep_direction_is_believed_in_yaw_as_a_level_one_of_more_noise(pitch, angles, ahead):
+    """The same error of a bearing is more yaw there; of the pitch it is as much."""
+    steep, level = DirectionFilter(0.3, 0.002), DirectionFilter(0.3, 0.002 / math.cos(pitch))
+    rising, low = DirectionFilter(0.3, 0.002), DirectionFilter(0.3, 0.002)
+    for number, angle in enumerate(angles):
+        steep.update(number * NS // 30, angle, pitch)
+        level.update(number * NS // 30, angle, 0.0)
+        rising.update(number * NS // 30, 0.0, pitch + angle)
+        low.update(number * NS // 30, 0.0, angle)
+    found, yawed, raised, pitched = (
+        each.predict(steep.stamp_ns + ahead) for each in (steep, level, rising, low)
+    )
+    assert (found.yaw, found.yaw_rate) == pytest.approx((yawed.yaw, yawed.yaw_rate), abs=1e-9)
+    assert raised.pitch - pitch == pytest.approx(pitched.pitch, abs=1e-9)
+
+
+def test_a_constant_rate_is_known_after_a_second_and_the_noise_of_bearings_hardly_moves_it():
+    rng, found, rates = np.random.default_rng(0), DirectionFilter(0.3, 0.002), []
+    for number in range(150):
+        t = number / 30
+        yaw, pitch = np.array([0.1 * t, -0.2 + 0.05 * t]) + rng.normal(0, 0.002, 2)
+        found.update(round(t * NS), yaw, pitch)
+        rates.append((found.predict(round(t * NS)).yaw_rate, found.predict(round(t * NS)).pitch_rate))
+    ahead = found.predict(round((t + 0.2) * NS))
+    assert (ahead.yaw, ahead.pitch) == pytest.approx((0.1 * (t + 0.2), -0.2 + 0.05 * (t + 0.2)), abs=0.01)
+    assert np.mean(rates[30:], axis=0) == pytest.approx((0.1, 0.05), abs=0.01)
+    assert np.std(rates[30:], axis=0).max() < 0.04
+
+
+def turned(t: float, yaw: float, frame: YawFrame = YawFrame.EARTH) -> AttitudeSample:
+    return AttitudeSample(round(t * NS), from_yaw_pitch(yaw, 0.0), frame)
+
+
+@pytest.mark.parametrize(
+    ("then", "known"),
+    [
+        ([], {0.3: 0.3, 0.55: 0.55, 0.61: None, -0.01: None}),
+        ([turned(0.5, 9.0)], {0.3: 0.3, 0.5: 0.5}),  # an equal stamp is dropped
+        ([turned(0.2, 2.0)], {0.1: None, 0.2: 2.0, 0.4: None}),  # stamps went back
+        ([turned(0.6, 2.0, YawFrame.VEHICLE)], {0.5: None, 0.6: 2.0}),  # another frame
+        ([turned(1.3, 1.3)], {0.2: None, 0.3: 0.3, 0.9: 0.9}),  # a second is kept
+        (None, {0.3: None}),
+    ],
+)
+def test_what_is_known_of_the_last_second_after_what(then, known):
+    """Of a gimbal that turned by 1 rad/s for half a second; None: it is cleared."""
+    history = GimbalHistory()
+    for t in np.arange(0.0, 0.51, 0.1):
+        history.add(turned(t, t))
+    if then is None:
+        history.clear()
+    for sample in then or ():
+        history.add(sample)
+    for t, yaw in known.items():
+        found = history.at(round(t * NS))
+        assert (found if found is None else axis_direction(found)[0]) == (
+            yaw and pytest.approx(yaw, abs=1e-6)
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-import numpy as np
 import pytest
 from flight.loop import sine
 from flight.rig import FLAVOURS, Chase, Peer, Rig, status
@@ -14,10 +13,10 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.control_config import ControlConfig, Phase
+from efftam_ros.flight.control_config import Phase
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Encoder
-from efftam_ros.flight.values import Control, GimbalLimits
+from efftam_ros.flight.values import Control
 from efftam_ros.messages.bearing import CameraModel
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
@@ -85,17 +84,6 @@ def test_no_message_whatever_its_fields_stops_the_bridge_or_moves_the_gimbal_wil
     rig.run(1.1, step_s=0.02)
     # One a second: 1.1 s may begin just before one.
     assert len(rig.sent("HEARTBEAT")) - before in (1, 2)
-
-
-@given(st.lists(st.binary(max_size=300), max_size=20))
-@settings(max_examples=50, deadline=None)
-def test_noise_on_the_link_stops_nothing(pieces):
-    rig = Rig("px4")
-    for piece in pieces:
-        rig.bridge_end.other.send(piece)
-        rig.run(0.01)
-    rig.run(1.1, step_s=0.02)
-    assert rig.sent("HEARTBEAT")
 
 
 def test_a_tracker_that_says_nan_is_shown_without_a_box():
@@ -195,21 +183,6 @@ def test_control_that_was_lost_while_the_link_was_cut_is_not_taken_back(flavour,
     assert rig.autopilot.primary == (1, 100)
 
 
-def test_a_mount_at_its_stop_comes_back_without_delay():
-    limits = GimbalLimits(yaw_min=-math.radians(10), yaw_max=math.radians(10))
-    rig = Rig("px4", control=ControlConfig(yaw_min=limits.yaw_min, yaw_max=limits.yaw_max))
-    rig.mount.limits = limits
-    loop = chase(rig)
-    stops = 0
-    for _ in range(200):
-        rig.run(0.1)
-        stops += rig.control.tick(rig.time.instant()).at_stop == ("yaw",)
-    assert stops > 20
-    # Within reach the target is followed as if there was no stop.
-    off = [math.degrees(e) for t, e in loop.errors if t > 6 and abs(sine(t)[0]) < math.radians(6)]
-    assert np.median(off) < 2.0
-
-
 @both
 @pytest.mark.parametrize("holder", ["ours", "another's", "nobody's"])
 def test_a_bridge_that_was_restarted_takes_the_gimbal_from_nobody(flavour, holder):
@@ -239,25 +212,6 @@ def test_a_bridge_that_was_restarted_takes_the_gimbal_from_nobody(flavour, holde
         rig.run(3)
     assert rig.autopilot.primary == (1, 100)
     assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
-
-
-def test_the_stops_are_asked_for_until_they_come_and_again_after_a_restart():
-    rig = Rig("ardupilot", device=False)
-    answer, asked = rig.autopilot._request, []
-
-    def lossy(port, message) -> None:
-        asked.append(rig.time.t)
-        if len(asked) > 2:
-            answer(port, message)
-
-    rig.autopilot._request = lossy
-    rig.run(8)
-    assert len(asked) == 3
-    assert len(rig.log.limits_seen) == 1
-    rig.mount.limits = GimbalLimits(-0.5, 0.5, -1.0, 1.0)
-    rig.autopilot.restart()
-    rig.run(6)
-    assert rig.log.limits_seen[-1].yaw_max == 1.0
 
 
 def other_mount(rig: Rig, number: int) -> None:

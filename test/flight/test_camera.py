@@ -87,9 +87,10 @@ def test_heartbeats_of_a_camera_once_a_second_in_mavlink_2():
 
 
 @pytest.mark.parametrize("ask", [(REQUEST, INFORMATION), (REQUEST_OLD, 1)])
-def test_camera_information_by_both_requests(ask):
+def test_camera_information_by_both_requests_and_without_a_focal_length_where_it_is_not_known(ask):
     scene = Scene(model="Tracker", gimbal_device_id=154)
     scene.bridge.set_camera(CameraModel(Intrinsics(900, 910, 640, 360), 1280, 720))
+    scene.run(2)
     assert scene.ask(*ask) == [ACCEPTED]
     info = scene.station.of("CAMERA_INFORMATION")[0]
     assert bytes(info.model_name).rstrip(b"\0") == b"Tracker"
@@ -98,13 +99,10 @@ def test_camera_information_by_both_requests(ask):
     assert info.focal_length / info.sensor_size_h == pytest.approx(900 / 1280)
     assert info.focal_length / info.sensor_size_v == pytest.approx(910 / 720)
     assert info.gimbal_device_id == 154
-
-
-def test_an_uncalibrated_camera_has_no_focal_length():
-    scene = Scene()
+    assert info.time_boot_ms == pytest.approx(2100, abs=20)
     scene.bridge.set_camera(CameraModel(None, 640, 480))
-    scene.ask(REQUEST, INFORMATION)
-    info = scene.station.of("CAMERA_INFORMATION")[0]
+    scene.ask(*ask)
+    info = scene.station.of("CAMERA_INFORMATION")[-1]
     assert math.isnan(info.focal_length)
     assert (info.resolution_h, info.resolution_v) == (640, 480)
 
@@ -145,21 +143,21 @@ def test_nobody_asking_is_said_once():
     assert not any("asked" in line for line in scene.run(15).lines)
 
 
-def test_another_camera_with_our_ids_is_named_once_with_the_remedy():
+@pytest.mark.parametrize(
+    ("ids", "heartbeat", "remedy"),
+    [
+        ((1, 100), (mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID), "component_id"),  # another camera's
+        ((7, 1), (mav.MAV_TYPE_QUADROTOR, mav.MAV_AUTOPILOT_ARDUPILOTMEGA), "system_id"),  # another vehicle's
+    ],
+)
+def test_ids_that_do_not_go_with_ours_are_named_once_with_the_remedy(ids, heartbeat, remedy):
     scene = Scene()
-    other = Peer(scene.station.link, scene.time, (1, 100))
+    other = Peer(scene.station.link, scene.time, ids)
     for _ in range(8):
-        other.send(mav.MAVLink_heartbeat_message(mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3))
+        other.send(mav.MAVLink_heartbeat_message(*heartbeat, 0, 0, 4, 3))
         scene.run(1)
-    (line,) = [line for line in scene.lines if "1/100" in line]
-    assert "component_id" in line
-
-
-def test_a_vehicle_with_another_id_is_named():
-    scene = Scene()
-    Peer(scene.station.link, scene.time, (7, 1)).send(mav.MAVLink_heartbeat_message(2, 3, 0, 0, 4, 3))
-    scene.run()
-    assert any("7" in line and "system_id" in line for line in scene.lines)
+    (line,) = [line for line in scene.lines if remedy in line]
+    assert str(ids[0]) in line
 
 
 # Selecting
@@ -201,7 +199,7 @@ def test_a_stop_is_accepted_also_when_nothing_is_tracked():
         (RECT, (0.2, 0.2, math.inf, 0.4)),
         (RECT, (1.2, 0.2, 1.4, 0.4)),
         (RECT, (0.5, 0.5, 0.5, 0.5)),
-        (RECT, (200.0, 200.0, 400.0, 400.0)),
+        *((RECT, (200.0, 200.0, 400.0, 400.0)), (RECT, (-200.0, 0.2, 0.4, 0.4))),
         (RECT, (0.0, 0.0, 640.0, 480.0)),  # clipped it would be the whole picture
         (RECT, (-0.4, 0.2, -0.1, 0.4)),
         *((POINT, point) for point in ((NAN, 0.5), (0.5, NAN), (1.5, 0.5), (-0.1, 0.5), (math.inf, 0.5))),
@@ -213,6 +211,12 @@ def test_what_lies_not_in_the_video_is_denied_and_the_station_told(command, para
     assert any("0 to 1" in line for line in scene.lines)
     assert any("selection refused" in text.text for text in scene.station.of("STATUSTEXT"))
     assert scene.desk.requests == []
+
+
+def test_pixels_are_named_by_the_number_that_is_farthest_off():
+    scene = Scene()
+    scene.ask(RECT, -200.0, 0.2, 0.4, 0.4)
+    assert any("-200 looks like pixels" in line for line in scene.lines)
 
 
 @pytest.mark.parametrize(
@@ -295,6 +299,9 @@ def test_a_tracker_that_cannot_now_or_never_answers_is_a_temporary_refusal():
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (REJECTED, 100)]
     scene.desk.impossible = "the node is not active"
     assert scene.ask(POINT, 0.5, 0.5) == [REJECTED]
+    silent, impossible = scene.lines
+    assert "did not answer" in silent
+    assert "the node is not active" in impossible
 
 
 def test_a_repeat_is_answered_and_does_not_select_again():
@@ -399,6 +406,8 @@ def test_a_stream_has_the_rate_asked_and_ends():
     before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
     scene.run(2)
     assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == before
+    assert scene.ask(REQUEST, STATUS) == [ACCEPTED]  # a single one
+    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == before + 1
 
 
 def test_one_station_that_stops_its_stream_leaves_the_others():
@@ -525,11 +534,9 @@ def test_an_image_on_another_clock_has_its_age_all_the_same_and_it_is_told_once(
     assert landing(scene, stamp_ns).time_usec == pytest.approx(expected_us * 1e6, abs=2)
     scene.run(1)
     landing(scene, clock_ns + round((scene.time.t - 0.15) * NS))
-    assert [line for line in scene.lines if "image stamps" in line] == (
-        [line for line in scene.lines if name in line and "converted for LANDING_TARGET" in line][:1]
-        if name
-        else []
-    )
+    told = [line for line in scene.lines if "image stamps" in line]
+    assert len(told) == bool(name)
+    assert all(name in line and "converted for LANDING_TARGET" in line for line in told)
 
 
 def test_an_image_on_an_unknown_clock_has_no_landing_target_and_it_is_told_once():

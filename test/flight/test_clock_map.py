@@ -28,12 +28,12 @@ def test_a_drifting_clock_is_followed():
 
 @pytest.mark.parametrize("rate", [0.97, 0.997, 1.003, 1.03])
 def test_a_simulators_clock_that_is_percents_off_is_followed(rate: float):
-    """Whatever the time: its drift is known after four seconds."""
+    """Whatever the time, and however late some messages are: its drift is known after four seconds."""
     clock = ClockMap()
     for i in range(300):
         t = 5000.0 + 0.1 * i
-        made = clock.to_ours(rate * t, t + 0.005)
-        assert made == pytest.approx(t + 0.005, abs=0.15 if i < 41 else 1e-6)
+        made = clock.to_ours(rate * t, t + 0.005 + 0.04 * (i % 3))
+        assert made == pytest.approx(t + 0.005, abs=0.15 if i < 41 else 0.004)
     assert clock.to_theirs(made) == pytest.approx(rate * t)
     assert clock.restarts == 0
 

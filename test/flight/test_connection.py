@@ -46,21 +46,43 @@ def wait_for(
     return pieces
 
 
-def test_a_listener_answers_all_who_called_and_tells_them_apart(opened):
-    port = free_port()
-    listener = opened(f"udpin:127.0.0.1:{port}")
-    callers = [opened(f"udpout:127.0.0.1:{port}") for _ in range(2)]
-    for number, caller in enumerate(callers):
-        caller.send(b"%d" % number)
+@pytest.mark.parametrize(
+    ("kind", "listens", "calls"),
+    [(socket.SOCK_DGRAM, "udpin", "udpout"), (socket.SOCK_STREAM, "tcpin", "tcp")],
+    ids=["udp", "tcp"],
+)
+def test_a_listener_answers_all_who_called_tells_them_apart_and_frees_its_port(opened, kind, listens, calls):
+    port = free_port(kind)
+    listener = opened(f"{listens}:127.0.0.1:{port}")
+    callers = [opened(f"{calls}:127.0.0.1:{port}") for _ in range(2)]
     listener.send(b"nobody there yet")
-    pieces = wait_for(listener, b"0")
-    end = time.monotonic() + 5
-    while len({peer for peer, _ in pieces}) < 2 and time.monotonic() < end:
-        pieces += listener.receive()
-    assert len({peer for peer, _ in pieces}) == 2
-    listener.send(b"to all")
+    names = []
+    for number, caller in enumerate(callers):
+        word = b"%d" % number
+        pieces = wait_for(listener, word, lambda to=caller, word=word: to.send(word))
+        names += [name for name, data in pieces if word in data][:1]
+    assert len(set(names)) == 2
     for caller in callers:
-        wait_for(caller, b"to all")
+        wait_for(caller, b"to all", lambda: listener.send(b"to all"))
+    listener.close()
+    for caller in callers:
+        caller.close()
+    opened(f"{listens}:127.0.0.1:{port}")
+
+
+def test_of_more_than_eight_callers_the_longest_silent_is_forgotten_and_all_after_a_silent_minute(opened):
+    now, port = [0.0], free_port()
+    with closing(connect(f"udpin:127.0.0.1:{port}", lambda: now[0])) as listener:
+        callers = [opened(f"udpout:127.0.0.1:{port}") for _ in range(9)]
+        for now[0], number in enumerate([*range(8), 0, 8]):
+            callers[number].send(b"%d" % number)
+            wait_for(listener, b"%d" % number)
+        for now[0], deaf in ((60.0, {1}), (62.5, {1, 2}), (70.0, set(range(9)))):
+            listener.send(b"to all")
+            for caller in callers:
+                select.select(caller.files(), [], [], 0.05 if callers.index(caller) in deaf else 5)
+            heard = {number for number, caller in enumerate(callers) if caller.receive()}
+            assert heard == set(range(9)) - deaf
 
 
 def test_a_port_where_nobody_listens_is_no_error(opened):
@@ -75,12 +97,14 @@ def test_tcp_waits_for_a_server_and_calls_again_when_it_went_away(opened):
     caller = opened(f"tcp:127.0.0.1:{port}")
     caller.send(b"lost")
     assert caller.receive() == []
+    names = set()
     for word in (b"one", b"two"):
         with closing(connect(f"tcpin:127.0.0.1:{port}")) as server:
             pieces = wait_for(server, word, lambda w=word: caller.send(w))
             assert b"lost" not in b"".join(data for _, data in pieces)
             server.send(word)
-            wait_for(caller, word)
+            names |= {name for name, _ in wait_for(caller, word)}
+    assert len(names) == 2  # what the last connection left of a frame is none of this one's
 
 
 def drops_calls(stack: ExitStack) -> int:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.answer import Answer
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.law import ImageOnly
@@ -20,6 +21,7 @@ from efftam_ros.flight.values import (
     AttitudeSample,
     Control,
     GimbalLimits,
+    Rates,
     VehicleSample,
     YawFrame,
 )
@@ -168,12 +170,31 @@ def test_nothing_is_sent_once_control_is_lost_until_enabled_again(taker):
     assert made.step(SETTLED).phase is Phase.FOLLOWING
 
 
-def test_waits_while_the_manager_has_not_given_control():
+def test_waits_ten_seconds_each_time_while_the_manager_has_not_given_control():
     made = bench()
+    for _ in range(2):
+        for _ in range(2):
+            made.control.set_enabled(True)
+            made.control.on_control(Control.OTHER, "255/190 controls the gimbal")
+            assert made.step(300).phase is Phase.HOLDING
+        command = made.step(210)
+        assert command.phase is Phase.CONTROL_LOST
+        assert "10 s: 255/190 controls" in command.reason
+        assert not made.control.enabled
+    made.control.set_enabled(True)
+    made.control.on_control(Control.HELD)
+    assert made.step(600).phase is Phase.FOLLOWING
+
+
+def test_a_gimbal_that_was_held_before_and_is_anothers_now_is_waited_for_and_not_lost():
+    made = bench()
+    made.control.on_control(Control.HELD)
+    made.control.set_enabled(False)
+    made.control.on_control(Control.OTHER)
+    made.control.set_enabled(True)
     made.control.on_control(Control.OTHER)
     assert made.step(SETTLED).phase is Phase.HOLDING
-    made.control.on_control(Control.HELD)
-    assert made.step(SETTLED).phase is Phase.FOLLOWING
+    assert made.control.enabled
 
 
 # Rows of the table
@@ -222,19 +243,14 @@ def test_coasting_freezes_the_integral_of_image_control():
     assert made.step(20).rates.yaw == pytest.approx(before)
 
 
-def test_silence_is_noticed_also_while_the_images_clock_stands_still():
+@pytest.mark.parametrize("clock_rate", [0.0, 1.0])
+def test_silence_of_the_tracker_stops_the_gimbal_within_half_a_second(clock_rate):
+    """Also while the images' clock stands still."""
     made = following()
-    made.answers = False
+    made.answers, still = False, []
     for _ in range(26):
-        made.jump_s -= 0.02
-        command = made.step()
-    assert command.rates.is_zero
-
-
-def test_silence_of_the_tracker_stops_the_gimbal_within_half_a_second():
-    made = following()
-    made.answers = False
-    still = [made.step().rates.is_zero for _ in range(26)]
+        made.jump_s -= 0.02 * (1.0 - clock_rate)
+        still.append(made.step().rates.is_zero)
     assert not still[10]
     assert still[25]
     assert made.step(48 - sum(still)).send
@@ -249,28 +265,35 @@ def test_acquiring_is_limited_to_a_third_of_the_rate():
     assert made.step(4).rates.yaw == pytest.approx(math.radians(90))
 
 
-def test_rates_grow_no_faster_than_configured_and_fall_at_once():
-    made = bench(max_acceleration=2.0, cautious_time=0.0).given(azimuth=0.5)
+@pytest.mark.parametrize("way", [1.0, -1.0])
+def test_rates_grow_no_faster_than_configured_and_fall_at_once(way):
+    made = bench(max_acceleration=2.0, cautious_time=0.0).given(azimuth=0.5 * way)
     made.attitude = None
-    rates = [made.step().rates.yaw for _ in range(20)]
+    rates = [way * made.step().rates.yaw for _ in range(20)]
     assert max(b - a for a, b in itertools.pairwise([0.0, *rates])) == pytest.approx(2.0 * 0.02)
     made.given(azimuth=0.0)
-    assert 0.0 <= made.step().rates.yaw < 0.5 * rates[-1]
-    made.given(azimuth=-0.5)
-    assert made.step().rates.yaw == pytest.approx(-2.0 * 0.02)
+    assert 0.0 <= way * made.step().rates.yaw < 0.5 * rates[-1]
+    made.given(azimuth=-0.5 * way)
+    assert way * made.step().rates.yaw == pytest.approx(-2.0 * 0.02)
 
 
-def test_a_return_is_limited_for_a_while():
+def test_a_return_or_another_beginning_is_limited_for_a_while():
     made = bench(max_acceleration=1e3).given(azimuth=0.5)
     assert made.step(60).rates.yaw == pytest.approx(math.radians(90))
     made.given(state=TrackState.COASTING, measured=False, age_s=0.1).step(3)
     made.given(state=TrackState.TRACKING, measured=True, age_s=0.0)
-    assert made.step().rates.yaw == pytest.approx(0.3 * math.radians(90))
-    assert made.step(18).rates.yaw == pytest.approx(math.radians(90))
+    for _ in range(2):
+        assert made.step().rates.yaw == pytest.approx(0.3 * math.radians(90))
+        assert made.step(18).rates.yaw == pytest.approx(math.radians(90))
+        made.control.set_enabled(True)
 
 
-def test_without_young_attitude_the_image_steers_with_its_own_gain():
-    made = following()
+def test_without_young_attitude_the_image_steers_with_its_own_gain_and_neither_law_knows_of_the_other():
+    made = quick()
+    made.attitude = None
+    made.step(150)
+    made.attitude = (0.0, 0.0)
+    assert made.step(60).law is Law.LINE_OF_SIGHT
     made.attitude = None
     made.step(12)
     command = made.step()
@@ -278,9 +301,31 @@ def test_without_young_attitude_the_image_steers_with_its_own_gain():
     assert command.reason
     gains = ImageOnly(made.control.config.image_latency)
     assert gains.kp * RIGHT <= command.rates.yaw < 1.2 * gains.kp * RIGHT
+    made.given(azimuth=-RIGHT).step(5)
     made.attitude = (0.0, 0.0)
-    assert made.step(3).law is Law.IMAGE_ONLY  # for half a second: one attitude may be followed by none
-    assert made.step(30).law is Law.LINE_OF_SIGHT
+    # For half a second: one attitude may be followed by none.
+    laws = [made.step() for _ in range(33)]
+    assert laws[2].law is Law.IMAGE_ONLY
+    first = next(command for command in laws if command.law is Law.LINE_OF_SIGHT)
+    assert first.rates.yaw == pytest.approx(-KP * RIGHT, rel=0.02)
+
+
+angles = st.floats(-0.5, 0.5)
+
+
+@given(st.lists(st.tuples(angles, angles, st.booleans()), max_size=20), angles, angles)
+def test_control_by_the_image_is_alike_in_both_axes_and_knows_nothing_after_a_reset(
+    bearings, azimuth, elevation
+):
+    one, other = ImageOnly(0.1), ImageOnly(0.1)
+    most = Rates(0.2, 0.2)
+    for right, down, is_held in bearings:
+        rates = one.rates(right, down, 0.02, most, hold_pitch=is_held, hold_yaw=False)
+        swapped = other.rates(-down, -right, 0.02, most, hold_pitch=False, hold_yaw=is_held)
+        assert (rates.pitch, rates.yaw) == (swapped.yaw, swapped.pitch)
+    one.reset()
+    given = azimuth, elevation, 0.02, most, False, False
+    assert one.rates(*given) == ImageOnly(0.1).rates(*given)
 
 
 def quick() -> Bench:
@@ -316,16 +361,22 @@ def test_neither_a_leap_of_the_same_target_nor_the_managers_word_on_control_star
         lambda made: made.given(selection=1),
         lambda made: setattr(made, "latency_s", 0.4),  # stamps go back
         lambda made: made.control.on_camera(CameraModel(Intrinsics(1800, 1800, 640, 360), 1280, 720)),
+        lambda made: made.control.set_enabled(True),
+        lambda made: made.given(state=TrackState.LOST).step() and made.given(state=TrackState.TRACKING),
     ],
-    ids=["another target", "stamps back", "zoom"],
+    ids=["another target", "stamps back", "zoom", "enabled again", "lost and found"],
 )
-def test_what_was_measured_before_a_change_does_not_count(change):
+@pytest.mark.parametrize("law", [Law.LINE_OF_SIGHT, Law.IMAGE_ONLY])
+def test_what_was_measured_before_a_change_does_not_count(change, law):
     """The next answer counts alone: one that was joined to those before it would look like a leap."""
-    made = quick()
+    made, gain = quick(), KP
+    if law is Law.IMAGE_ONLY:
+        made.attitude, gain = None, ImageOnly(made.control.config.image_latency).kp
+        made.step(150)
     change(made)
     command = made.given(azimuth=-RIGHT).step()
-    assert command.law is Law.LINE_OF_SIGHT
-    assert command.rates.yaw == pytest.approx(-KP * RIGHT, rel=0.02)
+    assert command.law is law
+    assert command.rates.yaw == pytest.approx(-gain * RIGHT, rel=0.02)
 
 
 def test_a_stop_takes_the_push_away_and_lets_the_mount_come_back():
@@ -393,6 +444,41 @@ def test_a_gimbal_that_was_silent_or_not_steered_has_to_answer_small_rates_again
     assert 0.0 < follow(5) <= 0.051
 
 
+@pytest.mark.parametrize(
+    ("parts", "answers", "stands"),
+    [
+        ([(0.05, 0.05, 0.5)], True, False),
+        ([(0.05, 0.0, 0.5)], False, False),
+        ([(0.05, 0.0, 0.7)], False, True),
+        ([(0.05, 0.0, 0.7), (0.05, 0.05, 0.5)], True, False),
+        ([(0.05, 0.05, 0.5), (0.05, 0.0, 2.0)], False, True),
+        ([(0.05, -0.02, 2.0)], False, False),  # another moves it
+        ([(0.005, 0.004, 6.0)], False, False),  # it drifts: never much at once
+        ([(0.05, 0.0, 0.2), (0.05, None, 0.2), (0.05, 0.0, 0.1)], False, False),  # turned unseen
+        # Only what was asked last is enough for an answer, a third of a second ago.
+        ([(0.05, 0.0, 0.15), (-0.05, 0.0, 0.15), (0.2, 0.0, 0.1), (0.0, 0.0, 0.25)], False, False),
+    ],
+)
+def test_a_gimbal_answers_once_it_turns_along_and_stands_once_it_was_asked_in_vain(parts, answers, stands):
+    """Each part: the rate asked, how fast the gimbal turns, rad/s (None: it is not seen), how long, s."""
+    answer, now_s, yaw = Answer(first_rate=0.05), 0.0, 0.0
+    for asked, turns, seconds in parts:
+        for _ in range(round(50 * seconds)):
+            answer.take(Rates(0.0, asked), 0.02, None if turns is None else (yaw, 0.0), now_s)
+            now_s, yaw = now_s + 0.02, yaw + 0.02 * (0.25 if turns is None else turns)
+    assert (answer.limited(Rates(0.0, 1.0)).yaw == 1.0) is answers
+    assert answer.stands is stands
+
+
+def test_without_an_attitude_for_three_seconds_no_answer_is_waited_for_until_there_is_one_again():
+    made = bench(first_rate=0.05)
+    for attitude, seconds, is_limited in ((None, 2.9, True), (None, 1.0, False), ((0.0, 0.0), 0.5, True)):
+        made.attitude = attitude
+        rate = made.step(round(50 * seconds)).rates.yaw
+        assert rate > 0.0
+        assert (rate <= 0.0501) is is_limited
+
+
 # Frames
 
 
@@ -453,7 +539,7 @@ def test_of_two_ranges_of_stops_the_nearer_ends_count():
 
 @pytest.mark.parametrize("by_s", [-3600.0, -0.3, -0.15, 0.15, 0.3, 3600.0])
 def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s):
-    made = following()
+    made = quick()
     made.answers, made.jump_s = False, by_s
     command = made.step()
     is_set = abs(by_s) > 0.2
@@ -461,7 +547,11 @@ def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s
     assert command.rates.is_zero is is_set
     assert (f"{by_s:+.1f} s" in command.reason) is is_set
     made.answers = True
-    assert made.step(2 * SETTLED).law is Law.LINE_OF_SIGHT
+    made.given(azimuth=-RIGHT)
+    laws = (made.step() for _ in range(2 * SETTLED))
+    first = next(command for command in laws if command.law is Law.LINE_OF_SIGHT)
+    # Joined to those before it would look like a leap.
+    assert not is_set or first.rates.yaw == pytest.approx(-KP * RIGHT, rel=0.02)
 
 
 @pytest.mark.parametrize("clock_rate", [0.0, 1.0])

@@ -18,11 +18,10 @@ from efftam_ros.flight.values import NS
 from efftam_ros.messages.reports import MotionReport
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.memory_link import memory_link
-from simulation.paths import direction
 
 pytest.importorskip("panda3d", reason="rendering needs panda3d: pip install efftam_ros[sim]")
 from simulation.rendered_flight import RenderedFlight
-from simulation.world import Shot, World
+from simulation.world import World
 
 
 @pytest.fixture(scope="module")
@@ -30,56 +29,6 @@ def world() -> Iterator[World]:
     made = World()
     yield made
     made.close()
-
-
-def at_the_target(world: World, t: float) -> Shot:
-    return world.shoot(t, *direction(world.config.drone.at(t), world.config.target.at(t)))
-
-
-def test_a_camera_pointed_at_the_target_has_it_in_the_middle(world):
-    for t in (0.0, 7.0, 30.0):
-        shot = at_the_target(world, t)
-        assert shot.image.shape == (360, 640, 3)
-        assert shot.box is not None
-        assert math.dist((shot.box.cx, shot.box.cy), (320, 180)) < 4.0
-
-
-def test_the_target_in_the_box_is_red(world):
-    shot = at_the_target(world, 10.0)
-    box = shot.box
-    patch = shot.image[int(box.y) : int(box.y1), int(box.x) : int(box.x1)].astype(int)
-    red = (patch[..., 2] > 90) & (patch[..., 1] < 60) & (patch[..., 0] < 60)
-    # The rest is the dark cabin and the road around the car.
-    assert red.sum() > 0.4 * shot.visible_px
-    around = shot.image.astype(int)
-    assert ((around[..., 2] > 90) & (around[..., 1] < 60)).sum() < 3 * shot.visible_px
-
-
-def test_yaw_to_the_right_moves_the_target_left_and_pitch_up_moves_it_down(world):
-    t = 10.0
-    yaw, pitch = direction(world.config.drone.at(t), world.config.target.at(t))
-    middle = at_the_target(world, t).box
-    right = world.shoot(t, yaw + 0.05, pitch).box
-    up = world.shoot(t, yaw, pitch + 0.05).box
-    assert right.cx - middle.cx == pytest.approx(-450 * 0.05 * math.cos(pitch), rel=0.1)
-    assert up.cy - middle.cy == pytest.approx(450 * 0.05, rel=0.1)
-
-
-def test_the_bearing_of_the_box_points_at_the_target(world):
-    from efftam_ros.flight.angles import target_direction
-    from simulation.rotations import from_yaw_pitch
-
-    t = 20.0
-    yaw, pitch = direction(world.config.drone.at(t), world.config.target.at(t))
-    shot = world.shoot(t, yaw + 0.2, pitch + 0.1)
-    bearing = world.intrinsics.bearing((shot.box.cx, shot.box.cy), (0.0, 0.0))
-    found = target_direction(from_yaw_pitch(yaw + 0.2, pitch + 0.1), bearing.azimuth, bearing.elevation)
-    assert found == pytest.approx((yaw, pitch), abs=math.radians(0.5))
-
-
-def test_the_bridge_hides_the_target_for_about_a_second(world):
-    hidden = [at_the_target(world, t).visible_px == 0 for t in np.arange(14.0, 17.0, 0.1)]
-    assert 5 <= sum(hidden) <= 15
 
 
 def test_the_loop_closed_through_pictures_keeps_the_target_also_behind_the_bridge(world):

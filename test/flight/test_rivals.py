@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from flight.rig import Rig
@@ -10,7 +11,7 @@ from flight.rig import Rig
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.mavlink.gimbal_holder import Rivals
+from efftam_ros.flight.mavlink.gimbal_holder import GimbalHolder, Rivals
 from efftam_ros.flight.values import Control, Rates
 
 NAN = math.nan
@@ -116,6 +117,8 @@ def test_who_else_moves_the_gimbal(sender, message, is_rival):
 
     assert name(channels(), (1, 1)) == ""
     assert bool(name(message, sender)) is is_rival
+    rivals.begin()
+    assert bool(name(message, sender)) is (is_rival and sender != (1, 1))  # a stick rests where it is then
 
 
 def test_the_pilots_stick_has_the_gimbal():
@@ -135,3 +138,88 @@ def test_the_pilots_retract_switch_has_the_gimbal():
     rig.run(0.5)
     assert rig.said("taken by RC channel 8") == 1
     assert rig.autopilot.primary == (0, 0)
+
+
+class Held:
+    """Who holds the gimbal, second by second; ``asked``: the primary controllers that were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.told: list[tuple[Control, str]] = []
+        self.now_s = 0.0
+        self.holder = GimbalHolder(
+            (1, 100), self.asked.append, lambda *word: self.told.append(word), lambda *line: None
+        )
+        self.holder.ask(0.0)
+
+    def run(self, seconds: int, by: tuple[int, int] | None = None) -> Held:
+        """``by``: whom the manager names each second; None: it says nothing."""
+        for _ in range(seconds):
+            if by is not None:
+                word = SimpleNamespace(primary_control_sysid=by[0], primary_control_compid=by[1])
+                self.holder.read(word, self.now_s)
+            for _ in range(4):
+                self.now_s += 0.25
+                self.holder.tick(self.now_s)
+                self.holder.give_back(self.now_s)
+        return self
+
+    def want(self, wanted: bool = True, fresh: bool = True) -> Held:
+        self.holder.want(wanted, fresh, self.now_s)
+        return self
+
+
+OURS, THEIRS, NOBODYS = (1, 100), (255, 190), (0, 0)
+
+
+def test_control_is_asked_for_five_times_each_time_it_is_wanted():
+    held = Held()
+    for times in (1, 2):
+        assert len(held.want().run(2, THEIRS).asked) == 5 * times - 3  # once a second
+        assert held.run(7, THEIRS).asked == [OURS] * 5 * times
+        held.want(False)
+
+
+def test_why_steering_ended_is_told_until_it_is_wanted_again():
+    held = Held().want().run(2, OURS)
+    held.holder.yield_to("the pilot", held.now_s)
+    assert held.run(3, OURS).told[-1] == (Control.OTHER, "taken by the pilot")  # whatever the manager says
+    assert held.asked[-1] == (-3, -3)
+    assert not held.holder.wanted
+    control, why = held.run(1, NOBODYS).told[-1]
+    assert control is Control.NOBODY
+    assert "the pilot" in why
+    assert held.want().run(1, OURS).told[-1] == (Control.HELD, "")
+    assert "the pilot" not in held.run(1, NOBODYS).told[-1][1]
+    assert not held.holder.wanted  # what was held is not taken back
+    assert OURS not in held.run(5, NOBODYS).asked[-1:]
+    for then in (lambda: held.want(), lambda: held.run(1, NOBODYS)):
+        held.want().run(2, OURS).holder.yield_to("the pilot", held.now_s)
+        then()
+        assert held.run(1, OURS).told[-1] == (Control.HELD, "")
+
+
+def test_what_is_ours_and_not_wanted_is_given_back_until_the_manager_says_so_or_was_restarted():
+    held = Held().want().run(2, OURS).want(False).run(3, OURS)
+    assert held.asked.count((-3, -3)) == 3
+    assert held.run(3, NOBODYS).asked.count((-3, -3)) == 3
+    held.run(1, OURS).holder.restarted()
+    before = len(held.asked)
+    assert len(held.run(5).asked) == before
+    assert held.told[-1][0] is Control.NOBODY
+    assert (held.holder.in_control, held.holder.another) == (False, False)
+
+
+def test_what_was_asked_for_is_given_back_also_where_the_manager_never_said_who_has_it():
+    assert Held().want().run(2).want(False).run(3).asked == [OURS, OURS, (-3, -3)]
+    held = Held().want().run(2)
+    held.holder.yield_to("the pilot", held.now_s)
+    assert not held.holder.wanted
+
+
+@pytest.mark.parametrize(("by", "is_asked"), [(THEIRS, False), (NOBODYS, True), (OURS, False)])
+def test_an_old_wish_waits_for_the_managers_word_and_takes_the_gimbal_from_nobody(by, is_asked):
+    held = Held().want(fresh=False).run(2)
+    assert held.asked == []
+    assert (OURS in held.run(5, by).asked) is is_asked
+    assert held.holder.wanted is (by != THEIRS)

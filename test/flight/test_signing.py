@@ -204,21 +204,23 @@ def test_times_go_on_after_a_restart_with_a_clock_that_went_back(tmp_path, end):
 # The key
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o660])
-def test_a_key_that_others_may_use_is_refused_in_one_line(tmp_path, mode):
-    with pytest.raises(InputError, match=rf"mode {mode:03o}.*chmod 600") as refused:
-        Signer(key_file(tmp_path, mode=mode))
+@pytest.mark.parametrize(
+    ("text", "mode", "words"),
+    [
+        *((KEY.hex(), mode, rf"mode {mode:03o}.*chmod 600") for mode in (0o644, 0o640, 0o602, 0o660)),
+        *(
+            (text, 0o600, "64 hexadecimal digits")
+            for text in ("", "secret", KEY.hex()[:-2], KEY.hex() + "00")
+        ),
+    ],
+)
+def test_a_key_that_is_none_or_that_others_may_use_is_refused_in_one_line_and_not_shown(
+    tmp_path, text, mode, words
+):
+    with pytest.raises(InputError, match=words) as refused:
+        Signer(key_file(tmp_path, text, mode))
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("text", ["", "secret", KEY.hex()[:-2], KEY.hex() + "00"])
-def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path, text):
-    with pytest.raises(InputError, match="64 hexadecimal digits") as refused:
-        Signer(key_file(tmp_path, text))
     assert not text or text not in str(refused.value)
-
-
-def test_a_key_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nothing.*No such file"):
         Signer(tmp_path / "nothing")
 

@@ -7,8 +7,6 @@ its stop. PX4 stops by itself and would keep us in control.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from flight.rig import FLAVOURS, Chase, Peer, Rig
@@ -48,16 +46,6 @@ def assert_stands(rig: Rig) -> None:
 
 def cut(rig: Rig, to_autopilot: bool, from_autopilot: bool) -> None:
     rig.bridge_end.cut, rig.bridge_port.cut = to_autopilot, from_autopilot
-
-
-@contextmanager
-def unheard(rig: Rig, seconds: float) -> Iterator[None]:
-    """What the block does, while for so long nothing reaches the autopilot; then 2 s with both ways."""
-    cut(rig, True, False)
-    yield
-    rig.run(seconds)
-    cut(rig, False, False)
-    rig.run(2)
 
 
 @both
@@ -114,35 +102,6 @@ def test_after_a_pause_nothing_moves_until_the_manager_has_said_who_holds_the_gi
 
 
 @both
-@pytest.mark.parametrize("after_s", [0.3, 1.0, 2.0, 4.0])
-def test_steering_that_is_disabled_while_the_link_is_cut_ends_when_it_is_joined(flavour, after_s):
-    rig = Rig(flavour).steer(yaw=0.1).run(3)
-    cut(rig, True, True)
-    rig.run(after_s)
-    rig.bridge.take_control(False)
-    rig.rates = lambda t: None
-    rig.run(5.0 - after_s)
-    cut(rig, False, False)
-    rig.run(4)
-    assert_stands(rig)
-    assert rig.autopilot.primary == (0, 0)
-
-
-@both
-@any_gimbal
-@pytest.mark.parametrize("is_ended", [True, False], ids=["disabled", "target lost"])
-def test_zeros_go_out_until_the_gimbal_stands_however_many_are_lost(flavour, device, is_ended):
-    """Only the way to the autopilot is lost: the gimbal's attitude tells that it turns on."""
-    rig = Rig(flavour, device).steer(yaw=0.1).run(3)
-    with unheard(rig, 1.6):
-        if is_ended:
-            rig.bridge.take_control(False)
-        rig.rates = lambda t: None if is_ended else Rates()
-    assert_stands(rig)
-    assert rig.autopilot.primary == ((0, 0) if is_ended else (1, 100))
-
-
-@both
 def test_a_gimbal_that_we_hold_and_nobody_steers_is_stopped_and_given_back(flavour):
     """Bridge and controller were killed and started again: 281 says that it is ours."""
     rig = left_in_motion(flavour, 0.1)
@@ -152,28 +111,9 @@ def test_a_gimbal_that_we_hold_and_nobody_steers_is_stopped_and_given_back(flavo
     assert rig.autopilot.primary == (0, 0)
 
 
-def test_a_release_that_is_lost_is_repeated():
-    rig = Rig("px4").steer(yaw=0.1).run(3)
-    rig.bridge.take_control(False)
-    rig.run(0.3)
-    with unheard(rig, 2.0):
-        pass
-    assert rig.autopilot.primary == (0, 0)
-
-
 def station_takes(rig: Rig) -> None:
     rig.station.heartbeat()
     rig.station.command(CONFIGURE, 255, 190, -1, -1, target=(1, 1))
-
-
-@both
-def test_a_gimbal_that_another_takes_and_does_not_move_is_stopped(flavour):
-    rig = Rig(flavour).steer(yaw=0.1).run(3)
-    station_takes(rig)
-    rig.run(3)
-    assert rig.log.controls[-1] is Control.OTHER
-    assert_stands(rig)
-    assert rig.autopilot.primary == (255, 190)
 
 
 @both

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from efftam_ros.flight.mavlink.gimbal_rates import GimbalRates
 from efftam_ros.flight.mavlink.standstill import Standstill
 from efftam_ros.flight.mavlink.zero_debt import MANAGERS, Debt, Due, Manager, Situation
-from efftam_ros.flight.values import NS, AttitudeSample, Rates, YawFrame
+from efftam_ros.flight.values import NS, STOPPED, AttitudeSample, Rates, YawFrame
 from simulation.rotations import from_yaw_pitch
 
 NOW_S = 100.0
@@ -123,3 +125,53 @@ def test_a_gimbal_that_turns_over_the_pole_turns_as_before():
         q = from_yaw_pitch(0.3 + 0.1 * (t - NOW_S), math.radians(95) + 0.26 * (t - NOW_S))
         seen.take(AttitudeSample(round(t * NS), q, YawFrame.EARTH), t)
     assert seen.motion(NOW_S - 1.5, NOW_S) == pytest.approx((0.26, 0.1, math.nan), nan_ok=True)
+
+
+def moved(manager: Manager) -> tuple[GimbalRates, list[Rates], Situation]:
+    """A gimbal that turns by our rate, what was sent to it, and its manager's situation."""
+    sent: list[Rates] = []
+    rates, at = GimbalRates(sent.append), Situation(manager)
+    rates.wish(OURS, 0.0)
+    rates.update(True, at, 0.0)
+    return rates, sent, at
+
+
+def test_after_anothers_word_nothing_of_ours_goes_out_where_it_would_stop_them():
+    """Not the wish of before, nor a zero when steering ends, until the autopilot was restarted."""
+    rates, sent, at = moved(ARDUPILOT)
+    rates.rival(at, 0.1)
+    rates.update(True, at, 0.12)
+    rates.stop(0.14)
+    assert not rates.starved(1.0)
+    assert sent == [OURS]
+    assert rates.due is Due.LOOK
+    rates.restarted()
+    rates.update(True, at, 1.0)
+    assert sent == [OURS, STOPPED]
+
+
+@pytest.mark.parametrize(
+    "end", [lambda rates, at: rates.rival(at, 0.1), lambda rates, at: rates.stop(0.1)], ids=["rival", "stop"]
+)
+def test_at_the_end_three_zeros_go_out_where_they_count_and_the_wish_of_before_never(end):
+    rates, sent, at = moved(PX4)
+    end(rates, at)
+    rates.update(True, at, 0.12)
+    rates.stop(0.14)
+    assert sent == [OURS, *[STOPPED] * 3]
+
+
+@pytest.mark.parametrize("manager", [ARDUPILOT, PX4])
+def test_what_is_paid_is_not_owed_again_when_another_turns_the_gimbal(manager):
+    rates, sent, at = moved(manager)
+    yaw, counts = 0.0, []
+    for since_s, until_s, rate in ((0.0, 0.5, 0.2), (0.5, 1.5, 0.0), (1.5, 3.0, 0.2)):
+        for t in np.arange(since_s, until_s, 0.02):
+            yaw += 0.02 * rate
+            rates.standstill.take(AttitudeSample(round(t * NS), from_yaw_pitch(yaw, 0.0), YawFrame.EARTH), t)
+            rates.wish(OURS, t)
+            rates.update(t < 0.5, at, t)
+        counts.append(len(sent))
+    assert counts[0] < counts[1] == counts[2]
+    assert sent[-1] == STOPPED
+    assert rates.due is Due.PAID

@@ -27,29 +27,32 @@ def stamped(clock: ArrivalClock, own_s, arrived_s) -> np.ndarray:
     return (np.array(found) - START_NS) / NS
 
 
-def used_from(said: float, sent: float, at_once: int, waiting: int = 0) -> int:
-    """Number of the first image that may be used. ``waiting``: as many are there at the start."""
-    clock, arrived = ArrivalClock(), arrivals(sent, at_once=at_once)
-    arrived = np.maximum(arrived, arrived[waiting])
-    for number, at in enumerate(arrived):
+def used_from(clock: ArrivalClock, said: float, arrived: np.ndarray) -> int:
+    """Number of the first image that may be used, once all have come."""
+    first = []
+    for number, (at, following) in enumerate(pairwise(arrived)):
         clock.stamp_ns(round(number / said * NS), START_NS + round(at * NS))
-        following = arrived[number + 1] * NS + START_NS
-        if clock.ready_ns <= following:
-            return number
-    raise AssertionError
+        if clock.ready_ns <= following * NS + START_NS:
+            first.append(number)
+    return first[0]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 5, 15, 60])
 @pytest.mark.parametrize(("said", "sent"), [(30, 30), (25, 60), (30, 15)])
 def test_the_first_image_is_used_within_a_second_whatever_the_spacing(said, sent, at_once):
-    number = used_from(said, sent, at_once)
     arrived = arrivals(sent, at_once=at_once)
+    number = used_from(ArrivalClock(), said, arrived)
     assert arrived[number] - arrived[0] <= SETTLE_LIMIT_NS / NS
     assert SETTLE_LIMIT_NS < NS
 
 
-def test_what_was_sent_before_the_start_is_passed_over():
-    assert used_from(30, 30, 1, waiting=60) >= 60
+@pytest.mark.parametrize("burst_s", [0.0, 0.6])
+def test_what_was_sent_before_the_start_is_passed_over_and_moves_no_stamp(burst_s):
+    """60 images that come in so long."""
+    arrived, own = arrivals(30), np.arange(300) / 30
+    arrived = np.maximum(arrived, arrived[60] + np.minimum(own / 2, 1) * burst_s)
+    assert used_from(ArrivalClock(), 30, arrived) >= 60
+    assert np.diff(stamped(ArrivalClock(), own, arrived))[80:] == pytest.approx(1 / 30, rel=0.1)
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 5])
@@ -99,6 +102,13 @@ def test_a_delay_that_grows_and_shrinks_is_no_other_rate():
     clock = ArrivalClock()
     stamped(clock, own, arrivals(30, 600) + slow)
     assert clock.own_rate is None
+
+
+def test_a_delay_that_is_larger_from_now_on_is_no_other_rate():
+    own, clock = np.arange(600) / 30, ArrivalClock()
+    for pair in zip(own, arrivals(30, 600) + 1.5 * (own > 8), strict=True):
+        stamped(clock, *([one] for one in pair))
+        assert clock.own_rate is None
 
 
 def test_a_single_slow_image_does_not_move_stamps():

@@ -259,13 +259,14 @@ def test_an_image_that_never_has_its_turn_keeps_no_grey_version(ground):
 
 
 def after(*pictures, kept: int = 0, target: Box | None = None) -> CameraMotion:
-    """The motion from the picture that was kept to the last one."""
-    source = ImageCameraMotion()
+    """The motion from the picture that was kept to the last one; asked for at each, as a search does."""
+    source, place = ImageCameraMotion(), None
     for index, picture in enumerate(pictures):
         source.estimate(Image.from_array(np.ascontiguousarray(picture)), index, ())
         if index == kept:
             place = source.keep([target] if target else [])
-    return source.since(place)
+        motion = source.since(place)
+    return motion
 
 
 def test_a_camera_that_turned_away_and_back_finds_the_kept_place_to_two_pixels(ground):

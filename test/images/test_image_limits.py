@@ -37,6 +37,12 @@ def with_thumbnail() -> bytes:
     return whole[:2] + b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment + whole[2:]
 
 
+def from_the_top() -> bytes:
+    """A BMP whose first row is the uppermost."""
+    data = coded(".bmp")
+    return data[:22] + struct.pack("<i", -SIZE[1]) + data[26:]
+
+
 FILES = {
     "JPEG": coded(".jpg"),
     "progressive JPEG": coded(".jpg", flags=[cv2.IMWRITE_JPEG_PROGRESSIVE, 1]),
@@ -47,6 +53,7 @@ FILES = {
     "lossless WebP": coded(".webp", flags=WEBP_LOSSLESS),
     "TIFF": coded(".tiff"),
     "BMP": coded(".bmp"),
+    "BMP from the top": from_the_top(),
     "PPM": coded(".ppm"),
     "PGM": coded(".pgm", PIXELS[..., 0]),
 }

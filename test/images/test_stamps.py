@@ -29,7 +29,7 @@ def steady(count: int, first: int = 0, late: int = 0) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("off", "words"), [(3000 * MS, r"3\.000 s ahead"), (-300 * MS, r"0\.2\d\d s before")]
+    ("off", "words"), [(3000 * MS, r"is 3\.000 s ahead"), (-300 * MS, r"is 0\.2\d\d s before")]
 )
 def test_one_wrong_stamp_is_withheld_and_the_next_images_are_used(off: int, words: str) -> None:
     guard = StampGuard()
@@ -73,3 +73,10 @@ def test_after_a_withheld_stamp_the_next_wrong_one_is_withheld_too() -> None:
 
     images = steady(20) + ahead(20) + steady(20, 21) + ahead(41) + steady(5, 42)
     assert taken(StampGuard(), images) == 20 * [True] + [False] + 20 * [True] + [False] + 5 * [True]
+
+
+def test_after_a_clock_was_set_a_stamp_is_judged_by_what_came_since() -> None:
+    slow = [(START + i * 1000 * MS, i * 1000 * MS) for i in range(20)]
+    later = [(START - 14_000 * MS + i * PERIOD, 20_000 * MS + i * PERIOD) for i in range(14)]
+    later[12] = later[12][0] + 1000 * MS, later[12][1]
+    assert taken(StampGuard(), slow + later) == 20 * [True] + [False] + 11 * [True] + [False, True]

@@ -54,24 +54,6 @@ def rate_of(stamps: np.ndarray, shown: np.ndarray) -> float:
     return float(np.polyfit(shown - shown[0], stamps - stamps[0], 1)[0])
 
 
-@pytest.mark.parametrize("at_once", [3, 15])
-def test_images_in_groups_come_at_once_and_with_the_senders_distances(at_once):
-    port = free_port()
-    with clock_sender("udp", port, at_once=at_once), closing(Camera(f"udp://127.0.0.1:{port}")) as camera:
-        stamps, shown = measured(camera, 3.0)
-    assert rate_of(stamps, shown) == pytest.approx(1.0, abs=0.05)
-    assert len(stamps) > 3 * 30 / at_once * 0.7
-
-
-def test_a_link_that_begins_to_send_in_groups_after_a_pause_goes_on():
-    port = free_port()
-    sender = clock_sender("udp", port, at_once=1, pause=60)
-    with sender, closing(Camera(f"udp://127.0.0.1:{port}")) as camera:
-        stamps, shown = measured(camera, 5.0)
-    assert (shown > shown[0] + 3.5).sum() > 20
-    assert rate_of(stamps, shown) == pytest.approx(1.0, abs=0.05)
-
-
 @pytest.mark.parametrize(("said", "sent"), [(30, 30), (25, 21)])
 def test_times_of_another_rate_than_that_of_arrival_are_not_believed_and_it_is_told_once(said, sent, told):
     port = free_port()

@@ -158,32 +158,27 @@ def test_a_patch_of_a_large_target_whose_part_in_the_image_is_reduced_to_nothing
     assert (found.earlier_count, len(found.positions)) == (0, 0)
 
 
-def test_after_a_reset_there_are_no_points():
-    points, box = FlowPoints(), Box(200, 120, 60, 40)
-    image = Image.from_array(scene(box))
-    for _ in range(9):
-        points.follow(image, box)
-        points.keep(image, box)
-    points.reset()
-    assert points.follow(image, box).earlier_count == 0
-
-
 @pytest.mark.parametrize(
     "image",
     [
+        None,
         Image(np.zeros((2, 2), np.uint8), WIDTH, HEIGHT, "bgr8"),
         Image.from_array(np.zeros((40, 60, 3), np.uint8)),
     ],
-    ids=["bad", "smaller"],
+    ids=["reset", "bad", "smaller"],
 )
-def test_an_image_that_shows_nothing_of_it_says_nothing_and_starts_anew(image):
+@pytest.mark.parametrize("is_seen_next", [False, True])
+def test_after_a_reset_or_an_image_that_shows_nothing_of_it_there_are_no_points(image, is_seen_next):
     points, box = FlowPoints(), Box(500, 120, 60, 40)
     good = Image.from_array(scene(box))
     for _ in range(9):
         points.follow(good, box)
         points.keep(good, box)
-    assert points.follow(image, box).earlier_count == 0
-    points.keep(image, box)
+    if image is None:
+        points.reset()
+    else:
+        assert points.follow(image, box).earlier_count == 0
+    points.keep(good if is_seen_next or image is None else image, box)
     assert points.follow(good, box).earlier_count == 0
 
 

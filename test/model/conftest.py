@@ -46,12 +46,12 @@ def golden_state() -> Callable[[str], dict[str, Tensor]]:
 @pytest.fixture(scope="session")
 def golden_network(golden_state) -> Callable[[str], EfficientTAM]:
     """The network ``efficienttam_<name>`` with the golden weights."""
-    from efftam_workshop.model.efficienttam.configurations import configuration
+    from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
     from efftam_workshop.model.efficienttam.network import EfficientTAM
 
     @cache
     def network(name: str) -> EfficientTAM:
-        built = EfficientTAM(configuration(f"efficienttam_{name}")).eval()
+        built = EfficientTAM(CONFIGURATIONS[f"efficienttam_{name}"]).eval()
         built.load_state_dict(golden_state(name.split("_")[0]), strict=True)
         return built
 

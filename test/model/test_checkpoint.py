@@ -12,9 +12,8 @@ import pickle
 import torch
 
 from efftam_ros.core.errors import InputError
-from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, Pooling, configuration
-from efftam_workshop.model.efficienttam.network import EfficientTAM
-from efftam_workshop.model.loading import load_checkpoint
+from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, Pooling
+from efftam_workshop.model.loading import load_checkpoint, untrained
 
 
 @pytest.fixture
@@ -58,12 +57,12 @@ def test_there_are_eight_configurations():
 
 def test_an_unknown_configuration_is_refused_with_the_names():
     with pytest.raises(InputError, match=r"'efficienttam_xl'.*efficienttam_ti, .*efficienttam_s_512x512"):
-        configuration("efficienttam_xl")
+        untrained("efficienttam_xl")
 
 
 @pytest.mark.parametrize(("size", "parameters"), [("ti", 17_866_018), ("s", 34_055_842)])
 def test_the_state_dict_is_the_official_one(size, parameters, golden_state):
-    network = EfficientTAM(configuration(f"efficienttam_{size}_512x512"))
+    network = untrained(f"efficienttam_{size}_512x512")
     official = {name: tuple(tensor.shape) for name, tensor in golden_state(size).items()}
     assert {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()} == official
     assert sum(p.numel() for p in network.parameters()) == parameters

@@ -220,9 +220,10 @@ def test_a_manifest_with_what_no_json_should_hold_is_refused(spoiled: Spoil, val
 
 
 def rewritten(spoiled: Spoil, name: str, change: Callable[[Any], None]) -> Path:
-    """A bundle with one graph changed, and a manifest that agrees with it."""
+    """A bundle with one graph changed after it was loaded, and a manifest that agrees with it."""
     onnx = pytest.importorskip("onnx")
     folder = spoiled(unchanged)
+    Bundle.load(folder)
     model = onnx.load(folder / name, load_external_data=False)
     change(model)
     return with_file(folder, name, model.SerializeToString())
@@ -350,6 +351,11 @@ def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.Mo
     )
     Bundle.load(folder)
     assert not [name for name in opened if name.endswith((".onnx", ".weights"))]
+    manifest = json.loads((folder / "bundle.json").read_text())
+    manifest["files"]["mask_decoder.onnx"]["sha256"] = "0" * 64
+    (folder / "bundle.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="its manifest says 000000000000"):
+        Bundle.load(folder)
 
 
 class TestGraphsThatAreNotWhatTheTableSays:

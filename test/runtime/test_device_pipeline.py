@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -893,6 +894,38 @@ class TestOpening:
         opening.open_device_pipeline(shipped, backend_of("onnxruntime-cuda"), "tf32", "always").close()
         assert gpu.memory.alive == []
         assert gpu.driver.functions.held == 0
+
+    def test_is_checked_once_for_all_that_its_results_depend_on(
+        self,
+        shipped: Bundle,
+        gpu: FakeGpu,
+        monkeypatch: pytest.MonkeyPatch,
+        spoiled: Callable[[Callable[[dict[str, Any]], None]], Path],
+    ) -> None:
+        another = Bundle.load(spoiled(lambda manifest: manifest.update(family="another")))
+        agreement, judged = verify.Agreement((), (), 0.0), []
+        judge = SimpleNamespace(judge=lambda *given: judged.append(given) or agreement)
+        monkeypatch.setattr(verify, "Reference", lambda bundle, lanes: judge)
+
+        def checks(bundle: Bundle = shipped, precision: str = "tf32", **how: Any) -> int:
+            """Of two starts alike."""
+            judged.clear()
+            for _ in range(2):
+                row = backend_of("onnxruntime-cuda")
+                opening.open_device_pipeline(bundle, row, precision, "once", **how).close()
+            return len(judged)
+
+        assert [checks(), checks()] == [1, 0]
+        for how in ({"bundle": another}, {"precision": "fp32"}, {"zero_copy": True}, {"max_targets": 2}):
+            assert checks(**how) == 1, how
+        cuda, facts = opening._opened()
+        for changed in (replace(facts, multiprocessors=7), replace(facts, driver_version=13000)):
+            monkeypatch.setattr(opening, "_opened", lambda facts=changed: (cuda, open_device(cuda) and facts))
+            assert checks() == 1, changed
+        monkeypatch.setattr(OrtGraphs, "made_of", "another library")
+        assert checks() == 1
+        monkeypatch.setattr(opening, "__version__", "0.0")
+        assert checks() == 1
 
     def test_a_session_is_refused_without_a_stream(self, gpu: FakeGpu) -> None:
         gpu.fail("cuStreamCreate", 2)

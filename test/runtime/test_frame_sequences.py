@@ -68,6 +68,7 @@ def test_what_comes_between_changes_no_answer(both: tuple[FramePipeline, FramePi
     draw, story = random.Random(5), list[str]()
     ours, theirs = both
     kept: list[int] = []  # slots, the newest last
+    given: list[tuple[np.ndarray, np.ndarray]] = []  # arrays and what they were when they were given
     for step in range(STEPS):
         index = step % len(IMAGES)
         image, previous, following = (IMAGES[(index + n) % len(IMAGES)] for n in (0, -1, 1))
@@ -104,6 +105,7 @@ def test_what_comes_between_changes_no_answer(both: tuple[FramePipeline, FramePi
         answers = [pipeline.decode(prompt) for pipeline in both]
         for name in ("boxes", "areas", "ious"):
             one, another = (getattr(found, name) for found in answers)
+            given.append((one, one.copy()))
             assert np.array_equal(one, another, equal_nan=True), story
         assert answers[0].presence_logit == answers[1].presence_logit, story
         choice, slot, present = draw.randrange(len(answers[0])), step % 24, draw.random() < 0.9
@@ -114,4 +116,7 @@ def test_what_comes_between_changes_no_answer(both: tuple[FramePipeline, FramePi
                 pipeline.remember(choice, slot, present)
             kept = [one for one in kept if one != slot] + [slot]
         if draw.random() < 0.3:
-            assert np.array_equal(ours.mask(choice), theirs.mask(choice)), story
+            mask = ours.mask(choice)
+            given.append((mask, mask.copy()))
+            assert np.array_equal(mask, theirs.mask(choice)), story
+    assert all(np.array_equal(*pair, equal_nan=pair[0].dtype != np.uint8) for pair in given)

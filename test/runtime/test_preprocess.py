@@ -12,7 +12,7 @@ from PIL import Image as PillowImage
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image
-from efftam_ros.runtime.preprocess import Preprocessor
+from efftam_ros.runtime.preprocess import Preprocessor, fineness
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RED = np.array([10, 20, 200], np.uint8)  # BGR
@@ -167,6 +167,14 @@ class TestTheFilter:
         got = levels(make(192)(Image.from_array(pixels, "mono8"), view))[0, 4:-4, 4:-4]
         assert got.mean() == pytest.approx(127.5, abs=2)
         assert got.std() < 64
+
+    @pytest.mark.parametrize(
+        ("width", "height", "samples"), [(100, 100, 1), (640, 480, 2), (6700, 480, 21), (60_000, 480, 21)]
+    )
+    def test_takes_as_many_samples_as_the_image_has_pixels_for_and_at_most_4096_along_a_side(
+        self, width: int, height: int, samples: int
+    ) -> None:
+        assert fineness(View.full(width, height, 192)) == samples
 
     def test_keeps_both_views_alike(self) -> None:
         """The whole of a square image as full view and as window is the same picture."""

@@ -212,9 +212,10 @@ class TestTheRecord:
     bad = Agreement((Deviation("image 1", "search", "box", 1.0, LIMIT),), (), 0.0)
 
     def test_is_found_by_all_its_parts(self, tmp_path: Path) -> None:
-        AgreementRecord(tmp_path, {"made_of": "a", "lanes": 1}).keep(self.good)
-        assert AgreementRecord(tmp_path, {"lanes": 1, "made_of": "a"}).agreed
-        assert not AgreementRecord(tmp_path, {"made_of": "b", "lanes": 1}).agreed
+        folder = tmp_path / "engines"
+        AgreementRecord(folder, {"made_of": "a", "lanes": 1}).keep(self.good)
+        assert AgreementRecord(folder, {"lanes": 1, "made_of": "a"}).agreed
+        assert not AgreementRecord(folder, {"made_of": "b", "lanes": 1}).agreed
 
     def test_is_removed_by_a_disagreement(self, tmp_path: Path) -> None:
         record = AgreementRecord(tmp_path, {})

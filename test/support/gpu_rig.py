@@ -73,10 +73,14 @@ def fake_gpu(device: FakeDevice = DEVICE, seed: int = 0) -> FakeGpu:
 
 
 def divided_arena(gpu: FakeGpu, cuda: Cuda, shapes: Mapping[str, tuple[int, ...]]) -> Arena:
-    """Kernels get addresses within one allocation: each tensor is one thing that may be raced for."""
+    """Kernels get addresses within one allocation: each tensor, or each lane's part of it, is one thing that
+    may be raced for."""
     arena = Arena(cuda, shapes)
-    for name in shapes:
-        gpu.divide(arena.pointer(name), arena.nbytes(name))
+    for name, shape in shapes.items():
+        parts = shape[0] if name.endswith(" by lane") else 1
+        nbytes = arena.nbytes(name) // parts
+        for part in range(parts):
+            gpu.divide(arena.pointer(name) + part * nbytes, nbytes)
     return arena
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,15 @@ def square_video(tmp_path: Path) -> Path:
         for i in range(12):
             writer.write(square_picture(40 + 3 * i, 30 + 2 * i), i * NS // 10)
     return path
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of Python packages with a libcupti of two versions, the older of which can't be loaded."""
+    folder = tmp_path_factory.mktemp("packages")
+    library = folder / "nvidia" / "cu13" / "lib" / "libcupti.so.13"
+    library.parent.mkdir(parents=True)
+    library.with_name("libcupti.so.12").write_text("not a library")
+    source = Path(__file__).with_name("stub_cupti.cpp")
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
+    return folder

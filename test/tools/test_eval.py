@@ -54,17 +54,11 @@ def test_a_pass_scores_what_the_tracker_says():
     assert result.curve[:7].tolist() == [1.0] * 7
 
 
-def test_masks_are_scored_where_the_truth_has_one():
+def test_masks_are_scored_where_the_truth_has_one_but_in_the_first_frame_which_was_given():
     full, empty = np.ones((20, 30), bool), np.zeros((20, 30), bool)
-    truth = sequence([[0, 0, 30, 20]] * 3, [full, full, empty])
-    assert passes(Constant(), truth)[0].scores.j == 0.5
-
-
-def test_the_mask_of_the_first_frame_was_given_and_is_not_scored():
-    left, full = np.zeros((20, 30), bool), np.ones((20, 30), bool)
-    left[:, :15] = True
-    truth = sequence([[0, 0, 30, 20]] * 3, [left, full, full])
-    assert passes(Constant(), truth)[0].scores.j == 0.5
+    left = np.arange(30) < np.full((20, 1), 15)
+    for masks in ([full, full, empty], [left, full, full]):
+        assert passes(Constant(), sequence([[0, 0, 30, 20]] * 3, masks))[0].scores.j == 0.5
 
 
 class Unsure(Constant):
@@ -180,10 +174,12 @@ def test_together_the_targets_of_a_video_are_followed_at_once(efftam, tmp_path: 
     write_own(tmp_path / "one", [f"{i},{40 + i},30,16,16" for i in range(4)], frames=4)
     further = ["frame,x,y,w,h", *(f"{i},{5 + i},5,20,20" for i in range(4))]
     (tmp_path / "one" / "boxes_2.csv").write_text("\n".join(further))
-    result = efftam("eval", "one", "--together", "--json", "scores.json")
+    write_own(tmp_path / "two", [f"{i},{40 + i},30,16,16" for i in range(4)], frames=4)
+    # The second video has one target: those of the first are forgotten.
+    result = efftam("eval", "one", "two", "--together", "--json", "scores.json")
     assert result.returncode == 0, result.stderr
     (run,) = json.loads((tmp_path / "scores.json").read_text())["runs"]
-    assert set(run["sequences"]) == {"one#1", "one#2"}
+    assert set(run["sequences"]) == {"one#1", "one#2", "two"}
     assert run["sequences"]["one#1"]["ao"] > 0.5
     assert run["identities"] == {"one": {"targets": 2, "switches": 0, "another": 0}}
     assert "id switches" in result.stdout

@@ -64,7 +64,7 @@ def measured(tmp_path: Path) -> Path:
         },
         "items.json": [
             {"name": "kernels", "state": "OK", "why": "12 passed"},
-            {"name": "waits per frame", "state": "NOT RUN", "why": "no nsys | here"},
+            {"name": "waits per frame", "state": "NOT RUN", "why": "no CUPTI | here"},
         ],
         "bench_ti_512x512.json": {
             "image": [1280, 720],
@@ -123,7 +123,7 @@ def test_rows_of_the_summary_fit_the_benchmarks(measured: Path):
     lines = (measured / "summary.md").read_text().splitlines()
     assert lines[0] == "# GPU check: NVIDIA Test 3000, 2026-01-02"
     assert lines[2] == "cpu Test CPU, gpus NVIDIA Test 3000, 580.1"
-    assert "| waits per frame | NOT RUN | no nsys / here |" in lines
+    assert "| waits per frame | NOT RUN | no CUPTI / here |" in lines
     assert "| ti_512x512 onnxruntime-cuda | 4 | 6 | 0.02 | 1.23 | 2 | 0.5 | - | 1.02 | 3 |" in lines
     assert "| ti_512x512 onnxruntime-cuda | 2.5 | 812 | 346 | image_encoder: cuda graph |" in lines
     assert "| ti_512x512 torch-cuda | 2.5 | 812 | - | - |" in lines
@@ -319,37 +319,3 @@ class TestProbes:
         graph = rig.pipeline._network.graphs["prompt_encoder"]
         found = probes.layer_ms(graph.library, rig.cuda, rig.stream, graph)
         assert found == {"TensorRT prompt_encoder": 0.25}
-
-
-NSYS = """#!/bin/sh
-# Stands in for Nsight Systems: the trace says how many frames were run, the report follows from it.
-case $1 in
-  profile) for last; do :; done
-    for argument; do case $argument in --output=*) echo "$last" > "${argument#--output=}" ;; esac; done ;;
-  stats) for trace; do :; done
-    frames=$(cat "$trace")
-    echo "Processing [$trace] with [cuda_api_sum.py]..."
-    echo 'Time (%),Total Time (ns),Num Calls,Avg (ns),Name'
-    echo "50.0,100,$((frames * 2 + 7)),1.0,cudaEventSynchronize"
-    echo "20.0,100,$((frames + 3)),1.0,cudaStreamSynchronize_v3020"
-    echo "20.0,100,$((frames * 4)),1.0,cudaMemcpyAsync_v3020"
-    echo "9.0,100,12,1.0,cudaMalloc"
-    echo "1.0,100,$((frames / 50)),1.0,cudaFree" ;;
-esac
-"""
-
-
-def test_waits_are_those_that_more_frames_add(tmp_path: Path):
-    nsys = tmp_path / "nsys"
-    nsys.write_text(NSYS)
-    nsys.chmod(0o755)
-
-    def run(title: str, command) -> str:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
-
-    found = script.calls_per_frame(str(nsys), "tensorrt", tmp_path, run)
-    assert found["waits_per_frame"] == 3  # asynchronous copies are none
-    assert found["allocations_per_frame"] == pytest.approx(0.02)
-    assert "cudaMalloc" not in found["calls_per_frame"]
-    with pytest.raises(ValueError, match="no table"):
-        script.calls_in_table("nothing traced\n")

@@ -14,18 +14,6 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import gpu_check
 
 
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of Python packages with a libcupti of two versions, the older of which can't be loaded."""
-    folder = tmp_path_factory.mktemp("packages")
-    library = folder / "nvidia" / "cu13" / "lib" / "libcupti.so.13"
-    library.parent.mkdir(parents=True)
-    library.with_name("libcupti.so.12").write_text("not a library")
-    source = Path(__file__).with_name("stub_cupti.cpp")
-    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
-    return folder
-
-
 def test_the_newest_library_of_the_packages_is_found(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(packages), *sys.path])
     found = gpu_check.find_cupti()
@@ -72,7 +60,7 @@ def test_waits_are_those_that_more_frames_add(tmp_path: Path) -> None:
         Path(command[3]).write_text(json.dumps(calls))
         return ""
 
-    found = gpu_check.calls_per_frame(None, ["--backend", "tensorrt"], tmp_path, run)
+    found = gpu_check.calls_per_frame(["--backend", "tensorrt"], tmp_path, run)
     assert found["counted_by"] == "CUPTI"
     assert found["waits_per_frame"] == 1
     assert found["allocations_per_frame"] == 0

@@ -67,24 +67,16 @@ def bag(tmp_path: Path) -> Path:
     )
 
 
-def test_a_replay_that_is_ended_leaves_nothing_in_the_way(bag: Path, tmp_path: Path):
-    arguments = ["replay", str(bag), "--box", "40,30,24,24", "--out", "tracked"]
-    process = started(tmp_path, *arguments)
-    wait_for(tmp_path, ".tracked.*/tracked/*", process)
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stderr) == (130, "efftam replay: interrupted\n")
-    assert not (tmp_path / "tracked").exists()
-    assert left_over(tmp_path) == []
-
-
-def test_a_killed_replay_does_not_block_the_next_one(bag: Path, tmp_path: Path):
-    arguments = ["replay", str(bag), "--box", "40,30,24,24", "--out", "tracked"]
-    process = started(tmp_path, *arguments)
-    wait_for(tmp_path, ".tracked.*/tracked/*", process)
-    process.kill()
-    process.communicate()
-    assert not (tmp_path / "tracked").exists()
+def test_a_replay_that_is_ended_or_killed_leaves_nothing_in_the_way_of_the_next(bag: Path, tmp_path: Path):
+    arguments = ["replay", str(bag), *BOX, "--out", "tracked"]
+    for number, told in ((signal.SIGTERM, (130, "efftam replay: interrupted\n")), (signal.SIGKILL, (-9, ""))):
+        process = started(tmp_path, *arguments)
+        wait_for(tmp_path, ".tracked.*/tracked/*", process)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+        assert (process.returncode, stderr) == told
+        assert not (tmp_path / "tracked").exists()
+        assert number == signal.SIGKILL or left_over(tmp_path) == []
     process = started(tmp_path, *arguments)
     assert process.wait(100) == 0, process.stderr.read()
     assert len(read_messages(tmp_path / "tracked", "/bbox")) == IMAGES

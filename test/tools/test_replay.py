@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import av
@@ -216,35 +217,28 @@ def test_masks_are_as_large_as_the_image_and_cover_the_target(tmp_path: Path):
     assert pixels[42, 52] == 255
 
 
-def test_camera_info_gives_bearings(tmp_path: Path):
-    messages = [("/camera_info", recorded(-0.5), camera_info(160, 120, 200.0)), *camera()]
-    followed(tmp_path, messages)
-    for velocity in read_messages(tmp_path / "out", "/velocity"):
-        assert velocity.has_bearing
-        assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / 200))
-
-
 @pytest.mark.parametrize(
-    ("topic", "info", "has_bearing"),
+    ("topic", "info", "width", "has_bearing"),
     [
-        ("/foo/image_raw", "/foo/camera_info", True),
-        ("/foo/image_raw", "/camera_info", False),
-        ("/foo/image_raw/compressed", "/foo/camera_info", True),
-        ("/foo/image_raw/compressed", "/foo/image_raw/camera_info", False),
+        ("/image", "/camera_info", 160, True),
+        ("/image", "/camera_info", 640, False),
+        ("/foo/image_raw", "/foo/camera_info", 160, True),
+        ("/foo/image_raw", "/camera_info", 160, False),
+        ("/foo/image_raw/compressed", "/foo/camera_info", 160, True),
+        ("/foo/image_raw/compressed", "/foo/image_raw/camera_info", 160, False),
     ],
 )
-def test_only_the_camera_info_beside_the_images_counts(tmp_path: Path, topic, info, has_bearing):
+def test_the_camera_info_beside_the_images_gives_bearings_and_one_of_another_size_is_told(
+    tmp_path: Path, topic, info, width, has_bearing, capsys
+):
     make = compressed if topic.endswith("compressed") else image
-    images = [(topic, recorded(i), make(p, stamp(i))) for i, p in enumerate(pictures(2))]
-    followed(tmp_path, [(info, recorded(-0.5), camera_info(160, 120, 200.0)), *images])
-    assert [m.has_bearing for m in read_messages(tmp_path / "out", "/velocity")] == 2 * [has_bearing]
-
-
-def test_camera_info_of_another_size_gives_none_and_says_so(tmp_path: Path, capsys):
-    messages = [("/camera_info", recorded(-0.5), camera_info(640, 480, 200.0)), *camera(3)]
-    followed(tmp_path, messages)
-    assert not any(v.has_bearing for v in read_messages(tmp_path / "out", "/velocity"))
-    assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == 1
+    infos = [(info, recorded(-0.5), camera_info(width, width * 3 // 4, 200.0))]
+    followed(tmp_path, infos + camera(3, topic, make))
+    velocities = read_messages(tmp_path / "out", "/velocity")
+    assert [m.has_bearing for m in velocities] == 3 * [has_bearing]
+    for velocity in velocities if has_bearing else ():
+        assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / 200))
+    assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == (width == 640)
 
 
 def test_camera_info_that_can_not_be_is_told_once_and_ends_the_bearing_of_the_one_before(
@@ -391,6 +385,31 @@ class TestSeveralTargets:
         clear = ("/select", recorded(3.5), selection(0, kind=3, target_id=cleared))
         assert self.run(tmp_path, first, second, clear) == {0: [*range(images)], 5: [0, 1, 2, 3]}
 
+    def test_selections_are_numbered_and_counted_through_clears_and_new_ones(self, tmp_path: Path, capsys):
+        """Each selection gets the number after the largest there is; a CLEAR after the last image counts."""
+        first, second = (recorded(i + 0.2) for i in (0, 1))
+        bag = write_bag(
+            tmp_path / "in",
+            [
+                *two_squares(),
+                ("/select", first, selection(stamp(0), box_at(0))),
+                ("/select", second, selection(stamp(1), self.SECOND, target_id=5)),
+                ("/select", recorded(2.2), selection(stamp(2), box_at(2), target_id=0)),
+                ("/select", recorded(3.5), selection(0, kind=3, target_id=5)),
+                ("/select", recorded(5.2), selection(stamp(5), self.SECOND, target_id=5)),
+                ("/select", recorded(7.5), selection(0, kind=3)),
+            ],
+        )
+        assert replay(bag, "--out", tmp_path / "out") == 0
+        found = answers_of(tmp_path / "out")
+        assert [m.selection for m in found[0]] == [1, 1, 3, 3, 3, 3, 3, 3]
+        assert [m.selection for m in found[5]] == [2, 2, 2, 4, 4, 4]
+        said = capsys.readouterr().out
+        assert "8 images processed" in said
+        assert "selections: 6 applied, 0 refused" in said
+        states = dict(re.findall(r"([A-Z]+) (\d+)", said))
+        assert sum(map(int, states.values())) == len(found[0]) + len(found[5])
+
     def test_an_object_that_is_a_target_already_is_refused_and_both_go_on(self, tmp_path: Path, capsys):
         found = self.run(
             tmp_path,
@@ -464,53 +483,6 @@ def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
     assert {topic for topic, *_ in read_raw(named)} == {"/cam/bbox", "/cam/velocity"}
 
 
-@pytest.mark.parametrize("command", ["replay", "track"])
-@pytest.mark.parametrize(
-    ("name", "start", "remedy"),
-    [
-        ("a.mcap.zstd", b"\x28\xb5\x2f\xfd" + bytes(60), "zstd -d"),
-        ("a.db3.zstd", b"\x28\xb5\x2f\xfd" + bytes(60), "zstd -d"),
-        ("a.bag", b"#ROSBAG V2.0\n" + bytes(60), "rosbags-convert --src"),
-        ("a.mcap.gz", b"\x1f\x8b\x08" + bytes(60), "gunzip"),
-    ],
-)
-def test_a_file_of_another_kind_gets_its_command(tmp_path: Path, capsys, command, name, start, remedy):
-    (tmp_path / name).write_bytes(start)
-    out = tmp_path / ("out" if command == "replay" else "out.mp4")
-    assert main([command, str(tmp_path / name), "--box", "1,1,9,9", "--out", str(out)]) == 2
-    said = capsys.readouterr().err
-    assert f"run: {remedy} {tmp_path / name}" in said
-    assert len(said.splitlines()) == 1
-
-
-def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
-    bag = write_bag(tmp_path / "in", [*camera(2), ("/camera_info", recorded(0), camera_info(160, 120, 99.0))])
-    box = ["--box", "40,30,24,24"]
-    assert_refused(
-        efftam_here("replay", bag, "--topic", "/nope", *box, "--out", "o"),
-        "the bag has no topic /nope",
-        "/image (sensor_msgs/msg/Image)",
-        "/camera_info (sensor_msgs/msg/CameraInfo)",
-    )
-    assert_refused(
-        efftam_here("replay", bag, "--topic", "/camera_info", *box, "--out", "o"), "does not hold images"
-    )
-    assert_refused(efftam_here("replay", bag, "--out", "o"), "TargetSelection", "--box")
-    assert_refused(efftam_here("replay", "nope", *box, "--out", "o"), "nope does not exist")
-    assert_refused(efftam_here("replay", tmp_path, *box, "--out", "o"), "has no metadata.yaml")
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "1.JPG").touch()
-    assert_refused(
-        efftam_here("replay", "images", *box, "--out", "o"),
-        "images is a folder of images, not a bag; to track in it, run: efftam track images",
-    )
-    assert_refused(efftam_here("replay", bag, *box, "--out", bag), "exists already")
-    assert_refused(
-        efftam_here("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160 x 120"
-    )
-    assert not (tmp_path / "o").exists()
-
-
 def video(path: Path, format_name: str, codec: str) -> None:
     with av.open(str(path), "w", format=format_name) as container:
         stream = container.add_stream(codec, rate=10, width=160, height=120)
@@ -520,40 +492,57 @@ def video(path: Path, format_name: str, codec: str) -> None:
         container.mux(stream.encode(None))
 
 
+ZSTD = b"\x28\xb5\x2f\xfd" + bytes(60)
+OTHER_KINDS = {
+    "a.mcap.zstd": (ZSTD, "run: zstd -d "),
+    "a.db3.zstd": (ZSTD, "run: zstd -d "),
+    "a.bag": (b"#ROSBAG V2.0\n" + bytes(60), "run: rosbags-convert --src "),
+    "a.mcap.gz": (b"\x1f\x8b\x08" + bytes(60), "run: gunzip "),
+}
+
+
+@pytest.mark.parametrize("command", ["replay", "track"])
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_a_file_of_another_kind_gets_its_command(efftam_here, tmp_path: Path, command: str, name: str):
+    content, remedy = OTHER_KINDS[name]
+    (tmp_path / name).write_bytes(content)
+    out = "out" if command == "replay" else "out.mp4"
+    assert_refused(efftam_here(command, name, "--box", "1,1,9,9", "--out", out), f"{remedy}{name}")
+
+
 @pytest.mark.parametrize(
-    ("format_name", "codec"),
-    [
-        ("mp4", "libx264"),
-        ("avi", "mpeg4"),
-        ("h264", "libx264"),
-        ("mjpeg", "mjpeg"),
-    ],
+    ("format_name", "codec"), [("mp4", "libx264"), ("avi", "mpeg4"), ("h264", "libx264"), ("mjpeg", "mjpeg")]
 )
 def test_a_video_is_sent_to_track(efftam_here, tmp_path: Path, format_name: str, codec: str):
     """By what is in the file: names may be anything."""
     video(tmp_path / "flight.dat", format_name, codec)
-    assert_refused(
-        efftam_here("replay", "flight.dat", "--box", "1,1,9,9", "--out", "o"),
-        "flight.dat is a video, not a bag; to track in it, run: efftam track flight.dat",
-    )
+    words = "flight.dat is a video, not a bag; to track in it, run: efftam track flight.dat"
+    assert_refused(efftam_here("replay", "flight.dat", "--box", "1,1,9,9", "--out", "o"), words)
 
 
-def test_a_file_that_is_neither_is_told_what_a_bag_is(efftam_here, tmp_path: Path):
+def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
+    bag = write_bag(tmp_path / "in", [*camera(2), ("/camera_info", recorded(0), camera_info(160, 120, 99.0))])
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "1.JPG").touch()
     (tmp_path / "notes.txt").write_text("flight of Monday\n" * 100)
-    assert_refused(
-        efftam_here("replay", "notes.txt", "--box", "1,1,9,9", "--out", "o"),
-        "notes.txt is not a bag; give a folder with metadata.yaml, .mcap or .db3",
-    )
-
-
-def test_a_bag_is_sent_to_replay(efftam_here, tmp_path: Path):
-    bag = write_bag(tmp_path / "in", [*camera(2)])
+    box = ("--box", "40,30,24,24")
+    for arguments, *words in (
+        ((bag, "--topic", "/nope", *box), "the bag has no topic /nope", "/image (sensor_msgs/msg/Image)"),
+        ((bag, "--topic", "/camera_info", *box), "does not hold images"),
+        ((bag,), "TargetSelection", "--box"),
+        (("nope", *box), "nope does not exist"),
+        ((tmp_path, *box), "has no metadata.yaml"),
+        (("images", *box), "images is a folder of images, not a bag", "run: efftam track images"),
+        (("notes.txt", *box), "notes.txt is not a bag; give a folder with metadata.yaml, .mcap or .db3"),
+        ((bag, "--box", "900,1,9,9"), "outside the image of 160 x 120"),
+    ):
+        assert_refused(efftam_here("replay", *arguments, "--out", "o"), *words)
+    assert_refused(efftam_here("replay", bag, *box, "--out", bag), "exists already")
+    assert not (tmp_path / "o").exists()
     (mcap,) = bag.glob("*.mcap")
     for given in (bag, mcap):
-        assert_refused(
-            efftam_here("track", given, "--box", "1,1,9,9"),
-            f"{given} is a bag, not a video; to track in it, run: efftam replay {given} --out RESULTS",
-        )
+        words = f"{given} is a bag, not a video; to track in it, run: efftam replay {given} --out RESULTS"
+        assert_refused(efftam_here("track", given, *box), words)
 
 
 def test_a_selection_of_another_version_of_the_message_is_refused(tmp_path: Path, monkeypatch, capsys):

@@ -72,12 +72,17 @@ def bag_of(path: Path, kind: str, codec: str, skipped: int = 0, b_frames: int = 
     )
 
 
+def replayed(bag: Path, box: str = "40,30,24,24") -> list:
+    """The answers to the images of a bag."""
+    out = bag.with_name("out")
+    assert main(["replay", str(bag), "--box", box, "--out", str(out), "--quiet"]) == 0
+    return read_messages(out, "/bbox")
+
+
 @pytest.mark.parametrize("codec", ["h264", "h265"])
 @pytest.mark.parametrize("kind", [FFMPEG_TYPE, FOXGLOVE_TYPE])
 def test_every_image_of_a_video_topic_is_tracked_with_its_own_stamp(tmp_path: Path, kind: str, codec: str):
-    bag, out = bag_of(tmp_path / "bag", kind, codec), tmp_path / "out"
-    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
-    boxes = read_messages(out, "/bbox")
+    boxes = replayed(bag_of(tmp_path / "bag", kind, codec))
     assert stamps(boxes) == [START_NS + i * PERIOD_NS for i in range(FRAMES)]
     assert {box.header.frame_id for box in boxes} == {"camera"}
     for i, box in enumerate(boxes):
@@ -90,9 +95,7 @@ def test_every_image_of_a_video_topic_is_tracked_with_its_own_stamp(tmp_path: Pa
 def test_a_video_that_begins_between_key_frames_waits_for_the_next_and_says_so(
     tmp_path: Path, codec: str, capsys
 ):
-    bag, out = bag_of(tmp_path / "bag", FFMPEG_TYPE, codec, skipped=2), tmp_path / "out"
-    assert main(["replay", str(bag), "--box", "58,42,24,24", "--out", str(out), "--quiet"]) == 0
-    boxes = read_messages(out, "/bbox")
+    boxes = replayed(bag_of(tmp_path / "bag", FFMPEG_TYPE, codec, skipped=2), "58,42,24,24")
     assert stamps(boxes) == [START_NS + i * PERIOD_NS for i in range(GROUP, FRAMES)]
     assert boxes[0].measured
     assert abs(boxes[0].x - 58) < 4
@@ -108,7 +111,7 @@ def test_images_that_need_a_lost_message_are_not_used(
     tmp_path: Path, kind: str, codec: str, counts: bool, capsys
 ):
     """The square would be several px off in them. ffmpeg_image_transport counts its images."""
-    out, rows = tmp_path / "out", []
+    rows = []
     for i, data in enumerate(packets(codec)):
         made = message(kind, codec, data, stamp := START_NS + i * PERIOD_NS)
         if counts and kind == FFMPEG_TYPE:
@@ -116,8 +119,7 @@ def test_images_that_need_a_lost_message_are_not_used(
         if i not in (7, 8):
             rows.append(("/video", stamp, made))
     bag = write_bag(tmp_path / "bag", rows)
-    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
-    boxes = read_messages(out, "/bbox")
+    boxes = replayed(bag)
     assert [(t - START_NS) // PERIOD_NS for t in stamps(boxes)] == list(range(7))
     said = capsys.readouterr()
     assert "packets are lost" in said.err
@@ -165,9 +167,7 @@ def test_a_wrong_stamp_costs_its_image_alone(tmp_path: Path, codec: str, capsys)
     stamp = [t + 3 * 10**9 if i == GROUP + 2 else t for i, (t, _) in enumerate(rows)]
     made = [message(FFMPEG_TYPE, codec, data, s) for s, (_, data) in zip(stamp, rows, strict=True)]
     bag = write_bag(tmp_path / "bag", [("/video", t, m) for (t, _), m in zip(rows, made, strict=True)])
-    out = tmp_path / "out"
-    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
-    boxes = read_messages(out, "/bbox")
+    boxes = replayed(bag)
     assert stamps(boxes) == [t for i, (t, _) in enumerate(rows) if i != GROUP + 2]
     assert "3.000 s ahead of the arrival of its image" in capsys.readouterr().err
     assert all(abs(box.x - (40 + 3 * i)) < 4 for i, box in enumerate(boxes[-3:], start=FRAMES - 3))
@@ -179,9 +179,7 @@ def test_after_a_pause_a_video_waits_for_a_key_frame(tmp_path: Path, capsys):
     rows = [(START_NS + i * PERIOD_NS, data) for i, data in enumerate(coded)]
     rows += [(t + 30 * PERIOD_NS, data) for t, data in rows[2:]]
     bag = write_bag(tmp_path / "bag", [("/video", t, message(FOXGLOVE_TYPE, "h264", d, t)) for t, d in rows])
-    out = tmp_path / "out"
-    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
-    answered = [(t - START_NS) // PERIOD_NS for t in stamps(read_messages(out, "/bbox"))]
+    answered = [(t - START_NS) // PERIOD_NS for t in stamps(replayed(bag))]
     assert answered == [*range(FRAMES), *range(30 + GROUP, 30 + FRAMES)]
     assert "video waits for a key frame;" in capsys.readouterr().err
 
@@ -191,9 +189,7 @@ def test_after_a_pause_a_stream_of_another_size_goes_on(tmp_path: Path):
     rows = [(START_NS + i * PERIOD_NS, data) for i, data in enumerate(packets("h264"))]
     rows += [(t + 60 * PERIOD_NS, data) for (t, _), data in zip(rows, packets("h264", scale=2), strict=True)]
     bag = write_bag(tmp_path / "bag", [("/video", t, message(FOXGLOVE_TYPE, "h264", d, t)) for t, d in rows])
-    out = tmp_path / "out"
-    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
-    sizes = [(box.image_width, box.image_height) for box in read_messages(out, "/bbox")]
+    sizes = [(box.image_width, box.image_height) for box in replayed(bag)]
     assert sizes == FRAMES * [(160, 120)] + FRAMES * [(320, 240)]
 
 

@@ -94,7 +94,9 @@ def test_a_mask_selects_too(efftam, square_video: Path, tmp_path: Path):
     cv2.imwrite(str(tmp_path / "mask.png"), mask)
     result = efftam("track", square_video, "--mask", "mask.png", "--frames", "2", "--json", "-")
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["frames"][0]["box"] == pytest.approx([40, 30, 24, 24], abs=4)
+    report = json.loads(result.stdout)
+    assert report["frames"][0]["box"] == pytest.approx([40, 30, 24, 24], abs=4)
+    assert report["complete"], "all that was asked for"
 
 
 def test_what_was_done_stands_when_the_video_breaks_off(efftam, tmp_path: Path):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from lite0_helpers import BLOCKS, NORM_EPS, TAKEN_AFTER, State, published_state
 
 from efftam_ros.core.errors import InputError
-from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactImageEncoder
+from efftam_workshop.model.compact.network import CompactImageEncoder
 from training.backbone import load_backbone, packaged_weights
 
 SIDE = 96
@@ -43,7 +43,7 @@ def unfolded(state: State, image: torch.Tensor) -> list[torch.Tensor]:
 
 @pytest.fixture
 def encoder() -> CompactImageEncoder:
-    return CompactImageEncoder(COMPACT_CONFIGS["compact_192"]).eval()
+    return CompactImageEncoder().eval()
 
 
 def stored(state: object, folder: Path) -> Path:

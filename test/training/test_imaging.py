@@ -1,16 +1,14 @@
-"""Placing pictures: affine maps, pyramids, blending; and what the camera of a training clip does to them."""
+"""Placing pictures, and what the camera of a training clip does to them."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_helpers import plate
 
 from training import imaging
 from training.degradations import Camera
@@ -69,41 +67,6 @@ def test_a_warped_level_lies_where_the_warped_original_would(scale, angle, x, y,
     levels = imaging.pyramid(picture)
     assert centroid(imaging.warp(levels, matrix, SIDE)) == pytest.approx(target, abs=0.1)
     assert centroid(imaging.warp(levels[:1], matrix, SIDE)) == pytest.approx(target, abs=0.1)
-
-
-def test_a_reduced_view_averages_what_falls_on_a_pixel():
-    checkered = (np.indices((256, 256)).sum(0) % 2 * 255).astype(np.uint8)
-    view = imaging.warp(imaging.pyramid(checkered), imaging.similarity(0.25, 0, (128, 128), (32, 32)), 64)
-    assert np.abs(view[2:-2, 2:-2].astype(int) - 127).max() <= 2
-
-
-def test_beyond_the_border_a_view_is_black_or_repeats_the_picture():
-    white = imaging.pyramid(np.full((40, 40), 255, np.uint8))
-    aside = imaging.similarity(1, 0, (0, 0), (100, 100))
-    assert imaging.warp(white, aside, SIDE)[:90].max() == 0
-    assert imaging.warp(white, aside, SIDE, cv2.BORDER_REFLECT_101).min() == 255
-
-
-# Cut-outs and blending
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=seeds, height=st.integers(3, 90), width=st.integers(3, 90))
-def test_a_cut_outs_pyramid_is_premultiplied_at_every_level(seed, height, width):
-    rng = np.random.default_rng(seed)
-    rgba = rng.integers(0, 256, (height, width, 4), dtype=np.uint8)
-    for level in imaging.sprite_pyramid(rgba):
-        assert (level[..., :3] <= level[..., 3:]).all()
-
-
-def test_a_cut_out_is_feathered_inwards_with_a_clear_margin():
-    level = imaging.sprite_pyramid(plate((200, 100, 50)), margin=2)[0]
-    alpha = level[..., 3]
-    assert level.shape[:2] == (36, 52)
-    assert max(alpha[:2].max(), alpha[-2:].max(), alpha[:, :2].max(), alpha[:, -2:].max()) == 0
-    assert alpha[:18, :26].max() == 0  # what was cut away stays so
-    assert 0 < alpha[25, 2] < 255
-    assert level[25, 30].tolist() == [200, 100, 50, 255]
 
 
 # The camera

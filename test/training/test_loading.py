@@ -20,10 +20,10 @@ from efftam_ros.runtime.bundle import default_bundle
 from efftam_workshop.export.onnx.bundle import export_bundle
 from efftam_workshop.export.onnx.weights import prepare
 from efftam_workshop.model.common.network import Network
-from efftam_workshop.model.compact.network import COMPACT_CONFIGS, CompactTAM
+from efftam_workshop.model.compact.network import CompactTAM
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS, Configuration
 from efftam_workshop.model.efficienttam.network import EfficientTAM
-from efftam_workshop.model.loading import UNUSED, load_bundle_network, load_weights
+from efftam_workshop.model.loading import UNUSED, load_bundle_network, load_checkpoint
 
 SMALL = Configuration("efficienttam_small", 64, 192, 3)
 
@@ -58,7 +58,7 @@ def test_efficienttam_comes_back_bit_for_bit(small_bundle):
 
 def test_half_precision_weights_come_back_as_the_graphs_use_them(tmp_path):
     torch.manual_seed(7)
-    network = CompactTAM(COMPACT_CONFIGS["compact_192"]).eval()
+    network = CompactTAM().eval()
     export_bundle(network, tmp_path / "compact", weights="float16")
     assert_same(load_bundle_network(tmp_path / "compact"), prepare(network, "float16"))
 
@@ -73,21 +73,21 @@ def damaged(small_bundle, tmp_path, change) -> Path:
 
 
 def test_a_network_unknown_here_is_refused(small_bundle, tmp_path):
-    folder = damaged(small_bundle, tmp_path, lambda manifest: manifest.update(family="another"))
-    with pytest.raises(InputError, match=r"family 'another' .* known are efficienttam_ti, .*compact_192"):
+    folder = damaged(small_bundle, tmp_path, lambda manifest: manifest.update(name="another"))
+    with pytest.raises(InputError, match=r"'another'; choose one of efficienttam_ti, .*compact_192"):
         load_bundle_network(folder)
 
 
 @pytest.fixture
 def compact_state() -> dict[str, torch.Tensor]:
-    return CompactTAM(COMPACT_CONFIGS["compact_192"]).state_dict()
+    return CompactTAM().state_dict()
 
 
 def test_incomplete_weights_are_refused(compact_state, tmp_path):
     del compact_state["no_pointer"]
     torch.save({"model": compact_state}, tmp_path / "part.pt")
     with pytest.raises(InputError, match=r"does not fit compact_192: Missing key\(s\).*no_pointer"):
-        load_weights(tmp_path / "part.pt", "compact_192")
+        load_checkpoint(tmp_path / "part.pt", "compact_192")
 
 
 def test_the_shipped_network_computes_in_pytorch_what_its_graphs_compute():

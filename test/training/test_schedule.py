@@ -27,13 +27,6 @@ def test_the_default_goes_from_short_clips_with_a_frozen_trunk_to_long_ones():
     assert stages[-1].first_learning < TRUNK["frozen"]
 
 
-def test_a_stage_may_let_windows_follow_the_models_boxes():
-    assert parse_stages("0:4:8:all,0.67:7:4:all:closed") == (
-        Stage(0.0, 4, 8, 0, is_closed=False),
-        Stage(0.67, 7, 4, 0, is_closed=True),
-    )
-
-
 def test_what_learns_is_named_by_the_first_stage_of_the_trunk_that_does():
     """Of EfficientNet-Lite0, the third of seven is the last of stride 8: ImageNet's edges and textures."""
     assert TRUNK == {"frozen": 7, "top": 4, "trunk": 3, "all": 0}
@@ -46,7 +39,6 @@ def test_what_learns_is_named_by_the_first_stage_of_the_trunk_that_does():
         ("0:2:16", "'0:2:16'"),
         ("0:2:16:thawed", "'0:2:16:thawed'"),
         ("0:2:16:all:ajar", "'0:2:16:all:ajar'"),
-        ("0:2:16:all:closed:closed", "'0:2:16:all:closed:closed'"),
         ("0:2:16:frozen,later:4:8:trunk", "'later:4:8:trunk'"),
         ("0:2.5:16:frozen", "'0:2.5:16:frozen'"),
         ("0:0:16:frozen", "'0:0:16:frozen'"),

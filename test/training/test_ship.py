@@ -12,7 +12,7 @@ import torch
 
 from efftam_ros.core.errors import InputError
 from efftam_workshop.export.onnx import bundle
-from efftam_workshop.model.compact.network import COMPACT_192, CompactTAM
+from efftam_workshop.model.compact.network import CompactTAM
 from efftam_workshop.model.loading import load_bundle_network
 from training import ship as ship_module
 from training.ship import OPEN_LICENCE, RESEARCH_LICENCE, average, require_open, ship
@@ -22,7 +22,7 @@ NAME = "compact_192"
 
 def network(seed: int) -> CompactTAM:
     torch.manual_seed(seed)
-    return CompactTAM(COMPACT_192).eval()
+    return CompactTAM().eval()
 
 
 @pytest.fixture(scope="module", autouse=True)

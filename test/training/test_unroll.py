@@ -21,7 +21,6 @@ from efftam_ros.core.memory import MemoryBank, RankedFrames, Record
 from efftam_ros.core.types import Image, Prompt
 from training import unroll as module
 from training.clips import Clip, ClipSource
-from training.closed_loop import ClosedWindows, outer_side
 from training.mixture import Mixture
 from training.train import new_network
 from training.unroll import MOST_RECENT, unroll
@@ -246,30 +245,6 @@ def test_gradients_reach_everything(clips):
     for part, parameter in network.named_parameters():
         assert parameter.grad is not None, part
         assert parameter.grad.abs().max() > 0, part
-
-
-# Windows that follow the model's boxes
-
-
-def test_windows_that_stay_in_the_middle_show_what_an_open_clip_shows(network, monkeypatch):
-    source = ClipSource(bright_material(), Mixture(), SIDE)
-    wide = source.clip(7, 2, 4, outer_side(SIDE))
-    assert wide.images.shape[-1] == outer_side(SIDE) == 288
-    inset = (288 - SIDE) // 2
-    cells = slice(inset // 4, inset // 4 + SIDE // 4)
-    middle = wide._replace(
-        images=wide.images[..., inset : inset + SIDE, inset : inset + SIDE],
-        masks=wide.masks[..., cells, cells],
-        valid=wide.valid[..., cells, cells],
-    )
-    monkeypatch.setattr(ClosedWindows, "follow", lambda *_: None)
-    closed, fixed = unroll(network, stack([wide])), unroll(network, stack([middle]))
-    for one, other, says, wanted in zip(
-        closed.losses, fixed.losses, closed.present, fixed.present, strict=True
-    ):
-        if says == wanted:
-            assert torch.allclose(one.mask, other.mask, atol=1e-3)
-    assert closed.present[0] == fixed.present[0] == 1
 
 
 # Validation

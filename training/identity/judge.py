@@ -163,7 +163,6 @@ def of_onnx(path: Path) -> tuple[Callable[[Tensor], Tensor], int, int]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
     parser.add_argument("--data", type=Path, default=Path("runs/identity_data"), help="default %(default)s")
     parser.add_argument(
         "--run", type=Path, default=Path("runs/identity"), dest="folder", help="default %(default)s"

@@ -148,7 +148,8 @@ def restore(
                         with np.load(io.BytesIO(archive.read(f"runs/{meta['name']}.npz"))) as stored:
                             masks = unpack_runs(dict(stored))
                         frames = read_numbers(video, meta["frames_in_source"])
-                        write_clip(out / meta["name"], frames, masks, meta)
+                        pairs = zip(frames, masks.swapaxes(0, 1), strict=True)
+                        write_clip(out / meta["name"], pairs, meta)
             except InputError as error:
                 failures.append(f"{wanted[0]['name']}: {error}")
             progress(len(wanted))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def shrunk_tracks(
     their figures."""
     kept, figures = [], []
     for track in tracks:
-        masks = [_resized(track.masks[i].astype(np.uint8) * np.uint8(255), size) > 127 for i in where]
+        masks = [resized(track.masks[i].astype(np.uint8) * np.uint8(255), size) > 127 for i in where]
         if min(int(mask.sum()) for mask in masks) >= LEAST_AREA:
             kept.append(np.stack(masks))
             figures.append(track.figures)
@@ -79,26 +79,36 @@ def describe(
     }
 
 
-def write_clip(folder: Path, frames: Sequence[Frame], masks: NDArray[np.bool_], meta: dict[str, Any]) -> None:
-    """Write a clip, which appears under its name when it is complete. ``frames``: those of the masks [tracks,
-    frames, H, W], of any size."""
-    size = masks.shape[3], masks.shape[2]
+def write_clip(
+    folder: Path,
+    pairs: Iterable[tuple[Frame, NDArray[np.bool_]]],
+    meta: dict[str, Any],
+    fps: float = RATE,
+    crf: int = CRF,
+) -> None:
+    """Write a clip, which appears under its name when it is complete. ``pairs``: each frame, of any size, and
+    its masks [tracks, H, W] in the size that ``meta`` has."""
+    size = meta["width"], meta["height"]
     folder.parent.mkdir(parents=True, exist_ok=True)
+    bits: list[NDArray[np.uint8]] = []
+    boxes: list[list[str]] = []
     with tempfile.TemporaryDirectory(prefix=".clip_", dir=folder.parent) as place:
         part = Path(place) / folder.name
         part.mkdir()
-        with VideoWriter(part / "video.mp4", *size, RATE, crf=CRF) as writer:
-            for index, frame in enumerate(frames):
-                writer.write(_resized(frame, size), round(index * NS / RATE))
-        endings = [f"_{number + 1}" if number else "" for number in range(len(masks))]
-        bits = {
-            f"bits{ending}": np.packbits(track.reshape(len(track), -1), axis=1)
-            for ending, track in zip(endings, masks, strict=True)
-        }
-        shape = np.array(masks.shape[1:])
-        np.savez_compressed(part / "masks.npz", shape=shape, **bits)  # type: ignore[arg-type]
-        for ending, track in zip(endings, masks, strict=True):
-            (part / f"boxes{ending}.csv").write_text(_boxes(track))
+        with VideoWriter(part / "video.mp4", *size, fps, crf=crf) as writer:
+            for index, (frame, masks) in enumerate(pairs):
+                writer.write(resized(frame, size), round(index * NS / fps))
+                bits.append(np.packbits(masks.reshape(len(masks), -1), axis=1))
+                boxes.append([",".join([str(index), *(f"{v:g}" for v in mask_box(one))]) for one in masks])
+        stored = {}
+        for number, (packed, rows) in enumerate(
+            zip(np.stack(bits, 1), zip(*boxes, strict=True), strict=True)
+        ):
+            ending = f"_{number + 1}" if number else ""
+            stored[f"bits{ending}"] = packed
+            (part / f"boxes{ending}.csv").write_text("\n".join(["frame,x,y,w,h", *rows, ""]))
+        shape = np.array([len(bits), size[1], size[0]])
+        np.savez_compressed(part / "masks.npz", shape=shape, **stored)
         (part / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
         part.rename(folder)
 
@@ -115,12 +125,7 @@ def read_masks(folder: Path) -> NDArray[np.bool_]:
     return np.stack(tracks).reshape(len(tracks), frames, height, width).astype(bool)
 
 
-def _boxes(track: NDArray[np.bool_]) -> str:
-    rows = [",".join([str(n), *(f"{v:g}" for v in mask_box(mask))]) for n, mask in enumerate(track)]
-    return "\n".join(["frame,x,y,w,h", *rows, ""])
-
-
-def _resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+def resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """The image itself if it has the size, width and height in px."""
     if image.shape[1::-1] == size:
         return image

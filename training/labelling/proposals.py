@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 
 from efftam_ros.core.geometry import Box, iou
+from efftam_workshop.eval.metrics import mask_overlap
 from efftam_workshop.eval.sequences import mask_box
 from training.labelling.scenes import MOVES, motion, own_motion
 from training.labelling.segmenter import Frame, Mask, Outline, Segmenter
@@ -64,9 +65,9 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
     for (mask, box, kind), outline in zip(found, again, strict=True):
         tight = bounds(outline.mask)
         is_stable = (
-            outline.quality > SURE and overlap(mask, outline.mask) > STABLE and iou(tight, box) > STABLE
+            outline.quality > SURE and mask_overlap(mask, outline.mask) > STABLE and iou(tight, box) > STABLE
         )
-        is_new = all(overlap(outline.mask, other.mask) < 0.5 for other in kept)
+        is_new = all(mask_overlap(outline.mask, other.mask) < 0.5 for other in kept)
         if is_stable and is_new and is_compact(outline.mask):
             apart, speed = apartness(own, outline.mask)
             if speed > LEAST_SPEED or kind == GRID:
@@ -102,11 +103,6 @@ def bounds(mask: Mask) -> Box:
     """The tight box of a mask; empty (0, 0, 0, 0) if the mask is."""
     box = mask_box(mask)
     return Box(0.0, 0.0, 0.0, 0.0) if math.isnan(box[0]) else Box(*map(float, box))
-
-
-def overlap(one: Mask, other: Mask) -> float:
-    """Intersection over union of masks."""
-    return float((one & other).sum() / max(int((one | other).sum()), 1))
 
 
 def _is_object(outline: Outline) -> bool:

@@ -1,5 +1,4 @@
-"""Evaluates a tracker on disappearances simulated on real clips: does it reacquire the target, and is it ever
-wrong?
+"""Evaluate reacquisition after disappearances that are simulated on real clips, and wrong claims.
 
 The first box is jittered as in `efftam eval --repeats`. Rules of the tracker are tuned on one half of the
 footage and reported on the other; the half is determined by a hash of the scene's name.
@@ -138,7 +137,6 @@ def _or_none(value: float) -> float | None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders of clips")
     parser.add_argument("--half", choices=(*HALVES, "both"), default="both", help="default %(default)s")
     parser.add_argument(

@@ -159,11 +159,9 @@ class CameraComponent:
                 )
             )
         self._notice_silence(now)
-        for link, due_s in list(self._next_status.items()):
+        for link, due_s in self._next_status.items():
             wanted = [s for sender, s in self._intervals.items() if sender[0] == link]
-            if not wanted:
-                del self._next_status[link]
-            elif now.steady_s >= due_s:
+            if wanted and now.steady_s >= due_s:
                 # Counted from when it was due, so that ticks do not slow the stream down.
                 self._next_status[link] = max(due_s + min(wanted), now.steady_s)
                 self._send_status(link)
@@ -342,7 +340,9 @@ class CameraComponent:
         u, v, right, bottom = parameters[:4]
         edges = (u, v) if number == TRACK_POINT else (u, v, right, bottom)
         if any(abs(edge) > PIXELS for edge in edges):
-            self._deny(f"{max(edges):g} looks like pixels; give 0 to 1 of the video's width and height")
+            self._deny(
+                f"{max(edges, key=abs):g} looks like pixels; give 0 to 1 of the video's width and height"
+            )
             return None
         if number == TRACK_POINT:
             if 0.0 <= u <= 1.0 and 0.0 <= v <= 1.0:

@@ -178,7 +178,7 @@ class DevicePipeline(FramePipeline):
 
     def _reuse(self, owner: FramePipeline) -> None:
         self._threads.adopt(self._network)
-        self._at.launches[self._lane], self._clock.is_on = None, False
+        self._clock.is_on = False
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
         if any(launch is not None and launch > self._at.awaited for launch in self._at.launches):

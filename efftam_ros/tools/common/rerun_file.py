@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.types import Track
 from efftam_ros.images.palette import STATE_STYLES
+from efftam_ros.tools.common.following import Answers
 from efftam_ros.tools.common.outputs import Output, replacing
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class RerunFile:
     def write(
         self,
         bgr: NDArray[np.uint8],
-        answers: Mapping[int, tuple[Track, NDArray[np.uint8] | None]],
+        answers: Answers,
         *,
         part: str = "",
         truth: Sequence[float] | None = None,

@@ -38,19 +38,22 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
+def row(section: str, name: str, found: str, remedy: str = "", state: str = "absent") -> Finding:
+    """A finding in ``state`` where there is a ``remedy``, else "ok"."""
+    return Finding(section, name, state if remedy else "ok", found, remedy)
+
+
 PYTHON = "Python"
 
 
 def python_findings() -> Iterator[Finding]:
     """What every command needs, and the network."""
-    yield Finding(PYTHON, "python", "ok", f"{platform.python_version()} ({sys.executable})")
-    where = Path(efftam_ros.__file__).parent
-    yield Finding(PYTHON, "efftam_ros", "ok", f"{__version__} ({where})")
+    yield row(PYTHON, "python", f"{platform.python_version()} ({sys.executable})")
+    yield row(PYTHON, "efftam_ros", f"{__version__} ({Path(efftam_ros.__file__).parent})")
     for module, pip in (("numpy", "numpy"), ("cv2", "opencv-python-headless")):
-        if problem := loads(module):
-            yield Finding(PYTHON, module, "wrong", problem, f"pip install {pip}")
-        else:
-            yield Finding(PYTHON, module, "ok", sys.modules[module].__version__)
+        problem = loads(module)
+        found = problem or sys.modules[module].__version__
+        yield row(PYTHON, module, found, f"pip install {pip}" if problem else "", "wrong")
     both = [name for name in ("onnxruntime", "onnxruntime-gpu") if version(name)]
     if len(both) > 1:
         found = f"{' and '.join(both)} are both installed and overwrite each other"
@@ -59,13 +62,13 @@ def python_findings() -> Iterator[Finding]:
     try:
         folder = default_bundle().folder
         found = f"{folder.name}, sha256 of {MANIFEST} {file_sha256(folder / MANIFEST)[:16]}"
-        yield Finding(PYTHON, "network", "ok", found)
+        yield row(PYTHON, "network", found)
     except InputError as error:
         yield Finding(PYTHON, "network", "wrong", str(error), "install the package again")
     try:
         manifest, content = read_network()
         size = f"{len(content) / 1e6:.2f} MB, {manifest['size']} numbers of a crop"
-        yield Finding(PYTHON, "identity network", "ok", f"{size}; off by the parameter identity")
+        yield row(PYTHON, "identity network", f"{size}; off by the parameter identity")
     except BackendError as error:
         yield Finding(PYTHON, "identity network", "wrong", error.reason, error.remedy)
 
@@ -75,11 +78,9 @@ def tool_findings(extra: str | None = None) -> Iterator[Finding]:
     for package in OPTIONAL:
         if extra not in (None, package.extra):
             continue
-        if importlib.util.find_spec(package.module) is not None:
-            yield Finding("tools", package.pip, "ok", version(package.pip) or "unknown version")
-        else:
-            found = f"needed by {package.purpose}"
-            yield Finding("tools", package.pip, "absent", found, package.install)
+        is_there = importlib.util.find_spec(package.module) is not None
+        found = version(package.pip) or "unknown version" if is_there else f"needed by {package.purpose}"
+        yield row("tools", package.pip, found, "" if is_there else package.install)
 
 
 def version(distribution: str) -> str:
@@ -114,8 +115,7 @@ def ros_findings() -> Iterator[Finding]:
         ("vision_msgs", "topic detections", f"{apt}vision-msgs"),
     ):
         problem = loads(module)
-        ending = ("absent", problem, remedy) if problem else ("ok", found)
-        yield Finding(ROS, module, *ending)
+        yield row(ROS, module, problem or found, remedy if problem else "")
     yield fastdds_profile()
     if middleware().startswith(FAST_DDS):
         yield from _shared_memory()
@@ -128,14 +128,14 @@ def fastdds_profile() -> Finding:
     profile = package_file("config/fastdds_images.xml") or "<package>/config/fastdds_images.xml"
     remedy = f"export {PROFILE_VARIABLES[0]}={profile} (for the camera driver too)"
     if not middleware().startswith(FAST_DDS):
-        return Finding(ROS, name, "ok", f"not used: the middleware is {middleware()}")
+        return row(ROS, name, f"not used: the middleware is {middleware()}")
     if not values:
         found = "not set: images above 0.5 MB get lost on Fast DDS (the launch file sets it)"
-        return Finding(ROS, name, "absent", found, remedy)
+        return row(ROS, name, found, remedy)
     for variable, value in values:
         if not Path(value).is_file():
-            return Finding(ROS, name, "wrong", f"{variable}={value} does not exist", remedy)
-    return Finding(ROS, name, "ok", values[0][1])
+            return row(ROS, name, f"{variable}={value} does not exist", remedy, "wrong")
+    return row(ROS, name, values[0][1])
 
 
 def _shared_memory() -> Iterator[Finding]:
@@ -143,8 +143,7 @@ def _shared_memory() -> Iterator[Finding]:
         usage = shutil.disk_usage(SHM)
         found = f"{usage.free / 1e6:.0f} of {usage.total / 1e6:.0f} MB free"
         remedy = "fastdds shm clean removes files of killed nodes; in a container: --shm-size=512m"
-        ending = ("ok", found) if usage.free >= ENOUGH_SHM_MB * 1e6 else ("wrong", found, remedy)
-        yield Finding(ROS, SHM, *ending)
+        yield row(ROS, SHM, found, "" if usage.free >= ENOUGH_SHM_MB * 1e6 else remedy, "wrong")
 
 
 MACHINE = "machine"
@@ -182,12 +181,9 @@ def machine_findings(facts: dict[str, Any]) -> Iterator[Finding]:
     """Findings on what `environment` returned."""
     jetson = re.match(r"L4T (\d+)", facts["platform"])
     old = jetson is not None and int(jetson[1]) < OLDEST_L4T
-    ending = (
-        ("wrong", facts["platform"], "install JetPack 6.1 or newer") if old else ("ok", facts["platform"])
-    )
-    yield Finding(MACHINE, "platform", *ending)
+    yield row(MACHINE, "platform", facts["platform"], "install JetPack 6.1 or newer" if old else "", "wrong")
     for line in facts["gpus"]:
-        yield Finding(MACHINE, "NVIDIA GPU", "ok", line)
+        yield row(MACHINE, "NVIDIA GPU", line)
     if facts["smi_problem"] and jetson is None:  # on a Jetson it reports little
         remedy = "load NVIDIA's driver (reboot after an update) or pass the GPU into the container"
         yield Finding(MACHINE, "nvidia-smi", "wrong", facts["smi_problem"], remedy)
@@ -197,10 +193,10 @@ def machine_findings(facts: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(MACHINE, "NVIDIA driver", state, problem, remedy)
     else:
         found = f"{facts['driver'] or 'unknown version'}, supports CUDA {facts['driver_cuda']}"
-        yield Finding(MACHINE, "NVIDIA driver", "ok", found)
+        yield row(MACHINE, "NVIDIA driver", found)
     for name in ("power_mode", "gpu_clock", *PACKAGES):
         if facts[name]:
-            yield Finding(MACHINE, name.replace("_", " "), "ok", facts[name])
+            yield row(MACHINE, name.replace("_", " "), facts[name])
 
 
 def _platform(root: Path) -> str:

@@ -6,9 +6,11 @@ import importlib.util
 import platform
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from efftam_ros.runtime.backends import TABLE, jetson_release, power_mode, text_of
+from efftam_ros.tools.doctor import checks
 from efftam_ros.tools.doctor.checks import OLDEST_L4T, Finding, fastdds_profile, gpu_clock, version
 
 JETSON = "Jetson"
@@ -20,11 +22,7 @@ BUILD_GB = 3.0
 """For an engine build: 1 GiB working memory of the builder, CUDA's libraries, the network on the CPU."""
 SWAP_GB = 4.0
 ARGUS = "usr/lib/aarch64-linux-gnu/gstreamer-1.0/libgstnvarguscamerasrc.so"
-
-
-def row(name: str, found: str, remedy: str = "", state: str = "absent") -> Finding:
-    """One line; ``state`` is that of one with a ``remedy``, without one it is "ok"."""
-    return Finding(JETSON, name, state if remedy else "ok", found, remedy)
+row = partial(checks.row, JETSON)
 
 
 def jetson_findings(root: Path = Path("/")) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """Attention blocks of an ONNX graph and their precision forms.
 
 In an FP16 graph the attention scores must be accumulated in FP32. TensorRT selects kernel and accumulator
-type by the position of the Casts, so each form is a fixed arrangement of Casts:
+type by the position of the Casts, which follow from the nodes that compute in FP32 (`float32_parts`):
 
 - ``all_fp16``: no Cast. Fused, FP16 accumulation; wrong on real networks, used to prove that checks can fail.
 - ``fused_fp32``: score product in FP16, Cast, bias and Softmax in FP32, rounding to FP16, Cast, value product
@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import onnx
-from onnx import TensorProto, helper
 
 from efftam_ros.core.errors import InputError
 
@@ -132,8 +131,8 @@ def _scale(wires: GraphIndex, score: onnx.NodeProto) -> str:
     return ""
 
 
-def apply_form(model: onnx.ModelProto, attention: AttentionBlock, form: str) -> None:
-    """Rewrite one block of an all-FP16 graph in place.
+def float32_parts(attention: AttentionBlock, form: str) -> set[str]:
+    """Names of the nodes of a block that compute in FP32.
 
     Raises InputError for an unknown form, and for a block whose queries are not scaled before the score
     product.
@@ -141,75 +140,11 @@ def apply_form(model: onnx.ModelProto, attention: AttentionBlock, form: str) -> 
     if form not in FORMS:
         raise InputError(f"attention form {form} is unknown; choose one of {', '.join(FORMS)}")
     if form == "all_fp16":
-        return
+        return set()
     if not attention.scale:
         raise InputError(
             f"attention {attention.score}: queries are not scaled before the score product, so FP16 scores"
             " overflow early; scale them first or keep the graph in FP32"
         )
-    _BlockRewriter(model, attention).apply(form)
-
-
-class _BlockRewriter:
-    def __init__(self, model: onnx.ModelProto, attention: AttentionBlock) -> None:
-        self._nodes = model.graph.node
-        named = {node.name: node for node in self._nodes}
-        self._score, self._softmax = named[attention.score], named[attention.softmax]
-        self._value, self._bias = named[attention.value], named.get(attention.bias)
-        self._producer = {name: node for node in self._nodes for name in node.output}
-
-    def apply(self, form: str) -> None:
-        if form == "unfused_fp32":
-            for position in (0, 1):
-                self._widen(self._score, position)
-        else:
-            self._cast_output(self._score, TensorProto.FLOAT)
-        if self._bias is not None:
-            for position, name in enumerate(self._bias.input):
-                if name not in (self._score.output[0], f"{self._score.output[0]}/float32"):
-                    self._unround(self._bias, position)
-        self._cast_output(self._softmax, TensorProto.FLOAT16)
-        if form == "fused_fp32":
-            for position in (0, 1):
-                self._widen(self._value, position)
-            self._cast_output(self._value, TensorProto.FLOAT16, keep_name=True)
-
-    def _widen(self, node: onnx.NodeProto, position: int) -> None:
-        """Cast this FP16 input of the node to FP32."""
-        name = node.input[position]
-        cast = f"{name}/float32"
-        if cast not in self._producer:
-            made = helper.make_node("Cast", [name], [cast], f"{cast}/Cast", to=TensorProto.FLOAT)
-            self._insert(node, made)
-        node.input[position] = cast
-
-    def _unround(self, node: onnx.NodeProto, position: int) -> None:
-        """Make this input of the node FP32: the source of its Cast to FP16 if any, else by a Cast."""
-        source = self._producer.get(node.input[position])
-        if source is not None and source.op_type == "Cast":
-            node.input[position] = source.input[0]
-        else:
-            self._widen(node, position)
-
-    def _cast_output(self, node: onnx.NodeProto, to: int, keep_name: bool = False) -> None:
-        """Insert a Cast behind the node and connect its consumers to it; with ``keep_name`` the output of the
-        Cast takes the node's output name, so that the output name of the block does not change."""
-        name = node.output[0]
-        suffix = "float32" if to == TensorProto.FLOAT else "fp16"
-        other = f"{name}/{'product' if keep_name else suffix}"
-        if keep_name:
-            node.output[0] = other
-            made, taken = name, other
-        else:
-            made, taken = other, name
-            for consumer in self._nodes:
-                for i, input_name in enumerate(consumer.input):
-                    if input_name == name:
-                        consumer.input[i] = other
-        cast = helper.make_node("Cast", [taken], [made], f"{name}/{suffix}/Cast", to=to)
-        self._insert(node, cast, after=True)
-
-    def _insert(self, beside: onnx.NodeProto, cast: onnx.NodeProto, after: bool = False) -> None:
-        index = next(i for i, node in enumerate(self._nodes) if node.name == beside.name)
-        self._nodes.insert(index + after, cast)
-        self._producer[cast.output[0]] = cast
+    product = attention.value if form == "fused_fp32" else attention.score
+    return {product, attention.bias, attention.softmax} - {""}

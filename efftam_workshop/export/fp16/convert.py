@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_workshop.export.fp16.attention import GraphIndex, apply_form, attentions
+from efftam_workshop.export.fp16.attention import GraphIndex, attentions, float32_parts
 from efftam_workshop.export.fp16.fp32_regions import float32_nodes
-from efftam_workshop.export.onnx.folding import drop_unused
+from efftam_workshop.export.onnx.folding import drop_unused, replace
 
 FLOAT_ONLY_INPUTS = {"Resize": (1, 2)}
 """Inputs that must be FP32 whatever the type of the operator's data."""
@@ -35,11 +35,8 @@ def to_fp16(model: onnx.ModelProto, name: str, form: str = "") -> onnx.ModelProt
     for `FORM`. Raises InputError naming a weight that is out of range of FP16, or an attention block that is
     not recognised.
     """
-    plain = in_groups(plain_graph(model), form or FORM)
-    found = attentions(plain)
-    fp16 = _PrecisionAssignment(name, plain).typed()
-    for attention in found:
-        apply_form(fp16, attention, form or FORM)
+    form = form or FORM
+    fp16 = _PrecisionAssignment(name, in_groups(plain_graph(model), form), form).typed()
     drop_unused(fp16.graph)
     return fp16
 
@@ -76,8 +73,7 @@ def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
             same[node.output[0]] = node.input[0]
         else:
             kept.append(node)
-    del graph.node[:]
-    graph.node.extend(kept)
+    replace(graph.node, kept)
     drop_unused(copy.graph)
     return copy
 
@@ -122,9 +118,7 @@ def in_groups(plain: onnx.ModelProto, form: str) -> onnx.ModelProto:
         value.output[0] = f"{result}/groups"
         after[value.name] = [moved("Reshape", value.output[0], result, wires.shape(result))]
     nodes = [one for n in graph.node for one in (*before.get(n.name, ()), n, *after.get(n.name, ()))]
-    kept = onnx.GraphProto(node=nodes)
-    del graph.node[:]
-    graph.node.extend(kept.node)
+    replace(graph.node, nodes)
     return model
 
 
@@ -152,24 +146,26 @@ def trt_ready(model: onnx.ModelProto) -> onnx.ModelProto:
         del node.attribute[:]
         node.attribute.extend([*others, helper.make_attribute("axis", 1)])
         nodes.append(helper.make_node("Squeeze", [f"{result}/row", axes], [result], f"{node.name}/Squeeze"))
-    del graph.node[:]
-    graph.node.extend(nodes)
+    replace(graph.node, nodes)
     return copy
 
 
 class _PrecisionAssignment:
     """Assigns a precision to every node of an FP32 graph and inserts Casts between precisions."""
 
-    def __init__(self, name: str, model: onnx.ModelProto) -> None:
+    def __init__(self, name: str, model: onnx.ModelProto, form: str) -> None:
         self._name = name
         self._model = onnx.shape_inference.infer_shapes(model, strict_mode=True)
-        graph = self._model.graph
-        self._kept = float32_nodes(self._model)
+        graph, found = self._model.graph, attentions(model)
+        self._kept = float32_nodes(self._model).union(*(float32_parts(one, form) for one in found))
+        # What sums in FP32 has factors of FP16: kernels fuse it so, and TF32 changes nothing.
+        self._narrowed = {one.value if form == "fused_fp32" else one.score for one in found}
+        self._fused = self._narrowed if form == "fused_fp32" else set()
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
         self._floats = {
             key for key, kind in GraphIndex(self._model).types.items() if kind.elem_type == TensorProto.FLOAT
         } | {key for key, tensor in self._weights.items() if tensor.data_type == TensorProto.FLOAT}
-        self._types = {info.name: TensorProto.FLOAT for info in graph.input}
+        self._types: dict[str, int] = {info.name: TensorProto.FLOAT for info in graph.input}
         self._nodes: list[onnx.NodeProto] = []
         self._new_weights: dict[str, onnx.TensorProto] = {}
         self._casts: dict[tuple[str, int], str] = {}
@@ -182,7 +178,8 @@ class _PrecisionAssignment:
             float_only = FLOAT_ONLY_INPUTS.get(node.op_type, ())
             for i, source in enumerate(node.input):
                 if source in self._floats:
-                    node.input[i] = self._as(source, TensorProto.FLOAT if i in float_only else precision)
+                    given = self._as(source, TensorProto.FLOAT16) if node.name in self._narrowed else source
+                    node.input[i] = self._as(given, TensorProto.FLOAT if i in float_only else precision)
             self._nodes.append(node)
             for i, made in enumerate(node.output):
                 if made not in self._floats:
@@ -192,6 +189,11 @@ class _PrecisionAssignment:
                     self._casts[made, TensorProto.FLOAT16] = node.output[i]
                     self._nodes.append(_cast(node.output[i], made, TensorProto.FLOAT))
                     self._types[made] = TensorProto.FLOAT
+                elif node.name in self._fused and made not in outputs:
+                    # Rounded at once, also where what follows is FP32: kernels fuse this arrangement.
+                    node.output[i] = f"{made}/product"
+                    self._nodes.append(_cast(node.output[i], made, TensorProto.FLOAT16))
+                    self._types[made] = TensorProto.FLOAT16
                 else:
                     self._types[made] = precision
         others = [t for t in graph.initializer if t.name not in self._floats]
@@ -209,7 +211,7 @@ class _PrecisionAssignment:
         if (name, to) not in self._casts:
             made = f"{name}/{'fp16' if to == TensorProto.FLOAT16 else 'float32'}"
             self._nodes.append(_cast(name, made, to))
-            self._casts[name, to] = made
+            self._casts[name, to], self._types[made] = made, to
         return self._casts[name, to]
 
     def _weight(self, name: str, to: int) -> str:
@@ -218,7 +220,7 @@ class _PrecisionAssignment:
             value = numpy_helper.to_array(self._weights[name])
             if to == TensorProto.FLOAT16:
                 value = self._rounded(name, value)
-            self._new_weights[typed] = numpy_helper.from_array(value, typed)
+            self._new_weights[typed], self._types[typed] = numpy_helper.from_array(value, typed), to
         return typed
 
     def _rounded(self, name: str, value: np.ndarray) -> np.ndarray:

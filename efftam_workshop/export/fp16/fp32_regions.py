@@ -94,44 +94,31 @@ def inexact_products(model: onnx.ModelProto) -> list[str]:
     These have a factor that is neither a Cast from FP16, moved or not, nor a constant that TF32 holds
     exactly. ``model`` needs its weights loaded. An empty list allows TF32 for the whole graph.
     """
-    walk = _Walk(onnx.shape_inference.infer_shapes(model))
+    index = GraphIndex(onnx.shape_inference.infer_shapes(model))
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def is_type(name: str, wanted: int, unknown: bool) -> bool:
+        kind = (
+            weights[name].data_type if name in weights else getattr(index.types.get(name), "elem_type", None)
+        )
+        return unknown if kind is None else kind == wanted
+
+    def is_exact(name: str) -> bool:
+        if name in weights:
+            value = numpy_helper.to_array(weights[name])
+            return value.dtype != np.float32 or np.array_equal(value, round_to_tf32(value))
+        node = index.producer.get(name)
+        if node is None:
+            return not is_type(name, TensorProto.FLOAT, unknown=True)
+        if node.op_type == "Cast":
+            return is_type(node.input[0], TensorProto.FLOAT16, unknown=False)
+        data = node.input if node.op_type == "Concat" else node.input[:1]
+        return node.op_type in MOVES and all(map(is_exact, data))
+
     return [
         node.name
         for node in model.graph.node
         if node.op_type in MATRIX_PRODUCTS
-        and walk.is_float32(node.output[0])
-        and not all(walk.is_exact(factor) for factor in node.input[:2])
+        and is_type(node.output[0], TensorProto.FLOAT, unknown=True)
+        and not all(map(is_exact, node.input[:2]))
     ]
-
-
-class _Walk:
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self._index = GraphIndex(model)
-        self._weights = {tensor.name: tensor for tensor in model.graph.initializer}
-
-    def is_float32(self, name: str) -> bool:
-        """A tensor of unknown type counts as FP32."""
-        kind = self._index.types.get(name)
-        return kind is None or kind.elem_type == TensorProto.FLOAT
-
-    def is_exact(self, name: str) -> bool:
-        weight = self._weights.get(name)
-        if weight is not None:
-            value = numpy_helper.to_array(weight)
-            return weight.data_type != TensorProto.FLOAT or np.array_equal(value, round_to_tf32(value))
-        node = self._index.producer.get(name)
-        if node is None:
-            return not self.is_float32(name)
-        if node.op_type == "Cast":
-            return self._is_fp16(node.input[0])
-        if node.op_type in MOVES:
-            data = node.input if node.op_type == "Concat" else node.input[:1]
-            return all(self.is_exact(moved) for moved in data)
-        return False
-
-    def _is_fp16(self, name: str) -> bool:
-        weight = self._weights.get(name)
-        if weight is not None:
-            return weight.data_type == TensorProto.FLOAT16
-        kind = self._index.types.get(name)
-        return kind is not None and kind.elem_type == TensorProto.FLOAT16

@@ -1,8 +1,8 @@
-"""How far a bundle's graphs are from PyTorch: on seeded inputs graph by graph, and over a chained clip.
+"""How far a bundle's graphs are from PyTorch, on seeded inputs graph by graph.
 
-Both sides get the same inputs for a graph; in the chained clip each side's outputs feed its own next frames.
-Boxes and areas are compared with PyTorch's for the graph's own masks: a logit next to zero may fall to either
-side, which moves an area by a whole pixel and says nothing about the graph.
+Both sides get the same inputs for a graph. Boxes and areas are compared with PyTorch's for the graph's own
+masks: a logit next to zero may fall to either side, which moves an area by a whole pixel and says nothing
+about the graph.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from efftam_ros.core.types import Image
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import MemoryLayout
 from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, no_prompt
-from efftam_ros.runtime.verify import DISC_BOX, moving_disc, picture
-from efftam_workshop.agreement.compare import GraphDeviation, deviations, laid_out, prompt_inputs, run_clip
+from efftam_ros.runtime.verify import moving_disc, picture
+from efftam_workshop.agreement.compare import GraphDeviation, deviations, laid_out, prompt_inputs
 from efftam_workshop.agreement.runners import Arrays, CpuRunner, Runner
 from efftam_workshop.export.onnx.graphs import ExportGraph, build_graphs
 from efftam_workshop.model.common.layers import boxes_and_areas
@@ -43,15 +43,7 @@ def _runner(network: Network, graph: ExportGraph) -> Runner:
 
 
 LIMIT = 1e-3
-CHAINED_CLIP = "chained clip"
-CHAINED_OUTPUTS = {
-    "image_encoder": ("features",),
-    "memory_attention_fixed": ("conditioned",),
-    "mask_decoder": ("masks", "ious", "presence", "pointers"),
-    "memory_encoder": ("map",),
-}
 _SEED = 20240712
-_CLIP_FRAMES = 5
 
 
 class ParityError(InputError):
@@ -63,8 +55,7 @@ def compare_with_network(bundle: Bundle, network: Network) -> list[GraphDeviatio
     reference = network_runners(network)
     candidate: dict[str, Runner] = {name: CpuRunner(graph.path) for name, graph in bundle.graphs.items()}
     worst: dict[tuple[str, str], GraphDeviation] = {}
-    comparison = _Comparison(bundle, reference, candidate)
-    for found in (*comparison.graphs(), *comparison.clip()):
+    for found in _Comparison(bundle, reference, candidate).graphs():
         known = worst.get((found.graph, found.output))
         if known is None or not found.max_abs <= known.max_abs:
             worst[found.graph, found.output] = found
@@ -106,16 +97,6 @@ class _Comparison:
             decoded = self._reference["mask_decoder"](inputs)
         yield from self._memory_encoder(encoded["features"], decoded)
         yield from self._memory_attention(encoded["features"])
-
-    def clip(self) -> Iterator[GraphDeviation]:
-        """A box prompt, then tracked frames; memory maps, pointers and masks of each side feed that side."""
-        frames = [picture(moving_disc(number)) for number in range(_CLIP_FRAMES)]
-        networks = self._reference, self._candidate
-        for number, chains in enumerate(run_clip(self._bundle, networks, frames, DISC_BOX)):
-            for graph, outputs in CHAINED_OUTPUTS.items():
-                if graph in chains[0].results:
-                    wanted, got = ({name: chain.results[graph][name] for name in outputs} for chain in chains)
-                    yield from deviations(CHAINED_CLIP, wanted, got, f"frame {number}")
 
     def _compare(
         self, graph: str, case: str, inputs: Arrays, expected: Arrays | None = None

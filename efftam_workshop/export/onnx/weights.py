@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -28,10 +28,6 @@ def prepare(network: Network, weights: WeightType = "float32") -> Network:
 
     Raises InputError when a weight is not finite or, for float16, out of range.
     """
-    if weights not in get_args(WeightType):
-        raise InputError(
-            f"weights {weights!r} can't be stored; choose one of {', '.join(get_args(WeightType))}"
-        )
     prepared = copy.deepcopy(network).float().cpu().eval().requires_grad_(False)
     _check_finite(prepared)
     if weights == "float16":

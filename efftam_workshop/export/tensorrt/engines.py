@@ -85,7 +85,7 @@ class EngineBuilder:
         """Build, compare and store all modules; with ``force`` also where stored engines fit.
 
         Returns the reports by module. Raises BackendError when no form of a module agrees with the CPU,
-        naming the module and its first wrong block; nothing is stored then. Raises InputError when the folder
+        naming the module and its worst output; nothing is stored then. Raises InputError when the folder
         can't be written.
         """
         self._engines.load_or_build(self._build_all, self._say, force)
@@ -140,16 +140,15 @@ class EngineBuilder:
 
     def _try(self, name: str, form: str, attention: str, choice: _Choice, trials: EngineTrials) -> bool:
         """Build a form and compare it with the CPU; adds it to the choice, or the reason why not."""
-        plain = self._models[name]
+        model = self._models[name]
         try:
-            model = plain
             if form == INT8:
-                model = quantize(plain, self._samples[name])
+                model = quantize(model, self._samples[name])
             if form != FP32:
                 model = to_fp16(model, name, attention)
             self._say(f"building {name}, {form}")
             engine = trials.build(name, form, attention, model)
-            trials.check(engine, plain, model, INT8_LIMITS if form == INT8 else STRICT)
+            trials.check(engine, INT8_LIMITS if form == INT8 else STRICT)
         except (RefusedError, InputError) as refusal:
             self._reject(name, choice, f"{form}: {refusal}")
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -13,7 +13,6 @@ import onnx
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import BackendError, one_line
-from efftam_ros.runtime.bundle import Tensor
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError
 from efftam_ros.runtime.cuda.stream import Event, Stream
 from efftam_ros.runtime.device.graph import DeviceGraph
@@ -21,10 +20,8 @@ from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_workshop.agreement.reference import GraphReference, Tolerance
-from efftam_workshop.agreement.runners import Arrays, CpuRunner, DeviceRunner, Runner
-from efftam_workshop.export.fp16.divergence import first_divergent_block
+from efftam_workshop.agreement.runners import DeviceRunner, Runner
 from efftam_workshop.export.tensorrt.builder import (
-    BuildCancelledError,
     Progress,
     allows_tf32,
     build_engine,
@@ -95,22 +92,16 @@ class EngineTrials:
             tuple(text for text in names if "mha" in text.lower()),
         )
 
-    def check(
-        self, engine: BuiltEngine, plain: onnx.ModelProto, model: onnx.ModelProto, limits: Tolerance
-    ) -> None:
-        """Compare an engine's outputs with the CPU's on seeded inputs.
-
-        ``plain``: the module in FP32; ``model``: the graph that the engine was built from. Raises
-        RefusedError naming the first wrong block, or when the engine does not run.
-        """
+    def check(self, engine: BuiltEngine, limits: Tolerance) -> None:
+        """Compare an engine's outputs with the CPU's on seeded inputs. Raises RefusedError naming the worst
+        output, or when the engine does not run."""
         try:
             with self.running({engine.module: engine.plan}) as runners:
                 fault = self.reference.judge(runners, clip=False, limits=limits).fault
         except (BackendError, TensorRTError, CudaError) as error:
             raise _refused(error) from error
         if fault:
-            block = self._first_wrong_block(engine.module, plain, model, limits)
-            raise RefusedError(f"{fault}; the first wrong block is {block}")
+            raise RefusedError(fault)
 
     def times_ms(self, engines: Sequence[BuiltEngine]) -> dict[str, float]:
         """GPU time of engines of one module by form, measured in turns on the inputs of a tracked frame.
@@ -169,55 +160,12 @@ class EngineTrials:
         finally:
             opener.close()
 
-    def _first_wrong_block(
-        self, name: str, plain: onnx.ModelProto, model: onnx.ModelProto, limits: Tolerance
-    ) -> str:
-        """Bisects over engines that are truncated at a block. The search is a help for the report: when it
-        fails, the next form is tried all the same."""
-
-        def on_the_gpu(part: onnx.ModelProto) -> Runner:
-            return lambda inputs: self._run_part(name, part, inputs)
-
-        def on_the_cpu(part: onnx.ModelProto) -> Runner:
-            return CpuRunner(part.SerializeToString())
-
-        inputs = self.reference.chain.inputs[name]
-        try:
-            found = first_divergent_block(plain, model, inputs, on_the_gpu, limits.deviation, on_the_cpu)
-        except (DeviceLostError, BuildCancelledError):
-            raise
-        except Exception as error:
-            return f"not found: the search failed ({one_line(error)})"
-        return found or "not found: the truncated engines agree"
-
-    def _run_part(self, name: str, part: onnx.ModelProto, inputs: Mapping[str, NDArray[Any]]) -> Arrays:
-        """Build an engine of a truncated module and run it once."""
-        engines = self._engines
-        read, made = (_tensors(values) for values in (part.graph.input, part.graph.output))
-        profiles = [wanted for wanted in engines.profiles(name) if wanted.name in read]
-        plan = build_engine(engines.library, part, engines.precision, profiles, self._progress)
-        opener = TrtGraphs(engines.library, self._stream, {name: (read, made)}, lambda _: plan)
-        try:
-            return DeviceRunner(self._cuda, self._stream, opener.open(name))(inputs)
-        finally:
-            opener.close()
-
 
 def _refused(error: Exception) -> RefusedError:
     """The reason of an error of one form; a lost device is raised as it is, since no other form can run."""
     if isinstance(error, DeviceLostError):
         raise error
     return RefusedError(error.reason if isinstance(error, BackendError) else one_line(error))
-
-
-def _tensors(values: Iterable[onnx.ValueInfoProto]) -> dict[str, Tensor]:
-    return {
-        value.name: Tensor(
-            onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name,
-            tuple(axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim),
-        )
-        for value in values
-    }
 
 
 def _precisions(layers: list[dict[str, Any]]) -> Iterator[str]:

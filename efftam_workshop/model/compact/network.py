@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -29,51 +28,41 @@ NOT_A_POINT = 4
 """Row of the label embedding for an unused prompt slot (label -1)."""
 
 
-@dataclass(frozen=True)
-class CompactConfig:
-    """Sizes of one CompactTAM."""
-
-    spec: NetworkSpec
-    heads: int = 4
-    attention_layers: int = 2
-    feedforward: int = 512
-    rope_base: float = 100.0
-
-
-COMPACT_192 = CompactConfig(
-    NetworkSpec(
-        name="compact_192",
-        family="compact",
-        side=192,
-        channels=128,
-        memory_channels=64,
-        recent_maps=3,
-        memory_dtype="float32",
-        default_view="window",
-        window_factor=5.0,
-        skips=(("features_s8", 64, 8), ("features_s4", 32, 4)),
-        prompt_raster=True,
-        image_mean=(127 / 255, 127 / 255, 127 / 255),
-        image_std=(128 / 255, 128 / 255, 128 / 255),
-    )
+SPEC = NetworkSpec(
+    name="compact_192",
+    family="compact",
+    side=192,
+    channels=128,
+    memory_channels=64,
+    recent_maps=3,
+    memory_dtype="float32",
+    default_view="window",
+    window_factor=5.0,
+    skips=(("features_s8", 64, 8), ("features_s4", 32, 4)),
+    prompt_raster=True,
+    image_mean=(127 / 255, 127 / 255, 127 / 255),
+    image_std=(128 / 255, 128 / 255, 128 / 255),
 )
-COMPACT_CONFIGS = {COMPACT_192.spec.name: COMPACT_192}
+SIDE, GRID, LOW_SIDE, WIDTH, MEMORY = SPEC.side, SPEC.grid, SPEC.low_side, SPEC.channels, SPEC.memory_channels
+SKIP = {stride: channels for _, channels, stride in SPEC.skips}
+"""Channels of the skip features by their stride."""
+HEADS, ATTENTION_LAYERS, FEEDFORWARD, ROPE_BASE = 4, 2, 512, 100.0
 
 
 class CompactTAM(Network):
-    """The network of one CompactConfig; see the module docstring and docs/bundle.md for tensors."""
+    """compact_192; see the module docstring, and docs/bundle.md for tensors."""
 
-    def __init__(self, config: CompactConfig) -> None:
+    spec = SPEC
+
+    def __init__(self) -> None:
         super().__init__()
-        self.config = config
-        self.spec = config.spec
-        self.image_encoder = CompactImageEncoder(config)
-        self.memory_attention = CompactMemoryAttention(config)
-        self.prompt_encoder = CompactPromptEncoder(config)
-        self.mask_decoder = CompactMaskDecoder(config)
-        self.memory_encoder = CompactMemoryEncoder(config)
-        self.no_memory = nn.Parameter(torch.zeros(1, self.spec.channels, 1, 1))
-        self.no_pointer = nn.Parameter(torch.randn(1, self.spec.channels) * 0.02)
+        self.image_encoder = CompactImageEncoder()
+        self.memory_attention = CompactMemoryAttention()
+        self.prompt_encoder = CompactPromptEncoder()
+        self.mask_decoder = CompactMaskDecoder()
+        self.memory_encoder = CompactMemoryEncoder()
+        self.no_memory = nn.Parameter(torch.zeros(1, WIDTH, 1, 1))
+        self.no_pointer = nn.Parameter(torch.randn(1, WIDTH) * 0.02)
 
     def encode_image(self, image: Tensor) -> dict[str, Tensor]:
         features, features_s8, features_s4 = self.image_encoder(image)
@@ -109,7 +98,7 @@ class CompactTAM(Network):
             "masks": masks,
             "ious": torch.sigmoid(ious).reshape(4),
             "presence": presence,
-            "pointers": pointers.reshape(4, self.spec.channels),
+            "pointers": pointers.reshape(4, WIDTH),
         }
 
     def encode_map(
@@ -130,17 +119,14 @@ class CompactTAM(Network):
 class CompactImageEncoder(nn.Module):
     """[B,3,S,S] -> features at strides 16, 8 and 4. Stride 32 is added to stride 16."""
 
-    def __init__(self, config: CompactConfig) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, STEM, 3, 2, 1)
         self.activation = activation()
         self.stages = make_stages()
         given = {stride: STAGES[index].channels for stride, index in TAKEN.items()}
-        skip_channels = {stride: channels for _, channels, stride in config.spec.skips}
-        self.neck32 = nn.Conv2d(given[32], config.spec.channels, 1)
-        self.neck16 = nn.Conv2d(given[16], config.spec.channels, 1)
-        self.neck8 = nn.Conv2d(given[8], skip_channels[8], 1)
-        self.neck4 = nn.Conv2d(given[4], skip_channels[4], 1)
+        self.neck32, self.neck16 = (nn.Conv2d(given[stride], WIDTH, 1) for stride in (32, 16))
+        self.neck8, self.neck4 = (nn.Conv2d(given[stride], SKIP[stride], 1) for stride in (8, 4))
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x4, x8, x16, x32 = self.trunk(image)
@@ -180,10 +166,9 @@ class CompactAttention(nn.Module):
     Tokens are rows [B*n, width], so that every projection is one Gemm; heads are [B,heads,n,head_width].
     """
 
-    def __init__(self, width: int, key_width: int, inner: int, heads: int) -> None:
+    def __init__(self, width: int, key_width: int, inner: int) -> None:
         super().__init__()
-        self.heads = heads
-        self.head_width = inner // heads
+        self.head_width = inner // HEADS
         self.query = nn.Linear(width, inner)
         self.key, self.value = nn.Linear(key_width, inner), nn.Linear(key_width, inner)
         self.out = nn.Linear(inner, width)
@@ -208,7 +193,7 @@ class CompactAttention(nn.Module):
         if bias is not None:
             logits = logits + bias
         x = torch.softmax(logits, -1) @ v
-        out: Tensor = self.out(x.transpose(1, 2).reshape(-1, self.heads * self.head_width))
+        out: Tensor = self.out(x.transpose(1, 2).reshape(-1, HEADS * self.head_width))
         return out
 
 
@@ -227,11 +212,10 @@ class CompactRotaryAttention(CompactAttention):
     cosines: Tensor
     sines: Tensor
 
-    def __init__(self, config: CompactConfig, key_width: int) -> None:
-        width = config.spec.channels
-        super().__init__(width, key_width, width, config.heads)
+    def __init__(self, key_width: int) -> None:
+        super().__init__(WIDTH, key_width, WIDTH)
         self.root_scale = self.head_width**-0.25
-        cosines, sines = rotary_tables(config.spec.grid, self.head_width, config.rope_base)
+        cosines, sines = rotary_tables(self.head_width)
         self.register_buffer("cosines", self.root_scale * cosines, persistent=False)
         self.register_buffer("sines", self.root_scale * sines, persistent=False)
 
@@ -239,8 +223,8 @@ class CompactRotaryAttention(CompactAttention):
         """Self-attention of a map's tokens [B*N,width]."""
         qkv = F.linear(x, *joined(self.query, self.key, self.value))
         heads = self.split(qkv, batch).transpose(1, 2)
-        pair, v = heads.split((2 * self.heads, self.heads), 1)
-        q, k = self.turned(pair).split(self.heads, 1)
+        pair, v = heads.split((2 * HEADS, HEADS), 1)
+        q, k = self.turned(pair).split(HEADS, 1)
         return self.combine(q, k.transpose(2, 3), v)
 
     def to_memory(self, batch: int, x: Tensor, memory: Memory) -> Tensor:
@@ -259,14 +243,12 @@ class CompactRotaryAttention(CompactAttention):
 class MemoryAttentionLayer(nn.Module):
     """Self-attention, attention to the memory, feed-forward; pre-norm."""
 
-    def __init__(self, config: CompactConfig) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        width = config.spec.channels
-        self.norm1, self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width), nn.LayerNorm(width)
-        self.self_attention = CompactRotaryAttention(config, width)
-        self.cross_attention = CompactRotaryAttention(config, config.spec.memory_channels)
-        self.linear1 = nn.Linear(width, config.feedforward)
-        self.linear2 = nn.Linear(config.feedforward, width)
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(WIDTH) for _ in range(3))
+        self.self_attention = CompactRotaryAttention(WIDTH)
+        self.cross_attention = CompactRotaryAttention(MEMORY)
+        self.linear1, self.linear2 = nn.Linear(WIDTH, FEEDFORWARD), nn.Linear(FEEDFORWARD, WIDTH)
 
     def forward(self, batch: int, x: Tensor, memory: Memory) -> Tensor:
         x = x + self.self_attention.to_itself(batch, self.norm1(x))
@@ -281,45 +263,43 @@ class CompactMemoryAttention(nn.Module):
     query_position: Tensor
     map_position: Tensor
 
-    def __init__(self, config: CompactConfig) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.spec = spec = config.spec
-        self.layers = nn.ModuleList(MemoryAttentionLayer(config) for _ in range(config.attention_layers))
-        self.norm = nn.LayerNorm(spec.channels)
-        self.row_embedding = nn.Parameter(torch.randn(spec.temporal_rows, spec.memory_channels) * 0.02)
-        self.register_buffer("query_position", 0.1 * sine_rows(spec.channels, spec.grid), persistent=False)
-        self.register_buffer("map_position", sine_rows(spec.memory_channels, spec.grid), persistent=False)
+        self.layers = nn.ModuleList(MemoryAttentionLayer() for _ in range(ATTENTION_LAYERS))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.row_embedding = nn.Parameter(torch.randn(SPEC.temporal_rows, MEMORY) * 0.02)
+        self.register_buffer("query_position", 0.1 * sine_rows(WIDTH, GRID), persistent=False)
+        self.register_buffer("map_position", sine_rows(MEMORY, GRID), persistent=False)
 
     def forward(
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None
     ) -> Tensor:
-        batch, spec = batch_of(features), self.spec
+        batch = batch_of(features)
         memories = self._memories(maps, rows, pointers, key_bias)
-        x = features.flatten(2).transpose(1, 2) + self.query_position
-        x = x.reshape(-1, spec.channels)
+        x = (features.flatten(2).transpose(1, 2) + self.query_position).reshape(-1, WIDTH)
         for layer, memory in zip(self.layers, memories, strict=True):
             x = layer(batch, x, memory)
-        conditioned: Tensor = self.norm(x).reshape(batch, -1, spec.channels).transpose(1, 2)
-        return conditioned.reshape(batch, spec.channels, spec.grid, spec.grid)
+        conditioned: Tensor = self.norm(x).reshape(batch, -1, WIDTH).transpose(1, 2)
+        return conditioned.reshape(batch, WIDTH, GRID, GRID)
 
     def _memories(
         self, maps: Tensor, rows: Tensor, pointers: Tensor, bias: Tensor | None
     ) -> Iterator[Memory]:
         """What each layer attends to, projected for all layers at once: maps [B,T,N,M] with their positions,
         and pointers [B,P,C], which have none and are some tokens each."""
-        batch, channels = batch_of(maps), self.spec.memory_channels
+        batch = batch_of(maps)
         crosses: list[Any] = [layer.cross_attention for layer in self.layers]
         first = crosses[0]
         key, value = joined(*(cross.key for cross in crosses)), joined(*(cross.value for cross in crosses))
         positions = self.map_position + self.row_embedding.unsqueeze(1)
-        placed = (maps + positions[rows]).reshape(-1, channels)
-        tokens = pointers.reshape(batch, -1, channels)
+        placed = (maps + positions[rows]).reshape(-1, MEMORY)
+        tokens = pointers.reshape(batch, -1, MEMORY)
         of_maps = first.turned(first.split(F.linear(placed, *key), batch).transpose(1, 2))
-        of_pointers = scaled(first.root_scale, tokens.reshape(-1, channels), *key)
+        of_pointers = scaled(first.root_scale, tokens.reshape(-1, MEMORY), *key)
         keys = torch.cat([of_maps, first.split(of_pointers, batch).transpose(1, 2)], 2)
-        remembered = torch.cat([maps.reshape(batch, -1, channels), tokens], 1).reshape(-1, channels)
+        remembered = torch.cat([maps.reshape(batch, -1, MEMORY), tokens], 1).reshape(-1, MEMORY)
         values = first.split(F.linear(remembered, *value), batch).transpose(1, 2)
-        each = zip(keys.split(first.heads, 1), values.split(first.heads, 1), strict=True)
+        each = zip(keys.split(HEADS, 1), values.split(HEADS, 1), strict=True)
         return (Memory(k.transpose(2, 3), v, bias) for k, v in each)
 
 
@@ -334,15 +314,13 @@ class CompactPromptEncoder(nn.Module):
     box_labels: Tensor
     grid_position: Tensor
 
-    def __init__(self, config: CompactConfig) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        spec = config.spec
-        self.side, self.grid, self.low_side = spec.side, spec.grid, spec.low_side
-        self.register_buffer("gaussian", torch.randn(2, spec.channels // 2))
-        self.label_embedding = nn.Parameter(torch.randn(NOT_A_POINT + 1, spec.channels) * 0.1)
-        self.dense = downsampler((3, 16, 32, spec.channels), kernel=2)
-        self.no_dense = nn.Parameter(torch.zeros(1, spec.channels, 1, 1))
-        self.register_buffer("cells", torch.arange(float(self.low_side)), persistent=False)
+        self.register_buffer("gaussian", torch.randn(2, WIDTH // 2))
+        self.label_embedding = nn.Parameter(torch.randn(NOT_A_POINT + 1, WIDTH) * 0.1)
+        self.dense = downsampler((3, 16, 32, WIDTH), kernel=2)
+        self.no_dense = nn.Parameter(torch.zeros(1, WIDTH, 1, 1))
+        self.register_buffer("cells", torch.arange(float(LOW_SIDE)), persistent=False)
         self.register_buffer("box_labels", torch.tensor([[[2], [3]]]), persistent=False)
         self.register_buffer("grid_position", self._grid_position(), persistent=False)
         self.register_load_state_dict_post_hook(CompactPromptEncoder._refresh)
@@ -364,8 +342,8 @@ class CompactPromptEncoder(nn.Module):
         labels = labels[:, :PROMPT_SLOTS].unsqueeze(-1)
         # As in training, where 0.5 was added to the pixel indices of clicks (edge coordinates - 0.5) and to
         # box edges.
-        from_centre = points + torch.where(labels >= 2, 0.5 - self.side / 2, -self.side / 2)
-        position = self._fourier(from_centre * (2 / self.side))
+        from_centre = points + torch.where(labels >= 2, 0.5 - SIDE / 2, -SIDE / 2)
+        position = self._fourier(from_centre * (2 / SIDE))
         is_point = labels >= 0
         index = torch.where(is_point, labels, NOT_A_POINT).squeeze(-1)
         return torch.where(is_point, position, 0.0) + self.label_embedding[index]
@@ -373,7 +351,7 @@ class CompactPromptEncoder(nn.Module):
     def _box_raster(self, points: Tensor, labels: Tensor) -> Tensor:
         """Share of each stride-4 cell that the box covers, [B,1,4G,4G]; zeros without a box."""
         # Corners [B,2,2,1] in cells: low and high, x and y.
-        per_point = torch.where(labels.unsqueeze(1) == self.box_labels, self.low_side / self.side, 0.0)
+        per_point = torch.where(labels.unsqueeze(1) == self.box_labels, LOW_SIDE / SIDE, 0.0)
         corners = (per_point.unsqueeze(-1) * points.unsqueeze(1)).sum(2).unsqueeze(-1)
         low, high = (corners - self.cells).clamp(0, 1).split(1, 1)
         x, y = F.relu(high - low).split(1, 2)
@@ -385,7 +363,7 @@ class CompactPromptEncoder(nn.Module):
         return torch.cat([angle.sin(), angle.cos()], -1)
 
     def _grid_position(self) -> Tensor:
-        centre = (2 * torch.arange(self.grid) + 1) / self.grid - 1
+        centre = (2 * torch.arange(GRID) + 1) / GRID - 1
         y, x = torch.meshgrid(centre, centre, indexing="ij")
         grid = torch.stack([x, y], -1).reshape(1, -1, 2).to(self.gaussian)
         return self._fourier(grid)
@@ -399,15 +377,14 @@ class CompactPromptEncoder(nn.Module):
 class CompactTwoWayLayer(nn.Module):
     """Tokens attend to themselves and to the image, then the image to the tokens; post-norm."""
 
-    def __init__(self, width: int, heads: int, is_first: bool) -> None:
+    def __init__(self, is_first: bool) -> None:
         super().__init__()
         self.is_first = is_first
-        self.self_attention = CompactAttention(width, width, width, heads)
-        self.token_to_image = CompactAttention(width, width, width // 2, heads)
-        self.image_to_token = CompactAttention(width, width, width // 2, heads)
-        self.mlp = mlp(width, 256, width)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.norm3, self.norm4 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.self_attention = CompactAttention(WIDTH, WIDTH, WIDTH)
+        self.token_to_image = CompactAttention(WIDTH, WIDTH, WIDTH // 2)
+        self.image_to_token = CompactAttention(WIDTH, WIDTH, WIDTH // 2)
+        self.mlp = mlp(WIDTH, 256, WIDTH)
+        self.norm1, self.norm2, self.norm3, self.norm4 = (nn.LayerNorm(WIDTH) for _ in range(4))
 
     def among_tokens(self, batch: int, q: Tensor, placed: Tensor) -> Tensor:
         """Self-attention of the tokens ``q``, with their positions ``placed``; in the first layer the initial
@@ -440,41 +417,35 @@ class CompactMaskDecoder(nn.Module):
     pointers [B,4,C].
     """
 
-    def __init__(self, config: CompactConfig) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        spec = config.spec
-        width = spec.channels
-        self.grid, self.width = spec.grid, width
-        skip_channels = {stride: channels for _, channels, stride in spec.skips}
-        c8, c4 = skip_channels[8], skip_channels[4]
-        self.tokens = nn.Parameter(torch.randn(1, OUTPUT_TOKENS, width) * 0.1)
-        self.layers = nn.ModuleList(
-            CompactTwoWayLayer(width, config.heads, is_first=i == 0) for i in range(2)
-        )
-        self.final_attention = CompactAttention(width, width, width // 2, config.heads)
-        self.final_norm = nn.LayerNorm(width)
-        self.upsample8, self.norm8 = nn.ConvTranspose2d(width, c8, 2, 2), LayerNorm2d(c8)
+        c8, c4 = SKIP[8], SKIP[4]
+        self.tokens = nn.Parameter(torch.randn(1, OUTPUT_TOKENS, WIDTH) * 0.1)
+        self.layers = nn.ModuleList(CompactTwoWayLayer(is_first=i == 0) for i in range(2))
+        self.final_attention = CompactAttention(WIDTH, WIDTH, WIDTH // 2)
+        self.final_norm = nn.LayerNorm(WIDTH)
+        self.upsample8, self.norm8 = nn.ConvTranspose2d(WIDTH, c8, 2, 2), LayerNorm2d(c8)
         self.refine8 = nn.Conv2d(c8, c8, 3, 1, 1)
         self.upsample4 = nn.ConvTranspose2d(c8, c4, 2, 2)
         self.refine4 = nn.Conv2d(c4, c4, 3, 1, 1)
-        self.hypernetworks = nn.ModuleList(mlp(width, width, c4) for _ in range(4))
-        self.iou_head = mlp(width, width, 4)
-        self.presence_head = mlp(width, width, 1)
-        self.pointer_head = mlp(width, width, width)
+        self.hypernetworks = nn.ModuleList(mlp(WIDTH, WIDTH, c4) for _ in range(4))
+        self.iou_head = mlp(WIDTH, WIDTH, 4)
+        self.presence_head = mlp(WIDTH, WIDTH, 1)
+        self.pointer_head = mlp(WIDTH, WIDTH, WIDTH)
 
     def forward(
         self, source: Tensor, opened: Tensor, position: Tensor, features_s8: Tensor, features_s4: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         batch = batch_of(source)
         queries, image = self._two_way(batch, opened, source, position)
-        image = image.reshape(batch, -1, self.width).transpose(1, 2)
-        image = image.reshape(batch, self.width, self.grid, self.grid)
+        image = image.reshape(batch, -1, WIDTH).transpose(1, 2)
+        image = image.reshape(batch, WIDTH, GRID, GRID)
         pixels = self._upsample(image, features_s8, features_s4)
-        queries = queries.reshape(batch, -1, self.width)
+        queries = queries.reshape(batch, -1, WIDTH)
         of_presence, of_iou, of_masks, _ = queries.split((1, 1, 4, PROMPT_SLOTS), 1)
-        masks = (self._kernels(of_masks) @ pixels.flatten(2)).reshape(batch, 4, 4 * self.grid, 4 * self.grid)
+        masks = (self._kernels(of_masks) @ pixels.flatten(2)).reshape(batch, 4, 4 * GRID, 4 * GRID)
         presence = self.presence_head(of_presence.reshape(batch, -1)).reshape(batch)
-        pointers = self.pointer_head(of_masks.reshape(-1, self.width)).reshape(batch, 4, -1)
+        pointers = self.pointer_head(of_masks.reshape(-1, WIDTH)).reshape(batch, 4, -1)
         return masks, self.iou_head(of_iou.reshape(batch, -1)), presence, pointers
 
     def _kernels(self, tokens: Tensor) -> Tensor:
@@ -493,14 +464,14 @@ class CompactMaskDecoder(nn.Module):
         batch = batch_of(sparse)
         own = self.tokens if batch == 1 else self.tokens.expand(batch, -1, -1)
         tokens = torch.cat([own, sparse], 1)
-        rows = tokens.reshape(-1, self.width)
+        rows = tokens.reshape(-1, WIDTH)
         layer: Any = self.layers[0]
-        first = layer.among_tokens(batch, rows, rows).reshape(batch, -1, self.width)
+        first = layer.among_tokens(batch, rows, rows).reshape(batch, -1, WIDTH)
         return torch.cat([tokens, first], 1)
 
     def _two_way(self, batch: int, opened: Tensor, source: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        tokens, q = (x.reshape(-1, self.width) for x in opened.split(OUTPUT_TOKENS + PROMPT_SLOTS, 1))
-        k = source.flatten(2).transpose(1, 2).reshape(-1, self.width)
+        tokens, q = (x.reshape(-1, WIDTH) for x in opened.split(OUTPUT_TOKENS + PROMPT_SLOTS, 1))
+        k = source.flatten(2).transpose(1, 2).reshape(-1, WIDTH)
         layers: list[Any] = list(self.layers)
         first, second = layers
         q, placed, k = first(batch, q, k, tokens, position)
@@ -535,13 +506,12 @@ class CompactConvNeXtBlock(nn.Module):
 class CompactMemoryEncoder(nn.Module):
     """Features [B,C,G,G], and mask and rasterised prompt box [B,2,4G,4G] -> memory map [B,N,M]."""
 
-    def __init__(self, config: CompactConfig) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        width = config.spec.channels
-        self.mask_downsampler = downsampler((2, 16, 64, width), kernel=3)
-        self.feature_projection = nn.Conv2d(width, width, 1)
-        self.fuser = nn.Sequential(CompactConvNeXtBlock(width), CompactConvNeXtBlock(width))
-        self.out = nn.Conv2d(width, config.spec.memory_channels, 1)
+        self.mask_downsampler = downsampler((2, 16, 64, WIDTH), kernel=3)
+        self.feature_projection = nn.Conv2d(WIDTH, WIDTH, 1)
+        self.fuser = nn.Sequential(CompactConvNeXtBlock(WIDTH), CompactConvNeXtBlock(WIDTH))
+        self.out = nn.Conv2d(WIDTH, MEMORY, 1)
 
     def forward(self, features: Tensor, drawn: Tensor) -> Tensor:
         fused = self.fuser(self.feature_projection(features) + self.mask_downsampler(drawn))
@@ -571,13 +541,13 @@ def mlp(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def rotary_tables(grid: int, head_width: int, base: float) -> tuple[Tensor, Tensor]:
+def rotary_tables(head_width: int) -> tuple[Tensor, Tensor]:
     """Factors of the axial rotation, each [grid*grid,2,head_width/2]: of pairs of values, and of the pairs
     with their values exchanged. The first half of the angles are of x, the second of y."""
     quarter = head_width // 4
-    frequency = base ** (-torch.arange(quarter) / quarter)
-    token = torch.arange(grid * grid)
-    x, y = token % grid, torch.div(token, grid, rounding_mode="floor")
+    frequency = ROPE_BASE ** (-torch.arange(quarter) / quarter)
+    token = torch.arange(GRID * GRID)
+    x, y = token % GRID, torch.div(token, GRID, rounding_mode="floor")
     angle = torch.cat([x[:, None] * frequency, y[:, None] * frequency], -1)
     cosine, sine = angle.cos(), angle.sin()
     return torch.stack([cosine, cosine], 1), torch.stack([-sine, sine], 1)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from efftam_ros.core.errors import InputError
-
 if TYPE_CHECKING:
     from efftam_workshop.model.common.network import NetworkSpec
 
@@ -59,12 +57,3 @@ CONFIGURATIONS: dict[str, Configuration] = {
         Configuration("efficienttam_s_512x512", 512, 384, 6),
     )
 }
-
-
-def configuration(name: str) -> Configuration:
-    """The official configuration of this name. Raises InputError listing the names when there is none."""
-    try:
-        return CONFIGURATIONS[name]
-    except KeyError:
-        names = ", ".join(CONFIGURATIONS)
-        raise InputError(f"there is no EfficientTAM configuration {name!r}; choose one of {names}") from None

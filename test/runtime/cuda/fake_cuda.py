@@ -33,12 +33,10 @@ BINDINGS_VERSIONS = {"12.6": 12060, "12.9": 12090, "13": 13040}
 # Where a call takes a stream.
 STREAM_ARGUMENT = {
     "cuStreamSynchronize": 0,
-    "cuStreamQuery": 0,
     "cuStreamDestroy": 0,
     "cuStreamWaitEvent": 0,
     "cuStreamBeginCapture": 0,
     "cuStreamEndCapture": 0,
-    "cuStreamIsCapturing": 0,
     "cuMemcpyHtoDAsync": 3,
     "cuMemcpyDtoHAsync": 3,
     "cuMemcpyDtoDAsync": 3,
@@ -67,12 +65,9 @@ OUTPUTS = {
             "cuMemHostGetDevicePointer",
             "cuStreamCreate",
             "cuStreamEndCapture",
-            "cuStreamIsCapturing",
             "cuEventCreate",
             "cuEventElapsedTime",
             "cuGraphInstantiate",
-            "cuGetErrorName",
-            "cuModuleLoadData",
             "cuModuleLoadDataEx",
             "cuModuleGetFunction",
         ),
@@ -80,20 +75,18 @@ OUTPUTS = {
     ),
 }
 ALLOCATIONS = ("cuMemAlloc", "cuMemHostAlloc")
-HOST_WAITS = ("cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize")
+HOST_WAITS = ("cuStreamSynchronize", "cuEventSynchronize")
 # What a thread may not call while it captures.
 NOT_IN_CAPTURE = {
     *ALLOCATIONS,
     *HOST_WAITS,
     "cuMemFree",
     "cuMemFreeHost",
-    "cuStreamQuery",
     "cuEventQuery",
-    "cuModuleLoadData",
     "cuModuleLoadDataEx",
 }
 # What works with a lost device.
-ALWAYS = {"cuGetErrorName", "cuDriverGetVersion"}
+ALWAYS = {"cuDriverGetVersion"}
 
 
 DEVICE = FakeDevice()

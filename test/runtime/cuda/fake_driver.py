@@ -67,9 +67,6 @@ class FakeDriver(FakeKernels):
         if not self._gpu.devices:
             raise RefusedError(NO_DEVICE)
 
-    def cuGetErrorName(self, error: Any) -> bytes:
-        return str(real_driver.CUresult(int(error)).name).encode()
-
     def cuDriverGetVersion(self) -> int:
         return self._gpu.driver_version
 
@@ -116,10 +113,6 @@ class FakeDriver(FakeKernels):
 
     def cuCtxSetCurrent(self, context: Any) -> None:
         self._gpu.here.device = known(self._contexts, context)
-
-    def cuCtxSynchronize(self) -> None:
-        self._device()
-        self._gpu.scheduler.wait_for_all()
 
     # Memory.
 
@@ -205,12 +198,6 @@ class FakeDriver(FakeKernels):
 
         self._gpu.submit(int(stream), Job("Memset", (), (to,), run, fills=True, nbytes=nbytes))
 
-    def cuMemcpyHtoD(self, *_: Any) -> None:
-        raise DefaultStreamError("cuMemcpyHtoD works on the default stream, and waits")
-
-    def cuMemcpyDtoH(self, *_: Any) -> None:
-        raise DefaultStreamError("cuMemcpyDtoH works on the default stream, and waits")
-
     # Streams.
 
     def cuStreamCreate(self, flags: int) -> Any:
@@ -229,11 +216,6 @@ class FakeDriver(FakeKernels):
     def cuStreamSynchronize(self, stream: Any) -> None:
         self._device()
         self._gpu.scheduler.wait_for_stream(int(stream))
-
-    def cuStreamQuery(self, stream: Any) -> None:
-        self._device()
-        if not self._gpu.scheduler.stream_is_done(int(stream)):
-            raise RefusedError(NOT_READY)
 
     def cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
         self._device()
@@ -318,16 +300,6 @@ class FakeDriver(FakeKernels):
         number = next(self._gpu.numbers)
         self._graphs[number] = capture.jobs
         return real_driver.CUgraph(number)
-
-    def cuStreamIsCapturing(self, stream: Any) -> Any:
-        self._device()
-        statuses = real_driver.CUstreamCaptureStatus
-        capture = self._gpu.captures.get(int(stream))
-        if capture is None:
-            return statuses.CU_STREAM_CAPTURE_STATUS_NONE
-        if capture.invalid:
-            return statuses.CU_STREAM_CAPTURE_STATUS_INVALIDATED
-        return statuses.CU_STREAM_CAPTURE_STATUS_ACTIVE
 
     def cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
         self._device()

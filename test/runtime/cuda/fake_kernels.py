@@ -44,9 +44,6 @@ class FakeKernels:
         self._modules: dict[int, dict[str, tuple[int, ...]]] = {}
         self._functions: dict[int, Function] = {}
 
-    def cuModuleLoadData(self, image: bytes) -> Any:
-        return self.cuModuleLoadDataEx(image, 0, (), ())
-
     def cuModuleLoadDataEx(
         self, image: bytes, count: int, options: Sequence[Any], values: Sequence[Any]
     ) -> Any:

@@ -152,10 +152,6 @@ class Scheduler:
         self._run_one(self._ancestors({work}))
         return False
 
-    def stream_is_done(self, stream: int) -> bool:
-        last = self._queues[stream].last
-        return last is None or self.ask(last)
-
     def refuse_release(self, freed: Range, call: str) -> None:
         """Raises RaceError when work that the host has not waited for uses memory about to be freed."""
         for work in self._unordered:

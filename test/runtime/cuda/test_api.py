@@ -23,7 +23,7 @@ from efftam_ros.runtime.cuda.stream import Stream
 
 class TestACall:
     def test_without_values_gives_none(self, cuda: Cuda) -> None:
-        assert cuda.call("cuCtxSynchronize") is None
+        assert cuda.call("cuInit", 0) is None
 
     def test_with_one_value_gives_it(self, cuda: Cuda) -> None:
         assert cuda.call("cuDeviceGetCount") == 1

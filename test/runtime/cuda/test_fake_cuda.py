@@ -80,16 +80,7 @@ class TestARace:
         with pytest.raises(RaceError):
             bench.compute()
 
-    def test_is_none_along_a_chain_of_events(self, bench: Bench) -> None:
-        third, second = Stream(bench.cuda), Event(bench.cuda)
-        bench.copy_in(bench.copies)
-        bench.copies.record(bench.event)
-        third.wait(bench.event)
-        third.record(second)
-        bench.main.wait(second)
-        bench.compute()
-
-    @pytest.mark.parametrize("how", ["stream", "event", "query", "device"])
+    @pytest.mark.parametrize("how", ["stream", "event", "query"])
     def test_is_none_once_the_host_has_waited(self, bench: Bench, how: str) -> None:
         bench.copy_in(bench.copies)
         bench.copies.record(bench.event)
@@ -97,8 +88,6 @@ class TestARace:
             bench.copies.synchronize()
         elif how == "event":
             bench.event.wait()
-        elif how == "device":
-            bench.cuda.call("cuCtxSynchronize")
         else:
             while int(bench.cuda.driver.cuEventQuery(bench.event.handle)[0]):
                 pass
@@ -108,12 +97,6 @@ class TestARace:
         other = DeviceBuffer(bench.cuda, NBYTES)
         bench.launch(bench.x, bench.y).run(bench.main)
         bench.launch(bench.x, other).run(bench.copies)
-
-    def test_is_none_between_copies_to_two_halves(self, bench: Bench) -> None:
-        bench.main.zero(bench.x.pointer, 128)
-        bench.copies.zero(bench.x.pointer + 128, 128)
-        with pytest.raises(RaceError):
-            bench.copies.zero(bench.x.pointer + 127, 1)
 
     @pytest.mark.parametrize(
         ("columns", "rows", "is_race"),
@@ -180,11 +163,6 @@ class TestStaleData:
         bench.main.synchronize()
         assert (floats(bench.y.pointer) == 1).all()
 
-    def test_is_nan_in_new_memory(self, bench: Bench) -> None:
-        bench.compute()
-        bench.main.synchronize()
-        assert np.isnan(floats(bench.y.pointer)).all()
-
     def test_depends_on_the_seed_where_two_streams_are_free(self) -> None:
         orders = {self.order_of_two_streams(seed) for seed in SEEDS}
         assert orders <= {"aA", "aAbB", "abAB", "abBA", "baAB", "baBA", "bBaA"}
@@ -209,11 +187,6 @@ class TestFreedMemory:
         bench.copy_in(bench.main)
         with pytest.raises(RaceError, match="cuMemFreeHost of memory that Memcpy HtoD"):
             bench.given.free()
-
-    def test_may_go_once_the_host_has_waited(self, bench: Bench) -> None:
-        bench.compute()
-        bench.main.synchronize()
-        bench.y.free()
 
     @pytest.mark.parametrize("use", ["kernel", "copy", "graph", "foreign"])
     def test_can_not_be_used(self, bench: Bench, use: str) -> None:

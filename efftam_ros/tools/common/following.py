@@ -1,0 +1,37 @@
+"""One image through the targets, with what the commands write of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.targets import Step, TargetSet
+from efftam_ros.core.types import Frame, Prompt, Track
+
+Answers = dict[int, tuple[Track, NDArray[np.uint8] | None]]
+"""By target, that of the steered one first: its track, and its mask (uint8 [H, W], 0 or 255) or None."""
+
+
+def follow(
+    targets: TargetSet,
+    frame: Frame,
+    prompts: Mapping[int, Prompt] | None = None,
+    masked: bool = False,
+    ids: Collection[int] | None = None,
+) -> tuple[Answers, float]:
+    """As `TargetSet.step`: the answers, ``masked`` with masks, and the time that the masks took, s."""
+    answers: Answers = {}
+    masks_s = 0.0
+
+    def answered(step: Step) -> None:
+        nonlocal masks_s
+        reached = time.perf_counter()
+        answers[step.target_id] = step.track, step.tracker.mask() if masked else None
+        masks_s += time.perf_counter() - reached
+
+    given = {target_id: (prompt, False) for target_id, prompt in (prompts or {}).items()}
+    targets.step(frame, given, ids=ids, answered=answered)
+    return answers, masks_s
