@@ -68,9 +68,10 @@ def test_later_boxes_do_not_count_because_the_target_may_come_closer():
 
 @pytest.mark.parametrize("drawn", [None, Box(0, 0, LARGEST_PX, LARGEST_PX)])
 def test_large_targets_and_those_without_a_drawn_box_keep_the_box_of_their_mask(drawn):
-    extent = DrawnExtent(drawn)
+    extent = make_extent(drawn, None, SIZE)
     extent.add(of(Box(0, 0, 10, 10)), 0)
-    assert extent.grown(Box(3, 4, 10, 11)) == Box(3, 4, 10, 11)
+    box = Box(3, 4, 10, 11)
+    assert extent.shown(of(box), 0, box, box) == (0, box)
 
 
 @settings(deadline=None)
@@ -238,8 +239,8 @@ def test_once_the_followed_mask_is_published_so_is_its_motion():
     [
         (Box(100, 100, LARGEST_PX, LARGEST_PX), PROMPTED, PromptedExtent),
         (Box(100, 100, LARGEST_PX - 1, LARGEST_PX), PROMPTED, DrawnExtent),
-        (None, PROMPTED, DrawnExtent),
-        (Box(100, 100, 60, 60), None, DrawnExtent),
+        (None, PROMPTED, TargetExtent),
+        (Box(100, 100, 60, 60), None, TargetExtent),
     ],
 )
 def test_a_box_drawn_around_a_larger_target_is_continued(drawn, prompted, kind):
