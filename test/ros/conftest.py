@@ -125,7 +125,7 @@ def _start(made, peer, arguments, warm_up=True, **network):
 
 @pytest.fixture
 def tracker(ros):
-    """Start a tracker in this process: ``tracker("-p", "threads:=1", delay_s=0.2)`` gives the peer beside it,
+    """Start a tracker in this process: ``tracker("-p", "threads:=1")`` gives the peer beside it,
     once it answers. ``peer``: arguments for the Peer; ``warm_up`` makes other images than raw ones, or sends
     none (False)."""
     from ros_helpers import Peer, new_namespace
