@@ -192,8 +192,3 @@ class View:
         """[n, 2] image px -> [n, 2] network px, float32."""
         origin = np.array([self.x, self.y])
         return ((points - origin) * np.array([self.scale_x, self.scale_y])).astype(np.float32)
-
-    def edges_to_image(self, edges: NDArray[np.float32]) -> NDArray[np.float32]:
-        """[n, 4] left, top, right, bottom in network px -> the same in image px, float32."""
-        scale = np.array([self.scale_x, self.scale_y] * 2)
-        return (edges / scale + np.array([self.x, self.y] * 2)).astype(np.float32)

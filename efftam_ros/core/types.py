@@ -210,6 +210,23 @@ class Candidates:
             _boxes=boxes,
         )
 
+    @classmethod
+    def in_view(
+        cls,
+        view: View,
+        boxes: NDArray[np.float32],
+        areas: NDArray[np.float32],
+        ious: NDArray[np.float32],
+        presence_logit: float,
+    ) -> Candidates:
+        """From what the decoder answers in a view: ``boxes`` [K, 4] (left, top, right, bottom) and ``areas``
+        [K] in network px. The arrays are copied; the box of an empty mask becomes NaN."""
+        scale, origin = np.array([view.scale_x, view.scale_y] * 2), np.array([view.x, view.y] * 2)
+        placed = (boxes / scale + origin).astype(np.float32)
+        placed[areas == 0] = np.nan
+        share = (areas / (view.scale_x * view.scale_y)).astype(np.float32)
+        return cls(placed, share, ious.astype(np.float32), float(presence_logit))
+
     def __len__(self) -> int:
         return len(self.ious)
 

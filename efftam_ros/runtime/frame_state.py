@@ -21,9 +21,9 @@ from efftam_ros.runtime.preprocess import CERTAIN, EncodedPrompt, boxes_and_area
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-ALTERNATIVES = (1, 2, 3)
+ALTERNATIVES = range(1, 4)
 """Rows of the decoder's output that compete on tracked frames and after a single point."""
-SINGLE = (0,)
+SINGLE = range(1)
 """Row of the single answer to an unambiguous prompt."""
 
 
@@ -35,22 +35,6 @@ class Decoded(NamedTuple):
     areas: NDArray[np.float32]
     ious: NDArray[np.float32]
     presence: float
-
-
-def rows_as_candidates(view: View, answers: Decoded, rows: Sequence[int]) -> Candidates:
-    """Consecutive rows of the decoder's answers as Candidates in image px.
-
-    The arrays are new; the box of an empty mask is NaN.
-    """
-    chosen = slice(rows[0], rows[-1] + 1)
-    boxes, areas = view.edges_to_image(answers.boxes[chosen]), answers.areas[chosen]
-    boxes[areas == 0] = np.nan
-    return Candidates(
-        boxes=boxes,
-        areas=(areas / (view.scale_x * view.scale_y)).astype(np.float32),
-        ious=answers.ious[chosen].astype(np.float32),
-        presence_logit=float(answers.presence),
-    )
 
 
 def check_slots(count: int, *slots: int) -> None:
@@ -236,20 +220,21 @@ class FramePipeline(ABC):
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
         """The candidates of this frame, in image px; of a mask prompt its own mask."""
         encoded = self._frame.prompt
-        answers = self._decode(encoded)
-        self._frame.rows = ALTERNATIVES if encoded is None or encoded.multimask else SINGLE
+        boxes, areas, ious, presence = self._decode(encoded)
+        rows = self._frame.rows = ALTERNATIVES if encoded is None or encoded.multimask else SINGLE
         if encoded is not None and encoded.logits is not None:
             boxes, areas = boxes_and_areas(encoded.logits[None])
-            answers = Decoded(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return rows_as_candidates(view, answers, self._frame.rows)
+            ious, presence = np.ones(1, np.float32), CERTAIN
+        some = slice(rows.start, rows.stop)
+        return Candidates.in_view(view, boxes[some], areas[some], ious[some], presence)
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         """The candidates of each view, in image px."""
         self.stage_seconds, start = {}, time.perf_counter()
-        found = [
-            rows_as_candidates(view, answers, ALTERNATIVES)
-            for view, answers in zip(views, self._search(image, views, plan), strict=True)
-        ]
+        some, found = slice(ALTERNATIVES.start, ALTERNATIVES.stop), []
+        for view, answers in zip(views, self._search(image, views, plan), strict=True):
+            boxes, areas, ious, presence = answers
+            found.append(Candidates.in_view(view, boxes[some], areas[some], ious[some], presence))
         self.stage_seconds["search"] = self._next_seconds["search"] = time.perf_counter() - start
         return found
 

@@ -239,7 +239,7 @@ def run_clip(
         yield chains
         boxes = chains[0].results["mask_decoder"]["boxes"]
         # The window follows the reference alone: both networks see the same pictures throughout.
-        seen = Box.from_edges(*view.edges_to_image(boxes[choice : choice + 1])[0].tolist())
+        seen = view.to_image(Box.from_edges(*boxes[choice].tolist()))
         if seen.width > 0 and seen.height > 0:
             box = seen
 

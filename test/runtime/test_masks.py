@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.runtime.frame_state import Decoded, rows_as_candidates
+from efftam_ros.core.types import Candidates
 from efftam_ros.runtime.preprocess import boxes_and_areas, image_mask
 
 
@@ -49,16 +49,17 @@ class TestBoxes:
         assert not areas.any()
 
 
+UNIT = View(0, 0, 1, 1, 8)
+
+
+def candidates(boxes, areas, ious=(1.0, 1.0), presence=0.0, view=UNIT) -> Candidates:
+    arrays = (np.array(values, np.float32) for values in (boxes, areas, ious[: len(boxes)]))
+    return Candidates.in_view(view, *arrays, presence)
+
+
 class TestCandidates:
     def test_are_in_image_pixels(self) -> None:
-        view = View(100.0, 50.0, 2.0, 4.0, 192)
-        answers = Decoded(
-            np.array([[20, 40, 60, 120]], np.float32),
-            np.array([80.0], np.float32),
-            np.array([0.5], np.float32),
-            1.5,
-        )
-        found = rows_as_candidates(view, answers, [0])
+        found = candidates([[20, 40, 60, 120]], [80], [0.5], 1.5, View(100.0, 50.0, 2.0, 4.0, 192))
         assert found.boxes.tolist() == [[110, 60, 130, 80]]
         assert found.areas.tolist() == [10]
         assert found.presence_logit == 1.5
@@ -66,26 +67,19 @@ class TestCandidates:
 
     def test_do_not_change_when_the_network_s_buffers_do(self) -> None:
         boxes, areas, ious = np.ones((1, 4), np.float32), np.ones(1, np.float32), np.ones(1, np.float32)
-        found = rows_as_candidates(View(0, 0, 1, 1, 8), Decoded(boxes, areas, ious, 0.0), [0])
+        found = Candidates.in_view(UNIT, boxes, areas, ious, 0.0)
         boxes[:], areas[:], ious[:] = 7, 7, 7
         assert found.boxes.max() == found.areas.max() == found.ious.max() == 1
 
     def test_have_no_box_where_the_mask_is_empty(self) -> None:
-        answers = Decoded(
-            np.zeros((2, 4), np.float32), np.array([0, 5], np.float32), np.ones(2, np.float32), 0.0
-        )
-        found = rows_as_candidates(View(0, 0, 1, 1, 8), answers, [0, 1])
+        found = candidates(np.zeros((2, 4)), [0, 5])
         assert found.box(0).is_empty
         assert np.isnan(found.boxes[0]).all()
         assert not np.isnan(found.boxes[1]).any()
         assert found.is_finite
 
     def test_carry_on_what_is_not_finite(self) -> None:
-        answers = Decoded(
-            np.full((1, 4), np.nan, np.float32), np.ones(1, np.float32), np.array([np.nan]), np.inf
-        )
-        found = rows_as_candidates(View(0, 0, 1, 1, 8), answers, [0])
-        assert not found.is_finite
+        assert not candidates(np.full((1, 4), np.nan), [1], [np.nan], np.inf).is_finite
 
 
 class TestImageMask:
