@@ -81,9 +81,7 @@ def test_with_keys_alone_a_box_is_proposed_and_followed(serve, feed, open_page):
 def test_the_proposal_is_dashed_white_with_its_age(tapped):
     hands = tapped(phone=False)
     across = [(CAR.x + k, CAR.y1) for k in range(2, int(CAR.width) - 2)]
-    whites = [min(colour) > 200 for colour in hands.pixels(*across)]
-    assert any(whites)
-    assert not all(whites)
+    until(lambda: {min(colour) > 200 for colour in hands.pixels(*across)} == {False, True})
     label = hands.pixels((CAR.x + 1, CAR.y - 4))  # beside its text
     assert min(label[0]) > 200
 
