@@ -150,11 +150,11 @@ def golden_bundle(made_once: Callable[[str, Callable[[Path], object]], Path]) ->
     from golden.weights import weights
 
     from efftam_workshop.export.onnx import bundle
-    from efftam_workshop.model.efficienttam.configurations import configuration
+    from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
     from efftam_workshop.model.efficienttam.network import EfficientTAM
 
     def export(folder: Path) -> None:
-        network = EfficientTAM(configuration("efficienttam_ti_512x512")).eval()
+        network = EfficientTAM(CONFIGURATIONS["efficienttam_ti_512x512"]).eval()
         network.load_state_dict({n: torch.from_numpy(values) for n, values in weights("ti").items()})
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bundle, "compare_with_network", lambda *_: [])

@@ -58,12 +58,12 @@ class Recorder(OrtPipeline):
 
     def remember(self, choice, slot, present):
         super().remember(choice, slot, present)
-        row = self._rows[choice]
+        row = self._frame.rows[choice]
         self.frames[-1].update(
             best=choice,
             logits=self._answers["masks"].array[0, row].copy() if present else np.full((128, 128), -1024.0),
-            pointer=self._network.slots[slot]["stored_pointer"].array[0].copy(),
-            map=self._network.slots[slot]["map"].array[0].T.reshape(64, 32, 32).copy(),
+            pointer=self._memory.slots[slot]["stored_pointer"].array[0].copy(),
+            map=self._memory.slots[slot]["map"].array[0].T.reshape(64, 32, 32).copy(),
         )
 
 
@@ -140,10 +140,10 @@ def test_a_pooled_bundle_follows_the_reference(variant, tmp_path):
     from golden.weights import weights
 
     from efftam_workshop.export.onnx.bundle import export_bundle
-    from efftam_workshop.model.efficienttam.configurations import configuration
+    from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
     from efftam_workshop.model.efficienttam.network import EfficientTAM
 
-    network = EfficientTAM(configuration(f"efficienttam_{variant}")).eval()
+    network = EfficientTAM(CONFIGURATIONS[f"efficienttam_{variant}"]).eval()
     network.load_state_dict({name: torch.from_numpy(values) for name, values in weights("ti").items()})
     export_bundle(network, tmp_path / variant)
     want = np.load(GOLDEN / f"video_{variant}_short.npz")

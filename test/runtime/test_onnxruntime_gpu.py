@@ -105,73 +105,7 @@ def opener(shipped: Bundle, fake: FakeOrt) -> Iterator[Opener]:
         graphs.close()
 
 
-class TestEveryGraphOfTheBundle:
-    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
-    @pytest.mark.parametrize("fixed", [True, False])
-    @pytest.mark.parametrize("name", GRAPHS)
-    def test_computes_what_a_plain_session_computes(
-        self, opener: Opener, fake: FakeOrt, shipped: Bundle, name: str, fixed: bool, provider: str
-    ) -> None:
-        graph = opener(provider).open(name)
-        assert graph.inputs == shipped.graphs[name].inputs
-        binding = graph.binding(fixed)
-        inputs = values(graph, {"n": 2, "T": 3, "P": 4}, 1)
-        outputs = room(graph)
-        bind(binding, inputs | outputs)
-        for seed in range(3):  # what lies there changes, where it lies doesn't
-            for key, array in values(graph, {"n": 2, "T": 3, "P": 4}, seed).items():
-                inputs[key][...] = array
-            binding.run()
-            assert_same(outputs, expected(shipped, name, inputs))
-        assert [run.stream for run in fake.runs] == [STREAM] * 3
-
-
-class TestAFreeBinding:
-    def test_follows_every_change_of_addresses_and_shapes(
-        self, opener: Opener, fake: FakeOrt, shipped: Bundle
-    ) -> None:
-        graph = opener().open("prompt_encoder")
-        binding = graph.binding(fixed=False)
-        outputs = room(graph)
-        bind(binding, outputs)
-        for points in (1, 3, 2, 17, 1):
-            inputs = values(graph, {"n": points}, points)
-            bind(binding, inputs)
-            binding.run()
-            assert_same(outputs, expected(shipped, "prompt_encoder", inputs))
-        assert binding.launch == "plain launches: addresses may change"
-        assert {run.graph_id for run in fake.runs} == {-1}
-
-    def test_works_beside_fixed_ones_of_the_same_graph(
-        self, opener: Opener, fake: FakeOrt, shipped: Bundle
-    ) -> None:
-        graph = opener().open("mask_decoder")
-        bindings = [graph.binding(fixed) for fixed in (True, False, True)]
-        arrays = [(values(graph, {}, seed), room(graph)) for seed in range(3)]
-        for binding, (inputs, outputs) in zip(bindings, arrays, strict=True):
-            bind(binding, inputs | outputs)
-        for index in (0, 1, 2, 0, 1, 2):
-            inputs, outputs = arrays[index]
-            for array in outputs.values():
-                array[...] = np.nan
-            bindings[index].run()
-            assert_same(outputs, expected(shipped, "mask_decoder", inputs))
-        assert [run.graph_id for run in fake.runs] == [1, -1, 2, 1, -1, 2]
-        assert [run.replayed for run in fake.runs] == [False, False, False, True, False, True]
-
-
 class TestAFixedBinding:
-    def test_may_not_be_moved_after_its_first_run(self, opener: Opener) -> None:
-        graph = opener().open("memory_encoder")
-        binding = graph.binding(fixed=True)
-        inputs, outputs = values(graph, {}, 0), room(graph)
-        bind(binding, values(graph, {}, 1) | outputs)
-        bind(binding, inputs)  # before it: why not
-        binding.run()
-        bind(binding, inputs)  # where it is: nothing moves
-        with pytest.raises(ValueError, match="memory_encoder: pointer of a fixed binding was moved"):
-            bind(binding, {"pointer": aligned((1, 128), np.float32)})
-
     @pytest.mark.parametrize(
         ("faults", "reason"),
         [
@@ -269,14 +203,6 @@ def test_opening_writes_nothing_to_the_terminal(
 
 
 class TestWhatIsRefused:
-    def test_a_run_with_something_unbound(self, opener: Opener, fake: FakeOrt) -> None:
-        graph = opener().open("memory_encoder")
-        binding = graph.binding(fixed=False)
-        bind(binding, values(graph, {}, 0))
-        with pytest.raises(ValueError, match="memory_encoder: map, stored_pointer not bound"):
-            binding.run()
-        assert not fake.runs
-
     def test_a_graph_with_other_tensors_than_the_bundle_says(
         self, spoiled: Callable[[Callable[[dict[str, Any]], None]], Path], fake: FakeOrt
     ) -> None:
@@ -286,17 +212,6 @@ class TestWhatIsRefused:
         graphs = OrtGraphs(Bundle.load(spoiled(swap)), "cuda", STREAM, ort=fake)
         with pytest.raises(InputError, match=r"image_encoder\.onnx has inputs image; the bundle says"):
             graphs.open("memory_encoder")
-
-    def test_anything_after_closing(self, opener: Opener) -> None:
-        graphs = opener()
-        graph = graphs.open("memory_encoder")
-        binding = graph.binding(fixed=True)
-        bind(binding, values(graph, {}, 0) | room(graph))
-        graphs.close()
-        graphs.close()
-        for call in (binding.run, lambda: graph.binding(False)):
-            with pytest.raises(RuntimeError, match="graph memory_encoder is closed"):
-                call()
 
 
 class TestAMachineThatCant:

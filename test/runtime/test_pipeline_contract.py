@@ -107,17 +107,6 @@ def test_a_box_has_one_answer_and_its_mask_has_the_image_s_size(pipeline: Pipeli
     assert set(np.unique(pipeline.mask(0))) <= {0, 255}
 
 
-def test_one_encoded_image_can_be_asked_several_prompts_and_the_last_counts(pipeline: Pipeline) -> None:
-    alone = prompted(pipeline)
-    pipeline.remember(0, 0, True)
-    after = tracked(pipeline, 1)
-    pipeline.encode(image(0), window(pipeline, 0))
-    pipeline.decode(Prompt(points=((BOX.cx, BOX.cy),), labels=(1,)))
-    assert same(pipeline.decode(Prompt(box=BOX)), alone)
-    pipeline.remember(0, 0, True)
-    assert same(tracked(pipeline, 1), after)
-
-
 def test_a_tracked_frame_offers_three_candidates(pipeline: Pipeline, has_network: bool) -> None:
     assert len(tracked(pipeline, 1)) == (3 if has_network else 1)
 
@@ -135,12 +124,6 @@ def test_a_search_in_more_views_than_one_wait_serves_misses_none(pipeline: Pipel
     found = pipeline.search(image(1), views, ONE_MAP)
     for index in (0, 15, 16, 17):
         assert same(found[index], tracked(pipeline, 1, views[index]))
-
-
-def test_a_search_remembers_nothing(pipeline: Pipeline) -> None:
-    before = tracked(pipeline, 2)
-    pipeline.search(image(1), [window(pipeline, 1, 100.0)], ONE_MAP)
-    assert same(tracked(pipeline, 2), before)
 
 
 def test_the_time_of_a_search_belongs_to_the_frame_that_follows_it(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener
 
 
-class _Closing(Protocol):
-    def close(self) -> None: ...
-
-
-Closeable = TypeVar("Closeable", bound=_Closing)
 STAGES = ("preprocess", *NEEDED)
 
 
@@ -79,18 +74,19 @@ class DevicePipeline(FramePipeline):
         self._closing.callback(cuda.close)
         self._closing.callback(stream.close)
         self._closing.callback(opener.close)
+        owned = self._closing.enter_context
         try:
-            self._images = self._closed(Stream(cuda))
+            self._images = owned(closing(Stream(cuda)))
             self._tensors = DeviceTensors(bundle, cuda, self._closing, lanes)
             self._tensors.zero(stream)
-            kernels = self._closed(KernelSet(cuda))
-            self._image_ready, self._answered = self._closed(Event(cuda)), self._closed(Event(cuda))
-            self._clock = self._closed(StageClock(cuda, STAGES))
+            kernels = owned(closing(KernelSet(cuda)))
+            self._image_ready, self._answered = (owned(closing(Event(cuda))) for _ in range(2))
+            self._clock = owned(closing(StageClock(cuda, STAGES)))
             side = bundle.spec.image_side
             parameters = PreprocessParameters(side, bundle.mean, bundle.std)
             self._image = DeviceImage(cuda, kernels, parameters, side, zero_copy)
             self._closing.callback(self._image.free)
-            self._masks = self._closed(MaskMaker(cuda, kernels, self._tensors, self._images))
+            self._masks = owned(closing(MaskMaker(cuda, kernels, self._tensors, self._images)))
             self._network = DeviceNetwork(
                 bundle, opener, self._tensors, kernels, stream, self._clock, self._closing
             )
@@ -292,11 +288,6 @@ class DevicePipeline(FramePipeline):
         for stream in (self._stream, self._images):
             stream.synchronize()
         self._at.awaited = self._at.launched
-
-    def _closed(self, made: Closeable) -> Closeable:
-        """Close this with the pipeline."""
-        self._closing.callback(made.close)
-        return made
 
 
 @dataclass

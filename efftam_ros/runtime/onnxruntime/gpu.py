@@ -108,7 +108,8 @@ class OrtGraphs:
     def open(self, name: str) -> OrtGraph:
         """Open a graph. Raises BackendError naming graph and node when it can't run on the provider as a
         whole, InputError when the file is damaged or its tensors differ from the manifest."""
-        opened = self._open(name, self._why_no_capture())
+        waits = "onnxruntime's TensorRT provider waits for the GPU after every replay"
+        opened = self._open(name, no_capture=waits if self._provider == "tensorrt" else "")
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
         context = GraphContext(self._ort, self._device, self._open, self._replay_waits())
         graph = OrtGraph(self._bundle.graphs[name], opened, context)
@@ -119,12 +120,6 @@ class OrtGraphs:
         for graph in self._opened:
             graph.close()
         self._opened = []
-
-    def _why_no_capture(self) -> str:
-        """Why sessions of this provider capture no CUDA graphs; "" when they can."""
-        if self._provider == "tensorrt":
-            return "onnxruntime's TensorRT provider waits for the GPU after every replay"
-        return ""
 
     def _replay_waits(self) -> str:
         """Why the host waits for replays; "" when it does not."""

@@ -98,57 +98,53 @@ class TestGivingBack:
             cuda.release("cuMemFree", 16)
 
 
+def failing(code: int) -> FakeGpu:
+    fake = FakeGpu()
+    fake.fail("cuInit", code)
+    return fake
+
+
 class TestTheDriver:
-    @staticmethod
-    def refusal(fake: FakeGpu) -> BackendError:
+    @pytest.mark.parametrize(
+        ("fake", "visible", "reason", "remedy"),
+        [
+            (
+                FakeGpu("12.9", driver_version=0),
+                None,
+                "there is no NVIDIA driver",
+                "install the NVIDIA driver",
+            ),
+            (FakeGpu("13", driver_version=0), None, "there is no NVIDIA driver", "install the NVIDIA driver"),
+            (FakeGpu("13", driver_version=12020), None, "has CUDA 12.2, cuda-bindings needs 13.0", "update"),
+            (FakeGpu("12.9", driver_version=12010), None, "has CUDA 12.1, the kernels need 12.2", "535"),
+            (FakeGpu(device=()), None, "does not start", "the driver sees no GPU"),
+            *((FakeGpu(device=()), v, f"DEVICES={v!r} hides every GPU", "unset it") for v in ("", "-1", "7")),
+            *((failing(n), None, "does not start", "multi-process service (MPS)") for n in range(805, 811)),
+            (failing(803), None, "does not start", "reboot"),
+        ],
+    )
+    def test_that_can_not_be_used_is_told_with_the_remedy(
+        self, fake: FakeGpu, visible: str | None, reason: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         with pytest.raises(BackendError) as refusal:
             Cuda(fake.driver).require_driver()
         assert "\n" not in str(refusal.value)
-        return refusal.value
+        assert reason in refusal.value.reason
+        assert remedy in refusal.value.remedy
 
-    @pytest.mark.parametrize("version", ["12.9", "13"])
-    def test_that_is_missing_is_one_clear_line(self, version: str) -> None:
-        fake = FakeGpu(version, driver_version=0)
-        refusal = self.refusal(fake)
-        assert refusal.reason == "there is no NVIDIA driver"
-        assert "install the NVIDIA driver" in refusal.remedy
+    def test_that_is_missing_is_asked_for_nothing_more(self) -> None:
+        fake = FakeGpu(driver_version=0)
+        with pytest.raises(BackendError):
+            Cuda(fake.driver).require_driver()
         assert [call.name for call in fake.log] == ["cuDriverGetVersion"]
-
-    def test_that_is_older_than_the_bindings_is_named_with_both_versions(self) -> None:
-        refusal = self.refusal(FakeGpu("13", driver_version=12020))
-        assert refusal.reason == "the NVIDIA driver has CUDA 12.2, cuda-bindings needs 13.0"
-        assert "update the NVIDIA driver" in refusal.remedy
-
-    def test_that_can_not_read_the_kernels_is_named_with_what_they_need(self) -> None:
-        refusal = self.refusal(FakeGpu("12.9", driver_version=12010))
-        assert refusal.reason == "the NVIDIA driver has CUDA 12.1, the kernels need 12.2"
-        assert "535" in refusal.remedy
 
     @pytest.mark.parametrize(("version", "driver"), [("12.9", 12020), ("12.9", 13000), ("13", 13000)])
     def test_of_the_same_major_version_or_newer_will_do(self, version: str, driver: int) -> None:
         fake = FakeGpu(version, driver_version=driver)
         assert Cuda(fake.driver).require_driver() == driver
-
-    def test_that_sees_no_gpu_says_so(self) -> None:
-        assert "the driver sees no GPU" in str(self.refusal(FakeGpu(device=())))
-
-    @pytest.mark.parametrize("visible", ["", "-1", "7"])
-    def test_whose_gpus_a_variable_hides_names_the_variable(
-        self, visible: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        refusal = self.refusal(FakeGpu(device=()))
-        assert refusal.reason == f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU"
-        assert "unset it" in refusal.remedy
-
-    @pytest.mark.parametrize("code", range(805, 811))
-    def test_whose_multi_process_service_fails_names_it(self, fake: FakeGpu, code: int) -> None:
-        fake.fail("cuInit", code)
-        assert "multi-process service (MPS)" in str(self.refusal(fake))
-
-    def test_that_does_not_match_its_kernel_module_says_so(self, fake: FakeGpu) -> None:
-        fake.fail("cuInit", 803)
-        assert "reboot" in str(self.refusal(fake))
 
 
 class TestLoading:
@@ -207,16 +203,19 @@ class TestLoading:
         ]
         assert naming == []
 
-    def test_without_bindings_says_how_to_install_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        ("has_driver", "said"),
+        [
+            (True, r"can't be imported .*pip install \"cuda-bindings"),
+            (False, "there is no NVIDIA driver; install the NVIDIA driver"),
+        ],
+    )
+    def test_without_bindings_says_what_to_install_the_driver_first(
+        self, has_driver: bool, said: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
-        monkeypatch.setattr(api, "has_driver", lambda: True)
-        with pytest.raises(BackendError, match=r"can't be imported .*pip install \"cuda-bindings"):
-            Cuda.load()
-
-    def test_without_bindings_and_driver_says_the_driver_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
-        monkeypatch.setattr(api, "has_driver", lambda: False)
-        with pytest.raises(BackendError, match="there is no NVIDIA driver; install the NVIDIA driver"):
+        monkeypatch.setattr(api, "has_driver", lambda: has_driver)
+        with pytest.raises(BackendError, match=said):
             Cuda.load()
 
     def test_with_another_package_named_cuda_says_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
