@@ -49,7 +49,6 @@ LONG_FILES = (
     "operator/test_page_bad_input.py",
     "runtime/test_device_pipeline.py",
     "ros/test_node_process.py",
-    "ros/test_clicks.py",
     "model/test_torch_pipeline.py",
     "tools/test_doctor.py",
     "simulation/test_flight_demo.py",

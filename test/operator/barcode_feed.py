@@ -64,7 +64,6 @@ class BarcodeFeed:
         self.remake: Callable[[Picture], Report] | None = None  # what the camera sends instead
         self.answer_every = 1  # images per answer
         self.answer_late = 0  # images by which an answer comes late
-        self.stamp_offset_ns = 0
         self.selections: list[Selection] = []
         self.cleared: list[int] = []
         self.held: list[int] = []
@@ -199,7 +198,7 @@ class BarcodeFeed:
     def _run(self) -> None:
         due = time.monotonic()
         while not self._ended.is_set():
-            self.emit(time.time_ns() + self.stamp_offset_ns)
+            self.emit(time.time_ns())
             due += 1 / self.rate_hz
             self._ended.wait(max(0.0, due - time.monotonic()))
 

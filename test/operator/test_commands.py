@@ -168,7 +168,7 @@ class Model:
         return [*before, what.removesuffix(" without consent")], True
 
 
-@examples(deadline=None, max_examples=300)
+@examples(max_examples=300)
 @given(st.lists(STEPS, max_size=14))
 @example([(0, "arm"), ARMED_FROM_S, (0, "enable"), (0, "enable")])
 @example([(0, "arm"), ARMED_FROM_S, (0, "steer by 1"), (0, "enable")])

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from efftam_ros.core.types import TrackState
@@ -86,7 +85,6 @@ STEPS = st.one_of(
 )
 
 
-@examples(deadline=None)
 @given(st.lists(STEPS, max_size=12))
 @example(["picture", OLD_S, ("show", 0), "picture"])
 @example([("show", 0), "picture", ("hide", 0), OLD_S + 0.5, ("show", 0), ("show", 1)])

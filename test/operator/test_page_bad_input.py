@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import time
 
-from barcode_feed import BarcodeFeed, RecordedSteering
+from barcode_feed import RecordedSteering
 from thin_link import DyingLink, thin_link
 
 from benchmarks.browser import one_selection, until
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box, iou
 from efftam_ros.operator.feed import Picture
 
 
@@ -47,17 +46,6 @@ def test_an_image_that_turns_out_unreadable_when_it_is_drawn_is_named(serve, fee
     until(lambda: banners(hands) == "")
 
 
-def test_a_4k_camera_is_shown_and_selected_on(serve, open_page):
-    feed = BarcodeFeed(rate_hz=3.0, size=(3840, 2160))
-    try:
-        hands = open_page(serve(feed).url, size=(3840, 2160))
-        hands.drag(2000, 1000, 2300, 1200)
-        assert iou(one_selection(feed).box, Box(2000, 1000, 300, 200)) > 0.9
-        assert feed.selections[0].stamp_ns in feed.stamps
-    finally:
-        feed.close()
-
-
 def test_a_proxy_that_buffers_makes_an_old_picture_and_the_stamp_stays_true(serve, feed, open_page):
     held_s = 0.0
     with thin_link(serve(feed).port, 1e9, lambda: held_s) as port:
@@ -86,28 +74,6 @@ def test_a_hidden_tab_takes_no_pictures_and_goes_on_when_it_is_seen(hands, feed)
     assert hands.page.get_attribute("#view", "data-stamp") == before
     hands.page.evaluate(hide, False)
     hands.see_newer(feed.stamps[-1])
-
-
-def test_a_page_that_is_opened_again_shows_no_old_picture_as_if_it_were_of_now(serve, feed, open_page):
-    url = serve(feed).url
-    hands = open_page(url)
-    feed.rate_hz = 0.01
-    hands.page.goto("about:blank")
-    time.sleep(2.5)
-    hands.page.goto(url)
-    hands.wait_text("#banners", "NO PICTURE")
-    assert hands.page.get_attribute("#view", "data-stamp") == ""
-    assert hands.page.locator("#age").inner_text() == ""
-
-
-def test_a_page_that_is_opened_beside_another_says_that_the_camera_stopped(serve, feed, open_page):
-    url = serve(feed).url
-    first = open_page(url)
-    feed.rate_hz = 0.01
-    first.wait_text("#banners", "CAMERA STOPPED 2 s")
-    second = open_page(url)
-    second.wait_text("#banners", "CAMERA STOPPED")
-    assert second.page.locator("#state").inner_text() == "UNKNOWN"
 
 
 def test_a_dead_socket_is_replaced_and_nothing_is_delivered_late(serve, feed, open_page):

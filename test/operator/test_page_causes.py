@@ -179,34 +179,6 @@ def test_loss_is_a_banner_across_the_page_a_border_and_the_title_and_so_is_the_r
     assert hands.page.get_attribute("#sound", "aria-pressed") == "false"
 
 
-def test_after_a_selection_on_an_older_picture_what_followed_it_is_told_at_once(serve, feed, open_page):
-    """The tracker catches up: it answers for images that are older than those it had answered before."""
-    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 60, 40), 1
-    hands = open_page(serve(feed, silent_s=30.0).url)
-    hands.wait_text("#state", "TRACKING")
-    until(lambda: len(feed.stamps) > 20)
-    feed.mute = True
-    hands.see_newer(feed.stamps[-1])
-    feed.state, feed.box, feed.selection = TrackState.ACQUIRING, Box(400, 100, 60, 40), 2
-    feed.answer(feed.stamps[-15])
-    hands.wait_text("#state", "ACQUIRING")
-    hands.wait_text("#behind", "s behind")
-    points = hands.page.evaluate("""async () => {
-        const { History } = await import("/static/plots.js"), history = new History();
-        for (const ms of [1, 2, 3, 4, 2]) history.add({ stamp: String(ms * 1e6), targets: [] });
-        const before = history.points.map(({ t }) => Math.round(t * 1000));
-        const idle = { id: 0, state: "IDLE", steered: true, presence: 0, quality: 0 };
-        for (const ms of [500, 1502, 2502]) history.add({ stamp: String(ms * 1e6), targets: [idle] });
-        const after = history.points.slice(2);
-        return [before, after.map(({ t, state, presence }) => [Math.round(t * 1000), state, presence])];
-    }""")
-    before, after = points
-    assert before == [1, 2]  # what was before stays in the plots
-    # Of no target nothing is measured; over a second without images no line is drawn.
-    measured = [500, "IDLE", None], [500, None, None], [1502, "IDLE", None], [2502, "IDLE", None]
-    assert after == list(measured)
-
-
 def test_what_the_plots_know_of_now_goes_with_the_tracker(hands, feed):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 60, 40), 1
 

@@ -25,21 +25,6 @@ def test_a_second_tap_on_the_same_place_takes_the_point(phone, feed):
     assert feed.selections[0].labels == (1,)
 
 
-def test_after_two_far_taps_the_box_or_the_last_point_is_a_button_away(phone, feed):
-    for button, count in (("#choice-send", 1), ("#choice-point", 2)):
-        feed.state = TrackState.LOST  # what is drawn for a lost one is sent without a question
-        phone.wait_text("#state", "LOST")
-        phone.tap(200, 100)
-        phone.wait_mode("corner")
-        phone.tap(340, 220)
-        phone.wait_mode("placed")
-        phone.page.tap(button)
-        until(lambda count=count: len(feed.selections) == count)
-        phone.wait_mode("live")
-    assert iou(feed.selections[0].box, Box(200, 100, 140, 120)) > 0.95
-    assert feed.selections[1].points[0] == pytest.approx((340, 220), abs=2)
-
-
 # Keys
 
 

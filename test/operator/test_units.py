@@ -73,7 +73,7 @@ json_values = st.recursive(
 fields = st.sampled_from(["id", "stamp", "kind", "box", "points", "labels", "target", "seq", "t", "action"])
 
 
-@examples(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from([*wire.FIELDS, ""]) | st.text(), st.dictionaries(fields, json_values))
 def test_whatever_is_sent_is_a_message_or_a_refusal_of_one_line(op, data):
     assert_parsed_or_refused(json.dumps({"op": op, **data}))

@@ -45,6 +45,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if MISSING and is_left_out else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "ros" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.ros)
+
+
 def pytest_terminal_summary(terminalreporter) -> None:
     if MISSING:
         terminalreporter.write_line(f"test/ros is left out: {MISSING}")
@@ -119,7 +125,7 @@ def _start(made, peer, arguments, warm_up=True, **network):
 
 @pytest.fixture
 def tracker(ros):
-    """Start a tracker in this process: ``tracker("-p", "threads:=1", delay_s=0.2)`` gives the peer beside it,
+    """Start a tracker in this process: ``tracker("-p", "threads:=1")`` gives the peer beside it,
     once it answers. ``peer``: arguments for the Peer; ``warm_up`` makes other images than raw ones, or sends
     none (False)."""
     from ros_helpers import Peer, new_namespace

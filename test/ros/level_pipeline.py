@@ -49,7 +49,6 @@ class LevelPipeline(NullPipeline):
 
     def __init__(self, delay_s: float = 0.0, lanes: int = 1, stall: Path | None = None) -> None:
         self._delay_s, self._stall = delay_s, stall or Path(os.devnull)
-        self.masks_made = 0
         self._is_lost = False
         self.closed = False
         super().__init__(lanes=lanes)
@@ -92,10 +91,6 @@ class LevelPipeline(NullPipeline):
             ious=np.array([0.95], np.float32),
             presence_logit=-8.0 if box.is_empty else 8.0,
         )
-
-    def mask(self, choice):
-        self.masks_made += 1
-        return super().mask(choice)
 
     def close(self):
         if self._is_lost:

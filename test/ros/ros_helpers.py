@@ -81,7 +81,6 @@ class Peer:
         self.velocities: list[TargetVelocity] = []
         self.results: list[SelectionResult] = []
         self.diagnostics: list = []
-        self.pictures: dict[str, list[Image]] = {"mask": [], "overlay": []}
         best_effort = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
         boxes_qos = best_effort if best_effort_boxes else reliable
         self.node.create_subscription(BoundingBox, "bbox", self.boxes.append, boxes_qos)

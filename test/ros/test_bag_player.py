@@ -21,7 +21,6 @@ from efftam_ros.messages.bags import open_typestore
 from simulation import bag_player
 from simulation.bag_player import BagPlayer, header_stamp_ns
 
-pytestmark = pytest.mark.ros
 IMAGES = 20
 PLAYER = [sys.executable, "-m", "simulation", "bag"]
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from efftam_ros.msg import SelectionResult
 from geometry_msgs.msg import Point
 from level_pipeline import bright_box
 from ros_helpers import box_of
 
 from efftam_ros.core.geometry import iou
-
-pytestmark = pytest.mark.ros
 
 
 def test_a_click_follows_what_is_there(tracker):

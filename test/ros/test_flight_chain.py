@@ -22,8 +22,6 @@ from sensor_msgs.msg import Image
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.images.message import image_from_message
 
-pytestmark = pytest.mark.ros
-
 CAMERA = str(Path(__file__).parent / "level_camera.py")
 # PX4 stops a gimbal that nobody speaks for by itself after so long, s.
 PX4_SILENCE_S = 2.0

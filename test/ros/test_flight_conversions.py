@@ -11,8 +11,6 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.messages.bearing import camera_model
 from efftam_ros.ros.common.conversions import camera_of
 
-pytestmark = pytest.mark.ros
-
 
 def camera_info(focal: float = 500.0) -> CameraInfo:
     info = CameraInfo(width=640, height=480, distortion_model="plumb_bob")

@@ -33,8 +33,6 @@ from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.gimbal.node import GimbalNode
 from efftam_ros.ros.mavlink import MavlinkNode
 
-pytestmark = pytest.mark.ros
-
 
 @pytest.fixture
 def rig(processes):

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
 from builtin_interfaces.msg import Time
-from efftam_ros.msg import BoundingBox, GimbalManager, TargetSelection, TargetVelocity
+from efftam_ros.msg import BoundingBox, GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
 from hypothesis import given
 from hypothesis import strategies as st
 from rclpy.parameter import Parameter
 from ros_helpers import new_namespace
 
-from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, VehicleSample, YawFrame
+from efftam_ros.flight.control_config import GimbalCommand, Instant, Phase
+from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample, YawFrame
 from efftam_ros.messages.reports import Selection
+from efftam_ros.ros.gimbal.loop import GimbalPublishers
 from efftam_ros.ros.mavlink import REPEAT_S, GimbalTopics, MavlinkNode
 
-pytestmark = pytest.mark.ros
 LIMITS = (GimbalLimits(), GimbalLimits(-1.0, 0.5, -2.0, 2.5), GimbalLimits(-1.5, 0.5, -3.0, 3.0))
 NEWS = st.one_of(
     st.tuples(st.just("attitude"), st.booleans(), st.booleans()),
@@ -36,13 +38,19 @@ class Recorded:
 
     def __init__(self) -> None:
         self.sent: dict[str, list] = {}
+        self.order: list[str] = []
 
     def get_clock(self) -> SimpleNamespace:
-        return SimpleNamespace(now=lambda: SimpleNamespace(to_msg=Time))
+        return SimpleNamespace(now=lambda: SimpleNamespace(to_msg=Time, nanoseconds=5))
 
     def create_publisher(self, kind, topic, qos) -> SimpleNamespace:
         sent = self.sent.setdefault(topic, [])
-        return SimpleNamespace(publish=lambda message: sent.append(copy.deepcopy(message)))
+
+        def publish(message) -> None:
+            sent.append(copy.deepcopy(message))
+            self.order.append(topic)
+
+        return SimpleNamespace(publish=publish, wait_for_all_acked=lambda timeout: self.order.append("acked"))
 
 
 @given(st.lists(NEWS, max_size=12))
@@ -81,6 +89,43 @@ def test_all_that_is_known_of_the_gimbal_is_said_at_every_change_and_now_and_the
             topics.repeat(now_s)
         assert len(managers) == count + is_said
         assert not managers or {name: getattr(managers[-1], name) for name in known} == known
+
+
+def test_the_controllers_status_is_said_at_every_change_and_now_and_then():
+    node = Recorded()
+    outputs, said = GimbalPublishers(node), node.sent["gimbal_status"]
+    following = GimbalCommand(Rates(0.1, 0.2), True, Phase.FOLLOWING, reason="late by 0.10 s")
+    for at_s, command, enabled, count in (
+        (0.0, following, True, 1),
+        (0.1, replace(following, rates=Rates(0.3, 0.2), reason="late by 0.25 s"), True, 1),  # numbers alone
+        (0.1, replace(following, phase=Phase.HOLDING), True, 2),
+        (0.1, following, False, 3),
+        (0.2, following, False, 3),
+        (0.31, following, False, 4),
+        (0.4, following, False, 4),
+    ):
+        outputs.send_status(command, enabled, Instant(7, at_s))
+        assert len(said) == count
+    assert (said[-1].header.stamp, said[-1].enabled, said[-1].phase) == (
+        Time(nanosec=7),
+        False,
+        said[0].phase,
+    )
+
+
+def test_a_controller_that_ends_stops_the_gimbal_gives_it_back_and_says_so_in_this_order():
+    node = Recorded()
+    outputs = GimbalPublishers(node)
+    outputs.want_gimbal(True)
+    outputs.want_gimbal(True)  # said once: else it would be taken back from who took it
+    outputs.send_rates(Rates(0.1, -0.2), 1)
+    assert (node.sent["rates"][0].twist.angular.y, node.sent["rates"][0].twist.angular.z) == (-0.1, 0.2)
+    node.order.clear()
+    outputs.stop()
+    assert node.order == ["rates", "acked", "steering_enabled", "gimbal_status", "acked", "acked"]
+    assert node.sent["rates"][-1].twist.angular.z == 0.0
+    assert [message.data for message in node.sent["steering_enabled"]] == [False, True, False]
+    assert node.sent["gimbal_status"][-1].phase == GimbalStatus.OFF
 
 
 def test_the_heading_has_the_time_of_its_sample():

@@ -13,15 +13,12 @@ from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
 from ros_helpers import PATIENCE_S, new_namespace
 from sensor_msgs.msg import CameraInfo
-from std_msgs.msg import Bool
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.flight.control_config import ControlConfig
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.nodes import latched, reliable
 from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
-
-pytestmark = pytest.mark.ros
 
 
 class Flight:
@@ -40,8 +37,6 @@ class Flight:
         self.statuses: list[GimbalStatus] = []
         self.peer = rclpy.create_node("peer", namespace=namespace)
         self.peer.create_subscription(GimbalStatus, "gimbal_status", self.statuses.append, reliable())
-        self.wanted: list[Bool] = []
-        self.peer.create_subscription(Bool, "steering_enabled", self.wanted.append, latched())
         self.peer.create_subscription(TwistStamped, "rates", self.rates.append, reliable(1000))
         self._velocity = self.peer.create_publisher(TargetVelocity, "velocity", reliable())
         self._attitude = self.peer.create_publisher(QuaternionStamped, "gimbal_attitude", reliable())
@@ -113,12 +108,6 @@ def test_steering_is_refused_while_another_node_publishes_rates(flight):
     flight.loop.set_enabled(True)
 
 
-def test_that_the_gimbal_is_wanted_is_said_once(flight):
-    """Said again at every turn of the loop, it would take the gimbal back from whoever took it."""
-    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
-    assert [message.data for message in flight.wanted if message.data] == [True]
-
-
 def test_answers_of_a_target_that_is_not_steered_by_never_move_the_gimbal(flight):
     other = {"target_id": 1, "steered": False, "azimuth": -0.4, "selection": 2}
     flight.targets = [other]
@@ -160,17 +149,6 @@ def test_a_bridge_that_reads_rates_in_another_frame_ends_steering_that_was_enabl
     assert stopped.yaw_rate == 0.0
     with pytest.raises(InputError, match="yaw_lock is True here and False in efftam_mavlink"):
         flight.loop.set_enabled(True)
-
-
-def test_the_last_status_of_a_controller_that_ends_in_motion_is_off(flight):
-    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
-    flight.outputs.stop()
-    end_s = time.monotonic() + PATIENCE_S
-    while flight.statuses[-1].phase != GimbalStatus.OFF:
-        assert time.monotonic() < end_s
-        flight._executor.spin_once(timeout_sec=0.1)
-    last = flight.statuses[-1]
-    assert (last.enabled, last.sending, last.yaw_rate) == (False, False, 0.0)
 
 
 def test_answers_that_are_late_now_and_then_are_not_logged_each_time(flight, capfd):

@@ -25,7 +25,7 @@ from launch.launch_service import LaunchService
 from efftam_ros.ros.common.process import DEVICE_LOST, MOST_RESTARTS
 from launch import LaunchDescription
 
-pytestmark = [pytest.mark.ros, pytest.mark.usefixtures("ros")]
+pytestmark = pytest.mark.usefixtures("ros")
 
 FILES = ("tracker.launch.py", "replay.launch.py", "flight.launch.py")
 PROFILES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")

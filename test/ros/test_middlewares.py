@@ -18,7 +18,6 @@ from efftam_ros.package_files import PROFILE_VARIABLES, middleware
 from efftam_ros.ros.common import nodes
 from efftam_ros.ros.common.image_input import ImageInput
 
-pytestmark = pytest.mark.ros
 ROOT = Path(__file__).parents[2]
 MIDDLEWARES = ("rmw_fastrtps_cpp", "rmw_cyclonedds_cpp", "rmw_zenoh_cpp")
 

@@ -12,8 +12,6 @@ from sensor_msgs.msg import Image
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.images.message import stamp_ns
 
-pytestmark = pytest.mark.ros
-
 
 def image(**changes) -> Image:
     """Image 8 of the scene with some fields wrong."""

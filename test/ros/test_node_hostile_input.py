@@ -20,8 +20,6 @@ from support.bombs import png_bomb
 from efftam_ros.core.geometry import Box
 from efftam_ros.images.message import MOST_FRAME_ID, fill_image
 
-pytestmark = pytest.mark.ros
-
 MIB = 2**20
 # The longest line of log or diagnostics that an input may cause: a reason with two cut texts.
 LONGEST_LINE = 700

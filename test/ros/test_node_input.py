@@ -19,7 +19,6 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from efftam_ros.core.geometry import iou
 from efftam_ros.messages.bearing import camera_info_beside
 
-pytestmark = pytest.mark.ros
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 QUICK = ("-p", "diagnostics_period:=0.1", "-p", "image_timeout:=20.0")
 

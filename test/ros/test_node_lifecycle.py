@@ -24,7 +24,6 @@ from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.tracker.node import TrackerNode
 from efftam_ros.runtime.backends import PipelineConfig
 
-pytestmark = pytest.mark.ros
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 

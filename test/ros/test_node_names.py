@@ -9,8 +9,6 @@ import pytest
 from rclpy.lifecycle import LifecycleNode
 from ros_helpers import ROOT, new_namespace
 
-pytestmark = pytest.mark.ros
-
 FOLDER = ROOT / "efftam_ros" / "ros"
 NODES = [*sorted(FOLDER.glob("*/node.py")), FOLDER / "common" / "nodes.py"]
 NODES += [FOLDER / f"{name}.py" for name in ("camera", "mavlink")]

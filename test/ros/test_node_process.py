@@ -15,8 +15,6 @@ from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.process import DEVICE_LOST
 from efftam_ros.ros.main import main
 
-pytestmark = pytest.mark.ros
-
 
 def test_a_signal_in_mid_frame_lets_the_frame_finish(tracker_process):
     peer = tracker_process("-p", "image_timeout:=20.0", TEST_FRAME_DELAY="0.6")

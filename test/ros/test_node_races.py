@@ -21,8 +21,6 @@ from ros_helpers import box_selection, image_message, new_namespace, stamp_of
 
 from efftam_ros.ros.tracker.node import TrackerNode
 
-pytestmark = pytest.mark.ros
-
 IMAGES, COMMANDS, SETTINGS, TRANSITIONS = 600, 150, 60, 12
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FOLLOWED = (BoundingBox.ACQUIRING, BoundingBox.TRACKING, BoundingBox.COASTING)

@@ -13,7 +13,6 @@ from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.images.message import stamp_ns
 
-pytestmark = pytest.mark.ros
 FOCAL_PX, RECTIFIED_FOCAL_PX = 300.0, 150.0
 
 

@@ -13,7 +13,6 @@ from sensor_msgs.msg import Image
 from efftam_ros.core.geometry import Box
 from efftam_ros.images.message import stamp_ns
 
-pytestmark = pytest.mark.ros
 QUICK = ("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1")
 SIDE = 24
 

@@ -15,8 +15,6 @@ from ros_helpers import box_of, box_selection, image_message, stamp_of
 from efftam_ros.core.geometry import iou
 from efftam_ros.images.message import stamp_ns
 
-pytestmark = pytest.mark.ros
-
 
 def test_select_track_select_again_and_clear(peer):
     peer.show(0)

@@ -16,7 +16,6 @@ from efftam_ros.core.geometry import iou
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.image_input import TRANSPORTS, message_class
 
-pytestmark = pytest.mark.ros
 KINDS = [("ffmpeg", "h264"), ("foxglove", "h264"), ("ffmpeg", "h265"), ("foxglove", "h265")]
 GROUP = 10
 # More than this are never sent at once: the depth of these topics.

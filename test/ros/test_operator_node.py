@@ -31,8 +31,6 @@ from ros_helpers import (
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 
-pytestmark = pytest.mark.ros
-
 LASTING = ("-p", "image_timeout:=60.0")
 
 

@@ -24,8 +24,6 @@ from ros_helpers import ROOT, Peer, Process, box_of, new_namespace
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.images.message import stamp_ns
 
-pytestmark = pytest.mark.ros
-
 SIZE = (1280, 720)
 CAMERA = str(ROOT / "test" / "operator" / "scene_camera.py")
 PARAMETERS = str(ROOT / "config" / "tracker.yaml")

@@ -17,8 +17,6 @@ from ros_helpers import new_namespace
 
 from efftam_ros.ros.gimbal.node import GimbalNode
 
-pytestmark = pytest.mark.ros
-
 
 @pytest.fixture(scope="module")
 def browser(ros):

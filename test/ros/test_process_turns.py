@@ -60,7 +60,6 @@ def test_on_wall_time_a_turn_sleeps_unless_calls_are_due(monkeypatch, served_s, 
     assert slept == ([] if served else [0.002, 0.0005])
 
 
-@pytest.mark.ros
 def test_a_node_that_lost_its_gpu_is_started_again_three_times_a_minute():
     restarts = process.Restarts()
     assert [restarts.again(now_s) for now_s in (100.0, 110.0, 159.9)] == [True] * 3

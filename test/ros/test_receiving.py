@@ -15,8 +15,6 @@ from efftam_ros.ros.tracker import receiving
 from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import NodeConfig
 
-pytestmark = pytest.mark.ros
-
 K = [300.0, 0.0, 159.5, 0.0, 310.0, 119.5, 0.0, 0.0, 1.0]
 P = [280.0, 0.0, 150.5, 0.0, 0.0, 290.0, 110.5, 0.0, 0.0, 0.0, 1.0, 0.0]
 BASE = {

@@ -12,8 +12,6 @@ from test_camera_node import CALIBRATION
 
 from efftam_ros.ros.main import PROGRAMS
 
-pytestmark = pytest.mark.ros
-
 POLICY = ElementTree.parse(ROOT / "config" / "sros2_policy.xml").getroot()
 # Of simulated time, of settings that are off, of other distributions, and of packages that are not installed
 # everywhere.

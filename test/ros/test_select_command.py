@@ -17,8 +17,6 @@ from ros_helpers import Process, box_of, new_namespace, stamp_of, tracker_comman
 
 from efftam_ros.core.geometry import iou
 
-pytestmark = pytest.mark.ros
-
 LASTING = ("-p", "image_timeout:=60.0")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 
-import pytest
 import rclpy
 from efftam_ros.msg import BoundingBox, GimbalStatus
 from rclpy.executors import SingleThreadedExecutor
@@ -15,8 +14,6 @@ from efftam_ros.messages.bearing import Intrinsics
 from efftam_ros.ros.common.nodes import reliable
 from simulation.node import SimulationNode
 from simulation.record import RecordWriter, read_record
-
-pytestmark = pytest.mark.ros
 
 
 def test_answers_and_the_gimbals_status_are_recorded_field_by_field(ros, tmp_path):

@@ -24,7 +24,7 @@ from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.geometry import Box, iou
 
-pytestmark = [pytest.mark.ros, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SECONDS = float(os.environ.get("EFFTAM_SOAK_S", "1200"))
 MIB = 2**20
