@@ -89,6 +89,16 @@ def turned(t: float, yaw: float, frame: YawFrame = YawFrame.EARTH) -> AttitudeSa
     return AttitudeSample(round(t * NS), from_yaw_pitch(yaw, 0.0), frame)
 
 
+def test_what_comes_after_the_newest_attitude_is_right_where_stamps_are_in_whole_milliseconds():
+    """Of two samples at 150 Hz alone the rate would be a tenth off."""
+    history, off = GimbalHistory(), []
+    for t in np.arange(60) / 150:
+        history.add(turned(round(t, 3), t))
+        if t > 0.1:
+            off.append(axis_direction(history.at(round((t + 0.08) * NS)))[0] - t - 0.08)
+    assert np.abs(off).max() < 2e-3
+
+
 @pytest.mark.parametrize(
     ("then", "known"),
     [

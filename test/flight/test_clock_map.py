@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.mavlink.autopilot_link import AutopilotLink
 from efftam_ros.flight.mavlink.clock_map import ClockMap, image_clock
+from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.values import NS
 
 
@@ -113,3 +118,12 @@ def test_a_clock_that_was_started_anew_is_as_one_never_heard_before(before, rate
     again = told(clock, after, new_rate, first_s, last_s)
     assert again == told(fresh, after, new_rate, first_s, last_s)
     assert clock.restarts == fresh.restarts + 1
+
+
+def test_an_autopilot_that_is_back_by_heartbeats_alone_is_heard_anew_once():
+    link = AutopilotLink((1, 100), 1, SimpleNamespace(send=lambda *message: None))
+    heartbeat = mav.MAVLink_heartbeat_message(2, mav.MAV_AUTOPILOT_PX4, 0, 0, 0, 3)
+    for t in np.arange(0.0, 2.0, 0.1).tolist():
+        assert link.hear("udp", heartbeat, t) is (t == 0.0)
+        link.time("ATTITUDE", 10.0 + t, Instant(0, t))
+    assert [link.hear("udp", heartbeat, t) for t in (4.0, 4.3, 5.0, 6.0)] == [True, False, False, False]

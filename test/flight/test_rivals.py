@@ -199,6 +199,12 @@ def test_why_steering_ended_is_told_until_it_is_wanted_again():
         assert held.run(1, OURS).told[-1] == (Control.HELD, "")
 
 
+def test_who_took_the_gimbal_has_it_also_once_steering_is_disabled():
+    held = Held().want().run(2, OURS)
+    held.holder.yield_to("the pilot", held.now_s)
+    assert held.want(False).run(2, OURS).told[-1] == (Control.OTHER, "taken by the pilot")
+
+
 def test_what_is_ours_and_not_wanted_is_given_back_until_the_manager_says_so_or_was_restarted():
     held = Held().want().run(2, OURS).want(False).run(3, OURS)
     assert held.asked.count((-3, -3)) == 3

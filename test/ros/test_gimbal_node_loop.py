@@ -16,6 +16,7 @@ from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.flight.control_config import ControlConfig
+from efftam_ros.flight.values import Rates
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.nodes import latched, reliable
 from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
@@ -181,3 +182,20 @@ def test_an_attitude_that_arrives_while_a_slow_turn_is_at_work_is_not_from_the_f
     flight.loop._topics[0].read = read
     flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING)
     assert "compare the clocks" not in capfd.readouterr().err
+
+
+def test_a_gimbal_that_moved_is_given_back_once_the_zeros_are_out(flight, monkeypatch):
+    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
+    outputs, said = flight.outputs, []
+    for name in ("want_gimbal", "send_rates"):
+        call = getattr(outputs, name)
+        monkeypatch.setattr(
+            outputs, name, lambda what, *more, call=call: said.append(what) or call(what, *more)
+        )
+    flight.loop.set_enabled(False)
+    flight.run_until(lambda status: said[-1:] == [False])
+    count = len(flight.statuses)
+    flight.run_until(lambda status: len(flight.statuses) > count + 2)
+    given_back = said.index(False)
+    assert Rates() in said[:given_back]
+    assert set(said[given_back:]) == {False}

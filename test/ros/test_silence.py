@@ -72,6 +72,18 @@ def test_the_last_answers_are_taken_back_and_say_why_until_one_comes(bench, came
         assert bench.verdict().message.startswith("target 0: TRACKING")
 
 
+def test_a_target_that_has_no_turn_is_taken_back_and_the_others_are_not(bench):
+    step, told = bench.targets.step, []
+    bench.targets.step = lambda frame, prompts, limit, ids, answered: step(
+        frame, prompts, limit, {0}, answered
+    )
+    for _ in range(8):
+        bench.image()
+        told += bench.wait(0.05)
+    assert {velocity.target_id for velocity in told} == {1}
+    assert all(v.reason.startswith("the target had no turn for ") and not v.valid for v in told)
+
+
 def test_a_target_of_a_camera_that_died_is_coasting_and_then_lost_by_the_settings_of_now(bench):
     bench.watch.reconfigure(bench.config, TrackerConfig(max_gap=1.3))
     told = [velocity for velocity in bench.wait(4.0) if velocity.target_id == 0]

@@ -60,12 +60,12 @@ def test_times_that_are_missing_or_go_back_grow_by_a_period(tmp_path: Path):
             out.mux(stream.encode(frame))
         out.mux(stream.encode(None))
     write_video(tmp_path / "part.ts", seconds=0.5)
-    (tmp_path / "joined.ts").write_bytes(2 * (tmp_path / "part.ts").read_bytes())
-    for name, count, period_s in (("before.mkv", 20, 0.04), ("joined.ts", 30, 1 / 30)):
+    (tmp_path / "joined.ts").write_bytes(3 * (tmp_path / "part.ts").read_bytes())
+    for name, fewest, period_s in (("before.mkv", 16, 0.04), ("joined.ts", 37, 1 / 30)):
         frames = list(open_video(tmp_path / name).frames())
         stamps = [f.stamp_ns / NS for f in frames]
         assert stamps == pytest.approx([stamps[0] + f.index * period_s for f in frames], abs=1e-3)
-        assert len(frames) >= count - 4  # some where the parts meet may be damaged
+        assert len(frames) >= fewest  # some where the parts meet may be damaged
 
 
 def test_a_start_in_the_middle_keeps_numbers_and_stamps(square_video: Path):
