@@ -21,7 +21,6 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import LEAST
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.memory import MemoryBank
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import (
     NO_POINTS,
