@@ -193,7 +193,7 @@ def test_no_window_comes_again_before_all_others_came():
 
 
 @pytest.mark.parametrize(("factor", "is_anew"), [(0.6, True), (0.8, False), (1.2, False), (1.4, True)])
-def test_the_image_is_anew_for_a_window_of_clearly_another_size(factor, is_anew):
+def test_the_image_is_divided_anew_for_a_window_of_clearly_another_size(factor, is_anew):
     search = missed(TARGET)
     first, second = (
         search.windows(stamp, SIZE, extent, SIDE, 6)[-1].extent[0]
