@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.rotation import rotation_motion
 
@@ -260,6 +260,19 @@ class Searching:
 
 
 NEAR, FAR, OTHER = TARGET.moved(10, 0), TARGET.moved(700, 300), TARGET.moved(300, 0)
+
+
+@given(st.lists(st.sampled_from(["good", "bad", "missed"]), max_size=8))
+@example(["good", "missed", "good"])
+def test_only_good_detections_in_a_row_count_up_to_the_last_image(images):
+    track, row = CandidateTrack(NS, NEAR), 0
+    for number, seen in enumerate(images, 2):
+        row = row + 1 if seen == "good" else 0
+        if seen == "missed":
+            track.miss(number * NS)
+        else:
+            track.detect(number * NS, Detection(NEAR, 0.9, 1.0 if seen == "good" else -1.0))
+        assert track.good == row
 
 
 @pytest.mark.parametrize(
