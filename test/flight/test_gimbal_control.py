@@ -6,12 +6,14 @@ import itertools
 import math
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 from flight.rig import seen_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.angles import wrapped
 from efftam_ros.flight.answer import Answer
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
@@ -46,6 +48,7 @@ class Bench:
     attitude: tuple[float, float] | None = (0.0, 0.0)  # yaw, pitch
     frame: YawFrame = YawFrame.EARTH
     vehicle: tuple[float, float] | None = None  # heading, rate
+    late_s: float = 0.0  # the stamps of both
     answers: bool = True
     latency_s: float = 0.1
     estimate: MotionReport = field(default_factory=lambda: seen_at(0, RIGHT, 0.0))
@@ -56,11 +59,12 @@ class Bench:
     def step(self, count: int = 1) -> GimbalCommand:
         for _ in range(count):
             now = self.instant()
+            stamp = now.stamp_ns + round(self.late_s * NS)
             if self.attitude is not None:
                 q = from_yaw_pitch(*self.attitude)
-                self.control.on_attitude(AttitudeSample(now.stamp_ns, q, self.frame), now)
+                self.control.on_attitude(AttitudeSample(stamp, q, self.frame), now)
             if self.vehicle is not None:
-                self.control.on_vehicle(VehicleSample(now.stamp_ns, *self.vehicle))
+                self.control.on_vehicle(VehicleSample(stamp, *self.vehicle))
             if self.answers:
                 stamp = now.stamp_ns - round(self.latency_s * NS)
                 self.control.on_estimate(replace(self.estimate, stamp_ns=stamp), now)
@@ -532,6 +536,65 @@ def test_of_two_ranges_of_stops_the_nearer_ends_count():
     one, other = GimbalLimits(-1.0, 0.5, -2.0, 3.0), GimbalLimits(-1.5, 0.3, -1.0, 4.0)
     assert one.tightened(other) == other.tightened(one) == GimbalLimits(-1.0, 0.3, -1.0, 3.0)
     assert one.tightened(GimbalLimits()) == one
+
+
+EACH = ("as it is", "turned", "mirrored", "upside down", "other frame", "stamped late")
+
+
+def flown(seed: int, look: str, known: float, **config: object) -> np.ndarray:
+    """Pitch and yaw rates through ten stretches of any attitude, heading and bearing; ``look``: how the same
+    scene is told, taken back in the rates; ``known``: in which share of them the attitude is."""
+    rng, turn = np.random.default_rng(seed), 2.5 * (look == "turned")
+    yaw_stops, pitch_stops, late_s = [-0.9, 1.4], [-1.7, 0.6], 0.03 * (look == "stamped late")
+    if look == "mirrored":
+        yaw_stops = [-stop for stop in reversed(yaw_stops)]
+    if look == "upside down":
+        pitch_stops = [-stop for stop in reversed(pitch_stops)]
+    stops = dict(zip(("yaw_min", "yaw_max", "pitch_min", "pitch_max"), yaw_stops + pitch_stops, strict=True))
+    made = bench(attitude_offset=-late_s, max_acceleration=50.0, cautious_time=0.1, **stops, **config)
+    made.late_s = late_s
+    right, up = 1.0 - 2.0 * (look == "mirrored"), 1.0 - 2.0 * (look == "upside down")
+    made.frame = YawFrame.EARTH if (seed < 2) is not (look == "other frame") else YawFrame.VEHICLE
+    rates = []
+    for _ in range(10):
+        yaw, pitch, heading, rate = rng.uniform((-1.2, -1.6, -3.1, -0.3), (1.7, 0.9, 3.1, 0.3))
+        azimuth, elevation, azimuth_rate, elevation_rate = rng.uniform(-0.2, 0.2, 4)
+        is_known = rng.random() < known
+        made.given(azimuth=right * azimuth, elevation=up * elevation)
+        made.given(azimuth_rate=right * azimuth_rate, elevation_rate=up * elevation_rate)
+        for _ in range(25):
+            heading, yaw = heading + 0.02 * rate, yaw - 0.01 * rate
+            north = right * heading + turn
+            made.vehicle = (wrapped(north), right * rate)
+            zero = north if made.frame is YawFrame.EARTH else 0.0
+            made.attitude = (right * yaw + zero, up * pitch) if is_known else None
+            found = made.step().rates
+            rates.append((up * found.pitch, right * found.yaw))
+    return np.array(rates)
+
+
+@pytest.mark.parametrize("yaw_lock", [True, False])
+@pytest.mark.parametrize("known", [0.7, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_scene_is_steered_alike_wherever_north_is_and_however_it_is_told(seed, known, yaw_lock):
+    given = {"known": known, "yaw_lock": yaw_lock, "first_rate": 0.05 * (seed % 2)}
+    expected = flown(seed, EACH[0], **given)
+    assert np.ptp(expected, axis=0).min() > 0.1
+    # A missing attitude is carried on in the frame in which it came.
+    for look in EACH[1:] if known == 1.0 else set(EACH[1:]) - {"other frame"}:
+        assert flown(seed, look, **given) == pytest.approx(expected, abs=1e-5), look
+
+
+def test_without_an_attitude_an_older_bearing_is_carried_on_by_its_rate():
+    rates = []
+    for latency_s in (0.02, 0.12):
+        made = bench(cautious_time=0.0, max_acceleration=50.0)
+        made.attitude, made.latency_s = None, latency_s
+        made.given(azimuth=0.1 - 0.3 * latency_s, elevation=0.05 + 0.2 * latency_s)
+        found = made.given(azimuth_rate=0.3, elevation_rate=-0.2).step(5).rates
+        rates.append((found.pitch, found.yaw))
+    assert rates[0] == pytest.approx(rates[1])
+    assert rates[0][0] < 0.0 < rates[0][1]
 
 
 # Clocks and bad input
