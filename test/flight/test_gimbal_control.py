@@ -49,6 +49,7 @@ class Bench:
     frame: YawFrame = YawFrame.EARTH
     vehicle: tuple[float, float] | None = None  # heading, rate
     late_s: float = 0.0  # the stamps of both
+    at_limit: dict[str, bool] = field(default_factory=dict)
     answers: bool = True
     latency_s: float = 0.1
     estimate: MotionReport = field(default_factory=lambda: seen_at(0, RIGHT, 0.0))
@@ -62,7 +63,7 @@ class Bench:
             stamp = now.stamp_ns + round(self.late_s * NS)
             if self.attitude is not None:
                 q = from_yaw_pitch(*self.attitude)
-                self.control.on_attitude(AttitudeSample(stamp, q, self.frame), now)
+                self.control.on_attitude(AttitudeSample(stamp, q, self.frame, **self.at_limit), now)
             if self.vehicle is not None:
                 self.control.on_vehicle(VehicleSample(stamp, *self.vehicle))
             if self.answers:
@@ -238,6 +239,14 @@ def test_coasting_goes_on_for_a_second_then_fades_to_zero():
     assert seen[100].phase is Phase.HOLDING
 
 
+def test_a_predicted_bearing_starts_line_of_sight_and_counts_no_more():
+    """It is made from those that were measured before."""
+    made = bench().given(state=TrackState.COASTING, measured=False, age_s=0.1)
+    command = made.step(SETTLED)
+    assert (command.law, command.phase) == (Law.LINE_OF_SIGHT, Phase.PREDICTING)
+    assert made.given(azimuth=-RIGHT).step(10).rates.yaw == pytest.approx(KP * RIGHT, rel=0.02)
+
+
 def test_coasting_freezes_the_integral_of_image_control():
     made = bench()
     made.attitude = None
@@ -267,6 +276,12 @@ def test_acquiring_is_limited_to_a_third_of_the_rate():
     made.given(state=TrackState.TRACKING)
     assert made.step(14).rates.yaw == pytest.approx(0.3 * math.radians(90))
     assert made.step(4).rates.yaw == pytest.approx(math.radians(90))
+
+
+def test_each_axis_has_its_own_largest_rate():
+    made = bench(max_pitch_rate=0.2, max_yaw_rate=0.4).given(azimuth=0.5, elevation=-0.5)
+    found = made.step(100).rates
+    assert (found.pitch, found.yaw) == pytest.approx((0.2, 0.4))
 
 
 @pytest.mark.parametrize("way", [1.0, -1.0])
@@ -397,15 +412,24 @@ def test_a_stop_takes_the_push_away_and_lets_the_mount_come_back():
     assert command.at_stop == ()
 
 
-def test_at_a_stop_nothing_is_integrated():
-    made = bench(pitch_max=0.5)
-    made.attitude = (0.0, 0.5)
-    made.given(elevation=-RIGHT, azimuth=0.0)
+@pytest.mark.parametrize("axis", ["pitch", "yaw"])
+@pytest.mark.parametrize("is_said", [True, False])
+def test_at_a_stop_nothing_is_integrated(axis, is_said):
+    """Where its angle or the gimbal's own word says that it stands there."""
+    made = bench() if is_said else bench(pitch_max=0.5, yaw_max=0.5)
+    made.frame, made.attitude = YawFrame.VEHICLE, (0.5 * (axis == "yaw"), 0.5 * (axis == "pitch"))
+    made.at_limit = {f"at_{axis}_limit": is_said}
+
+    def asked(right_or_up: float) -> Bench:
+        return made.given(azimuth=right_or_up) if axis == "yaw" else made.given(elevation=-right_or_up)
+
+    made.given(azimuth=0.0)
+    asked(RIGHT)
     made.control._steering._filter.update = lambda *a: None  # line of sight never starts
     made.step(200)
-    made.given(elevation=RIGHT)
     gains = ImageOnly(made.control.config.image_latency)
-    assert made.step(2).rates.pitch == pytest.approx(-gains.kp * RIGHT, rel=0.05)
+    rates = asked(-RIGHT).step(2).rates
+    assert getattr(rates, axis) == pytest.approx(-gains.kp * RIGHT, rel=0.05)
 
 
 def test_a_stop_that_the_gimbal_names_itself_is_reported():
@@ -506,12 +530,14 @@ def test_rates_from_the_vehicle_take_its_own_turn_off():
     assert locked.step(60).rates.yaw == pytest.approx(0.0, abs=0.02)
 
 
-def test_a_yaw_rate_of_the_vehicle_that_is_old_is_not_taken_off():
+@pytest.mark.parametrize("set_by_s", [0.0, -3600.0])
+def test_a_yaw_rate_of_the_vehicle_that_is_old_is_not_taken_off(set_by_s):
+    """Nor one of before the images' clock was set back: it never grows old."""
     made = following(yaw_lock=False)
     made.vehicle = (0.3, 0.5)
     made.given(azimuth=0.0)
     assert made.step(60).rates.yaw == pytest.approx(-0.5, abs=0.02)
-    made.vehicle = None
+    made.vehicle, made.jump_s = None, set_by_s
     assert made.step(60).rates.yaw == pytest.approx(0.0, abs=0.02)
 
 
@@ -609,7 +635,10 @@ def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s
     assert (command.phase is Phase.WAITING) is is_set, command.reason
     assert command.rates.is_zero is is_set
     assert (f"{by_s:+.1f} s" in command.reason) is is_set
-    made.answers = True
+    made.answers, made.attitude = True, None
+    # Nor do attitudes: their stamps are on the clock of before.
+    assert made.step().law is Law.IMAGE_ONLY or not is_set
+    made.attitude = (0.0, 0.0)
     made.given(azimuth=-RIGHT)
     laws = (made.step() for _ in range(2 * SETTLED))
     first = next(command for command in laws if command.law is Law.LINE_OF_SIGHT)
@@ -652,7 +681,8 @@ def test_attitude_from_the_future_and_no_rotation_are_refused():
         replace(good, q=(1.0, math.inf, 0.0, 0.0)),
     ):
         assert not control.on_attitude(bad, now)
-    assert not control.on_vehicle(VehicleSample(EPOCH_NS, math.nan, 0.0))
+    for heading in ((math.nan, 0.0), (0.0, math.inf)):
+        assert not control.on_vehicle(VehicleSample(EPOCH_NS, *heading))
 
 
 def test_why_attitudes_are_not_used_is_said_also_where_none_was_ever_taken():
