@@ -363,8 +363,26 @@ def test_an_attitude_that_comes_rarely_does_not_go_back():
     made.attitude = None
     rates = [made.step().rates.yaw for _ in range(8)]
     steps = [abs(b - a) for a, b in itertools.pairwise(rates)]
-    # At most 0.02 s of its turn times the gain, never 0.1 s of it at once.
-    assert max(steps) < 1.5 * 0.02 * 0.5 * made.control.config.kp
+    # Target and axis go on alike; then at most 0.02 s of its turn times the gain, never 0.1 s of it at once.
+    assert max(steps[:4]) < 0.1 * 0.02 * 0.5 * KP
+    assert max(steps) < 1.5 * 0.02 * 0.5 * KP
+
+
+def test_an_attitude_that_ended_is_not_taken_for_a_gimbal_that_stands():
+    made = bench(first_rate=0.05, silence=2.0)
+    made.step(5)
+    made.attitude = None
+    for _ in range(100):
+        assert made.step().phase is Phase.FOLLOWING
+
+
+def test_the_first_heading_turns_the_frame_and_not_the_gimbal():
+    made = following()
+    made.frame = YawFrame.VEHICLE
+    made.step(60)
+    made.vehicle = (1.0, 0.0)
+    rates = [made.step().rates.yaw for _ in range(60)]
+    assert 0.0 < min(rates) <= max(rates) < 1.1 * KP * RIGHT
 
 
 def test_neither_a_leap_of_the_same_target_nor_the_managers_word_on_control_starts_anew():

@@ -132,6 +132,17 @@ def test_the_pilots_stick_has_the_gimbal():
     assert rig.said("taken by RC channel 7") == 1
 
 
+def test_a_stick_that_rests_elsewhere_when_steering_is_enabled_again_does_not_end_it():
+    rig = steered(rc_channels="7")
+    rig.autopilot.stick(-0.6)
+    rig.run(1)
+    assert rig.log.controls[-1] is not Control.HELD
+    rig.bridge.take_control(True)
+    rig.run(2)
+    assert rig.log.controls[-1] is Control.HELD
+    assert rig.said("taken by RC channel 7") == 1
+
+
 def test_the_pilots_retract_switch_has_the_gimbal():
     rig = steered(rc_channels="8")
     rig.autopilot.channels[7] = 1900
