@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.flight.mavlink.gimbal_rates import GimbalRates
-from efftam_ros.flight.mavlink.standstill import Standstill
+from efftam_ros.flight.mavlink.standstill import Standstill, resembles
 from efftam_ros.flight.mavlink.zero_debt import MANAGERS, Debt, Due, Manager, Situation
-from efftam_ros.flight.values import NS, STOPPED, AttitudeSample, Rates, YawFrame
+from efftam_ros.flight.values import NS, STOPPED, AttitudeSample, Rates, VehicleSample, YawFrame
 from simulation.rotations import from_yaw_pitch
 
 NOW_S = 100.0
@@ -22,12 +22,20 @@ OURS = Rates(0.0, 0.2)
 
 
 def seen_turning(yaw_rate: float, until_s: float = NOW_S) -> Standstill:
-    """A gimbal whose attitude comes at 50 Hz for the second before, standing where the rate is 0."""
+    """A gimbal whose attitude comes at 50 Hz for the second before, standing where the rate is 0; it looks
+    backwards, where its yaw goes from pi to -pi."""
+    return seen_from(YawFrame.EARTH, yaw_rate, None, until_s)
+
+
+def seen_from(frame: YawFrame, yaw_rate: float, turn: float | None, until_s: float = NOW_S) -> Standstill:
+    """``yaw_rate``: in that frame; ``turn``: the vehicle's, None where no heading comes."""
     seen = Standstill()
     for i in range(51):
         t = until_s - 1.0 + 0.02 * i
-        sample = AttitudeSample(round(t * NS), from_yaw_pitch(yaw_rate * (t - NOW_S), 0.0), YawFrame.EARTH)
-        seen.take(sample, t)
+        if turn is not None:
+            seen.turned(VehicleSample(round(t * NS), turn * (t - NOW_S + 0.25) + math.pi, turn))
+        q = from_yaw_pitch(yaw_rate * (t - NOW_S + 0.25) + math.pi, 0.0)
+        seen.take(AttitudeSample(round(t * NS), q, frame), t)
     return seen
 
 
@@ -108,6 +116,44 @@ def test_a_gimbal_that_turns_by_a_rate_from_before_a_cut_is_ours():
     assert debt.due(Situation(ARDUPILOT), seen_turning(-0.2), NOW_S) is Due.LEFT
     before = replace(debt, earlier=(Rates(0.0, 0.1), Rates(0.0, -0.2)))
     assert before.due(Situation(ARDUPILOT), seen_turning(-0.2), NOW_S) is Due.ZERO
+
+
+@pytest.mark.parametrize("frame", list(YawFrame))
+@pytest.mark.parametrize(("yaw_rate", "nose_rate"), [(0.0, -0.3), (0.3, 0.0), (0.3, 0.1), (0.2, 0.5)])
+def test_it_stands_that_stands_towards_north_or_towards_the_nose(frame, yaw_rate, nose_rate):
+    """``yaw_rate``: against north, ``nose_rate``: against the vehicle."""
+    rates = (yaw_rate, nose_rate) if frame is YawFrame.EARTH else (nose_rate, yaw_rate)
+    seen = seen_from(frame, rates[0], yaw_rate - nose_rate)
+    assert seen.stands(NOW_S - 1.0, NOW_S) is (yaw_rate * nose_rate == 0.0)
+    if not seen.stands(NOW_S - 1.0, NOW_S):
+        assert seen.motion(NOW_S - 1.0, NOW_S) == pytest.approx((0.0, *rates))
+
+
+TURNING = (0.1, 0.3, -0.2)
+
+
+@pytest.mark.parametrize(
+    ("wish", "is_alike"),
+    [
+        (TURNING, True),
+        ((0.1, 0.3, 5.0), True),  # in one of both frames
+        ((0.1, 5.0, -0.2), True),
+        ((0.1, 5.0, 5.0), False),
+        ((-0.1, 0.3, -0.2), False),
+        ((0.1, -0.3, 0.2), False),
+        ((0.1, 0.201, 5.0), True),  # within half of it
+        ((0.1, 0.199, 5.0), False),
+        ((0.1 + 0.017, 0.3, 0.3), True),  # or a degree a second
+    ],
+)
+def test_a_motion_is_a_wishs_where_pitch_and_one_yaw_agree(wish, is_alike):
+    assert resembles(TURNING, wish) is is_alike
+    assert not resembles((math.nan, *TURNING[1:]), wish)
+
+
+def test_a_rate_of_pitch_is_told_from_one_of_yaw():
+    debt = Debt(Rates(0.2, 0.0), NOW_S - 0.8, is_contested=True)
+    assert debt.due(Situation(ARDUPILOT), seen_turning(0.2), NOW_S) is Due.LEFT
 
 
 @pytest.mark.parametrize("silent_s", [0.3, 0.44, 0.46, 0.55])
