@@ -129,6 +129,16 @@ def test_it_stands_that_stands_towards_north_or_towards_the_nose(frame, yaw_rate
         assert seen.motion(NOW_S - 1.0, NOW_S) == pytest.approx((0.0, *rates))
 
 
+@pytest.mark.parametrize("pitch_rate", [0.0, 0.2])
+def test_a_gimbal_that_trembles_looking_backwards_stands_unless_it_tilts(pitch_rate):
+    seen = Standstill()
+    for i in range(51):
+        t = NOW_S - 1.0 + 0.02 * i
+        q = from_yaw_pitch(math.pi + 0.001 * (-1) ** i, pitch_rate * (t - NOW_S))
+        seen.take(AttitudeSample(round(t * NS), q, YawFrame.EARTH), t)
+    assert seen.stands(NOW_S - 1.0, NOW_S) is (pitch_rate == 0.0)
+
+
 TURNING = (0.1, 0.3, -0.2)
 
 
