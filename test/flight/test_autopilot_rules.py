@@ -38,10 +38,11 @@ def test_2_all_rates_are_finite_and_no_quaternion_is_sent(flavour):
         rates = (wish.angular_velocity_x, wish.angular_velocity_y, wish.angular_velocity_z)
         assert all(map(math.isfinite, rates))
         assert wish.flags in (12, 28)
-    rig.rates = lambda t: Rates(0.0, math.nan)
+    rig.rates = lambda t: Rates(math.nan, 0.2) if t < 2.5 else Rates(0.0, math.nan)
     assert abs(rig.yaw_rate(1.0)) < 0.03
+    assert all(map(math.isfinite, rig.last_rates()))
     assert rig.yaw_rate(1.0) == pytest.approx(0.0, abs=1e-3)
-    assert rig.said("not finite") == 1
+    assert rig.said("not finite") == 2
 
 
 @both
@@ -268,18 +269,20 @@ def test_9_a_broadcast_command_is_answered_by_the_camera_in_its_own_name(flavour
 
 @both
 @pytest.mark.parametrize(
-    ("result", "component", "refusals"),
+    ("result", "component", "target", "refusals"),
     [
-        (mav.MAV_RESULT_ACCEPTED, 1, 0),
-        (mav.MAV_RESULT_IN_PROGRESS, 1, 0),
-        (mav.MAV_RESULT_DENIED, 1, 1),
-        (mav.MAV_RESULT_DENIED, 191, 0),  # of another component
+        (mav.MAV_RESULT_ACCEPTED, 1, (1, 100), 0),
+        (mav.MAV_RESULT_IN_PROGRESS, 1, (1, 100), 0),
+        (mav.MAV_RESULT_DENIED, 1, (1, 100), 1),
+        (mav.MAV_RESULT_DENIED, 1, (0, 0), 1),  # without an addressee, as MAVLink 1 has it
+        (mav.MAV_RESULT_DENIED, 1, (255, 190), 0),  # to a station
+        (mav.MAV_RESULT_DENIED, 191, (1, 100), 0),  # of another component
     ],
 )
-def test_9_the_managers_refusal_of_control_is_said(flavour, result, component, refusals):
+def test_9_the_managers_refusal_of_control_is_said(flavour, result, component, target, refusals):
     rig = Rig(flavour).steer().run(3)
     ack = mav.MAVLink_command_ack_message(
-        mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, result, target_system=1, target_component=100
+        mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, result, target_system=target[0], target_component=target[1]
     )
     Peer(rig.bridge_port, rig.time, (1, component)).send(ack)
     rig.run(0.1)
@@ -320,6 +323,33 @@ def test_limits_in_degrees_are_not_believed():
     assert all(map(math.isinf, (limits.pitch_min, limits.pitch_max, limits.yaw_min, limits.yaw_max)))
     limits = Rig("px4", device=True).run(3).log.limits_seen[0]
     assert limits.pitch_max == pytest.approx(math.radians(45))
+
+
+ANY = (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("told", "pitch", "yaw"),
+    [
+        ((-1.5, 0.5, -2.0, 2.5), (-1.5, 0.5), (-2.0, 2.5)),
+        ((-1.5, 0.5, -math.pi, math.pi), (-1.5, 0.5), ANY),  # all the way round
+        ((-1.5, 0.5, -3.13, 3.13), (-1.5, 0.5), (-3.13, 3.13)),
+        ((-1.5, 0.5, -360.0, 2.0), (-1.5, 0.5), ANY),
+        ((-1.5, 45.0, -2.0, 2.5), ANY, (-2.0, 2.5)),
+        ((0.5, -1.5, -2.0, 2.5), ANY, (-2.0, 2.5)),
+        ((-1.5, 0.5, NAN, 2.5), (-1.5, 0.5), ANY),
+    ],
+)
+def test_of_the_limits_told_those_that_can_be_stops_count(told, pitch, yaw):
+    rig = Rig("ardupilot", device=False)
+    rig.autopilot._request = lambda *_: None
+    rig.run(1.5, 0.02)
+    information = mav.MAVLink_gimbal_manager_information_message(10, 0, 1, 0.0, 0.0, *told)
+    Peer(rig.bridge_port, rig.time, (1, 1)).send(information)
+    rig.run(0.04)
+    (limits,) = rig.log.limits_seen
+    found = (limits.pitch_min, limits.pitch_max, limits.yaw_min, limits.yaw_max)
+    assert found == pytest.approx((*pitch, *yaw))
 
 
 def test_attitudes_and_headings_are_of_when_they_were_made_and_not_of_when_they_came():

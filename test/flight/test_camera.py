@@ -465,7 +465,7 @@ def test_a_cropped_and_turned_video_is_mapped():
 
 def test_a_landing_target_has_the_angles_of_the_image_axes():
     scene = Scene()
-    scene.bridge.set_camera(CameraModel(Intrinsics(900, 900, 640, 360), 1280, 720))
+    scene.bridge.set_camera(CameraModel(Intrinsics(900, 600, 640, 360), 1280, 720))
     scene.show(TrackState.TRACKING, width=90.0, height=45.0)
     x, y = 0.3, -0.4
     estimate = seen_at(EPOCH_NS, math.atan(x), math.atan(y / math.hypot(1.0, x)))
@@ -473,6 +473,8 @@ def test_a_landing_target_has_the_angles_of_the_image_axes():
     for silent in (
         replace(estimate, state=TrackState.COASTING),
         replace(estimate, measured=False),
+        replace(estimate, valid=False),
+        replace(estimate, elevation=math.inf),
         replace(estimate, has_bearing=False),
         replace(estimate, azimuth=NAN),
     ):
@@ -481,7 +483,8 @@ def test_a_landing_target_has_the_angles_of_the_image_axes():
     (message,) = scene.station.of("LANDING_TARGET")
     assert math.tan(message.angle_x) == pytest.approx(x, rel=1e-5)
     assert math.tan(message.angle_y) == pytest.approx(y, rel=1e-5)
-    assert message.size_x == pytest.approx(2 * math.atan(45 / 900), rel=1e-5)
+    size = (2 * math.atan(45 / 900), 2 * math.atan(22.5 / 600))
+    assert (message.size_x, message.size_y) == pytest.approx(size, rel=1e-5)
     assert (message.distance, message.position_valid) == (0.0, 0)
 
 
