@@ -198,6 +198,8 @@ def test_after_anothers_word_nothing_of_ours_goes_out_where_it_would_stop_them()
     rates.rival(at, 0.1)
     rates.update(True, at, 0.12)
     rates.stop(0.14)
+    rates.owe()  # the manager says still that it is ours
+    rates.update(False, at, 0.16)
     assert not rates.starved(1.0)
     assert sent == [OURS]
     assert rates.due is Due.LOOK
