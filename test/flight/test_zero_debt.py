@@ -219,6 +219,14 @@ def test_at_the_end_three_zeros_go_out_where_they_count_and_the_wish_of_before_n
     assert sent == [OURS, *[STOPPED] * 3]
 
 
+def test_that_zeros_go_on_is_told_after_five_seconds_where_no_attitude_comes():
+    rates, _, _ = moved(ARDUPILOT)
+    rates.stop(0.1)
+    assert [rates.unseen(now_s) for now_s in (5.0, 5.2)] == [False, True]
+    rates.standstill.take(AttitudeSample(0, (1.0, 0.0, 0.0, 0.0), YawFrame.EARTH), 5.2)
+    assert not rates.unseen(5.3)
+
+
 @pytest.mark.parametrize("manager", [ARDUPILOT, PX4])
 def test_what_is_paid_is_not_owed_again_when_another_turns_the_gimbal(manager):
     rates, sent, at = moved(manager)
