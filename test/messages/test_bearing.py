@@ -126,13 +126,30 @@ def test_spread_of_sampled_states_agrees_with_the_covariance():
 
 
 def test_region_of_interest_and_binning_see_the_same_direction():
-    # Full-resolution point (900, 500) as a camera delivers it after cropping 200, 100 and binning 2 x 2.
-    full = camera("plumb_bob").bearing((900.0, 500.0), (120.0, -60.0), COVARIANCE)
-    binned = camera("plumb_bob", offset=(200, 100), binning=(2, 2))
-    small = binned.bearing(((900.0 - 200) / 2, (500.0 - 100) / 2), (60.0, -30.0), COVARIANCE / 4)
+    # Full-resolution point (900, 500) as a camera delivers it after cropping 200, 100 and binning 2 x 4.
+    (model, d), k = LENSES["plumb_bob"], [*K[:1], 24.0, *K[2:]]
+    full = Intrinsics.from_camera_info(k, d, model).bearing((900.0, 500.0), (120.0, -60.0), COVARIANCE)
+    binned = Intrinsics.from_camera_info(k, d, model, offset=(200, 100), binning=(2, 4))
+    share = np.diag([1 / 2, 1 / 4, 1 / 2, 1 / 4])
+    place = (900.0 - 200) / 2, (500.0 - 100) / 4
+    small = binned.bearing(place, (60.0, -15.0), share @ COVARIANCE @ share)
     assert (small.azimuth, small.elevation) == pytest.approx((full.azimuth, full.elevation), abs=1e-12)
-    assert small.azimuth_rate == pytest.approx(full.azimuth_rate)
-    assert small.rate_covariance == pytest.approx(full.rate_covariance, rel=1e-4)
+    assert (small.azimuth_rate, small.elevation_rate) == pytest.approx(
+        (full.azimuth_rate, full.elevation_rate)
+    )
+    assert small.covariance == pytest.approx(full.covariance)
+    assert small.rate_covariance == pytest.approx(full.rate_covariance, rel=1e-3)
+
+
+@given(point=points, speed=speeds, skew=st.floats(-30, 30))
+def test_skewed_pixels_are_those_of_the_matrix(point, speed, skew):
+    k = np.reshape([*K[:1], skew, *K[2:]], (3, 3))
+    lens = Intrinsics.from_camera_info(list(k.flat))
+    x, y, _ = np.linalg.solve(k, (point[0] - 0.5, point[1] - 0.5, 1.0))
+    assert lens.ray(*point) == pytest.approx((x, y), abs=1e-12)
+    dx, dy = np.linalg.solve(k[:2, :2], speed)
+    assert lens.bearing(point, speed).azimuth_rate == pytest.approx(dx / (1 + x * x), abs=1e-12)
+    assert np.reshape(lens.ray_slope(*point), (2, 2)) @ speed == pytest.approx((dx, dy), abs=1e-12)
 
 
 def test_binning_of_zero_means_one():
