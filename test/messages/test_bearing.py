@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.messages.bearing import Intrinsics, make_distortion
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Motion
+from efftam_ros.messages.bearing import CameraModel, Intrinsics, bearing_of, make_distortion
 
 K = [800.0, 0.0, 639.5, 0.0, 780.0, 359.5, 0.0, 0.0, 1.0]
 LENSES = {
@@ -164,6 +166,22 @@ def test_rectified_images_go_by_the_projection_matrix():
 
 def test_an_uncalibrated_camera_has_no_intrinsics():
     assert Intrinsics.from_camera_info([0.0] * 9) is None
+
+
+def test_a_motion_has_the_bearing_of_its_centre_by_the_calibration_of_this_image_size():
+    motion = Motion(0, Box(880.0, 190.0, 40.0, 20.0), (300.0, -150.0), COVARIANCE, (0.0, 0.0))
+    lens = camera("plumb_bob")
+    seen, expected = (
+        bearing_of(motion, (1280, 720), CameraModel(lens, 1280, 720)),
+        lens.bearing((900.0, 200.0), (300.0, -150.0), COVARIANCE),
+    )
+    assert (seen.azimuth, seen.elevation_rate) == (expected.azimuth, expected.elevation_rate)
+    assert np.array_equal(seen.rate_covariance, expected.rate_covariance)
+    for unknown in ((None, CameraModel(lens, 1280, 720)), (motion, None), (motion, CameraModel(None, 9, 9))):
+        assert bearing_of(unknown[0], (1280, 720), unknown[1]) is None
+    for width, height in ((1280, 719), (640, 720), (720, 1280)):
+        with pytest.raises(InputError, match=f"for 1280 x 720 px, the image has {width} x {height}"):
+            bearing_of(motion, (width, height), CameraModel(lens, 1280, 720))
 
 
 @pytest.mark.parametrize(
