@@ -106,6 +106,19 @@ def test_while_the_camera_restarts_every_image_is_received_once(steps):
         assert node.received == sent
 
 
+def test_whatever_the_stamps_are_each_image_counts(monkeypatch):
+    """Equal ones, while the camera stays, and ones that go back, also while it restarts."""
+    node = Node(monkeypatch)
+    node.subscriptions[0].is_matched = True
+    for number in (7, 7, 5):
+        node.image(number)
+    node.reliability = BEST_EFFORT
+    node.input.look()
+    for number in (4, 3):
+        node.image(number)
+    assert node.received == [7, 7, 5, 4, 3]
+
+
 def test_what_the_old_subscription_still_holds_is_not_received_after_what_the_new_one_delivered(monkeypatch):
     node = Node(monkeypatch)
     node.reliability = BEST_EFFORT
