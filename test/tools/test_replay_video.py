@@ -193,6 +193,35 @@ def test_after_a_pause_a_stream_of_another_size_goes_on(tmp_path: Path):
     assert sizes == FRAMES * [(160, 120)] + FRAMES * [(320, 240)]
 
 
+@pytest.mark.parametrize("kind", [FFMPEG_TYPE, FOXGLOVE_TYPE])
+@pytest.mark.parametrize("jump_s", [-60.0, 60.0])
+def test_only_where_stamp_and_arrival_pause_an_encoder_may_be_another(kind: str, jump_s: float):
+    """A bag that is played again after a pause begins between key frames; a clock that is set changes
+    nothing."""
+    coded, decoder = packets("h265", count=GROUP, group=60), VideoDecoder()
+
+    def is_used(i: int, stamp_s: float, arrived_s: float) -> bool:
+        made = message(kind, "h265", coded[i], START_NS + round(stamp_s * 1e9))[1]
+        with suppress(InputError):
+            decoder.decode(made, round(arrived_s * 1e9))
+            return True
+        return False
+
+    assert all(is_used(i, 0.1 * i, 900 + 0.1 * i) for i in range(3))
+    assert is_used(3, 0.3 + jump_s, 900.3)
+    assert is_used(4, 0.4 + jump_s, 902.4)  # held up on the way
+    assert not is_used(5, 0.3, 903.9)
+    assert is_used(0, 0.4, 904.0)
+
+
+def test_a_topic_may_go_on_in_another_codec():
+    decoder = VideoDecoder()
+    for number, codec in enumerate(("h264", "h265", "h264")):
+        for i, data in enumerate(packets(codec, count=3)):
+            stamp = START_NS + (3 * number + i) * PERIOD_NS
+            assert decoder.decode(message(FOXGLOVE_TYPE, codec, data, stamp)[1], stamp)[:2] == (160, 120)
+
+
 def test_images_of_too_many_pixels_are_refused():
     _, made = message(FOXGLOVE_TYPE, "h264", packets("h264")[0], START_NS)
     assert VideoDecoder().decode(made, 0, 160 * 120)[0] == 160
