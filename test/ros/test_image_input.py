@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from hypothesis import example, given
@@ -25,7 +26,7 @@ class Node:
     (topic, type, reliability, node)."""
 
     publishers: list[tuple[str, str, ReliabilityPolicy, str]] | None = None
-    remapped: dict[str, str] = {}
+    remapped: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, patch: pytest.MonkeyPatch, wanted: str = "auto", transport: str = "raw") -> None:
         self.topic, self.reliability, self.now_s = "/image", RELIABLE, 0.0

@@ -139,6 +139,19 @@ def test_a_lost_message_of_a_codec_that_does_not_tell_is_known_by_the_senders_co
     assert used == [0, 1, 2, 3, *range(GROUP, FRAMES)]
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_after_a_message_that_can_not_be_decoded_nothing_is_used_until_a_key_frame(codec: str):
+    decoder, used = VideoDecoder(), []
+    for i, data in enumerate(packets(codec)):
+        made = message(
+            FOXGLOVE_TYPE, codec, b"no video" if i == 3 else data, stamp := START_NS + i * PERIOD_NS
+        )[1]
+        with suppress(InputError):
+            decoder.decode(made, stamp)
+            used.append(i)
+    assert used == [0, 1, 2, *range(GROUP, FRAMES)]
+
+
 def test_a_topic_whose_counter_is_a_time_is_read_whole():
     decoder = VideoDecoder()
     for i, data in enumerate(packets("h264")):
