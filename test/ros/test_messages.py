@@ -149,6 +149,17 @@ def test_16_bit_png_are_read_as_their_raw_images(header):
     message = SimpleNamespace(header=header, format="16UC1; png compressed", data=data)
     raw = image_from_message(image(wide.view(np.uint8), "16UC1", width=256))
     assert np.array_equal(to_bgr(image_from_compressed(message)), to_bgr(raw))
+    shown = to_bgr(image_from_compressed(message, levels=Levels("7000,9000")))
+    assert np.array_equal(shown[..., 0], Levels("7000,9000").reduced(wide, 0))
+
+
+@pytest.mark.parametrize("kind", ["cut off", "of numbers"])
+def test_a_coded_image_without_pixels_of_8_or_16_bits_is_refused(header, kind):
+    coded = cv2.imencode(".tiff", np.ones((8, 8), np.float32))[1].tobytes()
+    if kind == "cut off":
+        coded = cv2.imencode(".png", np.ones((64, 64), np.uint8))[1].tobytes()[:40]
+    with pytest.raises(InputError, match=rf"{len(coded)} bytes\) can't be decoded"):
+        image_from_compressed(SimpleNamespace(header=header, format="x", data=array("B", coded)))
 
 
 def test_an_encoding_that_only_cv_bridge_knows_is_read_through_it(monkeypatch):
