@@ -28,11 +28,13 @@ from ros_helpers import new_namespace
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
 from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample, YawFrame
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport, Selection
+from efftam_ros.ros.gimbal import loop as gimbal_loop
 from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
 from efftam_ros.ros.mavlink import REPEAT_S, GimbalTopics, MavlinkNode
 
@@ -198,6 +200,8 @@ def loop(ros):
 def test_what_the_bridge_says_reaches_the_controller_as_it_was(loop):
     node, control = Recorded(), loop._control
     topics = GimbalTopics(node, yaw_lock=True)
+    heard = {one.topic_name.rpartition("/")[2] for one in loop._node.subscriptions}
+    assert heard >= {"camera_info", "velocity", *node.sent}
     topics.limits(LIMITS[1])
     topics.control(Control.OTHER, "255/190 has it")
     topics.gimbal_alive(False)
@@ -215,6 +219,35 @@ def test_what_the_bridge_says_reaches_the_controller_as_it_was(loop):
     assert last["on_gimbal_alive"] == (False,)
     assert last["on_attitude"][0] == sample
     assert last["on_vehicle"] == (vehicle,)
+
+
+def test_enabling_says_what_it_waits_for_and_asks_for_the_gimbal(loop, monkeypatch):
+    monkeypatch.setattr(GimbalPublishers, "others", "")
+    said = loop._outputs._node.sent["steering_enabled"]
+    loop._control.waits_for = "the autopilot is silent"
+    for enabled, waits_for, wanted in (
+        (True, "the autopilot is silent", [False, True]),
+        (False, "", [False, True]),  # the zeros are not out yet
+    ):
+        assert loop.set_enabled(enabled) == waits_for
+        assert loop._control.set_enabled.call_args.args == (enabled,)
+        assert [message.data for message in said] == wanted
+    monkeypatch.setattr(GimbalPublishers, "others", "2 publishers")
+    assert loop.set_enabled(False) == ""  # to stop is never refused
+    with pytest.raises(InputError, match="2 publishers"):
+        loop.set_enabled(True)
+    assert loop._control.set_enabled.call_args.args == (False,)
+
+
+def test_a_tick_that_is_late_is_not_made_up_for_by_several(loop, monkeypatch):
+    ticks, now_s = [], loop._due_s
+    monkeypatch.setattr(gimbal_loop, "time", SimpleNamespace(monotonic=lambda: now_s))
+    loop._tick = lambda now: ticks.append(round(now_s - began_s, 3))
+    began_s = now_s
+    for at_s in (0.0, 0.01, 0.02, 0.03, 0.045, 0.05, 0.06, 1.0, 1.001, 1.019, 1.021):
+        now_s = began_s + at_s + 1e-6
+        loop.turn()
+    assert ticks == [0.0, 0.02, 0.045, 0.06, 1.0, 1.021]
 
 
 def test_a_switch_of_target_is_one_between_two_that_were_followed(loop, capfd):

@@ -155,7 +155,7 @@ def test_16_bit_png_are_read_as_their_raw_images(header):
 
 @pytest.mark.parametrize("kind", ["cut off", "of numbers"])
 def test_a_coded_image_without_pixels_of_8_or_16_bits_is_refused(header, kind):
-    coded = cv2.imencode(".tiff", np.ones((8, 8), np.float32))[1].tobytes()
+    coded = cv2.imencode(".tiff", np.ones((8, 8, 3), np.float32))[1].tobytes()
     if kind == "cut off":
         coded = cv2.imencode(".png", np.ones((64, 64), np.uint8))[1].tobytes()[:40]
     with pytest.raises(InputError, match=rf"{len(coded)} bytes\) can't be decoded"):
