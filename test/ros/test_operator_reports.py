@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from efftam_ros.msg import BoundingBox, GimbalStatus
 from lifecycle_msgs.msg import State
+from rcl_interfaces.msg import ParameterType, ParameterValue
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import Header
 
@@ -19,7 +20,7 @@ from efftam_ros.core.types import Track, TrackState
 from efftam_ros.images.message import ImageReader
 from efftam_ros.messages.fields import About, bbox_fields
 from efftam_ros.messages.reports import Selection, box_report
-from efftam_ros.operator.feed import Controller, Proposal
+from efftam_ros.operator.feed import Controller, Lifecycle, Limits, Proposal
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS
 from efftam_ros.ros.operator import feed, steering
 from efftam_ros.ros.operator.feed import picture_of
@@ -136,7 +137,11 @@ class Graph:
         patch.setattr(feed, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         patch.setattr(feed, "steady_timer", lambda *_: None)
         patch.setattr(feed, "ImageInput", lambda *_: self.subscribed("image"))
-        self.feed = feed.RosFeed(self, feed.OperatorConfig(), Mock(give_up=list))
+        self.clients: dict[str, SimpleNamespace] = {}
+        self.is_ready, self.asked, self.late = False, {}, []
+        ask = lambda client, request, use: self.asked.update({client.srv_name: use})  # noqa: E731
+        calls = Mock(give_up=lambda: self.late, waits_for=lambda client: False, ask=ask)
+        self.feed = feed.RosFeed(self, feed.OperatorConfig(), calls)
         self.told: list = []
         self.feed.start(self.told.append)
 
@@ -161,7 +166,9 @@ class Graph:
         return SimpleNamespace(publish=self.sent.append)
 
     def create_client(self, kind, name) -> SimpleNamespace:
-        return SimpleNamespace(srv_name=name)
+        made = SimpleNamespace(srv_name=name, service_is_ready=lambda: self.is_ready)
+        self.clients[name] = made
+        return made
 
     def get_publishers_info_by_topic(self, topic) -> list:
         return []
@@ -204,3 +211,40 @@ def test_a_stamp_that_no_message_can_hold_is_not_sent(monkeypatch):
     assert (graph.told[0].stamp_ns, graph.told[0].box) == (LARGEST_STAMP_NS + 1, None)
     assert "stamps end at" in graph.told[0].reason
     assert (replies[0].ok, "stamps end at" in replies[0].message) == (False, True)
+
+
+def test_the_trackers_state_is_asked_for_always_and_its_limits_while_unknown_or_watched(monkeypatch):
+    graph, tracker = Graph(monkeypatch), feed.OperatorConfig().tracker
+    state, limits = f"{tracker}/get_state", f"{tracker}/get_parameters"
+
+    def asked() -> set[str]:
+        graph.asked.clear()
+        graph.feed._look()
+        return set(graph.asked)
+
+    assert (asked(), graph.told.pop()) == (set(), Lifecycle.UNKNOWN)  # there is none
+    graph.is_ready = True
+    for _ in range(2):
+        assert asked() == {state, limits}
+    unknown = ParameterValue(type=ParameterType.PARAMETER_NOT_SET)
+    buffer = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=7.5)
+    most = ParameterValue(type=ParameterType.PARAMETER_INTEGER, integer_value=3)
+    graph.asked[limits](SimpleNamespace(values=[unknown, unknown]))
+    assert asked() == {state, limits}
+    graph.asked[limits](SimpleNamespace(values=[buffer, most]))
+    assert graph.told == [Limits(7.5, 3)]
+    assert asked() == {state}
+    graph.feed.watch(True)
+    assert asked() == {state, limits}  # perhaps another tracker runs by now
+    for number, said in (
+        (State.PRIMARY_STATE_UNCONFIGURED, Lifecycle.INACTIVE),
+        (State.PRIMARY_STATE_INACTIVE, Lifecycle.INACTIVE),
+        (State.PRIMARY_STATE_ACTIVE, Lifecycle.ACTIVE),
+        (State.PRIMARY_STATE_FINALIZED, Lifecycle.UNKNOWN),
+    ):
+        graph.asked[state](SimpleNamespace(current_state=SimpleNamespace(id=number)))
+        assert graph.told[-1] is said
+    graph.asked[state](SimpleNamespace(current_state=SimpleNamespace(id=State.PRIMARY_STATE_ACTIVE)))
+    graph.late = [graph.clients[state]]
+    asked()
+    assert graph.told[-1] is Lifecycle.UNKNOWN
