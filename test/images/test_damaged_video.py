@@ -113,6 +113,22 @@ def test_reading_goes_on_behind_a_packet_that_can_not_be_decoded(tmp_path: Path)
         assert json.loads(report.read_text())["complete"] is is_complete
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_video_whose_last_packets_can_not_be_decoded_is_damaged_and_not_truncated(codec, tmp_path: Path):
+    file, told = tmp_path / "card.mp4", []
+    write(file, codec)
+    with av.open(str(file)) as container:
+        packets = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
+    data = bytearray(file.read_bytes())
+    for at, size in packets[-8:]:
+        data[at + 4 : at + size] = bytes(size - 4)
+    file.write_bytes(data)
+    source = open_video(file, tell=told.append)
+    frames = list(source.frames())
+    assert [number_of(f.bgr) for f in frames] == [*range(COUNT - 8)]
+    assert (source.is_whole, len(told)) == (False, 1)
+
+
 def test_images_are_used_again_after_two_seconds_without_a_key_frame(tmp_path: Path):
     """A stream that is refreshed piece by piece has none."""
     file = tmp_path / "refreshed.ts"

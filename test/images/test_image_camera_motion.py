@@ -197,7 +197,7 @@ def homography(zoom=1.0, dx=0.0, dy=0.0, g=0.0, h=0.0, a=None, i=1.0) -> np.ndar
     ],
 )
 def test_what_no_camera_does_between_two_images_is_refused(matrix, words):
-    """Most by the middle of the image: a zoom of 1.6, a shift of 0.6; 1.5 between the zooms of its corners."""
+    """At most a zoom of 1.6, a shift of 0.6 of the longer side, 1.5 between the zooms of two corners."""
     reason = rejection(matrix, WIDTH, HEIGHT)
     assert words in reason
     assert bool(words) == bool(reason)
