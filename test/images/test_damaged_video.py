@@ -113,6 +113,23 @@ def test_reading_goes_on_behind_a_packet_that_can_not_be_decoded(tmp_path: Path)
         assert json.loads(report.read_text())["complete"] is is_complete
 
 
+def test_a_video_whose_last_image_stands_for_long_is_whole(tmp_path: Path):
+    file, lasting = tmp_path / "clip.mp4", tmp_path / "lasting.mp4"
+    write(file)
+    with av.open(str(file)) as source, av.open(str(lasting), "w") as out:
+        stream = out.add_stream_from_template(source.streams.video[0])
+        packets = [packet for packet in source.demux(video=0) if packet.size]
+        packets[-1].duration *= 60
+        for packet in packets:
+            packet.stream = stream
+            out.mux(packet)
+    video = open_video(lasting)
+    with av.open(str(lasting)) as container:
+        assert container.duration > 1.5e6 * COUNT / RATE
+    assert [number_of(f.bgr) for f in video.frames()] == [*range(COUNT)]
+    assert video.is_whole
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_video_whose_last_packets_can_not_be_decoded_is_damaged_and_not_truncated(codec, tmp_path: Path):
     file, told = tmp_path / "card.mp4", []
