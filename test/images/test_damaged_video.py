@@ -257,7 +257,8 @@ def test_another_angle_is_refused(tmp_path: Path):
         open_video(file)
 
 
-def test_the_overlay_keeps_the_pixels_shape(tmp_path: Path):
+@pytest.mark.parametrize(("is_turned", "ratio"), [(False, Fraction(2)), (True, Fraction(1, 2))])
+def test_the_overlay_keeps_the_pixels_shape(is_turned, ratio, tmp_path: Path):
     file, out = tmp_path / "wide.mp4", tmp_path / "o.mp4"
     with av.open(str(file), "w") as container:
         stream = container.add_stream("libx264", rate=RATE)
@@ -265,6 +266,10 @@ def test_the_overlay_keeps_the_pixels_shape(tmp_path: Path):
         stream.codec_context.sample_aspect_ratio = Fraction(2, 1)
         frame = av.VideoFrame.from_ndarray(picture(0), "bgr24")
         container.mux([*stream.encode(frame), *stream.encode(None)])
+    if is_turned:
+        turn(file, 0, 1 << 16, -1 << 16, 0)
+    with closing(Camera(str(file))) as camera:
+        assert (camera.width < camera.height, camera.pixel_ratio) == (is_turned, ratio)
     assert main(["track", str(file), "--box", "40,40,60,60", "--out", str(out), "--quiet"]) == 0
     with av.open(str(out)) as container:
-        assert container.streams.video[0].sample_aspect_ratio == 2
+        assert container.streams.video[0].sample_aspect_ratio == ratio
