@@ -525,6 +525,27 @@ def test_the_steered_target_is_the_one_that_update_tells_of(several: et.Tracker)
     assert (several.ids, several.update(two_squares(4)).target_id) == ([7], 7)
 
 
+def test_the_state_is_that_of_the_steered_target(several: et.Tracker):
+    several.start(two_squares(0), BOX, time=0.0)
+    several.add(two_squares(0), SECOND)
+    for index in range(1, 4):
+        states = [result.state for result in several.update_all(picture(index))]  # the second one is gone
+    assert states[0] is not states[1]
+    for target_id in (0, 1):
+        several.steer(target_id)
+        assert several.state is states[target_id]
+
+
+def test_a_start_replaces_all_targets_also_after_the_steered_one_was_removed(several: et.Tracker):
+    several.start(two_squares(0), BOX, time=0.0)
+    several.add(two_squares(0), SECOND)
+    several.add(two_squares(0), (10, 80, 24, 24))
+    several.remove(0)
+    several.start(two_squares(0), BOX, time=0.0)
+    assert len(several.ids) == 1
+    assert several.update(two_squares(1)).box[:2] == pytest.approx((43, 32), abs=8)
+
+
 def test_a_start_replaces_all_targets(several: et.Tracker):
     several.start(two_squares(0), BOX, time=0.0)
     several.add(two_squares(0), SECOND)

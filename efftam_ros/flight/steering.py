@@ -118,7 +118,7 @@ class Steering:
             self._filter.reset()
             rates = self._by_image(estimate, now, dt_s, measured, stops)
         # One that never came is not missed.
-        note = missing if law is Law.IMAGE_ONLY and (sample is not None or self._ahead_s) else ""
+        note = missing if sample is not None or self._ahead_s else ""
         if q is not None:
             rates = Rates(rates.pitch, rates.yaw * nadir_factor(axis_direction(q)[1]))
         wished = {"pitch": rates.pitch, "yaw": rates.yaw}

@@ -371,7 +371,7 @@ class Camera:
         stream.thread_type = "SLICE"
         context.flags |= av.codec.context.Flags.low_delay
         self.decoder = f"{context.name}, {'hardware' if context.is_hwaccel else 'software'}"
-        self._ratio = stream.sample_aspect_ratio or Fraction(1)
+        ratio = stream.sample_aspect_ratio or Fraction(1)
         is_timed = form not in TIMELESS
         # A server of RTSP sends a finished video at its own times.
         is_played = form in SEGMENTED or (self.has_end and not form.startswith("rtsp"))
@@ -385,7 +385,9 @@ class Camera:
                 number += 1
                 index = next(indices)
                 if number == 1:
-                    self._say(orientation_note(*orientation(frame, self.name)))
+                    turn = orientation(frame, self.name)
+                    self._ratio = 1 / ratio if turn[0] else ratio
+                    self._say(orientation_note(*turn))
                 base = frame.time_base or stream.time_base
                 if frame.pts is None or base is None:
                     is_timed, own_ns = False, number * period_ns

@@ -176,7 +176,7 @@ class VideoFile:
         with self._open() as container:
             stream, _ = choose_track(container, self._track, self.name)
             stream.thread_type = "AUTO"
-            index, stamp_ns, levels, decoder = -1, 0, Levels(self._levels), ImageDecoder(stream)
+            stamp_ns, levels, decoder = 0, Levels(self._levels), ImageDecoder(stream)
             period_ns, shift_ns = round(NS / self.fps), 0
             try:
                 for index, (frame, is_whole) in enumerate(self._decoded(container, stream, decoder)):
@@ -194,7 +194,7 @@ class VideoFile:
                             f"{self.width}x{self.height}; cut the video where its size changes"
                         )
                     yield VideoFrame(index, stamp_ns, bgr)
-                self._check_complete(index + 1 + decoder.failed, stamp_ns, stream)
+                self._check_complete(decoder.packets, stamp_ns, stream)
                 self.is_whole = not decoder.damaged
             except InputError:
                 decoder.damaged = 0  # one line is enough
@@ -206,7 +206,7 @@ class VideoFile:
     def _check_complete(self, done: int, last_ns: int, stream: Any) -> None:
         """Raise InputError for a truncated file, which the demuxer reads without an error.
 
-        Its index lists more frames than were decoded. Edit lists may hide indexed frames, so the duration
+        Its index lists more frames than it has packets. Edit lists may hide indexed frames, so the duration
         must be too short as well.
         """
         if self.count is None or done >= self.count or stream.duration is None:

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.flight.angles import axis_direction, interpolated, target_direction, wrapped
-from efftam_ros.flight.attitude import GimbalHistory
+from efftam_ros.flight.attitude import GimbalHistory, VehicleHistory
 from efftam_ros.flight.direction_filter import DirectionFilter
-from efftam_ros.flight.values import NS, AttitudeSample, YawFrame
+from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
 from simulation.rotations import from_yaw_pitch
 
 angle = st.floats(-3.0, 3.0)
 tilt = st.floats(-1.4, 1.4)
+signs = st.sampled_from([1.0, -1.0])
 
 
 def test_a_target_right_of_the_axis_lies_at_more_yaw_and_one_below_at_less_pitch():
@@ -46,12 +47,13 @@ def multiplied(a, b):
     )
 
 
-@given(yaw=angle, pitch=tilt, share=st.floats(0.0, 1.5), turn=st.floats(-0.5, 0.5))
-def test_interpolation_goes_at_a_constant_rate_also_beyond(yaw, pitch, share, turn):
-    a = from_yaw_pitch(yaw, pitch)
+@given(yaw=angle, pitch=tilt, share=st.floats(0.0, 1.5), turn=st.floats(-0.5, 0.5), sign=signs)
+def test_interpolation_goes_at_a_constant_rate_also_beyond_and_the_short_way(yaw, pitch, share, turn, sign):
+    """A quaternion with all signs changed is the same rotation: a gimbal may send either."""
+    a = tuple(sign * number for number in from_yaw_pitch(yaw, pitch))
     step = (math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2))
     part = (math.cos(share * turn / 2), 0.0, 0.0, math.sin(share * turn / 2))
-    mixed = interpolated(a, multiplied(a, step), share)
+    mixed = interpolated(a, multiplied(from_yaw_pitch(yaw, pitch), step), share)
     assert abs(sum(p * q for p, q in zip(mixed, multiplied(a, part), strict=True))) == pytest.approx(1.0)
 
 
@@ -124,3 +126,18 @@ def test_what_is_known_of_the_last_second_after_what(then, known):
         assert (found if found is None else axis_direction(found)[0]) == (
             yaw and pytest.approx(yaw, abs=1e-6)
         )
+
+
+@given(first=st.floats(2.8, 3.5), rate=st.floats(-2.0, 2.0), share=st.floats(0.0, 1.0))
+def test_a_heading_is_read_between_its_messages_and_carried_on_by_its_rate_also_across_south(
+    first, rate, share
+):
+    history, step_s = VehicleHistory(), 0.2
+    for t in (0.0, step_s):
+        assert history.add(VehicleSample(round(t * NS), wrapped(first + rate * t), rate))
+    for t, is_known in ((share * step_s, True), (step_s + 0.3 * share, True), (step_s + 0.31, False)):
+        found = history.at(round(t * NS))
+        assert (found is not None) is is_known
+        if found is not None:
+            assert abs(found) <= math.pi
+            assert wrapped(found - first - rate * t) == pytest.approx(0.0, abs=1e-6)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 
 import pytest
-from flight.rig import FLAVOURS, Peer, Rig, status
+from flight.rig import EPOCH_NS, FLAVOURS, Peer, Rig, status
 
 import efftam_ros
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.values import Control, Rates, YawFrame
+from efftam_ros.flight.values import NS, Control, Rates, YawFrame
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
+NAN = math.nan
 any_gimbal = pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])
 
 
@@ -37,10 +38,11 @@ def test_2_all_rates_are_finite_and_no_quaternion_is_sent(flavour):
         rates = (wish.angular_velocity_x, wish.angular_velocity_y, wish.angular_velocity_z)
         assert all(map(math.isfinite, rates))
         assert wish.flags in (12, 28)
-    rig.rates = lambda t: Rates(0.0, math.nan)
+    rig.rates = lambda t: Rates(math.nan, 0.2) if t < 2.5 else Rates(0.0, math.nan)
     assert abs(rig.yaw_rate(1.0)) < 0.03
+    assert all(map(math.isfinite, rig.last_rates()))
     assert rig.yaw_rate(1.0) == pytest.approx(0.0, abs=1e-3)
-    assert rig.said("not finite") == 1
+    assert rig.said("not finite") == 2
 
 
 @both
@@ -267,18 +269,20 @@ def test_9_a_broadcast_command_is_answered_by_the_camera_in_its_own_name(flavour
 
 @both
 @pytest.mark.parametrize(
-    ("result", "component", "refusals"),
+    ("result", "component", "target", "refusals"),
     [
-        (mav.MAV_RESULT_ACCEPTED, 1, 0),
-        (mav.MAV_RESULT_IN_PROGRESS, 1, 0),
-        (mav.MAV_RESULT_DENIED, 1, 1),
-        (mav.MAV_RESULT_DENIED, 191, 0),  # of another component
+        (mav.MAV_RESULT_ACCEPTED, 1, (1, 100), 0),
+        (mav.MAV_RESULT_IN_PROGRESS, 1, (1, 100), 0),
+        (mav.MAV_RESULT_DENIED, 1, (1, 100), 1),
+        (mav.MAV_RESULT_DENIED, 1, (0, 0), 1),  # without an addressee, as MAVLink 1 has it
+        (mav.MAV_RESULT_DENIED, 1, (255, 190), 0),  # to a station
+        (mav.MAV_RESULT_DENIED, 191, (1, 100), 0),  # of another component
     ],
 )
-def test_9_the_managers_refusal_of_control_is_said(flavour, result, component, refusals):
+def test_9_the_managers_refusal_of_control_is_said(flavour, result, component, target, refusals):
     rig = Rig(flavour).steer().run(3)
     ack = mav.MAVLink_command_ack_message(
-        mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, result, target_system=1, target_component=100
+        mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, result, target_system=target[0], target_component=target[1]
     )
     Peer(rig.bridge_port, rig.time, (1, component)).send(ack)
     rig.run(0.1)
@@ -319,3 +323,71 @@ def test_limits_in_degrees_are_not_believed():
     assert all(map(math.isinf, (limits.pitch_min, limits.pitch_max, limits.yaw_min, limits.yaw_max)))
     limits = Rig("px4", device=True).run(3).log.limits_seen[0]
     assert limits.pitch_max == pytest.approx(math.radians(45))
+
+
+ANY = (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("told", "pitch", "yaw"),
+    [
+        ((-1.5, 0.5, -2.0, 2.5), (-1.5, 0.5), (-2.0, 2.5)),
+        ((-1.5, 0.5, -3.139, 3.139), (-1.5, 0.5), ANY),  # all the way round
+        ((-1.5, 0.5, -3.13, 3.13), (-1.5, 0.5), (-3.13, 3.13)),
+        ((-1.5, 0.5, -360.0, 2.0), (-1.5, 0.5), ANY),
+        ((-1.5, 45.0, -2.0, 2.5), ANY, (-2.0, 2.5)),
+        ((0.5, -1.5, -2.0, 2.5), ANY, (-2.0, 2.5)),
+        ((-1.5, 0.5, NAN, 2.5), (-1.5, 0.5), ANY),
+    ],
+)
+def test_of_the_limits_told_those_that_can_be_stops_count(told, pitch, yaw):
+    rig = Rig("ardupilot", device=False)
+    rig.autopilot._request = lambda *_: None
+    rig.run(1.5, 0.02)
+    information = mav.MAVLink_gimbal_manager_information_message(10, 0, 1, 0.0, 0.0, *told)
+    Peer(rig.bridge_port, rig.time, (1, 1)).send(information)
+    rig.run(0.04)
+    (limits,) = rig.log.limits_seen
+    found = (limits.pitch_min, limits.pitch_max, limits.yaw_min, limits.yaw_max)
+    assert found == pytest.approx((*pitch, *yaw))
+
+
+def test_attitudes_and_headings_are_of_when_they_were_made_and_not_of_when_they_came():
+    rig = Rig("ardupilot", device=False)
+    rig.autopilot_runs = False
+    vehicle = Peer(rig.bridge_port, rig.time, (1, 1))
+    vehicle.send(mav.MAVLink_heartbeat_message(2, mav.MAV_AUTOPILOT_ARDUPILOTMEGA, 0, 0, 0, 3))
+    q = (math.sqrt(0.5), 0.0, 0.0, math.sqrt(0.5))
+    for i, late_s in enumerate((0.0, 0.05, 0.1, 0.0, 0.3)):
+        rig.time.t, boot_ms = i + late_s, 5000 + 1000 * i
+        vehicle.send(mav.MAVLink_attitude_message(boot_ms, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
+        vehicle.send(
+            mav.MAVLink_gimbal_device_attitude_status_message(0, 0, boot_ms, 44, q, NAN, NAN, NAN, 0)
+        )
+        rig.run(0.01)
+    stamps = [EPOCH_NS + i * NS for i in range(5)]
+    for told in (rig.log.headings, rig.log.samples):
+        assert [each.stamp_ns for each in told] == pytest.approx(stamps, abs=0.01 * NS)
+    assert rig.log.headings[-1][1:] == pytest.approx((0.3, 0.6))
+    assert rig.log.samples[-1].q == pytest.approx(q)
+
+
+@pytest.mark.parametrize(
+    ("message", "component", "is_restart"),
+    [
+        (mav.MAVLink_timesync_message(0, 10_000_000), 1, True),
+        (mav.MAVLink_timesync_message(7_000_000, 10_000_000), 1, False),  # an answer names the asker's time
+        (mav.MAVLink_timesync_message(0, 10_000_000), 191, False),  # another component's
+        (mav.MAVLink_rc_channels_message(10, 8, *[1500] * 8, *[65535] * 10, 255), 1, True),
+        # A copy of the gimbal's attitude may have the gimbal's time.
+        (
+            mav.MAVLink_gimbal_device_attitude_status_message(0, 0, 10, 44, (1, 0, 0, 0), NAN, NAN, NAN, 0),
+            *(1, False),
+        ),
+    ],
+)
+def test_of_a_restart_the_autopilots_own_time_tells(message, component, is_restart):
+    rig = Rig("ardupilot", device=False).run(3, 0.02)
+    Peer(rig.bridge_port, rig.time, (1, component)).send(message)
+    rig.run(0.04)
+    assert bool(rig.said("restarted")) is is_restart

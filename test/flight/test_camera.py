@@ -138,6 +138,7 @@ def test_commands_for_others_are_not_answered(target):
 def test_nobody_asking_is_said_once():
     scene = Scene().run(25)
     assert sum("asked" in line for line in scene.lines) == 1
+    assert scene.station.of("STATUSTEXT") == []  # it is for the log
     scene = Scene()
     scene.ask(REQUEST, INFORMATION)
     assert not any("asked" in line for line in scene.run(15).lines)
@@ -255,7 +256,8 @@ def test_what_the_tracker_refuses_is_denied_with_its_words():
     scene.ask(RECT, *BOX)
     stamp = scene.desk.requests[0].stamp_ns
     scene.bridge.selection_result(ResultReport(stamp + 1, Outcome.ACCEPTED))
-    scene.bridge.selection_result(ResultReport(stamp, Outcome.REFUSED, "the image is 9 s old"))
+    for _ in range(2):  # the first decision counts
+        scene.bridge.selection_result(ResultReport(stamp, Outcome.REFUSED, "the image is 9 s old"))
     scene.run()
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
     assert any("9 s old" in text.text for text in scene.station.of("STATUSTEXT"))
@@ -270,7 +272,10 @@ def test_a_box_on_an_image_that_arrives_late_waits_for_it():
     scene.bridge.selection_result(ResultReport(request.stamp_ns, Outcome.REFUSED, "ahead of the images"))
     scene.run()
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100)]
-    scene.bridge.track(status(TrackState.IDLE, request.stamp_ns + 1))
+    scene.bridge.track(status(TrackState.IDLE, request.stamp_ns - 1))
+    assert scene.desk.requests == [request]
+    for _ in range(2):
+        scene.bridge.track(status(TrackState.IDLE, request.stamp_ns))
     assert scene.desk.requests == [request, request]
     scene.desk.accept(scene.bridge)
     scene.run()
@@ -310,7 +315,8 @@ def test_a_repeat_is_answered_and_does_not_select_again():
     assert scene.ask(RECT, *BOX, NAN, confirmation=1) == [IN_PROGRESS]
     scene.desk.accept(scene.bridge)
     scene.run(0.1)
-    assert scene.ask(RECT, *BOX, NAN)[-1] == ACCEPTED
+    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (IN_PROGRESS, 100), (ACCEPTED, 100)]
+    assert scene.ask(RECT, *BOX, NAN) == [ACCEPTED]
     scene.run(2)
     assert scene.ask(RECT, *BOX, NAN, confirmation=2)[-1] == ACCEPTED
     assert len(scene.desk.requests) == 1
@@ -396,12 +402,15 @@ def test_a_box_is_clipped_to_the_picture():
     assert message.rec_bottom_x == pytest.approx(200 / 1280)
 
 
-def test_a_stream_has_the_rate_asked_and_ends():
+def test_a_stream_has_the_rate_asked_also_after_the_bridge_stood_still_and_ends():
     scene = Scene()
     assert scene.ask(INTERVAL, STATUS, 100_000) == [ACCEPTED]
     before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
     scene.run(5)
     assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(50, abs=2)
+    scene.time.t += 5.0
+    scene.run(1)
+    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(60, abs=3)
     assert scene.ask(INTERVAL, STATUS, -1) == [ACCEPTED]
     before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
     scene.run(2)
@@ -410,12 +419,41 @@ def test_a_stream_has_the_rate_asked_and_ends():
     assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == before + 1
 
 
-def test_one_station_that_stops_its_stream_leaves_the_others():
+@pytest.mark.parametrize(
+    ("interval_us", "result", "count"),
+    [(20_000, ACCEPTED, 100), (19_999, DENIED, 0), (0, ACCEPTED, 10), (-2, DENIED, 0), (NAN, DENIED, 0)],
+)
+def test_a_stream_is_fifty_a_second_at_most_and_five_where_the_rate_is_left_to_us(interval_us, result, count):
+    scene = Scene()
+    assert scene.ask(INTERVAL, STATUS, interval_us) == [result]
+    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
+    scene.run(2)
+    found = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before
+    assert found == pytest.approx(count, abs=2 * bool(count))
+
+
+def test_a_line_that_is_repeated_is_told_each_five_seconds_and_each_long_text_has_its_number():
+    scene = Scene()
+    for _ in range(12):
+        scene.ask(RECT, 0.5, 0.5, 0.5, 0.5)
+        scene.run(0.5)
+    scene.ask(RECT, 0.6, 0.6, 0.6, 0.6)
+    assert ["0.5" in line for line in scene.lines] == [True, True, False]
+    texts = scene.station.of("STATUSTEXT")
+    assert [(text.id, text.chunk_seq) for text in texts] == [
+        (n, piece) for n in (1, 2, 3) for piece in (0, 1)
+    ]
+
+
+def test_of_two_streams_on_a_link_the_faster_counts_and_one_that_stops_leaves_the_other():
     scene = Scene()
     other = Peer(scene.station.link, scene.time, (254, 190))
     scene.ask(INTERVAL, STATUS, 500_000)
     other.command(INTERVAL, STATUS, 100_000)
     scene.run()
+    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
+    scene.run(2)
+    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(20, abs=1)
     other.command(INTERVAL, STATUS, -1)
     scene.run()
     before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
@@ -465,7 +503,7 @@ def test_a_cropped_and_turned_video_is_mapped():
 
 def test_a_landing_target_has_the_angles_of_the_image_axes():
     scene = Scene()
-    scene.bridge.set_camera(CameraModel(Intrinsics(900, 900, 640, 360), 1280, 720))
+    scene.bridge.set_camera(CameraModel(Intrinsics(900, 600, 640, 360), 1280, 720))
     scene.show(TrackState.TRACKING, width=90.0, height=45.0)
     x, y = 0.3, -0.4
     estimate = seen_at(EPOCH_NS, math.atan(x), math.atan(y / math.hypot(1.0, x)))
@@ -473,6 +511,8 @@ def test_a_landing_target_has_the_angles_of_the_image_axes():
     for silent in (
         replace(estimate, state=TrackState.COASTING),
         replace(estimate, measured=False),
+        replace(estimate, valid=False),
+        replace(estimate, elevation=math.inf),
         replace(estimate, has_bearing=False),
         replace(estimate, azimuth=NAN),
     ):
@@ -481,7 +521,8 @@ def test_a_landing_target_has_the_angles_of_the_image_axes():
     (message,) = scene.station.of("LANDING_TARGET")
     assert math.tan(message.angle_x) == pytest.approx(x, rel=1e-5)
     assert math.tan(message.angle_y) == pytest.approx(y, rel=1e-5)
-    assert message.size_x == pytest.approx(2 * math.atan(45 / 900), rel=1e-5)
+    size = (2 * math.atan(45 / 900), 2 * math.atan(22.5 / 600))
+    assert (message.size_x, message.size_y) == pytest.approx(size, rel=1e-5)
     assert (message.distance, message.position_valid) == (0.0, 0)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.autopilot_link import AutopilotLink
+from efftam_ros.flight.mavlink.autopilot_link import AutopilotLink, WantedIntervals
 from efftam_ros.flight.mavlink.clock_map import ClockMap, image_clock
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.values import NS
@@ -127,3 +127,38 @@ def test_an_autopilot_that_is_back_by_heartbeats_alone_is_heard_anew_once():
         assert link.hear("udp", heartbeat, t) is (t == 0.0)
         link.time("ATTITUDE", 10.0 + t, Instant(0, t))
     assert [link.hear("udp", heartbeat, t) for t in (4.0, 4.3, 5.0, 6.0)] == [True, False, False, False]
+
+
+def test_an_autopilot_is_heard_by_the_link_of_its_first_heartbeat_until_that_is_silent():
+    link = AutopilotLink((1, 100), 1, SimpleNamespace(send=lambda *message: None))
+    heartbeat = mav.MAVLink_heartbeat_message(2, mav.MAV_AUTOPILOT_PX4, 0, 0, 0, 3)
+    no_autopilot = mav.MAVLink_heartbeat_message(2, mav.MAV_AUTOPILOT_INVALID, 0, 0, 0, 3)
+    for name, message, now_s, is_anew, heard_by in (
+        ("udp", no_autopilot, 0.0, False, None),
+        ("udp", heartbeat, 0.0, True, "udp"),
+        ("serial", heartbeat, 2.9, False, "udp"),
+        ("serial", heartbeat, 3.1, True, "serial"),
+    ):
+        assert link.falls_silent(now_s) is (now_s == 3.1)
+        assert (link.hear(name, message, now_s), link.link) == (is_anew, heard_by)
+
+
+@pytest.mark.parametrize(
+    ("periods", "complaints"),
+    [("rare rare", 0), ("rare rare rare", 1), ("rare " * 6, 1), ("rare rare well rare rare", 0)]
+    + [("rare rare rare well rare rare rare rare", 2), ("rare rare restart rare rare", 0)]
+    + [("rare rare restart rare rare rare", 1), ("well " * 5, 0)],
+)
+def test_messages_that_stay_rare_are_complained_of_once_each_time(periods, complaints):
+    wanted, told = WantedIntervals(), []
+    wanted.want(1, 30, 10.0)
+    assert wanted.due(0.0) == ([(1, 30, 100_000)], [])
+    for number, period in enumerate(periods.split(), 1):
+        if period == "restart":
+            wanted.restart()
+        for _ in range(10 if period == "well" else 9):
+            wanted.heard(1, 30)
+        asks, complained = wanted.due(2.0 * number)
+        assert bool(asks) is (period != "well")
+        told += complained
+    assert len(told) == complaints

@@ -6,12 +6,14 @@ import itertools
 import math
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 from flight.rig import seen_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.types import TrackState
+from efftam_ros.flight.angles import wrapped
 from efftam_ros.flight.answer import Answer
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
@@ -46,6 +48,8 @@ class Bench:
     attitude: tuple[float, float] | None = (0.0, 0.0)  # yaw, pitch
     frame: YawFrame = YawFrame.EARTH
     vehicle: tuple[float, float] | None = None  # heading, rate
+    late_s: float = 0.0  # the stamps of both
+    at_limit: dict[str, bool] = field(default_factory=dict)
     answers: bool = True
     latency_s: float = 0.1
     estimate: MotionReport = field(default_factory=lambda: seen_at(0, RIGHT, 0.0))
@@ -56,11 +60,12 @@ class Bench:
     def step(self, count: int = 1) -> GimbalCommand:
         for _ in range(count):
             now = self.instant()
+            stamp = now.stamp_ns + round(self.late_s * NS)
             if self.attitude is not None:
                 q = from_yaw_pitch(*self.attitude)
-                self.control.on_attitude(AttitudeSample(now.stamp_ns, q, self.frame), now)
+                self.control.on_attitude(AttitudeSample(stamp, q, self.frame, **self.at_limit), now)
             if self.vehicle is not None:
-                self.control.on_vehicle(VehicleSample(now.stamp_ns, *self.vehicle))
+                self.control.on_vehicle(VehicleSample(stamp, *self.vehicle))
             if self.answers:
                 stamp = now.stamp_ns - round(self.latency_s * NS)
                 self.control.on_estimate(replace(self.estimate, stamp_ns=stamp), now)
@@ -234,13 +239,21 @@ def test_coasting_goes_on_for_a_second_then_fades_to_zero():
     assert seen[100].phase is Phase.HOLDING
 
 
+def test_a_predicted_bearing_starts_line_of_sight_and_counts_no_more():
+    """It is made from those that were measured before."""
+    made = bench().given(state=TrackState.COASTING, measured=False, age_s=0.1)
+    command = made.step(SETTLED)
+    assert (command.law, command.phase) == (Law.LINE_OF_SIGHT, Phase.PREDICTING)
+    assert made.given(azimuth=-RIGHT).step(10).rates.yaw == pytest.approx(KP * RIGHT, rel=0.02)
+
+
 def test_coasting_freezes_the_integral_of_image_control():
-    made = bench()
+    made = bench().given(elevation=RIGHT)
     made.attitude = None
     made.step(60)
     made.given(state=TrackState.COASTING, measured=False, age_s=0.2)
-    before = made.step().rates.yaw
-    assert made.step(20).rates.yaw == pytest.approx(before)
+    before = made.step().rates
+    assert made.step(20).rates == before
 
 
 @pytest.mark.parametrize("clock_rate", [0.0, 1.0])
@@ -263,6 +276,12 @@ def test_acquiring_is_limited_to_a_third_of_the_rate():
     made.given(state=TrackState.TRACKING)
     assert made.step(14).rates.yaw == pytest.approx(0.3 * math.radians(90))
     assert made.step(4).rates.yaw == pytest.approx(math.radians(90))
+
+
+def test_each_axis_has_its_own_largest_rate():
+    made = bench(max_pitch_rate=0.2, max_yaw_rate=0.4).given(azimuth=0.5, elevation=-0.5)
+    found = made.step(100).rates
+    assert (found.pitch, found.yaw) == pytest.approx((0.2, 0.4))
 
 
 @pytest.mark.parametrize("way", [1.0, -1.0])
@@ -344,8 +363,26 @@ def test_an_attitude_that_comes_rarely_does_not_go_back():
     made.attitude = None
     rates = [made.step().rates.yaw for _ in range(8)]
     steps = [abs(b - a) for a, b in itertools.pairwise(rates)]
-    # At most 0.02 s of its turn times the gain, never 0.1 s of it at once.
-    assert max(steps) < 1.5 * 0.02 * 0.5 * made.control.config.kp
+    # Target and axis go on alike; then at most 0.02 s of its turn times the gain, never 0.1 s of it at once.
+    assert max(steps[:4]) < 0.1 * 0.02 * 0.5 * KP
+    assert max(steps) < 1.5 * 0.02 * 0.5 * KP
+
+
+def test_an_attitude_that_ended_is_not_taken_for_a_gimbal_that_stands():
+    made = bench(first_rate=0.05, silence=2.0)
+    made.step(5)
+    made.attitude = None
+    for _ in range(100):
+        assert made.step().phase is Phase.FOLLOWING
+
+
+def test_the_first_heading_turns_the_frame_and_not_the_gimbal():
+    made = following()
+    made.frame = YawFrame.VEHICLE
+    made.step(60)
+    made.vehicle = (1.0, 0.0)
+    rates = [made.step().rates.yaw for _ in range(60)]
+    assert 0.0 < min(rates) <= max(rates) < 1.1 * KP * RIGHT
 
 
 def test_neither_a_leap_of_the_same_target_nor_the_managers_word_on_control_starts_anew():
@@ -393,15 +430,34 @@ def test_a_stop_takes_the_push_away_and_lets_the_mount_come_back():
     assert command.at_stop == ()
 
 
-def test_at_a_stop_nothing_is_integrated():
-    made = bench(pitch_max=0.5)
-    made.attitude = (0.0, 0.5)
-    made.given(elevation=-RIGHT, azimuth=0.0)
+@pytest.mark.parametrize("axis", ["pitch", "yaw"])
+@pytest.mark.parametrize("is_said", [True, False])
+def test_at_a_stop_nothing_is_integrated(axis, is_said):
+    """Where its angle or the gimbal's own word says that it stands there."""
+    made = bench() if is_said else bench(pitch_max=0.5, yaw_max=0.5)
+    made.frame, made.attitude = YawFrame.VEHICLE, (0.5 * (axis == "yaw"), 0.5 * (axis == "pitch"))
+    made.at_limit = {f"at_{axis}_limit": is_said}
+
+    def asked(right_or_up: float) -> Bench:
+        return made.given(azimuth=right_or_up) if axis == "yaw" else made.given(elevation=-right_or_up)
+
+    made.given(azimuth=0.0)
+    asked(RIGHT)
     made.control._steering._filter.update = lambda *a: None  # line of sight never starts
     made.step(200)
-    made.given(elevation=RIGHT)
     gains = ImageOnly(made.control.config.image_latency)
-    assert made.step(2).rates.pitch == pytest.approx(-gains.kp * RIGHT, rel=0.05)
+    rates = asked(-RIGHT).step(2).rates
+    assert getattr(rates, axis) == pytest.approx(-gains.kp * RIGHT, rel=0.05)
+
+
+def test_a_stop_that_an_old_attitude_told_holds_nothing_back():
+    made = following(yaw_max=0.5)
+    made.frame, made.attitude = YawFrame.VEHICLE, (0.5, 0.0)
+    assert made.step(30).at_stop == ("yaw",)
+    made.attitude = None
+    command = made.step(30)
+    assert command.at_stop == ()
+    assert command.rates.yaw > 0.0
 
 
 def test_a_stop_that_the_gimbal_names_itself_is_reported():
@@ -502,13 +558,17 @@ def test_rates_from_the_vehicle_take_its_own_turn_off():
     assert locked.step(60).rates.yaw == pytest.approx(0.0, abs=0.02)
 
 
-def test_a_yaw_rate_of_the_vehicle_that_is_old_is_not_taken_off():
+@pytest.mark.parametrize("set_by_s", [0.0, -3600.0])
+def test_a_yaw_rate_of_the_vehicle_that_is_old_is_not_taken_off(set_by_s):
+    """Nor one of before the images' clock was set back: it never grows old."""
     made = following(yaw_lock=False)
     made.vehicle = (0.3, 0.5)
     made.given(azimuth=0.0)
     assert made.step(60).rates.yaw == pytest.approx(-0.5, abs=0.02)
-    made.vehicle = None
-    assert made.step(60).rates.yaw == pytest.approx(0.0, abs=0.02)
+    made.vehicle, made.jump_s = None, set_by_s
+    command = made.step(60)
+    assert command.rates.yaw == pytest.approx(0.0, abs=0.02)
+    assert command.law is Law.LINE_OF_SIGHT  # a yaw that counts from north needs no heading
 
 
 def test_stops_that_are_not_alike_on_both_sides_count_from_their_middle():
@@ -534,6 +594,65 @@ def test_of_two_ranges_of_stops_the_nearer_ends_count():
     assert one.tightened(GimbalLimits()) == one
 
 
+EACH = ("as it is", "turned", "mirrored", "upside down", "other frame", "stamped late")
+
+
+def flown(seed: int, look: str, known: float, **config: object) -> np.ndarray:
+    """Pitch and yaw rates through ten stretches of any attitude, heading and bearing; ``look``: how the same
+    scene is told, taken back in the rates; ``known``: in which share of them the attitude is."""
+    rng, turn = np.random.default_rng(seed), 2.5 * (look == "turned")
+    yaw_stops, pitch_stops, late_s = [-0.9, 1.4], [-1.7, 0.6], 0.03 * (look == "stamped late")
+    if look == "mirrored":
+        yaw_stops = [-stop for stop in reversed(yaw_stops)]
+    if look == "upside down":
+        pitch_stops = [-stop for stop in reversed(pitch_stops)]
+    stops = dict(zip(("yaw_min", "yaw_max", "pitch_min", "pitch_max"), yaw_stops + pitch_stops, strict=True))
+    made = bench(attitude_offset=-late_s, max_acceleration=50.0, cautious_time=0.1, **stops, **config)
+    made.late_s = late_s
+    right, up = 1.0 - 2.0 * (look == "mirrored"), 1.0 - 2.0 * (look == "upside down")
+    made.frame = YawFrame.EARTH if (seed < 2) is not (look == "other frame") else YawFrame.VEHICLE
+    rates = []
+    for _ in range(10):
+        yaw, pitch, heading, rate = rng.uniform((-1.2, -1.6, -3.1, -0.3), (1.7, 0.9, 3.1, 0.3))
+        azimuth, elevation, azimuth_rate, elevation_rate = rng.uniform(-0.2, 0.2, 4)
+        is_known = rng.random() < known
+        made.given(azimuth=right * azimuth, elevation=up * elevation)
+        made.given(azimuth_rate=right * azimuth_rate, elevation_rate=up * elevation_rate)
+        for _ in range(25):
+            heading, yaw = heading + 0.02 * rate, yaw - 0.01 * rate
+            north = right * heading + turn
+            made.vehicle = (wrapped(north), right * rate)
+            zero = north if made.frame is YawFrame.EARTH else 0.0
+            made.attitude = (right * yaw + zero, up * pitch) if is_known else None
+            found = made.step().rates
+            rates.append((up * found.pitch, right * found.yaw))
+    return np.array(rates)
+
+
+@pytest.mark.parametrize("yaw_lock", [True, False])
+@pytest.mark.parametrize("known", [0.7, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_scene_is_steered_alike_wherever_north_is_and_however_it_is_told(seed, known, yaw_lock):
+    given = {"known": known, "yaw_lock": yaw_lock, "first_rate": 0.05 * (seed % 2)}
+    expected = flown(seed, EACH[0], **given)
+    assert np.ptp(expected, axis=0).min() > 0.1
+    # A missing attitude is carried on in the frame in which it came.
+    for look in EACH[1:] if known == 1.0 else set(EACH[1:]) - {"other frame"}:
+        assert flown(seed, look, **given) == pytest.approx(expected, abs=1e-5), look
+
+
+def test_without_an_attitude_an_older_bearing_is_carried_on_by_its_rate():
+    rates = []
+    for latency_s in (0.02, 0.12):
+        made = bench(cautious_time=0.0, max_acceleration=50.0)
+        made.attitude, made.latency_s = None, latency_s
+        made.given(azimuth=0.1 - 0.3 * latency_s, elevation=0.05 + 0.2 * latency_s)
+        found = made.given(azimuth_rate=0.3, elevation_rate=-0.2).step(5).rates
+        rates.append((found.pitch, found.yaw))
+    assert rates[0] == pytest.approx(rates[1])
+    assert rates[0][0] < 0.0 < rates[0][1]
+
+
 # Clocks and bad input
 
 
@@ -546,7 +665,10 @@ def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s
     assert (command.phase is Phase.WAITING) is is_set, command.reason
     assert command.rates.is_zero is is_set
     assert (f"{by_s:+.1f} s" in command.reason) is is_set
-    made.answers = True
+    made.answers, made.attitude = True, None
+    # Nor do attitudes: their stamps are on the clock of before.
+    assert made.step().law is Law.IMAGE_ONLY or not is_set
+    made.attitude = (0.0, 0.0)
     made.given(azimuth=-RIGHT)
     laws = (made.step() for _ in range(2 * SETTLED))
     first = next(command for command in laws if command.law is Law.LINE_OF_SIGHT)
@@ -589,7 +711,8 @@ def test_attitude_from_the_future_and_no_rotation_are_refused():
         replace(good, q=(1.0, math.inf, 0.0, 0.0)),
     ):
         assert not control.on_attitude(bad, now)
-    assert not control.on_vehicle(VehicleSample(EPOCH_NS, math.nan, 0.0))
+    for heading in ((math.nan, 0.0), (0.0, math.inf)):
+        assert not control.on_vehicle(VehicleSample(EPOCH_NS, *heading))
 
 
 def test_why_attitudes_are_not_used_is_said_also_where_none_was_ever_taken():

@@ -132,6 +132,17 @@ def test_the_pilots_stick_has_the_gimbal():
     assert rig.said("taken by RC channel 7") == 1
 
 
+def test_a_stick_that_rests_elsewhere_when_steering_is_enabled_again_does_not_end_it():
+    rig = steered(rc_channels="7")
+    rig.autopilot.stick(-0.6)
+    rig.run(1)
+    assert rig.log.controls[-1] is not Control.HELD
+    rig.bridge.take_control(True)
+    rig.run(2)
+    assert rig.log.controls[-1] is Control.HELD
+    assert rig.said("taken by RC channel 7") == 1
+
+
 def test_the_pilots_retract_switch_has_the_gimbal():
     rig = steered(rc_channels="8")
     rig.autopilot.channels[7] = 1900
@@ -229,3 +240,30 @@ def test_an_old_wish_waits_for_the_managers_word_and_takes_the_gimbal_from_nobod
     assert held.asked == []
     assert (OURS in held.run(5, by).asked) is is_asked
     assert held.holder.wanted is (by != THEIRS)
+
+
+@pytest.mark.parametrize("gates", [True, False])
+@pytest.mark.parametrize("was_silent", [True, False])
+def test_after_a_pause_nothing_moves_before_the_managers_word(gates, was_silent):
+    held = Held().want().run(2, OURS)
+    assert held.holder.may_steer(gates, held.now_s)
+    if was_silent:
+        held.holder.silent()
+    held.holder.ask(held.now_s)
+    assert not held.run(4).holder.may_steer(gates, held.now_s)
+    assert held.run(1, OURS).holder.may_steer(gates, held.now_s)
+
+
+def test_a_manager_that_never_says_who_holds_the_gimbal_is_waited_for_three_seconds_and_not_anew():
+    held = Held().want()
+    for second in range(1, 6):
+        held.run(1).holder.ask(held.now_s)
+        assert held.holder.may_steer(False, held.now_s) is (second >= 3)
+        assert not held.holder.may_steer(True, held.now_s)
+
+
+def test_what_is_not_wanted_any_more_is_given_back_at_once():
+    held = Held().want()
+    held.holder.tick(0.1)
+    held.want(False).holder.give_back(0.12)
+    assert held.asked == [OURS, (-3, -3)]

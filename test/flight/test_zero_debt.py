@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.flight.mavlink.gimbal_rates import GimbalRates
-from efftam_ros.flight.mavlink.standstill import Standstill
+from efftam_ros.flight.mavlink.standstill import Standstill, resembles
 from efftam_ros.flight.mavlink.zero_debt import MANAGERS, Debt, Due, Manager, Situation
-from efftam_ros.flight.values import NS, STOPPED, AttitudeSample, Rates, YawFrame
+from efftam_ros.flight.values import NS, STOPPED, AttitudeSample, Rates, VehicleSample, YawFrame
 from simulation.rotations import from_yaw_pitch
 
 NOW_S = 100.0
@@ -22,12 +22,20 @@ OURS = Rates(0.0, 0.2)
 
 
 def seen_turning(yaw_rate: float, until_s: float = NOW_S) -> Standstill:
-    """A gimbal whose attitude comes at 50 Hz for the second before, standing where the rate is 0."""
+    """A gimbal whose attitude comes at 50 Hz for the second before, standing where the rate is 0; it looks
+    backwards, where its yaw goes from pi to -pi."""
+    return seen_from(YawFrame.EARTH, yaw_rate, None, until_s)
+
+
+def seen_from(frame: YawFrame, yaw_rate: float, turn: float | None, until_s: float = NOW_S) -> Standstill:
+    """``yaw_rate``: in that frame; ``turn``: the vehicle's, None where no heading comes."""
     seen = Standstill()
     for i in range(51):
         t = until_s - 1.0 + 0.02 * i
-        sample = AttitudeSample(round(t * NS), from_yaw_pitch(yaw_rate * (t - NOW_S), 0.0), YawFrame.EARTH)
-        seen.take(sample, t)
+        if turn is not None:
+            seen.turned(VehicleSample(round(t * NS), turn * (t - NOW_S + 0.25) + math.pi, turn))
+        q = from_yaw_pitch(yaw_rate * (t - NOW_S + 0.25) + math.pi, 0.0)
+        seen.take(AttitudeSample(round(t * NS), q, frame), t)
     return seen
 
 
@@ -110,6 +118,54 @@ def test_a_gimbal_that_turns_by_a_rate_from_before_a_cut_is_ours():
     assert before.due(Situation(ARDUPILOT), seen_turning(-0.2), NOW_S) is Due.ZERO
 
 
+@pytest.mark.parametrize("frame", list(YawFrame))
+@pytest.mark.parametrize(("yaw_rate", "nose_rate"), [(0.0, -0.3), (0.3, 0.0), (0.3, 0.1), (0.2, 0.5)])
+def test_it_stands_that_stands_towards_north_or_towards_the_nose(frame, yaw_rate, nose_rate):
+    """``yaw_rate``: against north, ``nose_rate``: against the vehicle."""
+    rates = (yaw_rate, nose_rate) if frame is YawFrame.EARTH else (nose_rate, yaw_rate)
+    seen = seen_from(frame, rates[0], yaw_rate - nose_rate)
+    assert seen.stands(NOW_S - 1.0, NOW_S) is (yaw_rate * nose_rate == 0.0)
+    if not seen.stands(NOW_S - 1.0, NOW_S):
+        assert seen.motion(NOW_S - 1.0, NOW_S) == pytest.approx((0.0, *rates))
+
+
+@pytest.mark.parametrize("pitch_rate", [0.0, 0.2])
+def test_a_gimbal_that_trembles_looking_backwards_stands_unless_it_tilts(pitch_rate):
+    seen = Standstill()
+    for i in range(51):
+        t = NOW_S - 1.0 + 0.02 * i
+        q = from_yaw_pitch(math.pi + 0.001 * (-1) ** i, pitch_rate * (t - NOW_S))
+        seen.take(AttitudeSample(round(t * NS), q, YawFrame.EARTH), t)
+    assert seen.stands(NOW_S - 1.0, NOW_S) is (pitch_rate == 0.0)
+
+
+TURNING = (0.1, 0.3, -0.2)
+
+
+@pytest.mark.parametrize(
+    ("wish", "is_alike"),
+    [
+        (TURNING, True),
+        ((0.1, 0.3, 5.0), True),  # in one of both frames
+        ((0.1, 5.0, -0.2), True),
+        ((0.1, 5.0, 5.0), False),
+        ((-0.1, 0.3, -0.2), False),
+        ((0.1, -0.3, 0.2), False),
+        ((0.1, 0.201, 5.0), True),  # within half of it
+        ((0.1, 0.199, 5.0), False),
+        ((0.1 + 0.017, 0.3, 0.3), True),  # or a degree a second
+    ],
+)
+def test_a_motion_is_a_wishs_where_pitch_and_one_yaw_agree(wish, is_alike):
+    assert resembles(TURNING, wish) is is_alike
+    assert not resembles((math.nan, *TURNING[1:]), wish)
+
+
+def test_a_rate_of_pitch_is_told_from_one_of_yaw():
+    debt = Debt(Rates(0.2, 0.0), NOW_S - 0.8, is_contested=True)
+    assert debt.due(Situation(ARDUPILOT), seen_turning(0.2), NOW_S) is Due.LEFT
+
+
 @pytest.mark.parametrize("silent_s", [0.3, 0.44, 0.46, 0.55])
 def test_a_slow_gimbal_that_falls_silent_does_not_seem_to_stand(silent_s):
     """What a pause leaves of the last half second is too short to tell."""
@@ -142,6 +198,8 @@ def test_after_anothers_word_nothing_of_ours_goes_out_where_it_would_stop_them()
     rates.rival(at, 0.1)
     rates.update(True, at, 0.12)
     rates.stop(0.14)
+    rates.owe()  # the manager says still that it is ours
+    rates.update(False, at, 0.16)
     assert not rates.starved(1.0)
     assert sent == [OURS]
     assert rates.due is Due.LOOK
@@ -159,6 +217,14 @@ def test_at_the_end_three_zeros_go_out_where_they_count_and_the_wish_of_before_n
     rates.update(True, at, 0.12)
     rates.stop(0.14)
     assert sent == [OURS, *[STOPPED] * 3]
+
+
+def test_that_zeros_go_on_is_told_after_five_seconds_where_no_attitude_comes():
+    rates, _, _ = moved(ARDUPILOT)
+    rates.stop(0.1)
+    assert [rates.unseen(now_s) for now_s in (5.0, 5.2)] == [False, True]
+    rates.standstill.take(AttitudeSample(0, (1.0, 0.0, 0.0, 0.0), YawFrame.EARTH), 5.2)
+    assert not rates.unseen(5.3)
 
 
 @pytest.mark.parametrize("manager", [ARDUPILOT, PX4])

@@ -113,6 +113,39 @@ def test_reading_goes_on_behind_a_packet_that_can_not_be_decoded(tmp_path: Path)
         assert json.loads(report.read_text())["complete"] is is_complete
 
 
+def test_a_video_whose_last_image_stands_for_long_is_whole(tmp_path: Path):
+    file, lasting = tmp_path / "clip.mp4", tmp_path / "lasting.mp4"
+    write(file)
+    with av.open(str(file)) as source, av.open(str(lasting), "w") as out:
+        stream = out.add_stream_from_template(source.streams.video[0])
+        packets = [packet for packet in source.demux(video=0) if packet.size]
+        packets[-1].duration *= 60
+        for packet in packets:
+            packet.stream = stream
+            out.mux(packet)
+    video = open_video(lasting)
+    with av.open(str(lasting)) as container:
+        assert container.duration > 1.5e6 * COUNT / RATE
+    assert [number_of(f.bgr) for f in video.frames()] == [*range(COUNT)]
+    assert video.is_whole
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_video_whose_last_packets_can_not_be_decoded_is_damaged_and_not_truncated(codec, tmp_path: Path):
+    file, told = tmp_path / "card.mp4", []
+    write(file, codec)
+    with av.open(str(file)) as container:
+        packets = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
+    data = bytearray(file.read_bytes())
+    for at, size in packets[-8:]:
+        data[at + 4 : at + size] = bytes(size - 4)
+    file.write_bytes(data)
+    source = open_video(file, tell=told.append)
+    frames = list(source.frames())
+    assert [number_of(f.bgr) for f in frames] == [*range(COUNT - 8)]
+    assert (source.is_whole, len(told)) == (False, 1)
+
+
 def test_images_are_used_again_after_two_seconds_without_a_key_frame(tmp_path: Path):
     """A stream that is refreshed piece by piece has none."""
     file = tmp_path / "refreshed.ts"
@@ -224,7 +257,8 @@ def test_another_angle_is_refused(tmp_path: Path):
         open_video(file)
 
 
-def test_the_overlay_keeps_the_pixels_shape(tmp_path: Path):
+@pytest.mark.parametrize(("is_turned", "ratio"), [(False, Fraction(2)), (True, Fraction(1, 2))])
+def test_the_overlay_keeps_the_pixels_shape(is_turned, ratio, tmp_path: Path):
     file, out = tmp_path / "wide.mp4", tmp_path / "o.mp4"
     with av.open(str(file), "w") as container:
         stream = container.add_stream("libx264", rate=RATE)
@@ -232,6 +266,10 @@ def test_the_overlay_keeps_the_pixels_shape(tmp_path: Path):
         stream.codec_context.sample_aspect_ratio = Fraction(2, 1)
         frame = av.VideoFrame.from_ndarray(picture(0), "bgr24")
         container.mux([*stream.encode(frame), *stream.encode(None)])
+    if is_turned:
+        turn(file, 0, 1 << 16, -1 << 16, 0)
+    with closing(Camera(str(file))) as camera:
+        assert (camera.width < camera.height, camera.pixel_ratio) == (is_turned, ratio)
     assert main(["track", str(file), "--box", "40,40,60,60", "--out", str(out), "--quiet"]) == 0
     with av.open(str(out)) as container:
-        assert container.streams.video[0].sample_aspect_ratio == 2
+        assert container.streams.video[0].sample_aspect_ratio == ratio

@@ -13,7 +13,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import moved_point
 from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.images.encodings import GREY
-from efftam_ros.images.motion import ImageCameraMotion
+from efftam_ros.images.motion import ImageCameraMotion, rejection
 
 WIDTH, HEIGHT = 1280, 720
 
@@ -164,6 +164,43 @@ def test_after_a_reset_there_is_no_image_before(ground):
     source.estimate(Image.from_array(look(ground)), 0, ())
     source.reset()
     assert source.estimate(Image.from_array(look(ground)), 1, ()).matrix is None
+
+
+def homography(zoom=1.0, dx=0.0, dy=0.0, g=0.0, h=0.0, a=None, i=1.0) -> np.ndarray:
+    """About the image's middle; ``dx``, ``dy`` in widths, ``g`` over the width, ``h`` over the height."""
+    x, y = WIDTH / 2, HEIGHT / 2
+    first = zoom if a is None else a
+    return np.array(
+        [
+            [first, 0, dx * WIDTH + (1 - first) * x],
+            [0, zoom, dy * WIDTH + (1 - zoom) * y],
+            [g / WIDTH, h / HEIGHT, i],
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        (homography(), ""),
+        *((homography(zoom), "") for zoom in (1.55, 1 / 1.55)),
+        *((homography(zoom), "it zooms by") for zoom in (1.65, 1 / 1.65)),
+        *((homography(dx=dx, dy=dy), "") for dx, dy in ((0.58, 0), (-0.58, 0), (0, 0.58), (-0.4, 0.4))),
+        *((homography(dx=dx, dy=dy), "it shifts by") for dx, dy in ((0.62, 0), (0, -0.62), (-0.45, 0.45))),
+        (homography(a=-1.0), "it mirrors"),
+        *((homography(g=g, h=h), "") for g, h in ((0.3, 0), (0, 0.3), (-0.2, 0), (0, -0.2))),
+        *((homography(g=g, h=h), "its perspective") for g, h in ((0.4, 0), (0, 0.4), (-0.27, 0), (0, -0.27))),
+        *((homography(g=g, h=h), "to infinity") for g, h in ((-1.2, 0), (0, -1.2), (-0.6, -0.6), (-1, 0))),
+        (homography(i=0.0), "not a finite"),
+        (homography(zoom=np.nan), "not a finite"),
+        (np.eye(2), "not a finite"),
+    ],
+)
+def test_what_no_camera_does_between_two_images_is_refused(matrix, words):
+    """At most a zoom of 1.6, a shift of 0.6 of the longer side, 1.5 between the zooms of two corners."""
+    reason = rejection(matrix, WIDTH, HEIGHT)
+    assert words in reason
+    assert bool(words) == bool(reason)
 
 
 # ---- corners that are followed on --------------------------------------------------------------------------

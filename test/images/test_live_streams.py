@@ -17,7 +17,7 @@ from support.odd_videos import COUNT, RATE, write
 from support.streams import rtsp_server, sender
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.camera import Camera, CameraOptions, is_live
+from efftam_ros.images.camera import Camera, CameraOptions, _Player, is_live
 from efftam_ros.images.video import NS
 from efftam_ros.tools.cli import main
 
@@ -118,6 +118,25 @@ def test_an_rtsp_server_is_read_restarted_with_another_size_and_asks_for_a_passw
             assert {f.size for f in frames} == {(320, 240)}
         with rtsp_server(port, "640x360"):
             assert next(f for f in images if f.size != (320, 240)).size == (640, 360)
+
+
+def test_images_read_ahead_are_due_by_their_own_times_which_begin_anew_after_a_stall_or_a_jump():
+    player, at = _Player(), 100 * NS
+    for own_ms, passed_ms, due_ms in (
+        (7000, 0, 0),  # at once, whatever its time
+        (7040, 0, 40),
+        (7500, 0, 500),
+        (7540, 300, 540),
+        (7580, 1500, 580),  # late, by less than a second
+        (7620, 1700, 1700),  # by more
+        (7660, 1700, 1740),
+        (20_000, 1800, 1800),  # another part
+        (20_040, 1800, 1840),
+        (19_950, 1800, 1840 + 1e-6),  # times grow
+        (3000, 1900, 1900),
+        (3040, 1900, 1940),
+    ):
+        assert player.due_ns(own_ms * MS, at + passed_ms * MS) == at + round(due_ms * MS)
 
 
 def test_a_file_plays_once_in_real_time(tmp_path):

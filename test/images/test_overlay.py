@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.images.overlay import STATE_COLOURS, draw_overlay
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Motion, ScoredBox, Track, TrackState
+from efftam_ros.images.overlay import STATE_COLOURS, WINDOW_COLOUR, draw_overlay
 from efftam_ros.images.palette import STATE_STYLES, TARGET_RGB
 
 BOX = Box(300, 200, 60, 40)
@@ -91,16 +91,28 @@ def test_any_size_and_any_reason_can_be_drawn(width, height):
         assert drawn(state, width, height, mask, box=box, velocity=(1e9, np.nan), reason=long).any()
 
 
-def test_the_likeness_is_written_beside_the_presence_where_it_is_known():
-    def written(likeness):
+@pytest.mark.parametrize(("field", "measured"), [("likeness", True), ("age_s", False)])
+def test_likeness_and_age_are_written_where_they_are_known(field, measured):
+    def written(value):
         picture = np.zeros((480, 640, 3), np.uint8)
-        draw_overlay(picture, replace(track(TrackState.TRACKING, None), likeness=likeness))
+        draw_overlay(picture, replace(track(TrackState.COASTING, None, measured), **{field: value}))
         return picture
 
     unknown, low, high = written(math.nan), written(0.21), written(0.87)
-    assert (drawn(box=None) == unknown).all()
     assert np.flatnonzero(low.any(axis=(0, 2)))[-1] > np.flatnonzero(unknown.any(axis=(0, 2)))[-1] + 40
     assert (low != high).any()
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_windows_and_possible_places_are_drawn_while_the_target_is_missed(measured):
+    picture, place = np.zeros((480, 640, 3), np.uint8), ScoredBox(Box(400, 300, 50, 40), 1.5)
+    window = View(100, 150, 1.0, 2.0, 200)  # 200 x 100 px
+    searched = replace(track(TrackState.COASTING, None, measured), windows=(window,), hypotheses=(place,))
+    draw_overlay(picture, searched)
+    edges = np.zeros((481, 641), bool)
+    edges[150:251, 100:301], edges[151:250, 101:300] = not measured, False
+    assert np.array_equal((picture == WINDOW_COLOUR).all(axis=-1)[100:], edges[100:480, :640])
+    assert has_colour(picture[298:303, 395:455], TrackState.COASTING) != measured
 
 
 def test_text_grows_with_the_picture():
@@ -132,6 +144,8 @@ def test_of_several_targets_each_has_a_colour_of_its_own_and_bears_its_id():
         assert not picture[:150].any()
         pictures.append(picture[185:197, 300:312].max(axis=2) > 20)
     assert len({picture.tobytes() for picture in pictures}) == len(set(TARGET_RGB)) == 8
+    draw_overlay(picture, track(TrackState.TRACKING), None, 203)  # the colours begin again
+    assert (picture == TARGET_RGB[3][::-1]).all(axis=-1).any()
 
 
 def test_the_words_are_those_of_the_target_that_is_steered_by():

@@ -67,6 +67,20 @@ def test_a_bag_played_fast_or_slowly_is_used_whole(rate: float, period: int) -> 
     assert all(taken(StampGuard(), [(START + i * period, int(i * period / rate)) for i in range(60)]))
 
 
+def test_stamps_that_run_backwards_are_withheld_until_they_go_on() -> None:
+    back = [(START - i * PERIOD, (20 + i) * PERIOD) for i in range(1, 6)]
+    on = [(back[-1][0] + i * PERIOD, (25 + i) * PERIOD) for i in range(1, 4)]
+    assert taken(StampGuard(), steady(20) + back + on) == 20 * [True] + 5 * [False] + 3 * [True]
+
+
+def test_what_was_late_or_far_apart_before_does_not_make_a_stamp_wrong() -> None:
+    late, at = [(stamp, arrived + 1000 * MS) for stamp, arrived in steady(1, 20)], steady(20, 60)
+    assert all(taken(StampGuard(), steady(20) + late + at))  # a pause after an image that was held up
+    ahead = [(stamp + 300 * MS, arrived) for stamp, arrived in steady(1, 80)]
+    assert taken(StampGuard(), steady(20) + at + ahead) == 41 * [True]  # of a camera with such steps
+    assert taken(StampGuard(), steady(80) + ahead) == 80 * [True] + [False]
+
+
 def test_after_a_withheld_stamp_the_next_wrong_one_is_withheld_too() -> None:
     def ahead(number: int) -> list[tuple[int, int]]:
         return [(stamp + 3000 * MS, arrived) for stamp, arrived in steady(1, number)]

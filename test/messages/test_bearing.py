@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.messages.bearing import Intrinsics, make_distortion
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Motion
+from efftam_ros.messages.bearing import CameraModel, Intrinsics, bearing_of, make_distortion
 
 K = [800.0, 0.0, 639.5, 0.0, 780.0, 359.5, 0.0, 0.0, 1.0]
 LENSES = {
@@ -126,13 +128,30 @@ def test_spread_of_sampled_states_agrees_with_the_covariance():
 
 
 def test_region_of_interest_and_binning_see_the_same_direction():
-    # Full-resolution point (900, 500) as a camera delivers it after cropping 200, 100 and binning 2 x 2.
-    full = camera("plumb_bob").bearing((900.0, 500.0), (120.0, -60.0), COVARIANCE)
-    binned = camera("plumb_bob", offset=(200, 100), binning=(2, 2))
-    small = binned.bearing(((900.0 - 200) / 2, (500.0 - 100) / 2), (60.0, -30.0), COVARIANCE / 4)
+    # Full-resolution point (900, 500) as a camera delivers it after cropping 200, 100 and binning 2 x 4.
+    (model, d), k = LENSES["plumb_bob"], [*K[:1], 24.0, *K[2:]]
+    full = Intrinsics.from_camera_info(k, d, model).bearing((900.0, 500.0), (120.0, -60.0), COVARIANCE)
+    binned = Intrinsics.from_camera_info(k, d, model, offset=(200, 100), binning=(2, 4))
+    share = np.diag([1 / 2, 1 / 4, 1 / 2, 1 / 4])
+    place = (900.0 - 200) / 2, (500.0 - 100) / 4
+    small = binned.bearing(place, (60.0, -15.0), share @ COVARIANCE @ share)
     assert (small.azimuth, small.elevation) == pytest.approx((full.azimuth, full.elevation), abs=1e-12)
-    assert small.azimuth_rate == pytest.approx(full.azimuth_rate)
-    assert small.rate_covariance == pytest.approx(full.rate_covariance, rel=1e-4)
+    assert (small.azimuth_rate, small.elevation_rate) == pytest.approx(
+        (full.azimuth_rate, full.elevation_rate)
+    )
+    assert small.covariance == pytest.approx(full.covariance)
+    assert small.rate_covariance == pytest.approx(full.rate_covariance, rel=1e-3)
+
+
+@given(point=points, speed=speeds, skew=st.floats(-30, 30))
+def test_skewed_pixels_are_those_of_the_matrix(point, speed, skew):
+    k = np.reshape([*K[:1], skew, *K[2:]], (3, 3))
+    lens = Intrinsics.from_camera_info(list(k.flat))
+    x, y, _ = np.linalg.solve(k, (point[0] - 0.5, point[1] - 0.5, 1.0))
+    assert lens.ray(*point) == pytest.approx((x, y), abs=1e-12)
+    dx, dy = np.linalg.solve(k[:2, :2], speed)
+    assert lens.bearing(point, speed).azimuth_rate == pytest.approx(dx / (1 + x * x), abs=1e-12)
+    assert np.reshape(lens.ray_slope(*point), (2, 2)) @ speed == pytest.approx((dx, dy), abs=1e-12)
 
 
 def test_binning_of_zero_means_one():
@@ -147,6 +166,22 @@ def test_rectified_images_go_by_the_projection_matrix():
 
 def test_an_uncalibrated_camera_has_no_intrinsics():
     assert Intrinsics.from_camera_info([0.0] * 9) is None
+
+
+def test_a_motion_has_the_bearing_of_its_centre_by_the_calibration_of_this_image_size():
+    motion = Motion(0, Box(880.0, 190.0, 40.0, 20.0), (300.0, -150.0), COVARIANCE, (0.0, 0.0))
+    lens = camera("plumb_bob")
+    seen, expected = (
+        bearing_of(motion, (1280, 720), CameraModel(lens, 1280, 720)),
+        lens.bearing((900.0, 200.0), (300.0, -150.0), COVARIANCE),
+    )
+    assert (seen.azimuth, seen.elevation_rate) == (expected.azimuth, expected.elevation_rate)
+    assert np.array_equal(seen.rate_covariance, expected.rate_covariance)
+    for unknown in ((None, CameraModel(lens, 1280, 720)), (motion, None), (motion, CameraModel(None, 9, 9))):
+        assert bearing_of(unknown[0], (1280, 720), unknown[1]) is None
+    for width, height in ((1280, 719), (640, 720), (720, 1280)):
+        with pytest.raises(InputError, match=f"for 1280 x 720 px, the image has {width} x {height}"):
+            bearing_of(motion, (width, height), CameraModel(lens, 1280, 720))
 
 
 @pytest.mark.parametrize(

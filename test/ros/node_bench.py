@@ -134,7 +134,10 @@ class Bench:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now_ns, self.clock = 0, SimpleNamespace(now_s=100.0)
-        self.buffer, self.statistics = Buffer(), Statistics()
+        self.logged: list[str] = []
+        logger = SimpleNamespace(**dict.fromkeys(("error", "warning", "info"), self.logged.append))
+        log = ThrottledLog(logger)
+        self.buffer, self.statistics = Buffer(), Statistics(log.warn)
         pipeline, clock = Faulty(3, self.clock), SimpleNamespace(monotonic=lambda: self.clock.now_s)
         self.plan = pipeline.plan
         for module in (loop, publishing, frame_buffer, session):
@@ -143,10 +146,8 @@ class Bench:
         self.outputs = RecordedOutputs(patch)
         self.outputs.begin(self.statistics.targets)
         self.published, self.topics = self.outputs.published, self.outputs.topics
-        self.logged: list[str] = []
-        logger = SimpleNamespace(**dict.fromkeys(("error", "warning", "info"), self.logged.append))
         self.targets = TargetSet(pipeline)
-        exchange = Exchange(self.buffer, self.outputs, self.statistics, ThrottledLog(logger))
+        exchange = Exchange(self.buffer, self.outputs, self.statistics, log)
         self.loop = TrackingLoop(self.targets, exchange)
         self.node = Node(self.clock)
         self.config = NodeConfig(clicks="point_stamped")

@@ -6,21 +6,36 @@ import copy
 import math
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+import rclpy
 
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
 from builtin_interfaces.msg import Time
-from efftam_ros.msg import BoundingBox, GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
+from efftam_ros.msg import (
+    BoundingBox,
+    GimbalManager,
+    GimbalStatus,
+    SelectionResult,
+    TargetSelection,
+    TargetVelocity,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from rclpy.parameter import Parameter
 from ros_helpers import new_namespace
+from sensor_msgs.msg import CameraInfo
+from std_msgs.msg import Bool
 
-from efftam_ros.flight.control_config import GimbalCommand, Instant, Phase
+from efftam_ros.core.errors import InputError
+from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
 from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample, YawFrame
-from efftam_ros.messages.reports import Selection
-from efftam_ros.ros.gimbal.loop import GimbalPublishers
+from efftam_ros.messages.bearing import CameraModel
+from efftam_ros.messages.fields import Outcome
+from efftam_ros.messages.reports import ResultReport, Selection
+from efftam_ros.ros.gimbal import loop as gimbal_loop
+from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
 from efftam_ros.ros.mavlink import REPEAT_S, GimbalTopics, MavlinkNode
 
 LIMITS = (GimbalLimits(), GimbalLimits(-1.0, 0.5, -2.0, 2.5), GimbalLimits(-1.5, 0.5, -3.0, 3.0))
@@ -130,14 +145,135 @@ def test_a_controller_that_ends_stops_the_gimbal_gives_it_back_and_says_so_in_th
 
 def test_the_heading_has_the_time_of_its_sample():
     node = Recorded()
-    GimbalTopics(node, yaw_lock=True).vehicle(VehicleSample(3_000_000_004, 1.5, -0.25))
-    (said,) = node.sent["vehicle_heading"]
-    assert (said.header.stamp, said.yaw, said.yaw_rate) == (Time(sec=3, nanosec=4), 1.5, -0.25)
+    for stamp_ns, stamp in ((3_000_000_004, Time(sec=3, nanosec=4)), (-4, Time())):
+        GimbalTopics(node, yaw_lock=True).vehicle(VehicleSample(stamp_ns, 1.5, -0.25))
+        said = node.sent["vehicle_heading"][-1]
+        assert (said.header.stamp, said.yaw, said.yaw_rate) == (stamp, 1.5, -0.25)
 
 
-def test_the_station_is_shown_the_target_that_is_steered_by_and_its_stop_is_for_that_one(ros, capfd):
+@pytest.fixture
+def bridge(ros):
     links = [Parameter("links", value="udpout:127.0.0.1:9"), Parameter("landing_target", value=True)]
     node = MavlinkNode(namespace=new_namespace(), parameter_overrides=links)
+    yield node
+    node.close()
+
+
+def test_what_controller_tracker_and_camera_say_reaches_the_bridge(bridge, monkeypatch):
+    said = []
+    for name in ("set_rates", "take_control", "selection_result", "set_camera"):
+        monkeypatch.setattr(
+            bridge._bridge, name, lambda *what, name=name, **how: said.append((name, *what, how))
+        )
+    node, rates = Recorded(), Rates(pitch=0.125, yaw=-0.25)
+    controller = GimbalPublishers(node)
+    controller.send_rates(rates, 1)
+    controller.want_gimbal(True)
+    bridge._on_rates(node.sent["rates"][-1])
+    # The first word may have been said long ago: what is asked for then is not asked for anew.
+    for message in (*node.sent["steering_enabled"][::-1], Bool(data=True)):
+        bridge._on_steering(message)
+    result = SelectionResult(outcome=SelectionResult.REFUSED, message="why", target_id=3, selection=4)
+    result.header.stamp.sec = 5
+    bridge._on_result(result)
+    bridge._on_camera_info(CameraInfo(width=64, height=48))
+    assert said == [
+        ("set_rates", rates, {}),
+        *(("take_control", *wanted) for wanted in ((True, {"fresh": False}), (False, {"fresh": True}))),
+        ("take_control", True, {"fresh": True}),
+        ("selection_result", ResultReport(5_000_000_000, Outcome.REFUSED, "why", 3, 4), {}),
+        ("set_camera", CameraModel(None, 64, 48), {}),
+    ]
+
+
+@pytest.fixture
+def loop(ros):
+    """A controller's loop that only notes what it is told; the outputs go to `Recorded`."""
+    node = rclpy.create_node("gimbal", namespace=new_namespace())
+    made = Loop(node, ControlConfig(), GimbalPublishers(Recorded()))
+    made._control = Mock(enabled=False)
+    yield made
+    made.close()
+    node.destroy_node()
+
+
+def test_what_the_bridge_says_reaches_the_controller_as_it_was(loop):
+    node, control = Recorded(), loop._control
+    topics = GimbalTopics(node, yaw_lock=True)
+    heard = {one.topic_name.rpartition("/")[2] for one in loop._node.subscriptions}
+    assert heard >= {"camera_info", "velocity", *node.sent}
+    topics.limits(LIMITS[1])
+    topics.control(Control.OTHER, "255/190 has it")
+    topics.gimbal_alive(False)
+    sample = AttitudeSample(7, (0.5, 0.1, 0.2, 0.3), YawFrame.VEHICLE, True, False)
+    topics.attitude(sample)
+    for message in node.sent["gimbal_manager"]:
+        loop._on_manager(message)
+    loop._on_attitude(node.sent["gimbal_attitude"][-1])
+    vehicle = VehicleSample(9, 1.5, -0.25)
+    topics.vehicle(vehicle)
+    loop._on_heading(node.sent["vehicle_heading"][-1])
+    last = {name: args for name, args, _ in control.method_calls}
+    assert last["on_limits"] == (LIMITS[1],)
+    assert last["on_control"] == (Control.OTHER, "255/190 has it")
+    assert last["on_gimbal_alive"] == (False,)
+    assert last["on_attitude"][0] == sample
+    assert last["on_vehicle"] == (vehicle,)
+
+
+def test_enabling_says_what_it_waits_for_and_asks_for_the_gimbal(loop, monkeypatch):
+    monkeypatch.setattr(GimbalPublishers, "others", "")
+    said = loop._outputs._node.sent["steering_enabled"]
+    loop._control.waits_for = "the autopilot is silent"
+    for enabled, waits_for, wanted in (
+        (True, "the autopilot is silent", [False, True]),
+        (False, "", [False, True]),  # the zeros are not out yet
+    ):
+        assert loop.set_enabled(enabled) == waits_for
+        assert loop._control.set_enabled.call_args.args == (enabled,)
+        assert [message.data for message in said] == wanted
+    monkeypatch.setattr(GimbalPublishers, "others", "2 publishers")
+    assert loop.set_enabled(False) == ""  # to stop is never refused
+    with pytest.raises(InputError, match="2 publishers"):
+        loop.set_enabled(True)
+    assert loop._control.set_enabled.call_args.args == (False,)
+
+
+def test_a_tick_that_is_late_is_not_made_up_for_by_several(loop, monkeypatch):
+    ticks, now_s = [], loop._due_s
+    monkeypatch.setattr(gimbal_loop, "time", SimpleNamespace(monotonic=lambda: now_s))
+    loop._tick = lambda now: ticks.append(round(now_s - began_s, 3))
+    began_s = now_s
+    for at_s in (0.0, 0.01, 0.02, 0.03, 0.045, 0.05, 0.06, 1.0, 1.001, 1.019, 1.021):
+        now_s = began_s + at_s + 1e-6
+        loop.turn()
+    assert ticks == [0.0, 0.02, 0.045, 0.06, 1.0, 1.021]
+
+
+def test_a_switch_of_target_is_one_between_two_that_were_followed(loop, capfd):
+    tracking, idle, lost = TargetVelocity.TRACKING, TargetVelocity.IDLE, TargetVelocity.LOST
+    for target_id, steered, state in (
+        (5, True, idle),
+        (0, True, tracking),  # the first one is no switch
+        (1, False, tracking),
+        (2, True, idle),  # nothing is followed: nor is this
+        (0, True, lost),
+        (1, True, lost),
+        (1, True, tracking),
+    ):
+        count = len(loop._control.on_estimate.mock_calls)
+        loop._on_velocity(TargetVelocity(target_id=target_id, steered=steered, state=state))
+        assert len(loop._control.on_estimate.mock_calls) == count + steered
+    lines = [line.split("steers ")[1] for line in capfd.readouterr().err.splitlines() if "steers" in line]
+    assert lines == ["by target 1 now (before: 0)"]
+
+
+def test_a_selection_that_no_tracker_would_get_is_answered(bridge):
+    assert bridge._tracker.select(Selection(1)) == "no tracker listens; start efftam_tracker"
+
+
+def test_the_station_is_shown_the_target_that_is_steered_by_and_its_stop_is_for_that_one(bridge, capfd):
+    node = bridge
     boxes, velocities, selections = [], [], []
     node._bridge.track, node._bridge.estimate = boxes.append, velocities.append
     node._tracker._selections = SimpleNamespace(publish=selections.append, get_subscription_count=lambda: 1)
@@ -159,4 +295,3 @@ def test_the_station_is_shown_the_target_that_is_steered_by_and_its_stop_is_for_
         assert (selections[-1].kind, selections[-1].target_id) == (TargetSelection.CLEAR, stops)
     lines = [line for line in capfd.readouterr().err.splitlines() if "shows target" in line]
     assert [line.split("shows ")[1] for line in lines] == ["target 2 now (before: 0)"]
-    node.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from hypothesis import example, given
@@ -25,13 +26,14 @@ class Node:
     (topic, type, reliability, node)."""
 
     publishers: list[tuple[str, str, ReliabilityPolicy, str]] | None = None
+    remapped: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, patch: pytest.MonkeyPatch, wanted: str = "auto") -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, wanted: str = "auto", transport: str = "raw") -> None:
         self.topic, self.reliability, self.now_s = "/image", RELIABLE, 0.0
         self.subscriptions: list[SimpleNamespace] = []
         self.received: list[int] = []
         patch.setattr(image_input, "time", SimpleNamespace(monotonic=lambda: self.now_s))
-        self.input = ImageInput(self, "raw", wanted, self._receive, lambda topic: None)
+        self.input = ImageInput(self, transport, wanted, self._receive, lambda topic: None)
 
     def _receive(self, message) -> None:
         self.received.append(message.header.stamp)
@@ -45,7 +47,7 @@ class Node:
     # As rclpy's.
 
     def resolve_topic_name(self, name: str, only_expand: bool = False) -> str:
-        return f"/{name}"
+        return f"/{name}" if only_expand else self.remapped.get(name, f"/{name}")
 
     def get_publishers_info_by_topic(self, topic: str) -> list[SimpleNamespace]:
         found = self.publishers
@@ -56,6 +58,9 @@ class Node:
             for where, kind, offered, name in found
             if where == topic
         ]
+
+    def count_publishers(self, topic: str) -> int:
+        return len(self.get_publishers_info_by_topic(topic))
 
     def get_topic_names_and_types(self) -> list[tuple[str, list[str]]]:
         return [(topic, [kind]) for topic, kind, *_ in self.publishers or ()]
@@ -104,6 +109,19 @@ def test_while_the_camera_restarts_every_image_is_received_once(steps):
             else:
                 node.input.look()
         assert node.received == sent
+
+
+def test_whatever_the_stamps_are_each_image_counts(monkeypatch):
+    """Equal ones, while the camera stays, and ones that go back, also while it restarts."""
+    node = Node(monkeypatch)
+    node.subscriptions[0].is_matched = True
+    for number in (7, 7, 5):
+        node.image(number)
+    node.reliability = BEST_EFFORT
+    node.input.look()
+    for number in (4, 3):
+        node.image(number)
+    assert node.received == [7, 7, 5, 4, 3]
 
 
 def test_what_the_old_subscription_still_holds_is_not_received_after_what_the_new_one_delivered(monkeypatch):
@@ -157,6 +175,61 @@ def test_why_no_image_comes_is_told_by_what_is_published(monkeypatch, publishers
     node = Node(monkeypatch, wanted)
     assert all(word in node.input.explain() for word in words), node.input.explain()
     assert ("any more" in node.input.explain(have_come=True)) == (not node.input.facts["image publishers"])
+
+
+@pytest.mark.parametrize(
+    ("transport", "image", "published", "topic", "calibration"),
+    [
+        ("raw", "/nose/image", {}, "/nose/image", "/nose/camera_info"),
+        ("compressed", "/nose/image", {}, "/nose/image/compressed", "/nose/camera_info"),
+        ("compressed", "/nose/image", {"/nose/image": IMAGE}, "/nose/image/compressed", "/nose/camera_info"),
+        ("compressed", "/nose/image", {"/nose/image": COMPRESSED}, "/nose/image", "/nose/camera_info"),
+        (
+            *("compressed", "/nose/image/compressed", {"/nose/image": COMPRESSED}),
+            *("/nose/image/compressed", "/nose/camera_info"),
+        ),
+        ("raw", "/nose/image", {"/camera_info": ""}, "/nose/image", "/camera_info"),
+        (
+            *("raw", "/nose/image", {"/camera_info": "", "/nose/camera_info": ""}),
+            *("/nose/image", "/nose/camera_info"),
+        ),
+    ],
+)
+def test_which_topics_are_read_by_the_name_given_and_what_is_published(
+    monkeypatch, transport, image, published, topic, calibration
+):
+    monkeypatch.setattr(Node, "remapped", {"image": image})
+    monkeypatch.setattr(Node, "publishers", [(name, kind, RELIABLE, "x") for name, kind in published.items()])
+    node = Node(monkeypatch, transport=transport)
+    assert (node.input.topic, node.input.camera_info_topic) == (topic, calibration)
+    node.remapped = {"image": image, "camera_info": "/own"}
+    assert node.input.camera_info_topic == "/own"
+
+
+@pytest.mark.parametrize("offered", [RELIABLE, BEST_EFFORT])
+def test_while_the_camera_is_away_the_subscription_stays_as_it_was(monkeypatch, offered):
+    node = Node(monkeypatch)
+    node.reliability = offered
+    node.input.look()
+    before, node.publishers = list(node.subscriptions), []
+    node.input.look()
+    assert node.subscriptions == before
+    assert node.subscriptions[-1].reliability is offered
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted", "asked"),
+    [
+        ("", "best_effort", BEST_EFFORT),
+        ("best_effort", "reliable", BEST_EFFORT),
+        ("reliable", "best_effort", RELIABLE),
+        ("reliable", "auto", RELIABLE),
+    ],
+)
+def test_an_override_of_the_topic_comes_before_the_parameter(monkeypatch, override, wanted, asked):
+    monkeypatch.setattr(Node, "get_parameter", lambda self, name: SimpleNamespace(value=override))
+    node = Node(monkeypatch, wanted)
+    assert node.subscriptions[0].reliability is asked
 
 
 def test_two_cameras_on_one_topic_are_told_until_one_is_left(monkeypatch):

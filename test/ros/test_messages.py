@@ -149,6 +149,17 @@ def test_16_bit_png_are_read_as_their_raw_images(header):
     message = SimpleNamespace(header=header, format="16UC1; png compressed", data=data)
     raw = image_from_message(image(wide.view(np.uint8), "16UC1", width=256))
     assert np.array_equal(to_bgr(image_from_compressed(message)), to_bgr(raw))
+    shown = to_bgr(image_from_compressed(message, levels=Levels("7000,9000")))
+    assert np.array_equal(shown[..., 0], Levels("7000,9000").reduced(wide, 0))
+
+
+@pytest.mark.parametrize("kind", ["cut off", "of numbers"])
+def test_a_coded_image_without_pixels_of_8_or_16_bits_is_refused(header, kind):
+    coded = cv2.imencode(".tiff", np.ones((8, 8, 3), np.float32))[1].tobytes()
+    if kind == "cut off":
+        coded = cv2.imencode(".png", np.ones((64, 64), np.uint8))[1].tobytes()[:40]
+    with pytest.raises(InputError, match=rf"{len(coded)} bytes\) can't be decoded"):
+        image_from_compressed(SimpleNamespace(header=header, format="x", data=array("B", coded)))
 
 
 def test_an_encoding_that_only_cv_bridge_knows_is_read_through_it(monkeypatch):
@@ -266,6 +277,13 @@ def test_a_box_whose_centre_left_the_image_is_not_to_be_steered_by(header, x, y,
             assert not math.isnan(message.get("x", message.get("center_x")))
 
 
+def test_a_box_to_be_steered_by_may_have_a_reason_and_a_velocity_has_none(header):
+    hidden = replace(TRACKED, state=TrackState.COASTING, measured=False, reason="hidden")
+    for fields_of, reason in ((bbox_fields, "hidden"), (velocity_fields, "")):
+        message = fields_of(hidden, About(header))
+        assert (message["valid"], message["reason"]) == (True, reason)
+
+
 def test_a_withheld_answer_says_why_in_both_messages(header):
     for fields_of in (bbox_fields, velocity_fields):
         message = fields_of(TRACKED, About(header, withheld="the node is shutting down"))
@@ -331,6 +349,8 @@ def blank(side: int, encoding: str = "mono8"):
         ({"units": 4}, "4; use 0 PIXELS, 1 NORMALIZED"),
         ({"kind": 3}, "CLEAR"),
         ({"x": 0.4, "y": 0.4, "width": 0.1, "height": 0.99}, "set units to NORMALIZED"),
+        ({"x": 5, "y": 5, "width": 30, "height": 0.9}, "30 x 0.9 px, less than a pixel"),
+        ({"x": 5, "y": 5, "width": 0.9, "height": 30}, "0.9 x 30 px, less than a pixel"),
         ({"units": 1, "x": 10, "y": 10, "width": 0.2, "height": 1.51}, "0.2 x 1.51 .*at most 1.5 .*PIXELS"),
         ({"x": 20, "y": 10, "width": 60, "height": 50}, "20, 10, 40, 40"),  # edges
         ({"kind": 1, "points": [point(5.0)]}, "1 points and 0 labels"),
@@ -374,6 +394,7 @@ def k(fx=500.0, cx=319.5, cy=239.5):
     return [fx, 0, cx, 0, fx, cy, 0, 0, 1]
 
 
+BINNED = {"width": 1280, "height": 960, "binning_x": 2, "binning_y": 2}
 REGION = SimpleNamespace(x_offset=300, y_offset=60, width=400, height=200)
 
 
@@ -384,8 +405,10 @@ REGION = SimpleNamespace(x_offset=300, y_offset=60, width=400, height=200)
             {"width": 2560, "height": 1920, "binning_x": 4, "binning_y": 4},
             r"\(319\.5, 239\.5\).*binning 4.*2560 x 1920",
         ),
-        ({"width": 1280, "height": 960, "binning_x": 2, "binning_y": 2}, r"binning 2 and 1280 x 960"),
+        (BINNED, r"binning 2 and 1280 x 960"),
         ({"roi": REGION}, r"400 x 200 px at \(300, 60\), outside its image of 640 x 480"),
+        (BINNED | {"k": k(cx=200.0, cy=479.5)}, r"\(200, 479\.5\) px, binning 2"),
+        (BINNED | {"k": k(cx=639.5, cy=200.0)}, r"\(639\.5, 200\) px, binning 2"),
         ({"k": k(cx=0.0, cy=0.0)}, r"principal point \(0, 0\) px in an image of 640 x 480"),
         ({"k": k(cx=700.0)}, r"principal point \(700, 239\.5\)"),
         ({"k": k(fx=1.0)}, r"focal length 1 px for a side of 640 px, a field of view of 179\.\d degrees"),
@@ -401,7 +424,8 @@ def test_a_camera_info_that_can_not_be_is_refused_with_its_numbers(changes, word
     "changes",
     [
         {},
-        {"width": 1280, "height": 960, "k": k(cx=639.5, cy=479.5), "binning_x": 2, "binning_y": 2},
+        BINNED | {"k": k(cx=639.5, cy=479.5)},
+        BINNED | {"k": k(cx=639.5, cy=149.5), "height": 300},
         {"k": k(cx=200.0, cy=300.0)},
         {"k": k(fx=60.0)},  # 159 degrees
         {"k": k(fx=20000.0)},  # 1.8
@@ -412,8 +436,17 @@ def test_a_camera_info_that_can_be_is_taken(changes):
     assert camera_model(camera_info(**changes)).width == 640
 
 
-def region(width: int, height: int):
-    return SimpleNamespace(x_offset=100, y_offset=60, width=width, height=height)
+def test_of_rectified_images_the_projection_is_what_must_fit_the_binning():
+    info = camera_info(**BINNED, p=[500.0, 0, 639.5, 0, 0, 500.0, 479.5, 0, 0, 0, 1, 0])
+    assert camera_model(info, rectified=True).intrinsics.cx == (639.5 + 0.5) / 2 - 0.5
+    info.k, info.p[2] = k(cx=639.5, cy=479.5), 319.5
+    assert camera_model(info).width == 640
+    with pytest.raises(InputError, match=r"\(319\.5, 479\.5\) px, binning 2"):
+        camera_model(info, rectified=True)
+
+
+def region(width: int, height: int, x_offset: int = 100, y_offset: int = 60):
+    return SimpleNamespace(x_offset=x_offset, y_offset=y_offset, width=width, height=height)
 
 
 @pytest.mark.parametrize(
@@ -422,6 +455,7 @@ def region(width: int, height: int):
         ({}, (640, 480), (320.0, 240.0)),
         # The principal point, 319.5 + 0.5 in edges: (320 - 100) / 2.
         ({"roi": region(400, 200), "binning_x": 2, "binning_y": 2}, (200, 100), (110.0, 90.0)),
+        ({"roi": region(400, 400, 240, 80)}, (400, 400), (80.0, 160.0)),  # up to the last row and column
         ({"binning_x": 2, "binning_y": 1}, (320, 480), (160.0, 240.0)),
         ({"binning_x": 1, "binning_y": 4}, (640, 120), (320.0, 60.0)),
     ],

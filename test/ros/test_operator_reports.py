@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
-from efftam_ros.msg import GimbalStatus
+from efftam_ros.msg import BoundingBox, GimbalStatus
 from lifecycle_msgs.msg import State
+from rcl_interfaces.msg import ParameterType, ParameterValue
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import Header
 
@@ -17,9 +19,10 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.images.message import ImageReader
 from efftam_ros.messages.fields import About, bbox_fields
-from efftam_ros.messages.reports import box_report
-from efftam_ros.operator.feed import Controller
-from efftam_ros.ros.operator import steering
+from efftam_ros.messages.reports import Selection, box_report
+from efftam_ros.operator.feed import Controller, Lifecycle, Limits, Proposal
+from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS
+from efftam_ros.ros.operator import feed, steering
 from efftam_ros.ros.operator.feed import picture_of
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
@@ -38,7 +41,7 @@ def compressed_picture(message: CompressedImage):
 def test_a_jpeg_goes_to_the_pages_as_it_came():
     message = compressed(".jpg")
     picture = compressed_picture(message)
-    assert picture.stamp_ns == 7_000_000_000
+    assert (picture.stamp_ns, picture.nbytes) == (7_000_000_000, len(message.data))
     assert picture.jpeg == bytes(message.data)
     assert picture.bgr is None
 
@@ -47,6 +50,20 @@ def test_another_format_is_decoded_for_the_pages_which_show_jpeg():
     picture = compressed_picture(compressed(".png"))
     assert picture.jpeg is None
     assert np.array_equal(picture.bgr(), PIXELS)
+
+
+def test_a_negative_stamp_is_refused_with_its_value():
+    message = compressed(".jpg")
+    message.header.stamp.sec, message.header.stamp.nanosec = -1, 10**9 - 1
+    with pytest.raises(ValueError, match="the stamp is -1 ns"):
+        compressed_picture(message)
+
+
+@pytest.mark.parametrize(("x", "reason"), [(3.0, ""), (math.nan, "it is another target's")])
+def test_a_proposal_has_its_box_or_a_reason(x, reason):
+    message = BoundingBox(x=x, y=4.0, width=5.0, height=6.0, reason=reason)
+    message.header.stamp.sec = 7
+    assert feed.proposal_of(message) == Proposal(7 * 10**9, None if reason else Box(3, 4, 5, 6), reason)
 
 
 @pytest.mark.parametrize("unknown", [(), ("y",), ("x", "y", "width", "height")])
@@ -110,3 +127,124 @@ def test_a_controller_without_a_word_is_inactive_silent_or_gone_by_what_its_serv
             made._on_state(SimpleNamespace(current_state=SimpleNamespace(id=state)))
     assert [state.controller for state in heard] == told
     assert bool(uses) == (is_offered and "look" in events)
+
+
+class Graph:
+    """A node that notes which topics it is subscribed to, and its clock."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now_s, self.topics, self.sent = 100.0, [], []
+        patch.setattr(feed, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        patch.setattr(feed, "steady_timer", lambda *_: None)
+        patch.setattr(feed, "ImageInput", lambda *_: self.subscribed("image"))
+        self.clients: dict[str, SimpleNamespace] = {}
+        self.is_ready, self.asked, self.late = False, {}, []
+        ask = lambda client, request, use: self.asked.update({client.srv_name: use})  # noqa: E731
+        calls = Mock(give_up=lambda: self.late, waits_for=lambda client: False, ask=ask)
+        self.feed = feed.RosFeed(self, feed.OperatorConfig(), calls)
+        self.told: list = []
+        self.feed.start(self.told.append)
+
+    def subscribed(self, topic: str) -> SimpleNamespace:
+        self.topics.append(topic)
+        return SimpleNamespace(
+            topic_name=topic,
+            close=lambda: self.topics.remove(topic),
+            look=lambda: None,
+            explain=lambda: "why",
+        )
+
+    # As rclpy's.
+
+    def create_subscription(self, kind, topic, use, qos, **options) -> SimpleNamespace:
+        return self.subscribed(topic)
+
+    def destroy_subscription(self, subscription) -> None:
+        subscription.close()
+
+    def create_publisher(self, kind, topic, depth) -> SimpleNamespace:
+        return SimpleNamespace(publish=self.sent.append)
+
+    def create_client(self, kind, name) -> SimpleNamespace:
+        made = SimpleNamespace(srv_name=name, service_is_ready=lambda: self.is_ready)
+        self.clients[name] = made
+        return made
+
+    def get_publishers_info_by_topic(self, topic) -> list:
+        return []
+
+
+REPORTS = {"bbox", "proposal", "velocity"}
+
+
+def test_reports_are_heard_while_somebody_watches_and_half_a_minute_longer_and_images_only_then(monkeypatch):
+    graph = Graph(monkeypatch)
+    for watched, passed_s, more in (
+        (None, 60.0, set()),
+        (True, 0.0, {"image", *REPORTS}),
+        (True, 60.0, {"image", *REPORTS}),  # a second page
+        (False, 0.0, REPORTS),
+        (None, 29.0, REPORTS),
+        (True, 0.0, {"image", *REPORTS}),
+        (False, 29.0, REPORTS),
+        (False, 0.9, REPORTS),  # nothing is watched twice
+        (None, 0.2, set()),
+        (None, 60.0, set()),
+        (True, 0.0, {"image", *REPORTS}),
+    ):
+        if watched is not None:
+            graph.feed.watch(watched)
+        graph.now_s += passed_s
+        graph.feed._look()
+        assert sorted(graph.topics) == sorted({"selection_result"} | more)
+        assert graph.feed.explain() == ("why" if "image" in more else "")
+
+
+def test_a_stamp_that_no_message_can_hold_is_not_sent(monkeypatch):
+    graph = Graph(monkeypatch)
+    for stamp_ns, count in ((LARGEST_STAMP_NS, 1), (LARGEST_STAMP_NS + 1, 1)):
+        graph.feed.hold(stamp_ns)
+        assert len(graph.sent) == count
+    replies = []
+    graph.feed.propose(Selection(LARGEST_STAMP_NS + 1))
+    graph.feed.select(Selection(LARGEST_STAMP_NS + 1), replies.append)
+    assert (graph.told[0].stamp_ns, graph.told[0].box) == (LARGEST_STAMP_NS + 1, None)
+    assert "stamps end at" in graph.told[0].reason
+    assert (replies[0].ok, "stamps end at" in replies[0].message) == (False, True)
+
+
+def test_the_trackers_state_is_asked_for_always_and_its_limits_while_unknown_or_watched(monkeypatch):
+    graph, tracker = Graph(monkeypatch), feed.OperatorConfig().tracker
+    state, limits = f"{tracker}/get_state", f"{tracker}/get_parameters"
+
+    def asked() -> set[str]:
+        graph.asked.clear()
+        graph.feed._look()
+        return set(graph.asked)
+
+    assert (asked(), graph.told.pop()) == (set(), Lifecycle.UNKNOWN)  # there is none
+    graph.is_ready = True
+    for _ in range(2):
+        assert asked() == {state, limits}
+    unknown = ParameterValue(type=ParameterType.PARAMETER_NOT_SET)
+    buffer = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=7.5)
+    most = ParameterValue(type=ParameterType.PARAMETER_INTEGER, integer_value=3)
+    graph.asked[limits](SimpleNamespace(values=[unknown, unknown]))
+    assert asked() == {state, limits}
+    graph.asked[limits](SimpleNamespace(values=[buffer, most]))
+    assert graph.told == [Limits(7.5, 3)]
+    assert asked() == {state}
+    graph.feed.watch(True)
+    assert asked() == {state, limits}  # perhaps another tracker runs by now
+    for number, said in (
+        (State.PRIMARY_STATE_UNCONFIGURED, Lifecycle.INACTIVE),
+        (State.PRIMARY_STATE_INACTIVE, Lifecycle.INACTIVE),
+        (State.PRIMARY_STATE_ACTIVE, Lifecycle.ACTIVE),
+        (State.PRIMARY_STATE_FINALIZED, Lifecycle.UNKNOWN),
+    ):
+        graph.asked[state](SimpleNamespace(current_state=SimpleNamespace(id=number)))
+        assert graph.told[-1] is said
+    graph.asked[state](SimpleNamespace(current_state=SimpleNamespace(id=State.PRIMARY_STATE_ACTIVE)))
+    graph.late = [graph.clients[state]]
+    asked()
+    assert graph.told[-1] is Lifecycle.UNKNOWN

@@ -119,6 +119,9 @@ def test_which_image_is_taken_in_the_place_of_the_one_named_is_said(bench, off, 
     taken_s = (bench.now_ns - 2 * PERIOD_NS) * 1e-9
     assert note == (f"the image of {taken_s:.9f} is taken, {said} from the one named" if said else "")
     assert outcomes(bench)[-1] == (ACCEPTED, 0, note)
+    unnamed = selection(bench)
+    unnamed.header.stamp.sec = unnamed.header.stamp.nanosec = 0  # the newest one
+    assert bench.commands.select(unnamed)[1] == ""
 
 
 def test_before_the_first_image_nothing_can_be_selected(monkeypatch):

@@ -70,6 +70,13 @@ def test_the_last_answers_are_taken_back_and_say_why_until_one_comes(bench, came
         stamp = boxes[-1].header.stamp
         assert [box.state for box in boxes] == [TRACKING, TRACKING]
         assert bench.verdict().message.startswith("target 0: TRACKING")
+    assert any("the network hangs" in line for line in bench.logged) == (camera is hang)
+
+
+def test_of_a_camera_that_dies_while_the_network_hangs_the_camera_is_told(bench):
+    hang(bench)
+    assert bench.wait(0.9)[-1].reason.startswith("no image for 0.")
+    assert not any("the network hangs" in line for line in bench.logged)
 
 
 def test_a_target_that_has_no_turn_is_taken_back_and_the_others_are_not(bench):
@@ -169,6 +176,7 @@ def test_what_is_found_at_the_input_is_told_until_it_is_mended(bench):
     bench.wait(0.2)
     assert bench.verdict().message == "target 0: TRACKING"
     bench.statistics.images_lost(bench.clock.now_s, 90)
+    bench.image()  # the camera goes on
     bench.wait(0.2)
     assert any("of the images are lost on the way" in line for line in bench.logged)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,8 +103,28 @@ print(sorted({"torch", "rclpy", "matplotlib", "av"} & set(sys.modules)))
     assert result.stdout.strip() == "[]"
 
 
-def test_the_default_is_between_one_and_four_threads() -> None:
-    assert 1 <= default_threads() <= 4
+@pytest.mark.parametrize(
+    ("siblings", "usable", "threads"),
+    [
+        (["0-1", "0-1", "2-3", "2-3"], {0, 1, 2, 3}, 2),  # two cores, two threads each
+        (["0,2", "1,3", "0,2", "1,3"], {0, 1, 2, 3}, 2),
+        (["0,2", "1,3", "0,2", "1,3"], {0, 2}, 1),
+        (["0", "1", "2"], {0, 1, 2}, 3),
+        (["0", "1", "2"], {0, 2}, 2),
+        ([str(cpu) for cpu in range(6)], set(range(6)), 4),
+        ([], {0, 1, 2}, 3),  # where the system does not say
+    ],
+)
+def test_the_default_is_a_thread_per_usable_core_and_at_most_four(
+    siblings: list[str], usable: set[int], threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cpu, cores in enumerate(siblings):
+        folder = tmp_path / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{cores}\n")
+    monkeypatch.setattr("efftam_ros.runtime.onnxruntime.cpu._TOPOLOGY", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: usable)
+    assert default_threads() == threads
 
 
 SPINNING, SPIN_US = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"

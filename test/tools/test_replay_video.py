@@ -139,6 +139,19 @@ def test_a_lost_message_of_a_codec_that_does_not_tell_is_known_by_the_senders_co
     assert used == [0, 1, 2, 3, *range(GROUP, FRAMES)]
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_after_a_message_that_can_not_be_decoded_nothing_is_used_until_a_key_frame(codec: str):
+    decoder, used = VideoDecoder(), []
+    for i, data in enumerate(packets(codec)):
+        made = message(
+            FOXGLOVE_TYPE, codec, b"no video" if i == 3 else data, stamp := START_NS + i * PERIOD_NS
+        )[1]
+        with suppress(InputError):
+            decoder.decode(made, stamp)
+            used.append(i)
+    assert used == [0, 1, 2, *range(GROUP, FRAMES)]
+
+
 def test_a_topic_whose_counter_is_a_time_is_read_whole():
     decoder = VideoDecoder()
     for i, data in enumerate(packets("h264")):
@@ -191,6 +204,35 @@ def test_after_a_pause_a_stream_of_another_size_goes_on(tmp_path: Path):
     bag = write_bag(tmp_path / "bag", [("/video", t, message(FOXGLOVE_TYPE, "h264", d, t)) for t, d in rows])
     sizes = [(box.image_width, box.image_height) for box in replayed(bag)]
     assert sizes == FRAMES * [(160, 120)] + FRAMES * [(320, 240)]
+
+
+@pytest.mark.parametrize("kind", [FFMPEG_TYPE, FOXGLOVE_TYPE])
+@pytest.mark.parametrize("jump_s", [-60.0, 60.0])
+def test_only_where_stamp_and_arrival_pause_an_encoder_may_be_another(kind: str, jump_s: float):
+    """A bag that is played again after a pause begins between key frames; a clock that is set changes
+    nothing."""
+    coded, decoder = packets("h265", count=GROUP, group=60), VideoDecoder()
+
+    def is_used(i: int, stamp_s: float, arrived_s: float) -> bool:
+        made = message(kind, "h265", coded[i], START_NS + round(stamp_s * 1e9))[1]
+        with suppress(InputError):
+            decoder.decode(made, round(arrived_s * 1e9))
+            return True
+        return False
+
+    assert all(is_used(i, 0.1 * i, 900 + 0.1 * i) for i in range(3))
+    assert is_used(3, 0.3 + jump_s, 900.3)
+    assert is_used(4, 0.4 + jump_s, 902.4)  # held up on the way
+    assert not is_used(5, 0.3, 903.9)
+    assert is_used(0, 0.4, 904.0)
+
+
+def test_a_topic_may_go_on_in_another_codec():
+    decoder = VideoDecoder()
+    for number, codec in enumerate(("h264", "h265", "h264")):
+        for i, data in enumerate(packets(codec, count=3)):
+            stamp = START_NS + (3 * number + i) * PERIOD_NS
+            assert decoder.decode(message(FOXGLOVE_TYPE, codec, data, stamp)[1], stamp)[:2] == (160, 120)
 
 
 def test_images_of_too_many_pixels_are_refused():

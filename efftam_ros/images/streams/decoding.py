@@ -71,13 +71,14 @@ class ImageDecoder:
         """Packets that are damaged, can't be decoded, or before which one is missing."""
         self.left_out = 0
         """Images that need them."""
-        self.failed = 0
-        """Packets that gave no image."""
+        self.packets = 0
+        """Packets of images, whole or not."""
 
     def decode(self, packet: Any) -> list[tuple[av.VideoFrame, bool]]:
         """The images that this packet completes, and whether they are whole."""
         import av
 
+        self.packets += packet.size > 0
         # FFmpeg's parsers hold back an image, so that of MPEG-TS it may be the one before that is marked.
         is_lost, self._was_marked = packet.is_corrupt or self._was_marked, packet.is_corrupt
         if self._numbers is not None and packet.size:
@@ -86,14 +87,12 @@ class ImageDecoder:
             frames: list[av.VideoFrame] = packet.decode()
         except av.error.InvalidDataError:
             frames, is_lost = [], True
-            self.failed += 1
         if is_lost:
             self._note(packet)
         elif self._is_hevc and self._has_begun and packet.size and not frames:
             # Each packet of H.265 gives an image; one that needs what was lost gives none.
             self.damaged += 1
             self.left_out += 1
-            self.failed += 1
         self._has_begun |= bool(frames)
         return [(frame, self._is_whole(frame)) for frame in frames]
 
