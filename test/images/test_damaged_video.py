@@ -128,6 +128,22 @@ def test_a_video_whose_last_image_stands_for_long_is_whole(tmp_path: Path):
         assert container.duration > 1.5e6 * COUNT / RATE
     assert [number_of(f.bgr) for f in video.frames()] == [*range(COUNT)]
     assert video.is_whole
+    next(video.frames())
+    assert not video.is_whole  # as far as it was read this time
+
+
+def test_of_a_video_that_is_damaged_and_truncated_the_end_alone_is_told(tmp_path: Path):
+    file, told = tmp_path / "card.mp4", []
+    write(file)
+    with av.open(str(file)) as container:
+        packets = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
+    data = bytearray(file.read_bytes())
+    at, size = packets[20]
+    data[at + 4 : at + size] = bytes(size - 4)
+    file.write_bytes(data[: packets[40][0]])
+    with pytest.raises(InputError, match="the file is truncated, copy it again"):
+        list(open_video(file, tell=told.append).frames())
+    assert told == []
 
 
 @pytest.mark.parametrize("codec", CODECS)
