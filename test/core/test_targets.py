@@ -635,6 +635,24 @@ def test_each_is_told_of_the_others_what_it_would_be_told_one_after_the_other():
     assert told[0] == told[1]
 
 
+def test_a_target_that_is_removed_takes_the_error_of_its_turn_that_never_came_with_it():
+    scene = SideBySide()
+
+    def fails(lane: int) -> None:
+        if lane in (1, 2):
+            raise ZeroDivisionError
+
+    scene.before = fails
+    with pytest.raises(ZeroDivisionError):
+        scene.step()
+    scene.before = lambda lane: None
+    for target_id in (1, 2):
+        scene.targets.remove(target_id)
+    for target_id in (1, 2):
+        scene.step(prompts={target_id: (Prompt(box=place(target_id)), False)})
+    assert scene.seen() == [0, 1, 2, 3]
+
+
 def test_the_target_that_is_steered_by_is_answered_before_the_others_begin():
     scene, begun, order = SideBySide(), [], []
     scene.before = begun.append

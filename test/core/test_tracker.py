@@ -697,6 +697,13 @@ def test_stamps_that_go_back_lose_the_motion_but_not_the_memory():
     assert track.motion.velocity == (0.0, 0.0)
 
 
+def test_an_earlier_image_of_another_size_loses_the_motion_and_raises_nothing():
+    _, tracker, _ = follow(lambda i, v: steady(min(i, 9), v), 10)
+    track = tracker.step(frame(-10, np.zeros((SIDE // 2, SIDE // 2, 3), np.uint8)))
+    assert (track.state, track.processed, track.motion) == (LOST, True, None)
+    assert "went back" in track.reason
+
+
 def test_a_gap_of_exactly_max_gap_loses_nothing_and_a_presence_of_exactly_the_threshold_is_seen():
     tracks, tracker, _ = follow(lambda i, view: candidates(moving(0), presence_logit=0.0), 5)
     assert tracks[-1].presence == TrackerConfig().presence_threshold

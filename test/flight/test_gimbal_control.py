@@ -16,7 +16,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.angles import wrapped
 from efftam_ros.flight.answer import Answer
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
-from efftam_ros.flight.gimbal_control import GimbalControl
+from efftam_ros.flight.gimbal_control import GimbalControl, Permission
 from efftam_ros.flight.law import ImageOnly
 from efftam_ros.flight.values import (
     NS,
@@ -772,3 +772,19 @@ def test_whatever_the_answer_the_rates_are_finite_and_bounded(attitude, **fields
         assert command.rates.is_finite
         assert abs(command.rates.yaw) <= math.radians(90) + 1e-9
         assert abs(command.rates.pitch) <= math.radians(90) + 1e-9
+
+
+@pytest.mark.parametrize("before", [Control.HELD, Control.NOBODY, None])
+def test_who_takes_a_gimbal_that_was_held_ends_steering_whenever_it_was_enabled(before):
+    permission = Permission()
+    if before is not None:
+        permission.hear(before, "")
+    permission.enable(True)
+    permission.hear(Control.OTHER, "the pilot")
+    assert permission.enabled is (before is not Control.HELD)
+    permission.hear(Control.HELD, "")
+    permission.hear(Control.OTHER, "the pilot")
+    assert not permission.enabled
+    phase, reason = permission.refusal()
+    assert phase is Phase.CONTROL_LOST
+    assert "the pilot" in reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -236,3 +237,13 @@ async def test_of_two_answers_to_a_command_the_first_counts(monkeypatch):
     desk = Desk(monkeypatch)
     desk.feed.select = lambda selection, reply: [reply(CommandAnswer(ok)) for ok in (True, False)]
     assert await desk.send(0, "select") == ([], True)
+
+
+async def test_what_is_only_added_turns_the_gimbal_where_no_target_is_steered_by(monkeypatch):
+    desk = Desk(monkeypatch)
+    added = wire.Message("select", "j", selection=replace(BOX, target_id=ALL))
+    monkeypatch.setitem(MESSAGES, "add without consent", added)
+    desk.says(True)
+    assert await desk.send(0, "add without consent") == ([], False)
+    desk.hub._take(BoxReport(1, state=TrackState.TRACKING), 0)
+    assert await desk.send(0, "add without consent") == (["select"], True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, MotionReport
 from efftam_ros.operator import hub as hub_module
-from efftam_ros.operator.feed import Limits, Picture
+from efftam_ros.operator.feed import Lifecycle, Limits, Picture
 from efftam_ros.operator.hub import OLD_S, Hub, LastHeard
 from efftam_ros.operator.settings import Settings
 
@@ -177,3 +177,25 @@ def test_the_chain_is_judged_by_what_was_heard_last(events, tracker, camera):
             chain.answer(event, -1e9, at_s)
     status = chain.status(events[-1][0] if events else 0.0)
     assert (status["tracker"], status["camera"]) == (tracker, camera)
+
+
+async def test_an_active_node_is_enough_only_while_nobody_watches(monkeypatch):
+    chain = Chain(monkeypatch)
+    for is_hidden, tracker in ((True, "alive"), (False, "silent")):
+        chain.pages[0].is_hidden = is_hidden
+        chain.hub.watch()
+        chain.now_s += 60.0
+        chain.hub.report(Lifecycle.ACTIVE)
+        await chain.settle()
+        assert chain.hub.status()["tracker"] == tracker
+    chain.sending.cancel()
+
+
+def test_rate_and_latency_are_those_of_the_last_seconds():
+    chain = LastHeard(1.0)
+    for number in range(60):
+        chain.picture(10.0 + number / 20)
+    chain.answer(ANSWER, 41.25, 12.95)
+    status = chain.status(13.0)
+    assert status["image_hz"] == pytest.approx(20.0, abs=1.0)
+    assert (status["latency_ms"], status["image_silent_s"]) == (41.2, 0.1)

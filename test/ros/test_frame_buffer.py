@@ -464,3 +464,12 @@ def test_while_a_target_is_followed_a_proposal_comes_once_in_a_second(monkeypatc
 def test_without_a_target_proposals_and_images_take_turns(monkeypatch):
     frame_buffer = filled(10, 20)
     assert [proposed(frame_buffer, 10.0, monkeypatch) for _ in range(4)] == [True, False, True, True]
+
+
+@pytest.mark.parametrize("was_taken", [False, True])
+def test_an_image_that_the_others_have_been_through_is_for_the_selected_target_alone(was_taken):
+    frame_buffer = filled(10)
+    if was_taken:
+        assert taken(frame_buffer) == 10
+    select(frame_buffer, 10 * MS)
+    assert frame_buffer.take(followed=Followed((0, 1), 1)).ids == (frozenset() if was_taken else None)

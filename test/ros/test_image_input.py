@@ -232,6 +232,16 @@ def test_an_override_of_the_topic_comes_before_the_parameter(monkeypatch, overri
     assert node.subscriptions[0].reliability is asked
 
 
+@pytest.mark.parametrize(
+    ("offers", "asked"),
+    [([RELIABLE], RELIABLE), ([RELIABLE, BEST_EFFORT], BEST_EFFORT), ([RELIABLE, RELIABLE], RELIABLE)],
+)
+def test_images_are_asked_for_reliably_only_where_every_publisher_offers_it(monkeypatch, offers, asked):
+    publishers = [("/image", IMAGE, offered, f"camera {number}") for number, offered in enumerate(offers)]
+    monkeypatch.setattr(Node, "publishers", publishers)
+    assert Node(monkeypatch).subscriptions[0].reliability is asked
+
+
 def test_two_cameras_on_one_topic_are_told_until_one_is_left(monkeypatch):
     node = Node(monkeypatch)
     cameras = [("/image", IMAGE, RELIABLE, name) for name in ("nose", "tail")]

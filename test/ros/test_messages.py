@@ -131,11 +131,15 @@ def test_16_bit_images_keep_the_contrast_of_the_same_images_in_8_bits(encoding, 
     assert 180 < seen.max() - seen.min() < 255
 
 
+@pytest.mark.parametrize("has_thumbnail", [False, True])
 @pytest.mark.parametrize("padding", [0, 1, 3, 400_000])
-def test_a_jpeg_in_a_larger_buffer_is_whole_and_a_truncated_one_is_not(header, padding):
-    """V4L2 drivers deliver MJPEG with zeros up to the size of their buffer."""
+def test_a_jpeg_in_a_larger_buffer_is_whole_and_a_truncated_one_is_not(header, padding, has_thumbnail):
+    """V4L2 drivers deliver MJPEG with zeros up to the size of their buffer; a thumbnail is a JPEG itself."""
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     coded = cv2.imencode(".jpg", pixels)[1].tobytes()
+    if has_thumbnail:
+        small = b"Exif\0\0" + cv2.imencode(".jpg", pixels[:8, :8])[1].tobytes()
+        coded = coded[:2] + b"\xff\xe1" + (len(small) + 2).to_bytes(2, "big") + small + coded[2:]
     whole = SimpleNamespace(header=header, format="jpeg", data=array("B", coded + bytes(padding)))
     assert image_from_compressed(whole).height == 64
     cut = SimpleNamespace(header=header, format="jpeg", data=array("B", coded[:-500] + bytes(padding)))
