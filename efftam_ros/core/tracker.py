@@ -252,6 +252,7 @@ class TargetTracker:
         if work.refusal:
             return self._unprocessed(work.frame, work.refusal)
         candidates, holder = self._own(work)
+        self._pending.append(self.memory.make_plan)
         if not candidates.is_finite:
             return self._miss_unread(work)
         choice = self._policy.choose(candidates, work)
@@ -341,13 +342,13 @@ class TargetTracker:
         self.others = others
         if self.searches and box is not None and self._is_blank and self._is_blank(frame.image, box):
             doubt = "weak selection: the box shows the same single shade as its surroundings"
-        context = FrameContext(frame, size, TrackState.ACQUIRING, self._search, is_prompted=True, drawn=box)
-        context.view = answer.view
+        state, view = TrackState.ACQUIRING, answer.view
+        context = FrameContext(frame, size, state, self._search, is_prompted=True, drawn=box, view=view)
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
         self._start(context, window, start, choice)
         shown = start if doubt else box or start
-        self._pending.append(partial(self._add_prompt, frame, shown))
+        self._pending += [self.memory.make_plan, partial(self._add_prompt, frame, shown)]
         is_kept = self._remember(candidates, choice, context, confirmed=True)
         self._forget_points()
         if choice.box is not None:
@@ -524,7 +525,6 @@ class TargetTracker:
         """The Track of a frame whose candidates are no numbers."""
         stamp = work.frame.stamp_ns
         self.memory.skip()
-        self._pending.append(self.memory.make_plan)
         self._target.miss(stamp)
         self._motion.coast(stamp, was_seen=work.state not in MISSED)
         self._forget_points()
@@ -556,7 +556,6 @@ class TargetTracker:
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> bool:
         """Have the frame stored in a slot of the ring if the policy keeps it; whether it does."""
-        self._pending.append(self.memory.make_plan)
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)

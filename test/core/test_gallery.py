@@ -58,6 +58,7 @@ def test_a_white_shirt_in_place_of_a_black_one_is_another_individual_once_every_
         assert found.is_doubted
     assert at(found, UNLIKE).is_other
     assert found.likeness_now == pytest.approx(UNLIKE)
+    assert not at(found, USUAL).is_other
 
 
 def test_who_walks_past_in_front_of_the_target_decides_nothing():

@@ -18,6 +18,7 @@ from support.scripted_looks import ScriptedLooks
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.crop import OPENED
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import LEAST
 from efftam_ros.core.geometry import Box, iou
@@ -695,6 +696,24 @@ def test_stamps_that_go_back_lose_the_motion_but_not_the_memory():
     track = tracker.step(frame(-9))
     assert track.state is ACQUIRING  # found again by the memory, at the second look
     assert track.motion.velocity == (0.0, 0.0)
+
+
+def test_an_earlier_image_is_looked_at_in_a_wider_window_and_nothing_counts_as_moving_then():
+    tracks, tracker, _ = follow(absent_between(10, 400), 10, TrackerConfig(view="window"))
+    assert tracker.moving == [tracks[-1].motion.box]
+    track = tracker.step(frame(-10))
+    assert track.view.extent[0] == pytest.approx(OPENED * tracks[-1].view.extent[0], rel=0.05)
+    assert (track.state, tracker.moving) == (LOST, [])
+
+
+def test_a_frame_that_is_not_finite_counts_in_the_ages_of_those_before_it():
+    def script(i, view):
+        found = steady(i, view)
+        return replace(found, presence_logit=math.nan) if i == 4 else found
+
+    _, _, pipeline = follow(script, 6, TrackerConfig(view="full", policy="efficienttam"))
+    rows = [call.arguments[0].rows for call in pipeline.calls_of("attend")]
+    assert rows == [(6,), (6, 0), (6, 1, 0), (6, 2, 1, 0), (6, 3, 2, 1)]
 
 
 def test_an_earlier_image_of_another_size_loses_the_motion_and_raises_nothing():

@@ -91,15 +91,21 @@ def test_a_recording_that_begins_between_key_frames_begins_with_the_first_whole_
     assert len(frames) == COUNT - GROUP
 
 
-def test_reading_goes_on_behind_a_packet_that_can_not_be_decoded(tmp_path: Path):
-    file, told = tmp_path / "card.mp4", []
-    write(file)
+def spoil(file: Path, which: slice) -> list[int]:
+    """Make these packets undecodable; where all of them are in the file."""
     with av.open(str(file)) as container:
         packets = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
     data = bytearray(file.read_bytes())
-    at, size = packets[20]
-    data[at + 4 : at + size] = bytes(size - 4)
+    for at, size in packets[which]:
+        data[at + 4 : at + size] = bytes(size - 4)
     file.write_bytes(data)
+    return [at for at, _ in packets]
+
+
+def test_reading_goes_on_behind_a_packet_that_can_not_be_decoded(tmp_path: Path):
+    file, told = tmp_path / "card.mp4", []
+    write(file)
+    spoil(file, slice(20, 21))
     source = open_video(file, tell=told.append)
     frames = list(source.frames())
     assert [number_of(f.bgr) for f in frames] == [*range(20), *range(30, 60)]
@@ -135,12 +141,8 @@ def test_a_video_whose_last_image_stands_for_long_is_whole(tmp_path: Path):
 def test_of_a_video_that_is_damaged_and_truncated_the_end_alone_is_told(tmp_path: Path):
     file, told = tmp_path / "card.mp4", []
     write(file)
-    with av.open(str(file)) as container:
-        packets = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
-    data = bytearray(file.read_bytes())
-    at, size = packets[20]
-    data[at + 4 : at + size] = bytes(size - 4)
-    file.write_bytes(data[: packets[40][0]])
+    places = spoil(file, slice(20, 21))
+    file.write_bytes(file.read_bytes()[: places[40]])
     with pytest.raises(InputError, match="the file is truncated, copy it again"):
         list(open_video(file, tell=told.append).frames())
     assert told == []
@@ -150,12 +152,7 @@ def test_of_a_video_that_is_damaged_and_truncated_the_end_alone_is_told(tmp_path
 def test_a_video_whose_last_packets_can_not_be_decoded_is_damaged_and_not_truncated(codec, tmp_path: Path):
     file, told = tmp_path / "card.mp4", []
     write(file, codec)
-    with av.open(str(file)) as container:
-        packets = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
-    data = bytearray(file.read_bytes())
-    for at, size in packets[-8:]:
-        data[at + 4 : at + size] = bytes(size - 4)
-    file.write_bytes(data)
+    spoil(file, slice(-8, None))
     source = open_video(file, tell=told.append)
     frames = list(source.frames())
     assert [number_of(f.bgr) for f in frames] == [*range(COUNT - 8)]
