@@ -91,8 +91,8 @@ class Policy:
     """Decides; memory, motion and search are the tracker's.
 
     Per frame: `choose` (or `begin` on a prompted frame), then `keeps`, exactly once each. ``config`` may be
-    replaced between frames. What is not overridden is as the reference policies do it: they have no state,
-    judge a prompted frame like any other, remember every frame, and do not search.
+    replaced between frames. A policy that overrides `choose` alone has no state, judges a prompted frame like
+    any other, remembers every frame, and does not search.
     """
 
     searches = False
