@@ -306,6 +306,11 @@ class Chase:
         return float(np.sqrt(np.mean(off**2))), float(np.quantile(off, 0.99))
 
 
+def in_yaw(t: float) -> tuple[float, float]:
+    """A target that swings: 20 degrees at 0.1 Hz and 5 at 0.37 Hz; rad."""
+    return math.radians(20 * math.sin(0.2 * math.pi * t) + 5 * math.sin(0.74 * math.pi * t)), 0.0
+
+
 def seen_at(stamp_ns: int, azimuth: float, elevation: float, **other: Any) -> MotionReport:
     """A tracker's answer for a target that is measured in this direction, rad."""
     seen = MotionReport(stamp_ns, state=TrackState.TRACKING, measured=True, age_s=0.0, valid=True)

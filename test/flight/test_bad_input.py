@@ -6,18 +6,15 @@ import math
 import re
 
 import pytest
-from flight.loop import sine
-from flight.rig import FLAVOURS, Chase, Peer, Rig, status
+from flight.rig import FLAVOURS, Chase, Peer, Rig, in_yaw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Phase
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Encoder
 from efftam_ros.flight.values import Control
-from efftam_ros.messages.bearing import CameraModel
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 HANDLED = [
@@ -86,54 +83,10 @@ def test_no_message_whatever_its_fields_stops_the_bridge_or_moves_the_gimbal_wil
     assert len(rig.sent("HEARTBEAT")) - before in (1, 2)
 
 
-def test_a_tracker_that_says_nan_is_shown_without_a_box():
-    rig = Rig("px4").run(0.1)
-    rig.bridge.track(status(TrackState.TRACKING, x=math.nan, width=math.inf))
-    message = rig.sent("CAMERA_TRACKING_IMAGE_STATUS")[-1]
-    assert (message.tracking_status, message.tracking_mode, message.target_data) == (1, 0, 0)
-    assert math.isnan(message.rec_top_x)
-
-
-def chase(rig: Rig, **how: float) -> Chase:
-    return Chase(rig, lambda t: (sine(t)[0], 0.0), **how)
-
-
-@both
-@pytest.mark.parametrize("fault", ["tracker", "lost", "link", "gimbal", "uncalibrated", "switched off"])
-def test_after_each_fault_the_last_rate_is_zero_within_half_a_second(flavour, fault):
-    """A tracker that fell silent counts half a second from its last answer."""
-    rig = Rig(flavour)
-    loop = chase(rig)
-    rig.run(8.3)
-    assert not rig.control.tick(rig.time.instant()).rates.is_zero
-    if fault == "tracker":
-        loop.answering = False
-    elif fault == "lost":
-        loop.state = TrackState.LOST
-    elif fault == "link":
-        rig.autopilot_runs = False
-    elif fault == "gimbal":
-        rig.device.powered = False
-    elif fault == "uncalibrated":
-        rig.control.on_camera(CameraModel(None, 1280, 720))
-    else:
-        rig.control.set_enabled(False)
-    rig.run(3.6 if fault == "link" else 1.0 if fault == "gimbal" else 0.54)
-    if fault == "link":
-        # Nothing can be sent: nothing is, and the controller knows.
-        sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
-        rig.run(1)
-        assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
-        assert rig.log.controls[-1] is Control.SILENT
-        assert rig.control.tick(rig.time.instant()).rates.is_zero
-    else:
-        assert rig.last_rates() == (0.0, 0.0)
-
-
 def test_an_autopilot_that_falls_silent_is_not_said_to_be_followed():
     """Long before it is given up: since when nothing was heard."""
     rig = Rig("ardupilot")
-    chase(rig)
+    Chase(rig, in_yaw)
     rig.run(4)
     rig.autopilot_runs = False
     rig.run(0.6)
@@ -242,7 +195,7 @@ def other_mount(rig: Rig, number: int) -> None:
 
 
 def assert_one_of_two_is_steered(rig: Rig, other: int) -> None:
-    loop = chase(rig)
+    loop = Chase(rig, in_yaw)
     other_mount(rig, other)
     rig.run(14)
     assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING

@@ -65,6 +65,11 @@ class Scene:
         self.run()
         return [result for result, _ in self.station.acks(number)[before:]]
 
+    def streamed(self, seconds: float) -> int:
+        """How many messages of the tracker's status come in so long."""
+        before = len(self.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
+        return len(self.run(seconds).station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before
+
     def last_status(self) -> object:
         return self.station.of("CAMERA_TRACKING_IMAGE_STATUS")[-1]
 
@@ -125,6 +130,8 @@ def test_to_a_broadcast_we_answer_only_what_is_ours():
     assert scene.ask(2500) == [UNSUPPORTED]
     assert scene.ask(REQUEST, INFORMATION, target=(0, 0)) == [ACCEPTED]
     assert scene.ask(INTERVAL, STATUS, 100_000, target=(1, 0)) == [ACCEPTED]
+    assert scene.ask(RECT, *BOX, 101.0, target=(1, 0)) == []
+    assert scene.ask(RECT, *BOX, target=(1, 0)) == [IN_PROGRESS]
     assert scene.ask(INTERVAL, 285, 20_000) == [DENIED]
 
 
@@ -164,91 +171,63 @@ def test_ids_that_do_not_go_with_ours_are_named_once_with_the_remedy(ids, heartb
 # Selecting
 
 
-def test_a_rectangle_becomes_a_request_with_the_time_of_the_picture():
-    scene = Scene(video_latency=0.25)
-    assert scene.ask(RECT, *BOX, NAN, NAN, NAN) == [IN_PROGRESS]
-    request = scene.desk.requests[0]
-    assert request.points == ()
-    assert request.box.xywh() == pytest.approx((0.4, 0.4, 0.2, 0.2))
-    drawn_s = (request.stamp_ns - EPOCH_NS) / NS
-    assert drawn_s == pytest.approx(0.11 - 0.25, abs=0.011)
-    scene.desk.accept(scene.bridge)
-    scene.run()
-    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (ACCEPTED, 100)]
-
-
-def test_a_point_becomes_a_request():
-    scene = Scene()
-    scene.ask(POINT, 0.25, 0.75, 0.02)
-    request = scene.desk.requests[0]
-    assert (request.box, request.points, request.labels) == (None, ((0.25, 0.75),), (1,))
-
-
-def test_a_stop_is_accepted_also_when_nothing_is_tracked():
-    scene = Scene()
-    scene.ask(STOP)
-    assert (scene.desk.requests[0].box, scene.desk.requests[0].points) == (None, ())
-    scene.bridge.selection_result(ResultReport(scene.desk.requests[0].stamp_ns, Outcome.CLEARED))
-    scene.run()
-    assert scene.station.acks(STOP)[-1] == (ACCEPTED, 100)
+BOX_OF = (0.4, 0.4, 0.2, 0.2)
 
 
 @pytest.mark.parametrize(
-    ("command", "parameters"),
+    ("command", "parameters", "box", "points"),
     [
-        (RECT, (NAN, 0.2, 0.4, 0.4)),
-        (RECT, (0.2, 0.2, math.inf, 0.4)),
-        (RECT, (1.2, 0.2, 1.4, 0.4)),
-        (RECT, (0.5, 0.5, 0.5, 0.5)),
-        *((RECT, (200.0, 200.0, 400.0, 400.0)), (RECT, (-200.0, 0.2, 0.4, 0.4))),
-        (RECT, (0.0, 0.0, 640.0, 480.0)),  # clipped it would be the whole picture
-        (RECT, (-0.4, 0.2, -0.1, 0.4)),
-        *((POINT, point) for point in ((NAN, 0.5), (0.5, NAN), (1.5, 0.5), (-0.1, 0.5), (math.inf, 0.5))),
+        *((RECT, (*BOX, camera), BOX_OF, ()) for camera in (0.0, 100.0, NAN)),
+        # Corners in any order; over the edge.
+        (RECT, (0.6, 0.7, 0.4, 0.3), (0.4, 0.3, 0.2, 0.4), ()),
+        (RECT, (0.6, 0.3, 0.4, 0.7), (0.4, 0.3, 0.2, 0.4), ()),
+        (RECT, (0.4, 0.7, 0.6, 0.3), (0.4, 0.3, 0.2, 0.4), ()),
+        (RECT, (-0.5, 0.2, 0.4, 1.5), (0.0, 0.2, 0.4, 0.8), ()),
+        (POINT, (0.25, 0.75, 0.02), None, ((0.25, 0.75),)),
+        (STOP, (), None, ()),
     ],
 )
-def test_what_lies_not_in_the_video_is_denied_and_the_station_told(command, parameters):
+@pytest.mark.parametrize("by_whole_numbers", [False, True])
+def test_what_is_asked_for_is_requested_and_what_is_decided_is_answered(
+    command, parameters, box, points, by_whole_numbers
+):
+    """By COMMAND_LONG, or by COMMAND_INT, whose whole numbers here are not set."""
+    scene = Scene()
+    if by_whole_numbers:
+        first = [*parameters, *[0.0] * 4][:4]
+        unset = 2**31 - 1, 2**31 - 1, NAN
+        scene.station.send(mav.MAVLink_command_int_message(1, 100, 0, command, 0, 0, *first, *unset))
+        scene.run()
+    else:
+        scene.ask(command, *parameters)
+    (request,) = scene.desk.requests
+    assert (request.box and request.box.xywh()) == (box and pytest.approx(box))
+    assert (request.points, request.labels) == (points, (1,) * len(points))
+    outcome = Outcome.CLEARED if command == STOP else Outcome.ACCEPTED
+    scene.bridge.selection_result(ResultReport(request.stamp_ns, outcome))
+    assert scene.run().station.acks(command) == [(IN_PROGRESS, 100), (ACCEPTED, 100)]
+
+
+@pytest.mark.parametrize(
+    ("command", "parameters", "word"),
+    [
+        *((RECT, box, "0 to 1") for box in ((NAN, 0.2, 0.4, 0.4), (0.2, 0.2, math.inf, 0.4))),
+        *((RECT, box, "0 to 1") for box in ((1.2, 0.2, 1.4, 0.4), (-0.4, 0.2, -0.1, 0.4), (0.5,) * 4)),
+        # Clipped they would be the whole picture, or a part of it.
+        *((RECT, (*low, 400.0, 400.0), "400 looks like pixels") for low in ((200.0, 200.0), (0.0, 0.0))),
+        (RECT, (-200.0, 0.2, 0.4, 0.4), "-200 looks like pixels"),
+        *((POINT, point, "0 to 1") for point in ((NAN, 0.5), (0.5, NAN), (1.5, 0.5), (-0.1, 0.5))),
+        (RECT, (*BOX, 101.0), "camera 101, this one is 100"),
+    ],
+)
+def test_what_lies_not_in_the_video_or_is_for_another_camera_is_denied_and_the_station_told(
+    command, parameters, word
+):
     scene = Scene()
     assert scene.ask(command, *parameters) == [DENIED]
-    assert any("0 to 1" in line for line in scene.lines)
+    assert any(word in line for line in scene.lines)
     assert any("selection refused" in text.text for text in scene.station.of("STATUSTEXT"))
     assert scene.desk.requests == []
-
-
-def test_pixels_are_named_by_the_number_that_is_farthest_off():
-    scene = Scene()
-    scene.ask(RECT, -200.0, 0.2, 0.4, 0.4)
-    assert any("-200 looks like pixels" in line for line in scene.lines)
-
-
-@pytest.mark.parametrize(
-    ("corners", "box"),
-    [
-        ((0.6, 0.7, 0.4, 0.3), (0.4, 0.3, 0.2, 0.4)),
-        ((0.6, 0.3, 0.4, 0.7), (0.4, 0.3, 0.2, 0.4)),
-        ((0.4, 0.7, 0.6, 0.3), (0.4, 0.3, 0.2, 0.4)),
-        ((-0.5, 0.2, 0.4, 1.5), (0.0, 0.2, 0.4, 0.8)),  # over the edge
-    ],
-)
-def test_corners_in_any_order_are_the_box_within_the_video(corners, box):
-    scene = Scene()
-    assert scene.ask(RECT, *corners) == [IN_PROGRESS]
-    assert scene.desk.requests[0].box.xywh() == pytest.approx(box)
-
-
-@pytest.mark.parametrize(("camera", "result"), [(0, 5), (100, 5), (NAN, 5), (101, DENIED)])
-def test_the_target_camera_is_all_ours_or_unset(camera, result):
-    scene = Scene()
-    assert scene.ask(RECT, *BOX, camera) == [result]
-    assert any("101" in line and "100" in line for line in scene.lines) is (result == DENIED)
-
-
-def test_a_command_by_whole_numbers_is_the_same():
-    scene = Scene()
-    scene.station.send(
-        mav.MAVLink_command_int_message(1, 100, 0, RECT, 0, 0, *BOX, 2**31 - 1, 2**31 - 1, NAN)
-    )
-    scene.run()
-    assert len(scene.desk.requests) == 1
 
 
 def test_what_the_tracker_refuses_is_denied_with_its_words():
@@ -396,27 +375,25 @@ def test_each_change_is_told_at_once_without_any_stream():
     assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == 4
 
 
-def test_a_box_is_clipped_to_the_picture():
+def test_a_box_is_clipped_to_the_picture_and_one_of_no_numbers_not_shown():
     message = Scene().show(TrackState.TRACKING, x=-100.0, width=300.0)
     assert message.rec_top_x == 0.0
     assert message.rec_bottom_x == pytest.approx(200 / 1280)
+    message = Scene().show(TrackState.TRACKING, x=NAN, width=math.inf)
+    assert (message.tracking_status, message.tracking_mode, message.target_data) == (1, 0, 0)
+    assert math.isnan(message.rec_top_x)
 
 
 def test_a_stream_has_the_rate_asked_also_after_the_bridge_stood_still_and_ends():
     scene = Scene()
     assert scene.ask(INTERVAL, STATUS, 100_000) == [ACCEPTED]
-    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
-    scene.run(5)
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(50, abs=2)
+    assert scene.streamed(5) == pytest.approx(50, abs=2)
     scene.time.t += 5.0
-    scene.run(1)
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(60, abs=3)
+    assert scene.streamed(1) == pytest.approx(10, abs=2)
     assert scene.ask(INTERVAL, STATUS, -1) == [ACCEPTED]
-    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
-    scene.run(2)
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == before
-    assert scene.ask(REQUEST, STATUS) == [ACCEPTED]  # a single one
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == before + 1
+    assert scene.streamed(2) == 0
+    scene.station.command(REQUEST, STATUS)  # a single one
+    assert scene.streamed(1) == 1
 
 
 @pytest.mark.parametrize(
@@ -426,10 +403,7 @@ def test_a_stream_has_the_rate_asked_also_after_the_bridge_stood_still_and_ends(
 def test_a_stream_is_fifty_a_second_at_most_and_five_where_the_rate_is_left_to_us(interval_us, result, count):
     scene = Scene()
     assert scene.ask(INTERVAL, STATUS, interval_us) == [result]
-    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
-    scene.run(2)
-    found = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before
-    assert found == pytest.approx(count, abs=2 * bool(count))
+    assert scene.streamed(2) == pytest.approx(count, abs=2 * bool(count))
 
 
 def test_a_line_that_is_repeated_is_told_each_five_seconds_and_each_long_text_has_its_number():
@@ -449,16 +423,10 @@ def test_of_two_streams_on_a_link_the_faster_counts_and_one_that_stops_leaves_th
     scene = Scene()
     other = Peer(scene.station.link, scene.time, (254, 190))
     scene.ask(INTERVAL, STATUS, 500_000)
-    other.command(INTERVAL, STATUS, 100_000)
-    scene.run()
-    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
-    scene.run(2)
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(20, abs=1)
-    other.command(INTERVAL, STATUS, -1)
-    scene.run()
-    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
-    scene.run(5)
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(10, abs=1)
+    for interval_us, per_second in ((100_000, 10), (-1, 2)):
+        other.command(INTERVAL, STATUS, interval_us)
+        scene.run()
+        assert scene.streamed(5) == pytest.approx(5 * per_second, abs=1)
 
 
 def test_a_silent_tracker_is_not_claimed_to_track():
