@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.bridge import Bridge
+from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import NS
 from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport
+from efftam_ros.version import __version__
 from simulation.autopilots.memory_link import memory_link
 
 NAN = math.nan
@@ -100,6 +102,7 @@ def test_camera_information_by_both_requests_and_without_a_focal_length_where_it
     info = scene.station.of("CAMERA_INFORMATION")[0]
     assert bytes(info.model_name).rstrip(b"\0") == b"Tracker"
     assert info.flags == 512 | 1024
+    assert info.firmware_version == firmware_version(__version__)
     assert (info.resolution_h, info.resolution_v) == (1280, 720)
     assert info.focal_length / info.sensor_size_h == pytest.approx(900 / 1280)
     assert info.focal_length / info.sensor_size_v == pytest.approx(910 / 720)

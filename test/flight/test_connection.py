@@ -177,14 +177,6 @@ def test_a_serial_line_both_ways(opened):
         line.receive()
 
 
-def test_a_serial_device_that_is_not_there_is_waited_for(opened, tmp_path):
-    pytest.importorskip("serial")
-    line = opened(f"serial:{tmp_path}/ttyNONE:57600")
-    line.send(b"x")
-    assert line.receive() == []
-    assert line.files() == []
-
-
 def test_a_serial_device_s_faults_are_told_once_each_with_the_remedy_and_its_recovery(tmp_path, monkeypatch):
     pytest.importorskip("serial")
     device, clock, lines = tmp_path / "ttyACM0", Time(), []
@@ -213,6 +205,7 @@ def test_a_serial_device_s_faults_are_told_once_each_with_the_remedy_and_its_rec
 
     one_warning("No such file", "cable")
     assert told() == []
+    assert link.files() == link.receive() == []
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse_permission)
         one_warning("Permission denied", "dialout")

@@ -172,24 +172,6 @@ def test_a_gimbal_that_stands_gets_no_rates_and_its_reason_is_said_until_it_turn
     assert loop.figures(after_s=rig.time.t - 1.0)[0] < 1.0
 
 
-def test_control_that_is_not_given_in_time_is_given_up_with_the_managers_word():
-    rig = Rig("px4")
-    rig.autopilot._configure = lambda message: None
-    rig.autopilot.primary = (255, 190)
-    chase(rig)
-    rig.run(2)
-    assert phase(rig)[0] is Phase.HOLDING
-    assert "255/190" in rig.control.waits_for
-    rig.run(10)
-    assert rig.said("leaves control with 255/190") == 1
-    assert rates_sent(rig) == []
-    lost, why = phase(rig)
-    assert lost is Phase.CONTROL_LOST
-    assert "10 s" in why
-    assert "255/190" in why
-    assert rig.control.enabled is False
-
-
 def test_a_manager_that_has_found_no_gimbal_is_what_steering_waits_for():
     rig = Rig("px4")
     rig.autopilot.gimbal_number = lambda: 0

@@ -158,8 +158,12 @@ class Held:
         self.asked: list[tuple[int, int]] = []
         self.told: list[tuple[Control, str]] = []
         self.now_s = 0.0
+        self.lines: list[str] = []
         self.holder = GimbalHolder(
-            (1, 100), self.asked.append, lambda *word: self.told.append(word), lambda *line: None
+            (1, 100),
+            self.asked.append,
+            lambda *word: self.told.append(word),
+            lambda severity, line: self.lines.append(line),
         )
         self.holder.ask(0.0)
 
@@ -188,6 +192,7 @@ def test_control_is_asked_for_five_times_each_time_it_is_wanted():
     for times in (1, 2):
         assert len(held.want().run(2, THEIRS).asked) == 5 * times - 3  # once a second
         assert held.run(7, THEIRS).asked == [OURS] * 5 * times
+        assert held.lines == ["the gimbal's manager leaves control with 255/190, asked 5 times"] * times
         held.want(False)
 
 

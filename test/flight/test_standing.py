@@ -130,6 +130,9 @@ def test_a_gimbal_that_another_takes_and_moves_is_left_to_it(flavour):
         rig.run(0.1)
     assert len(wishes(rig)) == sent
     assert rig.yaw_rate() == pytest.approx(-0.15, rel=0.05)
+    assert rig.log.controls[-1] is Control.OTHER
+    assert rig.autopilot.primary == (255, 190)
+    assert rig.said("steering ends: 255/190 controls the gimbal") == 1
 
 
 @pytest.mark.parametrize("lock", [True, False])
