@@ -443,6 +443,17 @@ def test_what_was_measured_before_a_change_does_not_count(change, law):
     assert command.rates.yaw == pytest.approx(-gain * RIGHT, rel=0.02)
 
 
+def test_after_the_images_clock_was_set_the_image_alone_steers_as_if_it_had_just_begun():
+    made = quick()
+    made.attitude = None
+    made.step(150)
+    made.answers, made.jump_s = False, 1.0
+    made.step()
+    made.answers = True
+    gain = ImageOnly(made.control.config.image_latency).kp
+    assert made.given(azimuth=-RIGHT).step().rates.yaw == pytest.approx(-gain * RIGHT, rel=0.02)
+
+
 def test_a_stop_takes_the_push_away_and_lets_the_mount_come_back():
     made = following(yaw_min=-1.0, yaw_max=1.0)
     made.frame = YawFrame.VEHICLE
@@ -564,6 +575,16 @@ def test_a_gimbal_that_stands_rests_for_a_second_each_time_and_is_asked_as_at_fi
     asked, rested = spans[:-1:2], spans[1:-1:2]
     assert [count for _, count in rested] == pytest.approx([50] * 4, abs=1)
     assert [count for _, count in asked] == pytest.approx([33] * 5, abs=1)
+
+
+def test_after_a_rest_what_is_seen_in_that_very_image_counts():
+    """Directions that alternate: those of before would have it stand."""
+    made, aside = bench(first_rate=0.05, max_acceleration=1e3, cautious_acceleration=1e3), 0.005
+    while made.given(azimuth=aside).step().phase is not Phase.HOLDING:
+        pass
+    commands = [made.given(azimuth=aside * (-1) ** i).step() for i in range(60)]
+    first = next(command for command in commands if not command.rates.is_zero)
+    assert abs(first.rates.yaw) == pytest.approx(KP * aside, rel=0.02)
 
 
 def test_without_an_attitude_for_three_seconds_no_answer_is_waited_for_until_there_is_one_again():
@@ -697,7 +718,9 @@ def test_without_an_attitude_an_older_bearing_is_carried_on_by_its_rate():
 
 
 @pytest.mark.parametrize("by_s", [-3600.0, -0.3, -0.15, 0.15, 0.3, 3600.0])
-def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s):
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s, is_seen):
+    """``is_seen``: whether attitudes go on."""
     made = quick()
     made.answers, made.jump_s = False, by_s
     command = made.step()
@@ -705,11 +728,11 @@ def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s
     assert (command.phase is Phase.WAITING) is is_set, command.reason
     assert command.rates.is_zero is is_set
     assert (f"{by_s:+.1f} s" in command.reason) is is_set
-    made.answers, made.attitude = True, None
+    made.answers, made.attitude = True, (0.0, 0.0) if is_seen else None
+    made.given(azimuth=-RIGHT)
     # Nor do attitudes: their stamps are on the clock of before.
     assert made.step().law is Law.IMAGE_ONLY or not is_set
     made.attitude = (0.0, 0.0)
-    made.given(azimuth=-RIGHT)
     laws = (made.step() for _ in range(2 * SETTLED))
     first = next(command for command in laws if command.law is Law.LINE_OF_SIGHT)
     # Joined to those before it would look like a leap.
