@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from support.scripted_looks import vector
 from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import candidates
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import Others, Rival
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.targets import NEXT_FREE, TargetSet, id_for
-from efftam_ros.core.types import CameraMotion, Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
+from efftam_ros.core.types import CameraMotion, Frame, Image, PipelineSpec, Prompt, TrackState
 from simulation.null_pipeline import certain_candidate
 
 PICTURE = np.zeros((400, 800, 3), np.uint8)
@@ -322,9 +323,7 @@ class Crossing:
         quality = [0.6, 0.95] if lane == 0 else [0.95, 0.6]
         if index < 2:
             objects, quality = [objects[lane]], [0.9]
-        edges = np.array([box.edges() for box in objects], np.float32)
-        areas = np.array([box.area for box in objects], np.float32)
-        return Candidates(edges, areas, np.array(quality, np.float32), 6.0)
+        return candidates(*objects, ious=quality, presence_logit=6.0)
 
     def run(self, images: int) -> list[dict[int, Box | None]]:
         found = []

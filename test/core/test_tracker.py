@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support.scripted_looks import ScriptedLooks
 from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import FPS, SECOND, SPEC, candidates, followed, frame
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import OPENED
@@ -25,36 +26,19 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import (
     NO_POINTS,
-    Candidates,
     FoundPoints,
     Frame,
     Image,
-    PipelineSpec,
     Prompt,
     Track,
     TrackState,
 )
 
 SIDE = 1024
-FPS = 30
-SECOND = 1_000_000_000
-PICTURE = np.zeros((SIDE, SIDE, 3), np.uint8)
 TRACE = json.loads((Path(__file__).parent.parent / "golden" / "samurai_trace.json").read_text())
 SEQUENCES = {s["name"]: s for s in TRACE["sequences"]}
-SPEC = PipelineSpec(name="scripted", image_side=SIDE)
 WINDOW = TrackerConfig(view="window", window_factor=4.0)
 IDLE, ACQUIRING, TRACKING, COASTING, LOST = TrackState
-
-
-def frame(i: float, picture=PICTURE) -> Frame:
-    return Frame(Image.from_array(picture), SECOND + round(i * SECOND / FPS))
-
-
-def candidates(*boxes: Box | None, ious=None, presence_logit=5.0) -> Candidates:
-    edges = np.array([b.edges() if b else (np.nan,) * 4 for b in boxes], np.float32)
-    areas = np.array([b.area if b else 0 for b in boxes], np.float32)
-    scores = np.array(ious or [0.9, 0.6, 0.5][: len(boxes)], np.float32)
-    return Candidates(edges, areas, scores, presence_logit)
 
 
 def moving(i: float) -> Box:
@@ -62,14 +46,9 @@ def moving(i: float) -> Box:
     return Box.from_centre(200 + 5 * i, 300 + 3 * i, 60, 40)
 
 
-def follow(script, frames, config=None, prompt=None, picture=PICTURE, spec=SPEC, **how):
-    """Track through a script; ``frames``: how many, or when they come, in 1/30 s. The first one is prompted
-    by a box. Returns the tracks, the tracker, the pipeline."""
-    pipeline = ScriptedPipeline(script, spec)
-    tracker, tracks = TargetTracker(pipeline, config or TrackerConfig(view="full"), **how), []
-    for i, at in enumerate(range(frames) if isinstance(frames, int) else frames):
-        tracks.append(tracker.step(frame(at, picture), None if i else prompt or Prompt(box=moving(0))))
-    return tracks, tracker, pipeline
+def follow(script, frames, config=None, prompt=None, **how):
+    """`followed`, from a box around the target on."""
+    return followed(script, frames, prompt or Prompt(box=moving(0)), config, **how)
 
 
 def steady(i, view):
@@ -406,9 +385,7 @@ def test_over_a_gap_between_images_no_points_are_followed(gap_s, forgotten):
 def test_output_that_is_not_finite_ends_the_points():
     """They would be those of an older image when the target returns."""
     points = EndingPoints()
-    bad = Candidates(
-        np.full((3, 4), np.nan, np.float32), np.full(3, np.nan, np.float32), np.ones(3, np.float32), np.nan
-    )
+    bad = candidates(None, None, None, presence_logit=np.nan)
     with_points(points, lambda i, view: bad if i == 6 else steady(i, view), 7)
     assert [name for name, _ in points.calls[-2:]] == ["follow", "reset"]
 

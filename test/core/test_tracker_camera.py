@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from support.rotation import rotation_motion
 from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import candidates
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import (
     CameraMotion,
-    Candidates,
     Frame,
     Image,
     PipelineSpec,
@@ -84,8 +84,7 @@ def run(
 
     def script(i, view):
         box, is_seen = shown(i)
-        one = (np.array(values, np.float32) for values in ([box.edges()], [box.area], [0.9]))
-        return Candidates(*one, 5.0 if is_seen else -8.0)
+        return candidates(box, presence_logit=5.0 if is_seen else -8.0)
 
     pipeline = ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192))
     tracker, tracks = TargetTracker(pipeline, TrackerConfig(**config), camera), []

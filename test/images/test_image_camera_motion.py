@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import moved_point
@@ -193,7 +196,7 @@ def homography(zoom=1.0, dx=0.0, dy=0.0, g=0.0, h=0.0, a=None, i=1.0) -> np.ndar
         *((homography(g=g, h=h), "to infinity") for g, h in ((-1.2, 0), (0, -1.2), (-0.6, -0.6), (-1, 0))),
         (homography(i=0.0), "not a finite"),
         (homography(zoom=np.nan), "not a finite"),
-        (np.eye(2), "not a finite"),
+        *((matrix, "not a finite") for matrix in (np.eye(2), np.zeros((3, 3)))),
     ],
 )
 def test_what_no_camera_does_between_two_images_is_refused(matrix, words):
@@ -201,6 +204,27 @@ def test_what_no_camera_does_between_two_images_is_refused(matrix, words):
     reason = rejection(matrix, WIDTH, HEIGHT)
     assert words in reason
     assert bool(words) == bool(reason)
+
+
+def moved_by(dx: float, dy: float) -> np.ndarray:
+    return np.array([[1.0, 0, dx], [0, 1, dy], [0, 0, 1]])
+
+
+@given(st.floats(-math.pi, math.pi))
+def test_a_roll_shifts_what_is_not_in_its_centre(angle):
+    """What counts is where the middle of the image goes."""
+    c, s = math.cos(angle), math.sin(angle)
+    roll = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    assert rejection(moved_by(640, 360) @ roll @ moved_by(-640, -360), WIDTH, HEIGHT) == ""
+    moved = 2 * abs(math.sin(angle / 2)) * math.hypot(640, 360)
+    around_the_corner = rejection(roll, WIDTH, HEIGHT, most_shift=0.4)
+    assert ("shifts" in around_the_corner) == (moved / 1280 > 0.4)
+
+
+@pytest.mark.parametrize("factor", [0.2, 5.0, -3.0])
+def test_the_scale_of_a_homography_means_nothing(factor):
+    for matrix in (moved_by(300, -200), moved_by(1200, 0), moved_by(0, 1200), homography(g=0.3, h=-0.2)):
+        assert rejection(factor * matrix, WIDTH, HEIGHT) == rejection(matrix, WIDTH, HEIGHT)
 
 
 # ---- corners that are followed on --------------------------------------------------------------------------
