@@ -211,10 +211,8 @@ def test_of_two_gimbals_behind_one_autopilot_the_first_is_steered_and_believed()
     assert rig.said("number 1 is steered") == 1
 
 
-@pytest.mark.parametrize("number", [2, 171])
-def test_of_two_gimbals_the_chosen_one_is_steered_and_believed(number, monkeypatch):
-    """By its number or by its component. Nothing goes to the other, also before both were heard."""
-    rig = Rig("ardupilot", device=False, config=BridgeConfig(gimbal_device_id=number))
+def be_second(rig: Rig) -> None:
+    """From now on the autopilot's mount has the number 2."""
     send, obey = rig.autopilot.send, rig.autopilot.on_gimbal_wish
 
     def send_as_second(port, message):
@@ -223,14 +221,33 @@ def test_of_two_gimbals_the_chosen_one_is_steered_and_believed(number, monkeypat
         return send(port, message)
 
     def obey_as_second(message):
-        if message.gimbal_device_id == 2:
+        if message.gimbal_device_id in (0, 2):
             message.gimbal_device_id = 1
             obey(message)
 
-    monkeypatch.setattr(rig.autopilot, "send", send_as_second)
-    monkeypatch.setattr(rig.autopilot, "on_gimbal_wish", obey_as_second)
+    rig.autopilot.send, rig.autopilot.on_gimbal_wish = send_as_second, obey_as_second
+
+
+@pytest.mark.parametrize("number", [2, 171])
+def test_of_two_gimbals_the_chosen_one_is_steered_and_believed(number):
+    """By its number or by its component. Nothing goes to the other, also before both were heard."""
+    rig = Rig("ardupilot", device=False, config=BridgeConfig(gimbal_device_id=number))
+    be_second(rig)
     assert_one_of_two_is_steered(rig, other=1)
     assert {m.gimbal_device_id for m in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")} == {2}
     configure = [m for m in rig.sent("COMMAND_LONG") if m.command == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE]
     assert {m.param7 for m in configure} == {2.0}
+    assert rig.said("several gimbals") == 0
+
+
+def test_a_gimbal_that_has_another_number_after_a_restart_is_steered_and_believed():
+    rig = Rig("ardupilot", device=False).run(3)
+    be_second(rig)
+    rig.autopilot.restart()
+    rig.run(12, 0.02)  # until it drives its mount
+    seen = len(rig.log.samples)
+    rig.steer(yaw=0.2).run(3)
+    assert rig.log.controls[-1] is Control.HELD
+    assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
+    assert len(rig.log.samples) > seen + 100
     assert rig.said("several gimbals") == 0

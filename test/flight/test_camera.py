@@ -233,10 +233,14 @@ def test_what_lies_not_in_the_video_or_is_for_another_camera_is_denied_and_the_s
     assert scene.desk.requests == []
 
 
-def test_what_the_tracker_refuses_is_denied_with_its_words():
+@pytest.mark.parametrize("newest_ns", [None, -2 * EPOCH_NS, 0, 1])
+def test_what_the_tracker_refuses_is_denied_with_its_words(newest_ns):
+    """``newest_ns``: its newest image, after the one that is meant; None: it has not said which."""
     scene = Scene()
     scene.ask(RECT, *BOX)
     stamp = scene.desk.requests[0].stamp_ns
+    if newest_ns is not None:  # its stamp is 0 where it has had no image
+        scene.bridge.track(status(TrackState.IDLE, max(stamp + newest_ns, 0)))
     scene.bridge.selection_result(ResultReport(stamp + 1, Outcome.ACCEPTED))
     for _ in range(2):  # the first decision counts
         scene.bridge.selection_result(ResultReport(stamp, Outcome.REFUSED, "the image is 9 s old"))
