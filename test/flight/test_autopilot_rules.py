@@ -206,6 +206,13 @@ def test_8_a_bridge_that_is_held_up_again_and_again_sends_more_than_one_zero(fla
     assert [wish.angular_velocity_z for wish in wishes] == [0.0] * 5
 
 
+def test_8_an_autopilot_that_is_not_heard_is_sent_no_rates_whatever_the_controller_wishes():
+    rig = Rig("ardupilot").steer(yaw=0.2).run(3)
+    rig.autopilot_runs = False
+    rig.run(0.8)
+    assert rig.last_rates() == (0.0, 0.0)
+
+
 def link_cut(rig: Rig, seconds: float) -> None:
     """The autopilot hears nothing and is not heard; what is sent meanwhile is lost."""
     rig.bridge_end.cut = rig.bridge_port.cut = True

@@ -60,17 +60,6 @@ def test_a_last_rate_of_ours_that_arrives_after_anothers_word_is_stopped():
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
 
 
-def test_steering_that_is_enabled_again_takes_the_gimbal_back():
-    rig = steered()
-    pitchyaw(rig)
-    rig.run(1)
-    rig.rates = lambda t: Rates(0.0, 0.2)
-    rig.bridge.take_control(True)
-    rig.run(3)
-    assert rig.log.controls[-1] is Control.HELD
-    assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
-
-
 WISH, MANUAL = (
     mav.MAVLink_gimbal_manager_set_attitude_message,
     mav.MAVLink_gimbal_manager_set_manual_control_message,
@@ -141,14 +130,6 @@ def test_a_stick_that_rests_elsewhere_when_steering_is_enabled_again_does_not_en
     rig.run(2)
     assert rig.log.controls[-1] is Control.HELD
     assert rig.said("taken by RC channel 7") == 1
-
-
-def test_the_pilots_retract_switch_has_the_gimbal():
-    rig = steered(rc_channels="8")
-    rig.autopilot.channels[7] = 1900
-    rig.run(0.5)
-    assert rig.said("taken by RC channel 8") == 1
-    assert rig.autopilot.primary == (0, 0)
 
 
 class Held:
