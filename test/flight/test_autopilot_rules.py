@@ -207,7 +207,7 @@ def test_8_a_bridge_that_is_held_up_again_and_again_sends_more_than_one_zero(fla
 
 
 def test_8_an_autopilot_that_is_not_heard_is_sent_no_rates_whatever_the_controller_wishes():
-    rig = Rig("ardupilot").steer(yaw=0.2).run(3)
+    rig = Rig("ardupilot", device=False).steer(yaw=0.2).run(3)
     rig.autopilot_runs = False
     rig.run(0.8)
     assert rig.last_rates() == (0.0, 0.0)
