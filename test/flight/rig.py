@@ -38,6 +38,7 @@ from simulation.rotations import from_yaw_pitch, matrix
 
 EPOCH_NS = 1_700_000_000 * NS
 STEP_S = 0.002
+CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
 FLAVOURS = {"ardupilot": ArduPilot, "px4": PX4}
 
 
@@ -238,10 +239,19 @@ class Rig:
         found = [m for data in self.bridge_end.sent for m in decoder.feed(data)]
         return [m for m in found if m.get_type() == kind]
 
-    def last_rates(self) -> tuple[float, float]:
-        """Pitch and yaw rate on the wire, last."""
-        last = self.sent("GIMBAL_MANAGER_SET_ATTITUDE")[-1]
-        return last.angular_velocity_y, last.angular_velocity_z
+    def wishes(self) -> list[tuple[float, float]]:
+        """Pitch and yaw rates that the bridge has sent so far."""
+        sent = self.sent("GIMBAL_MANAGER_SET_ATTITUDE")
+        return [(wish.angular_velocity_y, wish.angular_velocity_z) for wish in sent]
+
+    def commands(self, number: int) -> list[Any]:
+        """Such commands of the bridge so far."""
+        return [each for each in self.sent("COMMAND_LONG") if each.command == number]
+
+    def station_takes(self) -> None:
+        """The ground station takes the gimbal from its manager."""
+        self.station.heartbeat()
+        self.station.command(CONFIGURE, 255, 190, -1, -1, target=(1, 1))
 
     def yaw_rate(self, seconds: float = 1.0) -> float:
         """How fast the gimbal turns over the next time, rad/s."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from flight.rig import EPOCH_NS, FLAVOURS, Peer, Rig
+from flight.rig import CONFIGURE, EPOCH_NS, FLAVOURS, Peer, Rig
 
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.camera import firmware_version
@@ -38,7 +38,7 @@ def test_2_all_rates_are_finite_and_no_quaternion_is_sent(flavour):
         assert wish.flags in (12, 28)
     rig.rates = lambda t: Rates(math.nan, 0.2) if t < 2.5 else Rates(0.0, math.nan)
     assert abs(rig.yaw_rate(1.0)) < 0.03
-    assert all(map(math.isfinite, rig.last_rates()))
+    assert all(map(math.isfinite, rig.wishes()[-1]))
     assert rig.yaw_rate(1.0) == pytest.approx(0.0, abs=1e-3)
     assert rig.said("not finite") == 2
 
@@ -54,11 +54,7 @@ def test_3_control_is_taken_with_explicit_ids_and_given_back(flavour):
     assert rig.autopilot.primary == (0, 0)
     rig.bridge.set_rates(Rates(0.0, 0.5))
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
-    asked = [
-        (c.param1, c.param2, c.param3, c.param4)
-        for c in rig.sent("COMMAND_LONG")
-        if c.command == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
-    ]
+    asked = [(c.param1, c.param2, c.param3, c.param4) for c in rig.commands(CONFIGURE)]
     # Who is second in control stays: -1 leaves it, -2 would take it, -3 gives back what is ours.
     assert set(asked) == {(1, 100, -1, -1), (-3, -3, -1, -1)}
     assert asked[-1] == (-3, -3, -1, -1)
@@ -128,7 +124,7 @@ def test_6_a_copy_that_goes_on_or_moves_after_the_gimbal_died_is_not_believed():
         rig.run(0.05)
     assert len(rig.log.samples) == seen
     assert rig.log.alive == [False]
-    assert rig.last_rates() == (0.0, 0.0)
+    assert rig.wishes()[-1] == (0.0, 0.0)
     assert rig.said("silent") == 1
     rig.device.powered = True
     rig.run(1)
@@ -157,20 +153,19 @@ def test_8_a_wish_that_holds_is_repeated(flavour):
     rig = Rig(flavour).steer(yaw=0.1).run(3)
     rig.rates = lambda t: Rates(0.0, 0.1)
     rig.run(3)
-    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    sent = len(rig.wishes())
     assert rig.yaw_rate(3.0) == pytest.approx(0.1, rel=0.03)
-    assert 5 <= (len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) - sent) / 3.0 <= 10
+    assert 5 <= (len(rig.wishes()) - sent) / 3.0 <= 10
 
 
 @both
 @pytest.mark.parametrize("axis", ["pitch", "yaw"])
 def test_8_a_wish_that_changes_goes_out_at_once_whichever_way(flavour, axis):
     rig = Rig(flavour).steer(**{axis: 0.1}).run(3)
-    before = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    before = len(rig.wishes())
     for rate in (0.2, 0.2008, 0.1, 0.0992, -0.1, -0.2, -0.1, 0.1):
         rig.bridge.set_rates(Rates(**{axis: rate}))
-    wishes = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[before:]
-    asked = [wish.angular_velocity_y if axis == "pitch" else wish.angular_velocity_z for wish in wishes]
+    asked = [pitch if axis == "pitch" else yaw for pitch, yaw in rig.wishes()[before:]]
     assert asked == pytest.approx([0.2, 0.1, -0.1, -0.2, -0.1, 0.1])  # without what is below 0.05 degrees/s
 
 
@@ -183,10 +178,10 @@ def test_8_a_controller_that_ended_also_while_the_bridge_stood_still_stops_the_g
     rig.rates, step = lambda t: None, rig.bridge.step
     rig.bridge.step = lambda: None
     rig.run(still_s)
-    assert rig.last_rates() != (0.0, 0.0)
+    assert rig.wishes()[-1] != (0.0, 0.0)
     rig.bridge.step = step
     rig.run(0.5)
-    assert rig.last_rates() == (0.0, 0.0)
+    assert rig.wishes()[-1] == (0.0, 0.0)
     rig.run(0.5)
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
     assert rig.said("no rates") == 1
@@ -198,19 +193,18 @@ def test_8_a_bridge_that_is_held_up_again_and_again_sends_more_than_one_zero(fla
     rig = Rig(flavour).steer(yaw=0.2).run(3)
     rig.rates, step = lambda t: None, rig.bridge.step
     rig.bridge.step = lambda: None
-    before = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    before = len(rig.wishes())
     for _ in range(5):
         rig.run(1.5)
         step()
-    wishes = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[before:]
-    assert [wish.angular_velocity_z for wish in wishes] == [0.0] * 5
+    assert [yaw for _, yaw in rig.wishes()[before:]] == [0.0] * 5
 
 
 def test_8_an_autopilot_that_is_not_heard_is_sent_no_rates_whatever_the_controller_wishes():
     rig = Rig("ardupilot", device=False).steer(yaw=0.2).run(3)
     rig.autopilot_runs = False
     rig.run(0.8)
-    assert rig.last_rates() == (0.0, 0.0)
+    assert rig.wishes()[-1] == (0.0, 0.0)
 
 
 def link_cut(rig: Rig, seconds: float) -> None:
@@ -226,13 +220,13 @@ def test_8_an_autopilot_that_is_heard_again_is_told_to_stop():
     rig = Rig("ardupilot").steer(yaw=0.02).run(3)
     rig.rates = lambda t: Rates(0.0, 0.02 if t < 3.2 else 0.0)
     link_cut(rig, 6.0)
-    assert rig.last_rates() == (0.0, 0.0)
+    assert rig.wishes()[-1] == (0.0, 0.0)
     rig.run(4.0)
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
     assert rig.autopilot.primary == (1, 100)
-    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    sent = len(rig.wishes())
     rig.run(2.0)
-    assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+    assert len(rig.wishes()) == sent
 
 
 @both
@@ -250,7 +244,7 @@ def test_8_an_autopilot_that_is_heard_again_is_told_to_stop():
 def test_9_the_managers_refusal_of_control_is_said(flavour, result, component, target, refusals):
     rig = Rig(flavour).steer().run(3)
     ack = mav.MAVLink_command_ack_message(
-        mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, result, target_system=target[0], target_component=target[1]
+        CONFIGURE, result, target_system=target[0], target_component=target[1]
     )
     Peer(rig.bridge_port, rig.time, (1, component)).send(ack)
     rig.run(0.1)

@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from flight.rig import FLAVOURS, Chase, Peer, Rig, in_yaw
+from flight.rig import CONFIGURE, FLAVOURS, Chase, Peer, Rig, in_yaw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,8 +75,7 @@ def test_no_message_whatever_its_fields_stops_the_bridge_or_moves_the_gimbal_wil
         rig.run(0.02)
         rig.control.tick(rig.time.instant())
     rig.run(0.1)
-    for wish in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"):
-        assert abs(wish.angular_velocity_y) + abs(wish.angular_velocity_z) < 0.11
+    assert all(abs(pitch) + abs(yaw) < 0.11 for pitch, yaw in rig.wishes())
     before = len(rig.sent("HEARTBEAT"))
     rig.run(1.1, step_s=0.02)
     # One a second: 1.1 s may begin just before one.
@@ -114,21 +113,19 @@ def test_control_that_was_lost_while_the_link_was_cut_is_not_taken_back(flavour,
     if meanwhile == "restarted":
         rig.autopilot.restart()
     else:
-        rig.station.heartbeat()
-        configure = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
-        rig.station.command(configure, 255, 190, -1, -1, target=(1, 1))
+        rig.station_takes()
     rig.run(3)
     holder = rig.autopilot.primary
     assert holder == ((0, 0) if meanwhile == "restarted" else (255, 190))
-    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    sent = len(rig.wishes())
     rig.bridge_end.cut = rig.bridge_port.cut = False
     rig.run(14)
     assert rig.autopilot.primary == holder
     assert rig.log.controls[-1] is (Control.NOBODY if meanwhile == "restarted" else Control.OTHER)
-    after = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[sent:]
+    after = rig.wishes()[sent:]
     # To PX4 a zero of one who is not in control is nothing: it stopped by itself.
     assert after or flavour == "px4"
-    assert {(wish.angular_velocity_y, wish.angular_velocity_z) for wish in after} <= {(0.0, 0.0)}
+    assert set(after) <= {(0.0, 0.0)}
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
     assert rig.said("steering ends") == 1
     rig.bridge.take_control(True)
@@ -145,21 +142,19 @@ def test_a_bridge_that_was_restarted_takes_the_gimbal_from_nobody(flavour, holde
         rig.bridge.take_control(False)
         rig.run(1.5)
     elif holder == "another's":
-        rig.station.heartbeat()
-        configure = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
-        rig.station.command(configure, 255, 190, -1, -1, target=(1, 1))
+        rig.station_takes()
     rig.run(0.02)
     before = rig.autopilot.primary
-    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    sent = len(rig.wishes())
     rig.begin_bridge_anew()
     rig.bridge.take_control(True, fresh=False)
     rig.run(2)
     assert rig.autopilot.primary == before
-    assert (len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) > sent) is (holder == "ours")
+    assert (len(rig.wishes()) > sent) is (holder == "ours")
     rig.run(4)
     if holder == "another's":
         assert rig.autopilot.primary == (255, 190)
-        assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+        assert len(rig.wishes()) == sent
         assert rig.said("255/190 controls the gimbal: steering was enabled before") == 1
         rig.bridge.take_control(True)
         rig.run(3)
@@ -235,8 +230,7 @@ def test_of_two_gimbals_the_chosen_one_is_steered_and_believed(number):
     be_second(rig)
     assert_one_of_two_is_steered(rig, other=1)
     assert {m.gimbal_device_id for m in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")} == {2}
-    configure = [m for m in rig.sent("COMMAND_LONG") if m.command == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE]
-    assert {m.param7 for m in configure} == {2.0}
+    assert {m.param7 for m in rig.commands(CONFIGURE)} == {2.0}
     assert rig.said("several gimbals") == 0
 
 

@@ -19,7 +19,7 @@ MANUAL = mav.MAVLink_gimbal_manager_set_manual_control_message(1, 0, 12, 0, NAN,
 
 
 def rates_sent(rig: Rig, since: int = 0) -> list[float]:
-    return [wish.angular_velocity_z for wish in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[since:]]
+    return [yaw for _, yaw in rig.wishes()[since:]]
 
 
 def denied_1000(rig: Rig) -> None:
