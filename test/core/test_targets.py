@@ -599,6 +599,15 @@ class SideBySide:
         self.targets.commit()
         return steps
 
+    def fail(self, *lanes: int) -> None:
+        """From now on these, and no others."""
+
+        def fails(lane: int) -> None:
+            if lane in lanes:
+                raise ZeroDivisionError
+
+        self.before = fails
+
     def seen(self) -> list[int]:
         seen = [step for step in self.step() if step.track.measured]
         assert {step.track.stamp_ns for step in seen} <= {frame(self.index).stamp_ns}
@@ -636,15 +645,10 @@ def test_each_is_told_of_the_others_what_it_would_be_told_one_after_the_other():
 
 def test_a_target_that_is_removed_takes_the_error_of_its_turn_that_never_came_with_it():
     scene = SideBySide()
-
-    def fails(lane: int) -> None:
-        if lane in (1, 2):
-            raise ZeroDivisionError
-
-    scene.before = fails
+    scene.fail(1, 2)
     with pytest.raises(ZeroDivisionError):
         scene.step()
-    scene.before = lambda lane: None
+    scene.fail()
     for target_id in (2, 1):  # the lane that is freed last is given first
         scene.targets.remove(target_id)
     for target_id in (1, 2):
@@ -663,37 +667,26 @@ def test_the_target_that_is_steered_by_is_answered_before_the_others_begin():
 
 
 def test_an_error_of_one_is_raised_in_its_turn_and_costs_the_others_nothing():
-    scene = SideBySide()
-
-    def fail(lane: int) -> None:
-        if lane == 2:
-            raise ZeroDivisionError
-
-    scene.before = fail
-    told = []
+    scene, told = SideBySide(), []
+    scene.fail(2)
     with pytest.raises(ZeroDivisionError):
         scene.step(answered=lambda step: told.append(step.target_id))
     assert told == [0, 1]
     assert scene.targets.in_work == 2
     scene.targets.remove(2)
-    scene.before = lambda lane: None
+    scene.fail()
     assert scene.seen() == scene.seen() == [0, 1, 3]
 
 
 def test_an_error_of_one_whose_turn_did_not_come_is_raised_in_the_next_image():
     scene = SideBySide()
-
-    def fail(lane: int) -> None:
-        if lane in (1, 3):
-            raise ZeroDivisionError
-
-    scene.before = fail
+    scene.fail(1, 3)
     for wrong in (1, 3):
         with pytest.raises(ZeroDivisionError):
             scene.seen()
         assert scene.targets.in_work == wrong
         scene.targets.remove(wrong)
-        scene.before = lambda lane: None
+        scene.fail()
     assert scene.seen() == [0, 2]
 
 
