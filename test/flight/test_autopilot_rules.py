@@ -8,7 +8,6 @@ import pytest
 from flight.rig import CONFIGURE, EPOCH_NS, FLAVOURS, Peer, Rig
 
 from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.values import NS, Control, Rates, YawFrame
 
@@ -249,11 +248,6 @@ def test_9_the_managers_refusal_of_control_is_said(flavour, result, component, t
     Peer(rig.bridge_port, rig.time, (1, component)).send(ack)
     rig.run(0.1)
     assert rig.said(f"result {result}") == refusals
-
-
-def test_10_the_firmware_version_has_its_first_number_lowest():
-    assert firmware_version("1.2.3") == 0x00030201
-    assert firmware_version("0.1.0rc1") == 0x00010100
 
 
 ANY = (-math.inf, math.inf)

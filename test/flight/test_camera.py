@@ -34,7 +34,8 @@ BOX = (0.4, 0.4, 0.6, 0.6)
 class Scene:
     """A bridge, and a ground station on each of its links: the first is ``station``."""
 
-    def __init__(self, links: int = 1, **camera: object) -> None:
+    def __init__(self, links: int = 1, first: tuple[float, ...] = (), **camera: object) -> None:
+        """``first``: a command that waits when the bridge begins."""
         self.time = Time()
         ends = [memory_link(f"link {number}", self.time) for number in range(links)]
         self.lines: list[str] = []
@@ -50,6 +51,8 @@ class Scene:
         )
         self.stations = [Peer(there, self.time) for _, there in ends]
         self.station = self.stations[0]
+        if first:
+            self.station.command(*first)  # type: ignore[arg-type]
         self.run(0.1)
 
     def run(self, seconds: float = 0.1) -> Scene:
@@ -96,7 +99,8 @@ def test_heartbeats_of_a_camera_once_a_second_in_mavlink_2():
 @pytest.mark.parametrize("ask", [(REQUEST, INFORMATION), (REQUEST_OLD, 1)])
 def test_camera_information_by_both_requests_and_without_a_focal_length_where_it_is_not_known(ask):
     scene = Scene(model="Tracker", gimbal_device_id=154)
-    scene.bridge.set_camera(CameraModel(Intrinsics(900, 910, 640, 360), 1280, 720))
+    lens = Intrinsics(900, 910, 640, 360)
+    scene.bridge.set_camera(CameraModel(lens, 1280, 720))
     scene.run(2)
     assert scene.ask(*ask) == [ACCEPTED]
     info = scene.station.of("CAMERA_INFORMATION")[0]
@@ -108,22 +112,34 @@ def test_camera_information_by_both_requests_and_without_a_focal_length_where_it
     assert info.focal_length / info.sensor_size_v == pytest.approx(910 / 720)
     assert info.gimbal_device_id == 154
     assert info.time_boot_ms == pytest.approx(2100, abs=20)
-    scene.bridge.set_camera(CameraModel(None, 640, 480))
-    scene.ask(*ask)
-    info = scene.station.of("CAMERA_INFORMATION")[-1]
-    assert math.isnan(info.focal_length)
-    assert (info.resolution_h, info.resolution_v) == (640, 480)
+    for known, size in ((None, (640, 480)), (lens, (0, 480)), (lens, (640, 0))):
+        scene.bridge.set_camera(CameraModel(known, *size))
+        scene.ask(*ask)
+        info = scene.station.of("CAMERA_INFORMATION")[-1]
+        assert math.isnan(info.focal_length)
+        assert (info.resolution_h, info.resolution_v) == size
+    (info,) = Scene(first=ask).station.of("CAMERA_INFORMATION")
+    assert (info.time_boot_ms, info.resolution_h) == (0, 0)
+
+
+def test_the_firmware_version_has_its_first_number_lowest():
+    assert firmware_version("1.2.3") == 0x00030201
+    assert firmware_version("0.1.0rc1") == 0x00010100
+    assert firmware_version("2.dev.1") == 0x00010002
 
 
 @pytest.mark.parametrize(
     ("command", "parameters", "result"),
     [
         *((REQUEST, (message_id,), UNSUPPORTED) for message_id in (269, 271, 276, 31999, NAN)),
+        *((400, (275,), UNSUPPORTED), (REQUEST_OLD, (0,), ACCEPTED)),
         *((INTERVAL, of, DENIED) for of in ((276, 1e6), (259, 1e6), (275, NAN), (275, 100.0), (NAN, 1e6))),
     ],
 )
 def test_messages_that_we_do_not_have_or_stream_are_refused(command, parameters, result):
-    assert Scene().ask(command, *parameters) == [result]
+    scene = Scene()
+    assert scene.ask(command, *parameters) == [result]
+    assert scene.station.of("CAMERA_INFORMATION") == []
 
 
 def test_to_a_broadcast_we_answer_only_what_is_ours():
@@ -306,9 +322,10 @@ def test_a_repeat_is_answered_and_does_not_select_again():
     scene.run(2)
     assert scene.ask(RECT, *BOX, NAN, confirmation=2)[-1] == ACCEPTED
     assert len(scene.desk.requests) == 1
-    # The same rectangle drawn again, later, is a wish of its own.
+    # The same rectangle drawn again, later, is a wish of its own, and another one at once.
     assert scene.ask(RECT, *BOX, NAN) == [IN_PROGRESS]
-    assert len(scene.desk.requests) == 2
+    assert scene.ask(RECT, *BOX[:3], 0.7, NAN) == [IN_PROGRESS]
+    assert len(scene.desk.requests) == 3
 
 
 def test_a_command_over_two_links_is_one_wish_and_is_answered_on_both():
@@ -398,6 +415,7 @@ def test_a_stream_has_the_rate_asked_also_after_the_bridge_stood_still_and_ends(
     scene.time.t += 5.0
     assert scene.streamed(1) == pytest.approx(10, abs=2)
     assert scene.ask(INTERVAL, STATUS, -1) == [ACCEPTED]
+    scene.station.command(INTERVAL, STATUS, -1)
     assert scene.streamed(2) == 0
     scene.station.command(REQUEST, STATUS)  # a single one
     assert scene.streamed(1) == 1
@@ -436,13 +454,17 @@ def test_of_two_streams_on_a_link_the_faster_counts_and_one_that_stops_leaves_th
         assert scene.streamed(5) == pytest.approx(5 * per_second, abs=1)
 
 
-def test_a_silent_tracker_is_not_claimed_to_track():
+@pytest.mark.parametrize(("state", "flags"), [(TrackState.TRACKING, 2), (TrackState.IDLE, 0)])
+def test_a_silent_tracker_is_not_claimed_to_track_and_it_is_said_once_of_one_that_did(state, flags):
     scene = Scene()
-    scene.show(TrackState.TRACKING)
-    scene.run(1.2)
-    assert scene.last_status().tracking_status == 2
-    assert any("no answer of the tracker" in line for line in scene.lines)
-    assert scene.show(TrackState.TRACKING).tracking_status == 1
+    before = scene.show(state)
+    scene.run(8)
+    assert scene.last_status().tracking_status == flags
+    assert sum("no answer of the tracker" in line for line in scene.lines) == bool(flags)
+    assert scene.show(TrackState.LOST).tracking_status == 2
+    scene.run(8)
+    assert sum("no answer of the tracker" in line for line in scene.lines) == bool(flags)
+    assert scene.show(state).tracking_status == before.tracking_status
 
 
 # The picture the operator sees

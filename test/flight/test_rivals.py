@@ -228,6 +228,35 @@ def test_an_old_wish_waits_for_the_managers_word_and_takes_the_gimbal_from_nobod
     assert held.holder.wanted is (by != THEIRS)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "by", "may_steer", "in_control", "another"),
+    [
+        *((True, OURS, True, True, False), (False, OURS, False, True, False)),
+        *((wanted, THEIRS, False, False, True) for wanted in (True, False)),
+        *((wanted, NOBODYS, False, False, False) for wanted in (True, False)),
+        *((True, None, True, True, False), (False, None, False, True, False)),  # it says nothing
+    ],
+)
+def test_who_is_in_control_by_the_managers_word(wanted, by, may_steer, in_control, another):
+    held = Held().want(wanted).run(8, by)
+    holder = held.holder
+    assert holder.may_steer(False, held.now_s) is may_steer
+    assert (holder.in_control, holder.another) == (in_control, another)
+    assert bool(held.lines) is (wanted and by in (THEIRS, NOBODYS))  # who says nothing refuses nothing
+    told = list(held.told)
+    holder.ask(held.now_s)
+    assert held.told == told
+    released = held.asked.count((-3, -3))
+    held.want(False).run(4, by)
+    assert (held.asked.count((-3, -3)) > released) is (by == OURS or (by is None and wanted))
+
+
+def test_what_is_held_is_not_asked_for_during_a_silence():
+    held = Held().want().run(2, OURS)
+    held.holder.silent()
+    assert held.run(3).asked == []
+
+
 def test_what_was_held_before_a_silence_is_asked_for_when_it_is_wanted_anew():
     held = Held().want().run(2, OURS)
     held.holder.silent()
