@@ -782,6 +782,17 @@ def test_why_attitudes_are_not_used_is_said_also_where_none_was_ever_taken():
     silent = bench()
     silent.attitude = None
     assert silent.step(SETTLED).reason == ""
+    silent.attitude = (0.0, 0.0)
+    assert silent.step(10).law is Law.LINE_OF_SIGHT  # at once: nothing failed
+
+
+def test_attitude_and_heading_from_a_little_ahead_count_until_there_are_older_ones():
+    """At nadir, where the yaw is held."""
+    made = bench(cautious_time=0.0).given(azimuth=0.5)
+    made.frame, made.attitude, made.vehicle = YawFrame.VEHICLE, (0.0, math.radians(-89.0)), (0.3, 0.0)
+    made.late_s = 0.04
+    command = made.step(2)
+    assert (command.rates.yaw, command.reason) == (0.0, "")
 
 
 def test_an_attitude_whose_clock_is_ahead_is_taken_with_the_offset_for_it():

@@ -16,7 +16,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import moved_point
 from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.images.encodings import GREY
-from efftam_ros.images.motion import ImageCameraMotion, rejection
+from efftam_ros.images.motion import ImageCameraMotion, Landmarks, rejection
 
 WIDTH, HEIGHT = 1280, 720
 
@@ -338,6 +338,19 @@ def test_a_camera_that_turned_away_and_back_finds_the_kept_place_to_two_pixels(g
     for x, y in ((300, 200), (640, 360), (900, 500)):
         expected = ((x + 400 - 520) * 1.1, (y + 250 - 170) * 1.1)
         assert moved_point(motion.matrix, x, y) == pytest.approx(expected, abs=2.0)
+
+
+@pytest.mark.parametrize(
+    ("together", "apart", "is_known"), [(14, 0, True), (13, 0, False), (30, 60, True), (20, 60, False)]
+)
+def test_enough_features_must_agree_and_three_of_ten(together, apart, is_known):
+    rng, count = np.random.default_rng(1), together + apart
+    before, after = rng.uniform((0, 0), (WIDTH, HEIGHT), (2, count, 2)).astype(np.float32)
+    after[:together] = before[:together] + (20, -10)
+    size, descriptors = (WIDTH, HEIGHT), 100 * np.eye(count, 128, dtype=np.float32)
+    found = Landmarks(size, before, descriptors).motion_to(Landmarks(size, after, descriptors))
+    assert isinstance(found, str) is not is_known
+    assert not is_known or moved_point(found, 640, 360) == pytest.approx((660, 350), abs=0.1)
 
 
 def test_another_scene_is_not_the_kept_place(ground):
