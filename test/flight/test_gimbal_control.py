@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -123,6 +124,7 @@ ENDS = {
     "lost": (lambda made: made.given(state=TrackState.LOST), Phase.HOLDING, "lost"),
     "no target": (lambda made: made.given(state=TrackState.IDLE), Phase.WAITING, "no target"),
     "not valid": (lambda made: made.given(valid=False, reason="no image"), Phase.HOLDING, "no image"),
+    "not valid without a word": (lambda made: made.given(valid=False), Phase.HOLDING, "not valid"),
     "no bearing": (lambda made: made.given(has_bearing=False), Phase.HOLDING, "calibration"),
     "uncalibrated": (
         lambda made: made.control.on_camera(CameraModel(None, 1280, 720)),
@@ -178,7 +180,14 @@ def test_nothing_is_sent_once_control_is_lost_until_enabled_again(taker):
 WORDS = {
     None: ["on", "on 11", "on other held 11", "on held other on held", "on held silent 11 held"]
     + ["on unknown 9", "on held dead alive"],
-    Phase.OFF: ["other", "on other 11 off", "on held other off"],
+    Phase.OFF: [
+        "other",
+        "other 11",
+        "on other off 11",
+        "on other 11 off",
+        "on held other off",
+        "on held off other",
+    ],
     # Another's from the beginning is waited for, 10 s each time; who says nothing takes nothing.
     Phase.HOLDING: ["on other 9", "on nobody", "held off other on other", "on other 9 on 9"]
     + ["on other 11 on 9", "on held other on", "on held silent", "on held dead", "dead on held"],
@@ -192,7 +201,8 @@ WORDS = {
 @pytest.mark.parametrize(
     ("events", "phase"), [(events, phase) for phase, given in WORDS.items() for events in given]
 )
-def test_who_may_steer_after_what(events, phase):
+@pytest.mark.parametrize("word", ["the word", ""])
+def test_who_may_steer_after_what(events, phase, word):
     """``on``, ``off``: somebody enables, disables it; the manager's words; ``dead``, ``alive``: the gimbal;
     a number: so many seconds. ``phase``: None where it may be steered."""
     permission, now_s = Permission(), 0.0
@@ -203,14 +213,16 @@ def test_who_may_steer_after_what(events, phase):
         elif event in ("dead", "alive"):
             permission.gimbal_alive = event == "alive"
         elif not event.isdecimal():
-            permission.hear(Control(event), f"the word {event}")
+            permission.hear(Control(event), word)
         for _ in range(int(event) if event.isdecimal() else 0):
             now_s += 1.0
             permission.wait(now_s)
         permission.wait(now_s)
     refusal = permission.refusal()
     assert (refusal and refusal[0]) == phase
-    assert phase is not Phase.CONTROL_LOST or "the word" in refusal[1]
+    if phase in (Phase.HOLDING, Phase.CONTROL_LOST) and "dead" not in events:
+        named = re.findall("other|nobody|silent", events) or ["has not said"]
+        assert (word or named[-1]) in refusal[1]
     assert permission.enabled is (phase in (None, Phase.HOLDING))
 
 
@@ -311,7 +323,8 @@ def test_rates_grow_no_faster_than_configured_and_fall_at_once(way):
 def test_a_return_or_another_beginning_is_limited_for_a_while():
     made = bench(max_acceleration=1e3).given(azimuth=0.5)
     assert made.step(60).rates.yaw == pytest.approx(math.radians(90))
-    made.given(state=TrackState.COASTING, measured=False, age_s=0.1).step(3)
+    made.given(state=TrackState.COASTING, measured=False, age_s=0.1)
+    assert made.step(3).rates.yaw == pytest.approx(math.radians(90))
     made.given(state=TrackState.TRACKING, measured=True, age_s=0.0)
     for _ in range(2):
         assert made.step().rates.yaw == pytest.approx(0.3 * math.radians(90))
@@ -412,11 +425,36 @@ def test_without_a_heading_the_reason_is_said_and_the_law_does_not_flicker():
     assert made.step(75).law is Law.LINE_OF_SIGHT
 
 
-def test_neither_a_leap_of_the_same_target_nor_the_managers_word_on_control_starts_anew():
-    made = quick()
-    made.control.on_control(Control.HELD)
+def test_neither_a_leap_of_the_same_target_nor_a_word_that_changes_nothing_starts_anew():
+    made = following(max_acceleration=1e3, cautious_acceleration=1e3)
+    for _ in range(2):
+        made.control.on_control(Control.HELD)
+        made.control.on_camera(CameraModel(Intrinsics(900, 900, 640, 360), 1280, 720))
     command = made.given(azimuth=-RIGHT).step()
     assert command.rates.yaw < -1.2 * KP * RIGHT
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"valid": False}, {"has_bearing": False}, {"elevation": math.nan}, {"azimuth_rate": math.inf}],
+    ids=lambda bad: next(iter(bad)),
+)
+def test_what_may_not_be_used_is_forgotten_with_its_answer(bad):
+    made = quick()
+    used = made.estimate
+    assert made.given(azimuth=-0.3, **bad).step(3).rates.is_zero
+    made.estimate = used
+    command = made.step(2)
+    assert (command.law, command.rates.yaw) == (Law.LINE_OF_SIGHT, pytest.approx(KP * RIGHT, rel=0.05))
+
+
+def test_a_second_answer_for_an_image_is_no_second_measurement():
+    made = quick()
+    newest = replace(made.estimate, stamp_ns=made.instant().stamp_ns - round((0.02 + made.latency_s) * NS))
+    made.answers = False
+    for _ in range(3):
+        made.control.on_estimate(replace(newest, azimuth=-0.3), made.instant())
+    assert made.step().rates.yaw == pytest.approx(KP * RIGHT, rel=0.05)
 
 
 @pytest.mark.parametrize(
