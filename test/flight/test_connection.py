@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import pty
 import select
@@ -11,6 +12,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from unittest.mock import Mock
 
 import pytest
 from flight.rig import Desk, GimbalLog, Time
@@ -20,6 +22,7 @@ from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.bridge import Bridge
 from efftam_ros.flight.mavlink.connection import Connection, connect
 from efftam_ros.flight.mavlink.dialect import Severity
+from efftam_ros.flight.mavlink.framing import Decoder
 
 
 @pytest.fixture
@@ -83,6 +86,15 @@ def test_of_more_than_eight_callers_the_longest_silent_is_forgotten_and_all_afte
                 select.select(caller.files(), [], [], 0.05 if callers.index(caller) in deaf else 5)
             heard = {number for number, caller in enumerate(callers) if caller.receive()}
             assert heard == set(range(9)) - deaf
+
+
+def test_of_callers_without_number_the_bridge_keeps_a_few_unfinished_frames():
+    clock, link = Time(), Mock(address="udpin", datagrams=True, fault="")
+    bridge = Bridge(BridgeConfig(), [link], Desk(), GimbalLog(clock), clock.instant, lambda *line: None)
+    for caller in range(200):
+        link.receive.return_value = [(str(caller), b"\xfd")]
+        bridge.step()
+    assert sum(isinstance(each, Decoder) for each in gc.get_objects()) < 100
 
 
 def test_a_port_where_nobody_listens_is_no_error(opened):
