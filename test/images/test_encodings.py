@@ -155,7 +155,7 @@ def test_rows_of_another_form_are_refused(rows: np.ndarray) -> None:
         (Box(-4.0, -3.0, 10.0, 10.0), 1.0, (0, 0, 6, 7)),
         (Box(30.0, 20.0, 10.0, 10.0), 1.0, (30, 20, WIDTH, HEIGHT)),
         *((box, 1.0, None) for box in (Box(50, 2, 9, 9), Box(2, 50, 9, 9), Box(-20, -20, 9, 9))),
-        *((box, 1.0, None) for box in (Box(2, 2, 0, 5), Box(2, 2, 5, 0), Box(math.nan, 2, 5, 5))),
+        *((box, 1.0, None) for box in (Box(2.5, 2.5, 0, 5), Box(2.5, 2.5, 5, 0), Box(math.nan, 2, 5, 5))),
     ],
 )
 def test_the_pixels_of_a_box_are_those_that_it_touches_in_the_image(box, share, pixels) -> None:
