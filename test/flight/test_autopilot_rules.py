@@ -48,7 +48,9 @@ def test_3_control_is_taken_with_explicit_ids_and_given_back(flavour):
     rig = Rig(flavour).steer().run(3)
     assert rig.autopilot.primary == (1, 100)
     assert rig.log.controls[-1] is Control.HELD
+    sent = len(rig.wishes())
     rig.bridge.take_control(False)
+    assert rig.wishes()[sent:] == [(0.0, 0.0)] * 3  # at once: a packet may be lost
     rig.run(1.5)
     assert rig.autopilot.primary == (0, 0)
     rig.bridge.set_rates(Rates(0.0, 0.5))

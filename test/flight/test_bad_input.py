@@ -133,6 +133,19 @@ def test_control_that_was_lost_while_the_link_was_cut_is_not_taken_back(flavour,
     assert rig.autopilot.primary == (1, 100)
 
 
+def test_control_that_is_wanted_anew_during_a_silence_is_taken_after_it():
+    """Whoever held the gimbal before."""
+    rig = Rig("ardupilot").steer().run(3)
+    rig.autopilot_runs = False
+    rig.run(4, 0.02)
+    rig.bridge.take_control(False)
+    rig.bridge.take_control(True)
+    rig.autopilot.primary = (0, 0)
+    rig.autopilot_runs = True
+    rig.run(4, 0.02)
+    assert rig.autopilot.primary == (1, 100)
+
+
 @both
 @pytest.mark.parametrize("holder", ["ours", "another's", "nobody's"])
 def test_a_bridge_that_was_restarted_takes_the_gimbal_from_nobody(flavour, holder):
