@@ -110,15 +110,6 @@ def assert_stops(made: Bench, phase: Phase = Phase.HOLDING) -> GimbalCommand:
 # Who may steer
 
 
-def test_off_until_somebody_says_yes():
-    made = bench(enabled=False)
-    command = made.step(50)
-    assert command.phase is Phase.OFF
-    assert not command.send
-    made.control.set_enabled(True)
-    assert made.step(SETTLED).phase is Phase.FOLLOWING
-
-
 ENDS = {
     "switched off": (lambda made: made.control.set_enabled(False), Phase.OFF, ""),
     "lost": (lambda made: made.given(state=TrackState.LOST), Phase.HOLDING, "lost"),
@@ -158,10 +149,12 @@ def test_a_controller_that_stood_still_in_motion_sends_zeros_first(late_s):
     assert_stops(made, Phase.OFF)
 
 
-def test_nothing_is_sent_once_control_is_lost_nor_zeros_for_the_motion_before():
-    made = following()
+def test_nothing_is_sent_before_it_is_enabled_nor_once_control_is_lost_nor_zeros_for_the_motion_before():
+    made = bench(enabled=False)
+    assert not made.step(50).send
+    made.control.set_enabled(True)
     made.control.on_control(Control.HELD)
-    made.step()
+    assert made.step(SETTLED).phase is Phase.FOLLOWING
     made.control.on_control(Control.OTHER)
     assert not made.step(10).send
     made.control.set_enabled(False)
