@@ -500,7 +500,7 @@ def test_a_cropped_and_turned_video_is_mapped():
 
 def test_a_landing_target_has_the_angles_of_the_image_axes():
     scene = Scene()
-    scene.bridge.set_camera(CameraModel(Intrinsics(900, 600, 640, 360), 1280, 720))
+    scene.bridge.set_camera(LENS)
     scene.show(TrackState.TRACKING, width=90.0, height=45.0)
     x, y = 0.3, -0.4
     estimate = seen_at(EPOCH_NS, math.atan(x), math.atan(y / math.hypot(1.0, x)))
@@ -531,6 +531,30 @@ def landing(scene: Scene, stamp_ns: int = EPOCH_NS) -> object:
     scene.bridge.estimate(replace(GOOD, stamp_ns=stamp_ns))
     scene.run()
     return scene.station.of("LANDING_TARGET")[-1]
+
+
+LENS = CameraModel(Intrinsics(900, 600, 640, 360), 1280, 720)
+
+
+@pytest.mark.parametrize(
+    ("camera", "fields", "mode"),
+    [
+        *((LENS, {"state": state}, 0) for state in (TrackState.IDLE, TrackState.LOST)),
+        *((LENS, {"image_size": size}, 0) for size in ((0, 720), (1280, 0))),
+        *((LENS, {"box": None}, 0), (LENS, None, 0), (None, {}, 2), (CameraModel(None, 1280, 720), {}, 2)),
+    ],
+)
+def test_what_has_no_box_in_an_image_or_no_lens_has_no_size(camera, fields, mode):
+    """``fields``: in which the tracker's word differs from that of a followed target; None: it says none."""
+    scene = Scene()
+    if camera is not None:
+        scene.bridge.set_camera(camera)
+    if fields is not None:
+        scene.bridge.track(replace(status(TrackState.TRACKING), **fields))
+        scene.run()
+        assert scene.last_status().tracking_mode == mode
+    message = landing(scene)
+    assert (message.size_x, message.size_y) == (0.0, 0.0)
 
 
 def distance_sensor(cm: int, facing: int = DOWN, quality: int = 0) -> object:

@@ -219,8 +219,10 @@ def test_a_serial_device_s_faults_are_told_once_each_with_the_remedy_and_its_rec
     assert told() == []
     assert link.files() == link.receive() == []
     with monkeypatch.context() as patch:
-        patch.setattr(os, "open", refuse_permission)
+        refuse = Mock(side_effect=PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        patch.setattr(os, "open", refuse)
         one_warning("Permission denied", "dialout")
+        assert refuse.call_count == pytest.approx(8, abs=1)  # once a second
     device.write_text("")
     one_warning("Inappropriate ioctl", "no serial line")
     device.unlink()
@@ -234,10 +236,6 @@ def test_a_serial_device_s_faults_are_told_once_each_with_the_remedy_and_its_rec
     device.unlink()
     one_warning("No such file", "cable")
     link.close()
-
-
-def refuse_permission(*_: object, **__: object) -> int:
-    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 @pytest.mark.parametrize(

@@ -79,11 +79,12 @@ def test_packets_that_can_not_be_decoded_are_counted_and_the_stream_goes_on(code
     with closing(patient(udp(port), timeout=0.5)) as camera:
         images = camera.frames()
         for _ in range(2):
-            before = camera.damaged
+            before, left_out = camera.damaged, camera.left_out
             with sender(port, codec, size="128x96", damaged=7):
                 next(images)  # perhaps one of before
                 first = next(images)
                 assert camera.damaged >= before
+                assert camera.left_out >= left_out
                 wait_for(lambda least=before + 6: camera.damaged > least, "packets that can't be decoded")
                 assert next(f.index for f in images if f.index > first.index + 10)
             wait_for(lambda: "nothing arrives" in camera.waiting_for, "the silence")
