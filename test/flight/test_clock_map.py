@@ -149,6 +149,14 @@ def test_an_autopilot_is_heard_by_the_link_of_its_first_heartbeat_until_that_is_
         assert (link.hear(name, message, now_s), link.link) == (is_anew, heard_by)
 
 
+def test_another_rate_is_asked_for_at_once_and_the_same_not_again():
+    wanted, asked = WantedIntervals(), []
+    for rate_hz in (10.0, 10.0, 20.0, 20.0, 10.0):
+        wanted.want(1, 30, rate_hz)
+        asked += wanted.due(0.0)[0]
+    assert asked == [(1, 30, interval_us) for interval_us in (100_000, 50_000, 100_000)]
+
+
 @pytest.mark.parametrize(
     ("periods", "complaints"),
     [("rare rare", 0), ("rare rare rare", 1), ("rare " * 6, 1), ("rare rare well rare rare", 0)]

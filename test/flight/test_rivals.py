@@ -257,16 +257,6 @@ def test_what_is_held_is_not_asked_for_during_a_silence():
     assert held.run(3).asked == []
 
 
-def test_what_was_held_before_a_silence_is_asked_for_when_it_is_wanted_anew():
-    held = Held().want().run(2, OURS)
-    held.holder.silent()
-    assert held.told[-1][0] is Control.SILENT
-    held.want(False).want().holder.ask(held.now_s)
-    assert held.asked == []
-    assert held.run(1, NOBODYS).asked == [OURS]
-    assert held.holder.wanted
-
-
 @pytest.mark.parametrize("gates", [True, False])
 @pytest.mark.parametrize("was_silent", [True, False])
 def test_after_a_pause_nothing_moves_before_the_managers_word(gates, was_silent):
