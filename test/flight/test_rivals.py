@@ -49,6 +49,16 @@ def test_another_component_that_moves_the_gimbal_has_it(take, what):
     assert rig.autopilot.primary == (0, 0)
 
 
+def test_another_that_moves_the_gimbal_before_it_stands_after_our_end_has_it():
+    rig = steered()
+    rig.rates = lambda t: None
+    rig.bridge.take_control(False)
+    for _ in range(20):
+        pitchyaw(rig)
+        rig.run(0.1)
+    assert rig.yaw_rate() == pytest.approx(-0.3, rel=0.05)
+
+
 def test_a_last_rate_of_ours_that_arrives_after_anothers_word_is_stopped():
     rig = steered()
     rig.rates = lambda t: Rates(0.0, 0.2)
