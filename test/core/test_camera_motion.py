@@ -1,8 +1,6 @@
-"""The camera's motion: what it does to places, to the filter, and which matrices are no camera's."""
+"""The camera's motion: what it does to places and to the filter."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
@@ -12,9 +10,7 @@ from support.rotation import rotation_motion
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import MotionFilter, moved_box, moved_point
-from efftam_ros.images.motion import rejection
 
-SIZE = (1280, 720)
 K = np.array([[1000.0, 0, 640], [0, 1000.0, 360], [0, 0, 1]])
 NS = 1_000_000_000
 
@@ -68,42 +64,3 @@ def test_without_the_cameras_motion_known_the_camera_rests():
     filter_.follow_camera(shift(30, 0), 0.1)
     filter_.camera_unknown()
     assert filter_.at(NS).velocity == pytest.approx(filter_.ground.velocity)
-
-
-@pytest.mark.parametrize(
-    ("matrix", "word"),
-    [
-        (np.full((3, 3), np.nan), "finite"),
-        (np.zeros((3, 3)), "finite"),
-        (np.diag([-1.0, 1.0, 1.0]), "mirrors"),
-        (np.diag([2.0, 2.0, 1.0]), "zooms"),
-        (shift(900, 0), "shifts"),
-        (np.array([[1.0, 0, 0], [0, 1, 0], [-1e-3, 0, 1]]), "infinity"),
-        (np.array([[1.0, 0, 0], [0, 1, 0], [4e-4, 0, 1]]), "perspective"),
-    ],
-)
-def test_what_no_camera_does_between_two_images_is_refused(matrix, word):
-    assert word in rejection(matrix, *SIZE)
-
-
-@given(st.floats(-0.2, 0.2), st.floats(0.8, 1.25))
-def test_pans_and_zooms_are_not_refused(angle, zoom):
-    centre = shift(640, 360) @ np.diag([zoom, zoom, 1.0]) @ shift(-640, -360)
-    assert rejection(centre @ rotation_motion(K, yaw(angle)), *SIZE) == ""
-
-
-@given(st.floats(-math.pi, math.pi))
-def test_a_roll_shifts_what_is_not_in_its_centre(angle):
-    """What counts is where the middle of the image goes."""
-    c, s = math.cos(angle), math.sin(angle)
-    roll = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
-    assert rejection(shift(640, 360) @ roll @ shift(-640, -360), *SIZE) == ""
-    moved = 2 * abs(math.sin(angle / 2)) * math.hypot(640, 360)
-    around_the_corner = rejection(roll, *SIZE, most_shift=0.4)
-    assert ("shifts" in around_the_corner) == (moved / 1280 > 0.4)
-
-
-@pytest.mark.parametrize("factor", [0.2, 5.0, -3.0])
-def test_the_scale_of_a_homography_means_nothing(factor):
-    for matrix in (shift(300, -200), shift(1200, 0), shift(0, 1200), rotation_motion(K, yaw(0.02))):
-        assert rejection(factor * matrix, *SIZE) == rejection(matrix, *SIZE)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.scripted_looks import vector
 from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import candidates
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
@@ -72,11 +73,9 @@ class Scene:
             [self.place(i) for i in range(self.is_hidden, 2 - self.is_alone)],
         )
         seen = [p for p in places if view.x <= p.cx < view.x + width and view.y <= p.cy < view.y + height]
-        edges = [p.edges() for p in seen] + [p.moved(3, 5).edges() for p in seen[:1]]
-        boxes = np.array((edges + [(np.nan,) * 4] * 3)[:3], np.float32)
-        areas = np.array([(x1 - x) * (y1 - y) for x, y, x1, y1 in np.nan_to_num(boxes)], np.float32)
-        ious = np.array([0.9, 0.8, 0.6], np.float32) * (1.0 if self.is_finite else np.nan)
-        return Candidates(boxes, areas, ious, 2.5 if seen else -6.0)
+        shown = [*seen, *(p.moved(3, 5) for p in seen[:1]), None, None, None][:3]
+        ious = [0.9, 0.8, 0.6] if self.is_finite else [math.nan] * 3
+        return candidates(*shown, ious=ious, presence_logit=2.5 if seen else -6.0)
 
 
 class Camera:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import candidates, followed
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
@@ -22,19 +22,15 @@ from efftam_ros.core.policies.drawn_box import (
     TargetExtent,
     make_extent,
 )
-from efftam_ros.core.tracker import TargetTracker
-from efftam_ros.core.types import Candidates, Frame, Image, Motion, PipelineSpec, Prompt
+from efftam_ros.core.types import Candidates, Motion, Prompt
 
 sides = st.floats(0.5, 200)
 SIZE = (1024, 1024)
 
 
-def of(*boxes: Box) -> Candidates:
-    """Candidates with these boxes; the middle one has the highest predicted IoU."""
-    ious = [0.9 if i == len(boxes) // 2 else 0.7 for i in range(len(boxes))]
-    areas = [box.area for box in boxes]
-    edges = [box.edges() for box in boxes]
-    return Candidates(*(np.array(v, np.float32) for v in (edges, areas, ious)), 5.0)
+def of(*boxes: Box | None) -> Candidates:
+    """The middle one has the highest predicted IoU."""
+    return candidates(*boxes, ious=[0.9 if i == len(boxes) // 2 else 0.7 for i in range(len(boxes))])
 
 
 def nested(*widths: float, cx: float = 300, height: float = 40) -> Candidates:
@@ -101,24 +97,11 @@ def follow(policy: str, frames: int = 10):
     """A target of 8 x 8 px that the operator drew 16 x 16, at 30 Hz; gone in the last frame."""
 
     def script(i, view):
-        box = Box.from_centre(200 + i, 300, 8, 8)
-        edges = np.array([box.edges(), (np.nan,) * 4, (np.nan,) * 4], np.float32)
         logit = -4.0 if i == frames - 1 else 5.0
-        return Candidates(
-            edges, np.array([64, 0, 0], np.float32), np.array([0.9, 0.1, 0.1], np.float32), logit
-        )
+        return candidates(Box.from_centre(200 + i, 300, 8, 8), None, None, presence_logit=logit)
 
-    tracker = TargetTracker(
-        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024)),
-        TrackerConfig(policy=policy, view="full"),
-    )
-    picture = Image.from_array(np.zeros((1024, 1024, 3), np.uint8))
     prompt = Prompt(box=Box.from_centre(200, 300, 16, 16))
-    tracks = [
-        tracker.step(Frame(picture, 10**9 + i * 10**9 // 30), prompt if i == 0 else None)
-        for i in range(frames)
-    ]
-    return tracks, tracker
+    return followed(script, frames, prompt, TrackerConfig(policy=policy, view="full"))[:2]
 
 
 def test_measured_predicted_and_coasted_boxes_are_all_of_the_target():
@@ -146,17 +129,17 @@ BESIDE = of(Box(280, 280, 30, 40), Box(270, 280, 60, 40), Box(500, 280, 96, 40))
 
 def continued(*frames: Candidates, is_entering: bool = False) -> PromptedExtent:
     extent = PromptedExtent(PROMPTED, is_entering)
-    for candidates in frames:
-        extent.add(candidates, MIDDLE)
-        shown(extent, candidates)
+    for found in frames:
+        extent.add(found, MIDDLE)
+        shown(extent, found)
     return extent
 
 
-def shown(extent: TargetExtent, candidates: Candidates) -> int:
+def shown(extent: TargetExtent, found: Candidates) -> int:
     """The candidate that is published where the filter has the followed one's box."""
-    followed = candidates.box(MIDDLE)
-    number, box = extent.shown(candidates, MIDDLE, followed, followed)
-    assert box == candidates.box(number)
+    middle = found.box(MIDDLE)
+    number, box = extent.shown(found, MIDDLE, middle, middle)
+    assert box == found.box(number)
     return number
 
 
@@ -183,12 +166,7 @@ def test_the_first_frames_decide_because_the_target_may_come_closer():
 def test_a_candidate_that_is_another_object_is_not_published():
     extent = continued(nested(50, 60, 96))
     assert shown(extent, BESIDE) == MIDDLE
-    empty = Candidates(
-        np.array([[280, 280, 310, 320], [270, 280, 330, 320], [np.nan] * 4], np.float32),
-        np.array([1200, 2400, 0], np.float32),
-        np.array([0.8, 0.9, 0.8], np.float32),
-        5.0,
-    )
+    empty = of(Box(280, 280, 30, 40), Box(270, 280, 60, 40), None)
     assert shown(extent, empty) == MIDDLE
 
 
@@ -263,12 +241,8 @@ def test_box_mask_and_motion_of_a_larger_target_are_of_one_extent():
             return of(Box.from_centre(200, 300, 96, 48))
         return of(*(Box.from_centre(200 + i, 300, width, 48) for width in (40, 60, 96)))
 
-    pipeline = ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024))
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full"))
-    picture = Image.from_array(np.zeros((1024, 1024, 3), np.uint8))
     prompt = Prompt(box=Box.from_centre(200, 300, 100, 50))
-    for i in range(8):
-        track = tracker.step(Frame(picture, 10**9 + i * 10**9 // 30), prompt if i == 0 else None)
+    (*_, track), tracker, pipeline = followed(script, 8, prompt)
     tracker.commit()
     assert track.box.width == pytest.approx(96)
     # 91.7: the filter still narrows, from the prompted width to that of the followed mask, 60.

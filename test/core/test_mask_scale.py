@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import candidates, followed
 
-from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.policies.default import CLEAR, SCALE_FRAMES, WEIGHT, MaskScale
 from efftam_ros.core.policies.drawn_box import BORDER, LARGEST_PX, size_overlap
-from efftam_ros.core.tracker import TargetTracker
-from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt
+from efftam_ros.core.types import Candidates, Prompt
 
 SIZE = (1000, 500)
 MARGIN = BORDER * SIZE[0]
@@ -23,18 +20,14 @@ sides = st.floats(1, 300)
 
 def nested(*factors: float, ious: tuple[float, ...] = (0.80, 0.84, 0.79), at: Box = DRAWN) -> Candidates:
     """Candidates of one centre; their sides are the box's times the factors. 0: an empty mask."""
-    boxes = [Box.from_centre(at.cx, at.cy, f * at.width, f * at.height) for f in factors]
-    edges = [box.edges() if f else (np.nan,) * 4 for f, box in zip(factors, boxes, strict=True)]
-    areas = [box.area for box in boxes]
-    return Candidates(
-        np.array(edges, np.float32), np.array(areas, np.float32), np.array(ious, np.float32), 5.0
-    )
+    boxes = [Box.from_centre(at.cx, at.cy, f * at.width, f * at.height) if f else None for f in factors]
+    return candidates(*boxes, ious=ious)
 
 
 def after(*frames: Candidates, drawn: Box | None = DRAWN) -> MaskScale:
     scale = MaskScale(drawn, SIZE)
-    for candidates in frames:
-        scale.add(candidates)
+    for found in frames:
+        scale.add(found)
     return scale
 
 
@@ -82,8 +75,8 @@ def test_the_frames_are_averaged_the_present_one_with_those_before():
 )
 def test_only_the_box_of_a_small_target_clear_of_the_border_is_used(drawn, is_used):
     """One at the border may be coming into the image."""
-    candidates = nested(1.0, 1.6, 2.0, at=drawn or DRAWN)
-    assert any(after(candidates, drawn=drawn).favour(candidates)) is is_used
+    found = nested(1.0, 1.6, 2.0, at=drawn or DRAWN)
+    assert any(after(found, drawn=drawn).favour(found)) is is_used
 
 
 def test_an_empty_mask_fits_nothing():
@@ -114,23 +107,13 @@ def test_the_tracker_follows_what_was_drawn(view, taken):
     head, body = Box.from_centre(300, 200, 30, 30), Box.from_centre(300, 250, 60, 140)
 
     def script(i: int, _: object) -> Candidates:
-        boxes = [b.moved(3.0 * i, 0) for b in (head, body, Box.from_centre(300, 250, 90, 170))]
-        return Candidates(
-            np.array([b.edges() for b in boxes], np.float32),
-            np.array([b.area for b in boxes], np.float32),
-            np.array([0.80, 0.84, 0.79], np.float32),
-            5.0,
-        )
+        shown = (head, body, Box.from_centre(300, 250, 90, 170))
+        return candidates(*(box.moved(3.0 * i, 0) for box in shown), ious=[0.80, 0.84, 0.79])
 
-    tracker = TargetTracker(
-        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024)), TrackerConfig(view="full")
-    )
-    image = Image.from_array(np.zeros((1024, 1024, 3), np.uint8))
     drawn = (head, body)[taken]
-    for i in range(20):
-        track = tracker.step(Frame(image, i * 33_000_000), Prompt(box=drawn) if i == 0 else None)
-        if i > 0:
-            assert iou(track.box, drawn.moved(3.0 * i, 0)) > 0.99
+    tracks, _, _ = followed(script, 20, Prompt(box=drawn))
+    for i, track in enumerate(tracks[1:], 1):
+        assert iou(track.box, drawn.moved(3.0 * i, 0)) > 0.99
 
 
 def test_the_part_is_followed_while_it_comes_closer():
@@ -142,10 +125,5 @@ def test_the_part_is_followed_while_it_comes_closer():
     def script(i: int, _: object) -> Candidates:
         return nested(1.0, 1.6, 2.0, ious=(0.70, 0.90, 0.69), at=head(i))
 
-    tracker = TargetTracker(
-        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024)), TrackerConfig(view="full")
-    )
-    image = Image.from_array(np.zeros((1024, 1024, 3), np.uint8))
-    for i in range(40):
-        track = tracker.step(Frame(image, i * 33_000_000), Prompt(box=head(0)) if i == 0 else None)
-    assert iou(track.box, head(39)) > 0.99
+    tracks, _, _ = followed(script, 40, Prompt(box=head(0)))
+    assert iou(tracks[-1].box, head(39)) > 0.99

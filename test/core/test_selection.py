@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.clip import clip
 from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import candidates
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import window_inside
@@ -25,9 +26,7 @@ PATCH, HALF = Box.from_centre(640, 360, 60, 60), Box.from_centre(640, 350, 200, 
 
 
 def answer(*found: tuple[Box, float]) -> Candidates:
-    edges = np.array([box.edges() for box, _ in found], np.float32)
-    areas = np.array([box.area for box, _ in found], np.float32)
-    return Candidates(edges, areas, np.array([sure for _, sure in found], np.float32), 5.0)
+    return candidates(*(box for box, _ in found), ious=[sure for _, sure in found])
 
 
 def select(script, prompt):
@@ -163,7 +162,6 @@ def test_a_proposal_is_the_box_that_a_selection_gives_and_the_target_is_followed
 
 
 def test_where_the_network_finds_nothing_nothing_is_proposed():
-    nothing = Candidates(np.full((1, 4), np.nan, np.float32), np.zeros(1), np.array([0.5]), 5.0)
-    tracker = TargetTracker(ScriptedPipeline(lambda index, view: nothing, SPEC))
+    tracker = TargetTracker(ScriptedPipeline(lambda index, view: candidates(None), SPEC))
     assert tracker.propose(Frame(PICTURE, 0), point()) is None
     assert tracker.state is TrackState.IDLE

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from support.scripted_looks import vector
 from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import candidates
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import Others, Rival
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.targets import NEXT_FREE, TargetSet, id_for
-from efftam_ros.core.types import CameraMotion, Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
+from efftam_ros.core.types import CameraMotion, Frame, Image, PipelineSpec, Prompt, TrackState
 from simulation.null_pipeline import certain_candidate
 
 PICTURE = np.zeros((400, 800, 3), np.uint8)
@@ -322,9 +323,7 @@ class Crossing:
         quality = [0.6, 0.95] if lane == 0 else [0.95, 0.6]
         if index < 2:
             objects, quality = [objects[lane]], [0.9]
-        edges = np.array([box.edges() for box in objects], np.float32)
-        areas = np.array([box.area for box in objects], np.float32)
-        return Candidates(edges, areas, np.array(quality, np.float32), 6.0)
+        return candidates(*objects, ious=quality, presence_logit=6.0)
 
     def run(self, images: int) -> list[dict[int, Box | None]]:
         found = []
@@ -600,6 +599,15 @@ class SideBySide:
         self.targets.commit()
         return steps
 
+    def fail(self, *lanes: int) -> None:
+        """From now on these, and no others."""
+
+        def fails(lane: int) -> None:
+            if lane in lanes:
+                raise ZeroDivisionError
+
+        self.before = fails
+
     def seen(self) -> list[int]:
         seen = [step for step in self.step() if step.track.measured]
         assert {step.track.stamp_ns for step in seen} <= {frame(self.index).stamp_ns}
@@ -637,15 +645,10 @@ def test_each_is_told_of_the_others_what_it_would_be_told_one_after_the_other():
 
 def test_a_target_that_is_removed_takes_the_error_of_its_turn_that_never_came_with_it():
     scene = SideBySide()
-
-    def fails(lane: int) -> None:
-        if lane in (1, 2):
-            raise ZeroDivisionError
-
-    scene.before = fails
+    scene.fail(1, 2)
     with pytest.raises(ZeroDivisionError):
         scene.step()
-    scene.before = lambda lane: None
+    scene.fail()
     for target_id in (2, 1):  # the lane that is freed last is given first
         scene.targets.remove(target_id)
     for target_id in (1, 2):
@@ -664,37 +667,26 @@ def test_the_target_that_is_steered_by_is_answered_before_the_others_begin():
 
 
 def test_an_error_of_one_is_raised_in_its_turn_and_costs_the_others_nothing():
-    scene = SideBySide()
-
-    def fail(lane: int) -> None:
-        if lane == 2:
-            raise ZeroDivisionError
-
-    scene.before = fail
-    told = []
+    scene, told = SideBySide(), []
+    scene.fail(2)
     with pytest.raises(ZeroDivisionError):
         scene.step(answered=lambda step: told.append(step.target_id))
     assert told == [0, 1]
     assert scene.targets.in_work == 2
     scene.targets.remove(2)
-    scene.before = lambda lane: None
+    scene.fail()
     assert scene.seen() == scene.seen() == [0, 1, 3]
 
 
 def test_an_error_of_one_whose_turn_did_not_come_is_raised_in_the_next_image():
     scene = SideBySide()
-
-    def fail(lane: int) -> None:
-        if lane in (1, 3):
-            raise ZeroDivisionError
-
-    scene.before = fail
+    scene.fail(1, 3)
     for wrong in (1, 3):
         with pytest.raises(ZeroDivisionError):
             scene.seen()
         assert scene.targets.in_work == wrong
         scene.targets.remove(wrong)
-        scene.before = lambda lane: None
+        scene.fail()
     assert scene.seen() == [0, 2]
 
 

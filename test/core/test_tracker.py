@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support.scripted_looks import ScriptedLooks
 from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import FPS, SECOND, SPEC, candidates, followed, frame
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import OPENED
@@ -25,36 +26,19 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import (
     NO_POINTS,
-    Candidates,
     FoundPoints,
     Frame,
     Image,
-    PipelineSpec,
     Prompt,
     Track,
     TrackState,
 )
 
 SIDE = 1024
-FPS = 30
-SECOND = 1_000_000_000
-PICTURE = np.zeros((SIDE, SIDE, 3), np.uint8)
 TRACE = json.loads((Path(__file__).parent.parent / "golden" / "samurai_trace.json").read_text())
 SEQUENCES = {s["name"]: s for s in TRACE["sequences"]}
-SPEC = PipelineSpec(name="scripted", image_side=SIDE)
 WINDOW = TrackerConfig(view="window", window_factor=4.0)
 IDLE, ACQUIRING, TRACKING, COASTING, LOST = TrackState
-
-
-def frame(i: float, picture=PICTURE) -> Frame:
-    return Frame(Image.from_array(picture), SECOND + round(i * SECOND / FPS))
-
-
-def candidates(*boxes: Box | None, ious=None, presence_logit=5.0) -> Candidates:
-    edges = np.array([b.edges() if b else (np.nan,) * 4 for b in boxes], np.float32)
-    areas = np.array([b.area if b else 0 for b in boxes], np.float32)
-    scores = np.array(ious or [0.9, 0.6, 0.5][: len(boxes)], np.float32)
-    return Candidates(edges, areas, scores, presence_logit)
 
 
 def moving(i: float) -> Box:
@@ -62,28 +46,39 @@ def moving(i: float) -> Box:
     return Box.from_centre(200 + 5 * i, 300 + 3 * i, 60, 40)
 
 
-def follow(script, frames, config=None, prompt=None, picture=PICTURE, spec=SPEC, **how):
-    """Track through a script; ``frames``: how many, or when they come, in 1/30 s. The first one is prompted
-    by a box. Returns the tracks, the tracker, the pipeline."""
-    pipeline = ScriptedPipeline(script, spec)
-    tracker, tracks = TargetTracker(pipeline, config or TrackerConfig(view="full"), **how), []
-    for i, at in enumerate(range(frames) if isinstance(frames, int) else frames):
-        tracks.append(tracker.step(frame(at, picture), None if i else prompt or Prompt(box=moving(0))))
-    return tracks, tracker, pipeline
+def follow(script, frames, config=None, prompt=None, **how):
+    """`followed`, from a box around the target on."""
+    return followed(script, frames, prompt or Prompt(box=moving(0)), config, **how)
 
 
 def steady(i, view):
     return candidates(moving(i), moving(i).moved(0, -10), moving(i).moved(-30, -20))
 
 
+def shows(box=moving, quality=0.9, logit=5.0):
+    """A script of one mask: its box, predicted IoU and presence, constant or as functions of the frame."""
+
+    def at(i, value):
+        return value(i) if callable(value) else value
+
+    def script(i, view):
+        return candidates(
+            at(i, box), None, None, ious=[at(i, quality), 0.1, 0.1], presence_logit=at(i, logit)
+        )
+
+    return script
+
+
+def stretched(box: Box, width: float, height: float = 1.0) -> Box:
+    """A box so many times as wide and as high around the same centre."""
+    return Box.from_centre(box.cx, box.cy, width * box.width, height * box.height)
+
+
 # ---- the ordinary run --------------------------------------------------------------------------------------
 
 
 def test_presence_and_quality_of_a_track_are_those_of_the_candidate_that_it_shows():
-    def script(i, view):
-        return replace(candidates(moving(i), None, None, ious=[0.7, 0.1, 0.1]), presence_logit=3.0)
-
-    tracks, _, _ = follow(script, 3)
+    tracks, _, _ = follow(shows(quality=0.7, logit=3.0), 3)
     assert tracks[-1].presence == pytest.approx(1 / (1 + math.exp(-3.0)))
     assert tracks[-1].quality == pytest.approx(0.7)
 
@@ -193,10 +188,7 @@ def test_the_references_attend_to_every_prompt_and_refuse_more_than_there_is_roo
 
 def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
     """Frame 5 has a low predicted IoU and frame 6 no target; frames 0 and 1 count only when prompted."""
-
-    def script(i, view):
-        return candidates(moving(i), ious=[0.3 if i == 5 else 0.9], presence_logit=-5.0 if i == 6 else 5.0)
-
+    script = shows(quality=lambda i: 0.3 if i == 5 else 0.9, logit=lambda i: -5.0 if i == 6 else 5.0)
     _, _, pipeline = follow(script, 10, TrackerConfig(view="full", policy="samurai"))
     frames = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
     plan = pipeline.calls_of("attend")[-1].arguments[0]
@@ -219,12 +211,7 @@ def test_the_mask_belongs_to_the_last_measured_box():
 
 
 def absent_between(first, last, logit=-4.0):
-    def script(i, view):
-        if first <= i < last:
-            return replace(steady(i, view), presence_logit=logit)
-        return steady(i, view)
-
-    return script
+    return shows(logit=lambda i: logit if first <= i < last else 5.0)
 
 
 def test_a_short_absence_is_coasted_with_a_growing_uncertainty():
@@ -267,14 +254,11 @@ def test_a_lost_target_is_looked_for_in_the_whole_image(policy):
 
 def returning(offset, quality=0.9, first=20, last=70):
     """Absent for a while, then back, ``offset`` px from where it would be."""
-
-    def script(i, view):
-        if first <= i < last:
-            return replace(steady(i, view), presence_logit=-4.0)
-        box = moving(i).moved(*offset) if i >= last else moving(i)
-        return candidates(box, None, None, ious=[quality if i >= last else 0.9, 0.1, 0.1])
-
-    return script
+    return shows(
+        lambda i: moving(i).moved(*offset) if i >= last else moving(i),
+        lambda i: quality if i >= last else 0.9,
+        lambda i: -4.0 if first <= i < last else 5.0,
+    )
 
 
 def test_a_lost_target_that_returns_near_its_prediction_is_found_at_the_second_look():
@@ -347,12 +331,7 @@ def with_points(points: EndingPoints, script, frames, **config) -> list[Track]:
 def less_like_from(first: int, logit: float = 2.5):
     """Seen with a predicted IoU of 0.4 and a presence that are high enough to go on; 0.9 and surely present
     before. The evidence is 0.9 less by the predicted IoU and 0.33 for each unit of the logit below 4."""
-
-    def script(i, view):
-        quality_now, logit_now = (0.4, logit) if i >= first else (0.9, 5.0)
-        return candidates(moving(i), None, None, ious=[quality_now, 0.1, 0.1], presence_logit=logit_now)
-
-    return script
+    return shows(moving, lambda i: 0.4 if i >= first else 0.9, lambda i: logit if i >= first else 5.0)
 
 
 @pytest.mark.parametrize(
@@ -373,11 +352,7 @@ def test_where_the_points_on_the_target_end_what_is_seen_has_to_be_like_it(ends,
 
 def test_what_is_like_the_target_goes_on_though_its_points_end():
     """It turned, or was blurred; and its size may change, as that of a car which drives up."""
-
-    def script(i, view):
-        box = moving(i)
-        return candidates(Box.from_centre(box.cx, box.cy, 75, 50) if i >= 20 else box, None, None)
-
+    script = shows(lambda i: stretched(moving(i), 1.25, 1.25) if i >= 20 else moving(i))
     assert all(track.measured for track in with_points(EndingPoints(20), script, 28))
 
 
@@ -406,9 +381,7 @@ def test_over_a_gap_between_images_no_points_are_followed(gap_s, forgotten):
 def test_output_that_is_not_finite_ends_the_points():
     """They would be those of an older image when the target returns."""
     points = EndingPoints()
-    bad = Candidates(
-        np.full((3, 4), np.nan, np.float32), np.full(3, np.nan, np.float32), np.ones(3, np.float32), np.nan
-    )
+    bad = candidates(None, None, None, presence_logit=np.nan)
     with_points(points, lambda i, view: bad if i == 6 else steady(i, view), 7)
     assert [name for name, _ in points.calls[-2:]] == ["follow", "reset"]
 
@@ -467,21 +440,16 @@ def test_a_return_must_be_seen_as_clearly_as_the_target_usually_is():
 
 
 def test_what_is_suddenly_seen_unclearly_is_what_hides_the_target():
-    def script(i, view):
-        return candidates(moving(i), None, None, ious=[0.9 if i < 20 else 0.33, 0.1, 0.1])
-
-    tracks, _, _ = follow(script, 25)
+    tracks, _, _ = follow(shows(quality=lambda i: 0.9 if i < 20 else 0.33), 25)
     assert tracks[19].state is TRACKING
     assert "unclearly" in tracks[20].reason
     assert all(t.state is COASTING and not t.measured for t in tracks[20:])
 
 
 def test_a_target_that_slides_behind_something_is_measured_but_its_rest_is_not_remembered():
-    def script(i, view):
-        box, hidden = moving(i), max(0, i - 19) * 5
-        return candidates(Box(box.x, box.y, box.width - min(hidden, 50), box.height), None, None)
-
-    tracks, _, pipeline = follow(script, 28)
+    tracks, _, pipeline = follow(
+        shows(lambda i: replace(moving(i), width=60 - 5 * min(max(0, i - 19), 10))), 28
+    )
     assert all(t.measured for t in tracks)
     assert max(c.frame for c in pipeline.calls_of("remember")) == 25  # half of it hidden
 
@@ -491,13 +459,11 @@ def test_a_target_that_slides_behind_something_is_measured_but_its_rest_is_not_r
 )
 def test_a_mask_that_takes_in_a_neighbour_is_measured_but_not_remembered(wider, quality, remembered):
     """It is half as large again and less clear than the target usually is (0.9): 0.81 is the limit."""
-
-    def script(i, view):
-        box, merged = moving(i), i >= 20
-        grown = Box(box.x, box.y, box.width * (wider if merged else 1.0), box.height)
-        return candidates(grown, None, None, ious=[quality if merged else 0.9, 0.1, 0.1])
-
-    tracks, _, pipeline = follow(script, 30)
+    merged = shows(
+        lambda i: replace(moving(i), width=60 * (wider if i >= 20 else 1.0)),
+        lambda i: quality if i >= 20 else 0.9,
+    )
+    tracks, _, pipeline = follow(merged, 30)
     assert all(t.measured for t in tracks)
     assert max(c.frame for c in pipeline.calls_of("remember")) == remembered
 
@@ -542,12 +508,7 @@ def test_coasting_goes_on_as_the_whole_target_moved_not_as_its_last_visible_part
 def test_the_window_follows_a_size_in_seconds_not_in_images(every):
     """Twice the size for good, seen at 30 and 10 Hz: the window grows by sqrt(2) with a time constant of
     0.3 s."""
-
-    def script(i, view):
-        box = moving(every * i)
-        size = 2 if every * i >= 12 else 1
-        return candidates(Box.from_centre(box.cx, box.cy, size * box.width, size * box.height), None, None)
-
+    script = shows(lambda i: stretched(moving(every * i), *(2, 2) if every * i >= 12 else (1, 1)))
     tracks, _, _ = follow(script, range(0, 30, every), WINDOW)
     first = tracks[0].view.extent[0]
     assert first == pytest.approx(4 * moving(0).size)
@@ -563,13 +524,10 @@ def test_slow_images_from_stamp_0_on_do_not_widen_the_window():
 
 
 def test_what_returns_at_quite_another_size_is_not_the_target():
-    def script(i, view):
-        if i >= 20:
-            there = moving(i)
-            larger = Box.from_centre(there.cx, there.cy, 3 * there.width, 3 * there.height)
-            return replace(candidates(larger, None, None), presence_logit=-4.0 if i < 70 else 5.0)
-        return steady(i, view)
-
+    script = shows(
+        lambda i: stretched(moving(i), 3, 3) if i >= 20 else moving(i),
+        logit=lambda i: -4.0 if 20 <= i < 70 else 5.0,
+    )
     tracks, _, _ = follow(script, 80)
     assert tracks[-1].state is LOST
     assert tracks[-1].hypotheses[0].score < 0
@@ -586,11 +544,7 @@ def test_empty_masks_are_not_measured_whatever_the_scores_say():
 
 def test_one_jump_is_refused_and_a_lasting_one_accepted_as_unconfirmed():
     """A camera that jerks moves the target by many sizes for good; a wrong mask flickers."""
-
-    def script(i, view):
-        away = i == 15 or i >= 25
-        return candidates(moving(i).moved(300, 0) if away else moving(i), None, None)
-
+    script = shows(lambda i: moving(i).moved(300, 0) if i == 15 or i >= 25 else moving(i))
     tracks, _, _ = follow(script, 80)
     assert tracks[15].state is COASTING
     assert "seen where it cannot be" in tracks[15].reason
@@ -609,9 +563,7 @@ def test_a_fast_target_that_stops_at_once_is_followed_where_it_was(shift, taken)
     def at(i):
         return Box.from_centre(100 + 11 * min(i, 20), 300, 20, 20)
 
-    def script(i, view):
-        return candidates(at(i).moved(0, shift) if i == 21 else at(i), None, None)
-
+    script = shows(lambda i: at(i).moved(0, shift) if i == 21 else at(i))
     tracks, _, _ = follow(script, 22, prompt=Prompt(box=at(0)))
     assert tracks[20].state is TRACKING
     assert iou(at(20), at(20).moved(11, shift)) < 0.3
@@ -625,8 +577,7 @@ def test_where_it_was_counts_for_a_quarter_of_a_second_only():
     def at(i):
         return Box.from_centre(60 + 60 * min(i, 14), 300, 20, 20)
 
-    script = lambda i, view: candidates(at(i), None, None)  # noqa: E731
-    tracks, _, _ = follow(script, range(0, 16 * 9, 9), prompt=Prompt(box=at(0)))
+    tracks, _, _ = follow(shows(at), range(0, 16 * 9, 9), prompt=Prompt(box=at(0)))
     assert tracks[14].state is TRACKING
     assert not tracks[15].measured
     assert "seen where it cannot be" in tracks[15].reason
@@ -642,23 +593,22 @@ def test_where_it_was_counts_for_a_quarter_of_a_second_only():
 def test_the_fewer_images_the_farther_a_jerk_may_take_a_target_that_is_seen_clearly(
     rate, last, jerk, quality, taken
 ):
-    def script(i, view):
-        shift = 60 * jerk if i == 12 else 0
-        return candidates(Box.from_centre(300 + shift, 300, 60, 60), ious=[quality if i == 12 else 0.9])
-
+    start = Box.from_centre(300, 300, 60, 60)
+    script = shows(
+        lambda i: start.moved(60 * jerk if i == 12 else 0, 0), lambda i: quality if i == 12 else 0.9
+    )
     times = [n * FPS / rate for n in (*range(12), last)]
-    tracks, _, _ = follow(script, times, prompt=Prompt(box=Box.from_centre(300, 300, 60, 60)))
+    tracks, _, _ = follow(script, times, prompt=Prompt(box=start))
     assert tracks[11].state is TRACKING
     assert tracks[12].measured is taken
 
 
 def test_what_has_just_come_back_may_not_have_jerked():
     """It is not confirmed yet: a neighbour would be taken for it."""
-
-    def script(i, view):
-        place = moving(i).moved(0, 45) if i == 24 else moving(i)  # a size off
-        return candidates(place, presence_logit=-6.0 if 20 <= i < 23 else 5.0)
-
+    script = shows(
+        lambda i: moving(i).moved(0, 45) if i == 24 else moving(i),  # a size off
+        logit=lambda i: -6.0 if 20 <= i < 23 else 5.0,
+    )
     tracks, _, _ = follow(script, 25)
     assert [track.measured for track in tracks[19:]] == [True, False, False, False, True, False]
     assert "gate_mahalanobis" in tracks[-1].reason
@@ -747,14 +697,8 @@ def test_dropped_images_change_neither_state_nor_velocity():
 @pytest.mark.parametrize("size", [512, 2048])
 def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size):
     """The same scene at another resolution: windows and sizes are those of its pixels."""
-    factor, views = size / 1024, []
-
-    def script(i, view):
-        box = moving(min(i, 10))
-        now = Box(*(factor * v for v in box.xywh())) if i > 10 else box
-        views.append(view)
-        return candidates(now, None, None, ious=[0.9, 0.1, 0.1])
-
+    factor, last = size / 1024, moving(10)
+    script = shows(lambda i: moving(i) if i <= 10 else Box(*(factor * v for v in last.xywh())))
     (*_, before), tracker, pipeline = follow(script, 11, WINDOW)
     picture = np.zeros((size, size, 3), np.uint8)
     first = tracker.step(frame(11, picture))

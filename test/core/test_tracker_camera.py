@@ -7,25 +7,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from support.rotation import rotation_motion
-from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import FPS, candidates, followed
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import TargetTracker
-from efftam_ros.core.types import (
-    CameraMotion,
-    Candidates,
-    Frame,
-    Image,
-    PipelineSpec,
-    Prompt,
-    Track,
-    TrackState,
-)
+from efftam_ros.core.types import CameraMotion, Image, PipelineSpec, Prompt, Track, TrackState
 
-PERIOD_NS = 40_000_000
+PERIOD_S = 0.04
 PAN_PX = 25.0
-IMAGE = Image.from_array(np.zeros((720, 1280, 3), np.uint8))
+PICTURE = np.zeros((720, 1280, 3), np.uint8)
+SPEC = PipelineSpec(name="scripted", image_side=192)
 START = Box.from_centre(300, 360, 60, 40)
 PANS_AT, GONE_AT, FRAMES = 12, 16, 22
 
@@ -76,7 +67,7 @@ def run(
     camera: Pan | None,
     shown: Callable[[int], tuple[Box, bool]],
     images: int = FRAMES,
-    first_ns=10**9,
+    first_s: float = 1.0,
     **config,
 ) -> list[Track]:
     """The tracks of a target that is selected at ``START``; ``shown``: its box in an image, and whether the
@@ -84,15 +75,12 @@ def run(
 
     def script(i, view):
         box, is_seen = shown(i)
-        one = (np.array(values, np.float32) for values in ([box.edges()], [box.area], [0.9]))
-        return Candidates(*one, 5.0 if is_seen else -8.0)
+        return candidates(box, presence_logit=5.0 if is_seen else -8.0)
 
-    pipeline = ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192))
-    tracker, tracks = TargetTracker(pipeline, TrackerConfig(**config), camera), []
-    for i in range(images):
-        prompt = None if i else Prompt(box=START)
-        tracks.append(tracker.step(Frame(IMAGE, first_ns + i * PERIOD_NS), prompt))
-        tracker.commit()
+    times = [(first_s - 1.0) * FPS + i * PERIOD_S * FPS for i in range(images)]
+    given = TrackerConfig(**config), PICTURE, SPEC
+    tracks, tracker, _ = followed(script, times, Prompt(box=START), *given, camera=camera)
+    tracker.commit()
     return tracks
 
 
@@ -104,7 +92,7 @@ def follow(camera: Pan, **config) -> list[Track]:
 def test_a_video_may_begin_at_stamp_0(monkeypatch):
     """What the camera did until its second image is known, too."""
     monkeypatch.setitem(globals(), "PANS_AT", 0)
-    later, from_0 = follow(Pan()), follow(Pan(), first_ns=0)
+    later, from_0 = follow(Pan()), follow(Pan(), first_s=0.0)
     assert [t.motion and t.motion.box for t in from_0] == [t.motion and t.motion.box for t in later]
     assert [t.motion and t.motion.velocity for t in from_0] == [t.motion and t.motion.velocity for t in later]
 
@@ -118,8 +106,8 @@ def test_a_hidden_target_is_believed_to_stay_on_the_ground_while_the_camera_pans
 def test_a_pan_that_is_told_is_no_motion_of_the_target_over_the_ground():
     """Four frames into the pan: told, the box is where the target is; not told, the filter must find out."""
     told, untold = follow(Pan())[PANS_AT + 1], follow(Pan(known=False))[PANS_AT + 1]
-    assert told.motion.velocity[0] == pytest.approx(PAN_PX / (PERIOD_NS * 1e-9), rel=0.1)
-    assert untold.motion.velocity[0] < 0.8 * PAN_PX / (PERIOD_NS * 1e-9)
+    assert told.motion.velocity[0] == pytest.approx(PAN_PX / PERIOD_S, rel=0.1)
+    assert untold.motion.velocity[0] < 0.8 * PAN_PX / PERIOD_S
 
 
 def test_a_place_that_is_recognised_is_searched_though_the_pan_was_not_seen():
@@ -164,7 +152,7 @@ def test_the_kept_image_is_compared_at_most_eleven_times_a_second():
     since = camera.since
     camera.since = lambda kept: compared.append(1) or since(kept)
     follow(camera)
-    missed_s = (FRAMES - GONE_AT - 1) * PERIOD_NS * 1e-9
+    missed_s = (FRAMES - GONE_AT - 1) * PERIOD_S
     assert 1 <= len(compared) <= 1 + missed_s / 0.09
 
 

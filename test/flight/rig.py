@@ -38,6 +38,7 @@ from simulation.rotations import from_yaw_pitch, matrix
 
 EPOCH_NS = 1_700_000_000 * NS
 STEP_S = 0.002
+CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
 FLAVOURS = {"ardupilot": ArduPilot, "px4": PX4}
 
 
@@ -238,10 +239,19 @@ class Rig:
         found = [m for data in self.bridge_end.sent for m in decoder.feed(data)]
         return [m for m in found if m.get_type() == kind]
 
-    def last_rates(self) -> tuple[float, float]:
-        """Pitch and yaw rate on the wire, last."""
-        last = self.sent("GIMBAL_MANAGER_SET_ATTITUDE")[-1]
-        return last.angular_velocity_y, last.angular_velocity_z
+    def wishes(self) -> list[tuple[float, float]]:
+        """Pitch and yaw rates that the bridge has sent so far."""
+        sent = self.sent("GIMBAL_MANAGER_SET_ATTITUDE")
+        return [(wish.angular_velocity_y, wish.angular_velocity_z) for wish in sent]
+
+    def commands(self, number: int) -> list[Any]:
+        """Such commands of the bridge so far."""
+        return [each for each in self.sent("COMMAND_LONG") if each.command == number]
+
+    def station_takes(self) -> None:
+        """The ground station takes the gimbal from its manager."""
+        self.station.heartbeat()
+        self.station.command(CONFIGURE, 255, 190, -1, -1, target=(1, 1))
 
     def yaw_rate(self, seconds: float = 1.0) -> float:
         """How fast the gimbal turns over the next time, rad/s."""
@@ -304,6 +314,11 @@ class Chase:
         """RMS and 99th percentile, degrees."""
         off = np.degrees([e for t, e in self.errors if t >= after_s])
         return float(np.sqrt(np.mean(off**2))), float(np.quantile(off, 0.99))
+
+
+def in_yaw(t: float) -> tuple[float, float]:
+    """A target that swings: 20 degrees at 0.1 Hz and 5 at 0.37 Hz; rad."""
+    return math.radians(20 * math.sin(0.2 * math.pi * t) + 5 * math.sin(0.74 * math.pi * t)), 0.0
 
 
 def seen_at(stamp_ns: int, azimuth: float, elevation: float, **other: Any) -> MotionReport:

@@ -6,18 +6,15 @@ import math
 import re
 
 import pytest
-from flight.loop import sine
-from flight.rig import FLAVOURS, Chase, Peer, Rig, status
+from flight.rig import CONFIGURE, FLAVOURS, Chase, Peer, Rig, in_yaw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.control_config import Phase
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Encoder
 from efftam_ros.flight.values import Control
-from efftam_ros.messages.bearing import CameraModel
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 HANDLED = [
@@ -78,62 +75,17 @@ def test_no_message_whatever_its_fields_stops_the_bridge_or_moves_the_gimbal_wil
         rig.run(0.02)
         rig.control.tick(rig.time.instant())
     rig.run(0.1)
-    for wish in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"):
-        assert abs(wish.angular_velocity_y) + abs(wish.angular_velocity_z) < 0.11
+    assert all(abs(pitch) + abs(yaw) < 0.11 for pitch, yaw in rig.wishes())
     before = len(rig.sent("HEARTBEAT"))
     rig.run(1.1, step_s=0.02)
     # One a second: 1.1 s may begin just before one.
     assert len(rig.sent("HEARTBEAT")) - before in (1, 2)
 
 
-def test_a_tracker_that_says_nan_is_shown_without_a_box():
-    rig = Rig("px4").run(0.1)
-    rig.bridge.track(status(TrackState.TRACKING, x=math.nan, width=math.inf))
-    message = rig.sent("CAMERA_TRACKING_IMAGE_STATUS")[-1]
-    assert (message.tracking_status, message.tracking_mode, message.target_data) == (1, 0, 0)
-    assert math.isnan(message.rec_top_x)
-
-
-def chase(rig: Rig, **how: float) -> Chase:
-    return Chase(rig, lambda t: (sine(t)[0], 0.0), **how)
-
-
-@both
-@pytest.mark.parametrize("fault", ["tracker", "lost", "link", "gimbal", "uncalibrated", "switched off"])
-def test_after_each_fault_the_last_rate_is_zero_within_half_a_second(flavour, fault):
-    """A tracker that fell silent counts half a second from its last answer."""
-    rig = Rig(flavour)
-    loop = chase(rig)
-    rig.run(8.3)
-    assert not rig.control.tick(rig.time.instant()).rates.is_zero
-    if fault == "tracker":
-        loop.answering = False
-    elif fault == "lost":
-        loop.state = TrackState.LOST
-    elif fault == "link":
-        rig.autopilot_runs = False
-    elif fault == "gimbal":
-        rig.device.powered = False
-    elif fault == "uncalibrated":
-        rig.control.on_camera(CameraModel(None, 1280, 720))
-    else:
-        rig.control.set_enabled(False)
-    rig.run(3.6 if fault == "link" else 1.0 if fault == "gimbal" else 0.54)
-    if fault == "link":
-        # Nothing can be sent: nothing is, and the controller knows.
-        sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
-        rig.run(1)
-        assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
-        assert rig.log.controls[-1] is Control.SILENT
-        assert rig.control.tick(rig.time.instant()).rates.is_zero
-    else:
-        assert rig.last_rates() == (0.0, 0.0)
-
-
 def test_an_autopilot_that_falls_silent_is_not_said_to_be_followed():
     """Long before it is given up: since when nothing was heard."""
     rig = Rig("ardupilot")
-    chase(rig)
+    Chase(rig, in_yaw)
     rig.run(4)
     rig.autopilot_runs = False
     rig.run(0.6)
@@ -161,25 +113,36 @@ def test_control_that_was_lost_while_the_link_was_cut_is_not_taken_back(flavour,
     if meanwhile == "restarted":
         rig.autopilot.restart()
     else:
-        rig.station.heartbeat()
-        configure = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
-        rig.station.command(configure, 255, 190, -1, -1, target=(1, 1))
+        rig.station_takes()
     rig.run(3)
     holder = rig.autopilot.primary
     assert holder == ((0, 0) if meanwhile == "restarted" else (255, 190))
-    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    sent = len(rig.wishes())
     rig.bridge_end.cut = rig.bridge_port.cut = False
     rig.run(14)
     assert rig.autopilot.primary == holder
     assert rig.log.controls[-1] is (Control.NOBODY if meanwhile == "restarted" else Control.OTHER)
-    after = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[sent:]
+    after = rig.wishes()[sent:]
     # To PX4 a zero of one who is not in control is nothing: it stopped by itself.
     assert after or flavour == "px4"
-    assert {(wish.angular_velocity_y, wish.angular_velocity_z) for wish in after} <= {(0.0, 0.0)}
+    assert set(after) <= {(0.0, 0.0)}
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
     assert rig.said("steering ends") == 1
     rig.bridge.take_control(True)
     rig.run(3)
+    assert rig.autopilot.primary == (1, 100)
+
+
+def test_control_that_is_wanted_anew_during_a_silence_is_taken_after_it():
+    """Whoever held the gimbal before."""
+    rig = Rig("ardupilot").steer().run(3)
+    rig.autopilot_runs = False
+    rig.run(4, 0.02)
+    rig.bridge.take_control(False)
+    rig.bridge.take_control(True)
+    rig.autopilot.primary = (0, 0)
+    rig.autopilot_runs = True
+    rig.run(4, 0.02)
     assert rig.autopilot.primary == (1, 100)
 
 
@@ -192,21 +155,19 @@ def test_a_bridge_that_was_restarted_takes_the_gimbal_from_nobody(flavour, holde
         rig.bridge.take_control(False)
         rig.run(1.5)
     elif holder == "another's":
-        rig.station.heartbeat()
-        configure = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
-        rig.station.command(configure, 255, 190, -1, -1, target=(1, 1))
+        rig.station_takes()
     rig.run(0.02)
     before = rig.autopilot.primary
-    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    sent = len(rig.wishes())
     rig.begin_bridge_anew()
     rig.bridge.take_control(True, fresh=False)
     rig.run(2)
     assert rig.autopilot.primary == before
-    assert (len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) > sent) is (holder == "ours")
+    assert (len(rig.wishes()) > sent) is (holder == "ours")
     rig.run(4)
     if holder == "another's":
         assert rig.autopilot.primary == (255, 190)
-        assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+        assert len(rig.wishes()) == sent
         assert rig.said("255/190 controls the gimbal: steering was enabled before") == 1
         rig.bridge.take_control(True)
         rig.run(3)
@@ -242,7 +203,7 @@ def other_mount(rig: Rig, number: int) -> None:
 
 
 def assert_one_of_two_is_steered(rig: Rig, other: int) -> None:
-    loop = chase(rig)
+    loop = Chase(rig, in_yaw)
     other_mount(rig, other)
     rig.run(14)
     assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
@@ -258,10 +219,8 @@ def test_of_two_gimbals_behind_one_autopilot_the_first_is_steered_and_believed()
     assert rig.said("number 1 is steered") == 1
 
 
-@pytest.mark.parametrize("number", [2, 171])
-def test_of_two_gimbals_the_chosen_one_is_steered_and_believed(number, monkeypatch):
-    """By its number or by its component. Nothing goes to the other, also before both were heard."""
-    rig = Rig("ardupilot", device=False, config=BridgeConfig(gimbal_device_id=number))
+def be_second(rig: Rig) -> None:
+    """From now on the autopilot's mount has the number 2."""
     send, obey = rig.autopilot.send, rig.autopilot.on_gimbal_wish
 
     def send_as_second(port, message):
@@ -270,14 +229,32 @@ def test_of_two_gimbals_the_chosen_one_is_steered_and_believed(number, monkeypat
         return send(port, message)
 
     def obey_as_second(message):
-        if message.gimbal_device_id == 2:
+        if message.gimbal_device_id in (0, 2):
             message.gimbal_device_id = 1
             obey(message)
 
-    monkeypatch.setattr(rig.autopilot, "send", send_as_second)
-    monkeypatch.setattr(rig.autopilot, "on_gimbal_wish", obey_as_second)
+    rig.autopilot.send, rig.autopilot.on_gimbal_wish = send_as_second, obey_as_second
+
+
+@pytest.mark.parametrize("number", [2, 171])
+def test_of_two_gimbals_the_chosen_one_is_steered_and_believed(number):
+    """By its number or by its component. Nothing goes to the other, also before both were heard."""
+    rig = Rig("ardupilot", device=False, config=BridgeConfig(gimbal_device_id=number))
+    be_second(rig)
     assert_one_of_two_is_steered(rig, other=1)
     assert {m.gimbal_device_id for m in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")} == {2}
-    configure = [m for m in rig.sent("COMMAND_LONG") if m.command == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE]
-    assert {m.param7 for m in configure} == {2.0}
+    assert {m.param7 for m in rig.commands(CONFIGURE)} == {2.0}
+    assert rig.said("several gimbals") == 0
+
+
+def test_a_gimbal_that_has_another_number_after_a_restart_is_steered_and_believed():
+    rig = Rig("ardupilot", device=False).run(3)
+    be_second(rig)
+    rig.autopilot.restart()
+    rig.run(12, 0.02)  # until it drives its mount
+    seen = len(rig.log.samples)
+    rig.steer(yaw=0.2).run(3)
+    assert rig.log.controls[-1] is Control.HELD
+    assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
+    assert len(rig.log.samples) > seen + 100
     assert rig.said("several gimbals") == 0

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.bridge_config import BridgeConfig
 from efftam_ros.flight.mavlink.bridge import Bridge
+from efftam_ros.flight.mavlink.camera import firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import NS
 from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport
+from efftam_ros.version import __version__
 from simulation.autopilots.memory_link import memory_link
 
 NAN = math.nan
@@ -32,7 +34,8 @@ BOX = (0.4, 0.4, 0.6, 0.6)
 class Scene:
     """A bridge, and a ground station on each of its links: the first is ``station``."""
 
-    def __init__(self, links: int = 1, **camera: object) -> None:
+    def __init__(self, links: int = 1, first: tuple[float, ...] = (), **camera: object) -> None:
+        """``first``: a command that waits when the bridge begins."""
         self.time = Time()
         ends = [memory_link(f"link {number}", self.time) for number in range(links)]
         self.lines: list[str] = []
@@ -48,6 +51,8 @@ class Scene:
         )
         self.stations = [Peer(there, self.time) for _, there in ends]
         self.station = self.stations[0]
+        if first:
+            self.station.command(*first)  # type: ignore[arg-type]
         self.run(0.1)
 
     def run(self, seconds: float = 0.1) -> Scene:
@@ -64,6 +69,11 @@ class Scene:
         self.station.command(number, *parameters, **how)  # type: ignore[arg-type]
         self.run()
         return [result for result, _ in self.station.acks(number)[before:]]
+
+    def streamed(self, seconds: float) -> int:
+        """How many messages of the tracker's status come in so long."""
+        before = len(self.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
+        return len(self.run(seconds).station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before
 
     def last_status(self) -> object:
         return self.station.of("CAMERA_TRACKING_IMAGE_STATUS")[-1]
@@ -89,33 +99,47 @@ def test_heartbeats_of_a_camera_once_a_second_in_mavlink_2():
 @pytest.mark.parametrize("ask", [(REQUEST, INFORMATION), (REQUEST_OLD, 1)])
 def test_camera_information_by_both_requests_and_without_a_focal_length_where_it_is_not_known(ask):
     scene = Scene(model="Tracker", gimbal_device_id=154)
-    scene.bridge.set_camera(CameraModel(Intrinsics(900, 910, 640, 360), 1280, 720))
+    lens = Intrinsics(900, 910, 640, 360)
+    scene.bridge.set_camera(CameraModel(lens, 1280, 720))
     scene.run(2)
     assert scene.ask(*ask) == [ACCEPTED]
     info = scene.station.of("CAMERA_INFORMATION")[0]
     assert bytes(info.model_name).rstrip(b"\0") == b"Tracker"
     assert info.flags == 512 | 1024
+    assert info.firmware_version == firmware_version(__version__)
     assert (info.resolution_h, info.resolution_v) == (1280, 720)
     assert info.focal_length / info.sensor_size_h == pytest.approx(900 / 1280)
     assert info.focal_length / info.sensor_size_v == pytest.approx(910 / 720)
     assert info.gimbal_device_id == 154
     assert info.time_boot_ms == pytest.approx(2100, abs=20)
-    scene.bridge.set_camera(CameraModel(None, 640, 480))
-    scene.ask(*ask)
-    info = scene.station.of("CAMERA_INFORMATION")[-1]
-    assert math.isnan(info.focal_length)
-    assert (info.resolution_h, info.resolution_v) == (640, 480)
+    for known, size in ((None, (640, 480)), (lens, (0, 480)), (lens, (640, 0))):
+        scene.bridge.set_camera(CameraModel(known, *size))
+        scene.ask(*ask)
+        info = scene.station.of("CAMERA_INFORMATION")[-1]
+        assert math.isnan(info.focal_length)
+        assert (info.resolution_h, info.resolution_v) == size
+    (info,) = Scene(first=ask).station.of("CAMERA_INFORMATION")
+    assert (info.time_boot_ms, info.resolution_h) == (0, 0)
+
+
+def test_the_firmware_version_has_its_first_number_lowest():
+    assert firmware_version("1.2.3") == 0x00030201
+    assert firmware_version("0.1.0rc1") == 0x00010100
+    assert firmware_version("2.dev.1") == 0x00010002
 
 
 @pytest.mark.parametrize(
     ("command", "parameters", "result"),
     [
         *((REQUEST, (message_id,), UNSUPPORTED) for message_id in (269, 271, 276, 31999, NAN)),
+        *((400, (275,), UNSUPPORTED), (REQUEST_OLD, (0,), ACCEPTED)),
         *((INTERVAL, of, DENIED) for of in ((276, 1e6), (259, 1e6), (275, NAN), (275, 100.0), (NAN, 1e6))),
     ],
 )
 def test_messages_that_we_do_not_have_or_stream_are_refused(command, parameters, result):
-    assert Scene().ask(command, *parameters) == [result]
+    scene = Scene()
+    assert scene.ask(command, *parameters) == [result]
+    assert scene.station.of("CAMERA_INFORMATION") == []
 
 
 def test_to_a_broadcast_we_answer_only_what_is_ours():
@@ -125,6 +149,8 @@ def test_to_a_broadcast_we_answer_only_what_is_ours():
     assert scene.ask(2500) == [UNSUPPORTED]
     assert scene.ask(REQUEST, INFORMATION, target=(0, 0)) == [ACCEPTED]
     assert scene.ask(INTERVAL, STATUS, 100_000, target=(1, 0)) == [ACCEPTED]
+    assert scene.ask(RECT, *BOX, 101.0, target=(1, 0)) == []
+    assert scene.ask(RECT, *BOX, target=(1, 0)) == [IN_PROGRESS]
     assert scene.ask(INTERVAL, 285, 20_000) == [DENIED]
 
 
@@ -164,97 +190,73 @@ def test_ids_that_do_not_go_with_ours_are_named_once_with_the_remedy(ids, heartb
 # Selecting
 
 
-def test_a_rectangle_becomes_a_request_with_the_time_of_the_picture():
-    scene = Scene(video_latency=0.25)
-    assert scene.ask(RECT, *BOX, NAN, NAN, NAN) == [IN_PROGRESS]
-    request = scene.desk.requests[0]
-    assert request.points == ()
-    assert request.box.xywh() == pytest.approx((0.4, 0.4, 0.2, 0.2))
-    drawn_s = (request.stamp_ns - EPOCH_NS) / NS
-    assert drawn_s == pytest.approx(0.11 - 0.25, abs=0.011)
-    scene.desk.accept(scene.bridge)
-    scene.run()
-    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (ACCEPTED, 100)]
-
-
-def test_a_point_becomes_a_request():
-    scene = Scene()
-    scene.ask(POINT, 0.25, 0.75, 0.02)
-    request = scene.desk.requests[0]
-    assert (request.box, request.points, request.labels) == (None, ((0.25, 0.75),), (1,))
-
-
-def test_a_stop_is_accepted_also_when_nothing_is_tracked():
-    scene = Scene()
-    scene.ask(STOP)
-    assert (scene.desk.requests[0].box, scene.desk.requests[0].points) == (None, ())
-    scene.bridge.selection_result(ResultReport(scene.desk.requests[0].stamp_ns, Outcome.CLEARED))
-    scene.run()
-    assert scene.station.acks(STOP)[-1] == (ACCEPTED, 100)
+BOX_OF = (0.4, 0.4, 0.2, 0.2)
 
 
 @pytest.mark.parametrize(
-    ("command", "parameters"),
+    ("command", "parameters", "box", "points"),
     [
-        (RECT, (NAN, 0.2, 0.4, 0.4)),
-        (RECT, (0.2, 0.2, math.inf, 0.4)),
-        (RECT, (1.2, 0.2, 1.4, 0.4)),
-        (RECT, (0.5, 0.5, 0.5, 0.5)),
-        *((RECT, (200.0, 200.0, 400.0, 400.0)), (RECT, (-200.0, 0.2, 0.4, 0.4))),
-        (RECT, (0.0, 0.0, 640.0, 480.0)),  # clipped it would be the whole picture
-        (RECT, (-0.4, 0.2, -0.1, 0.4)),
-        *((POINT, point) for point in ((NAN, 0.5), (0.5, NAN), (1.5, 0.5), (-0.1, 0.5), (math.inf, 0.5))),
+        *((RECT, (*BOX, camera), BOX_OF, ()) for camera in (0.0, 100.0, NAN)),
+        # Corners in any order; over the edge.
+        (RECT, (0.6, 0.7, 0.4, 0.3), (0.4, 0.3, 0.2, 0.4), ()),
+        (RECT, (0.6, 0.3, 0.4, 0.7), (0.4, 0.3, 0.2, 0.4), ()),
+        (RECT, (0.4, 0.7, 0.6, 0.3), (0.4, 0.3, 0.2, 0.4), ()),
+        (RECT, (-0.5, 0.2, 0.4, 1.5), (0.0, 0.2, 0.4, 0.8), ()),
+        (POINT, (0.25, 0.75, 0.02), None, ((0.25, 0.75),)),
+        (STOP, (), None, ()),
     ],
 )
-def test_what_lies_not_in_the_video_is_denied_and_the_station_told(command, parameters):
+@pytest.mark.parametrize("by_whole_numbers", [False, True])
+def test_what_is_asked_for_is_requested_and_what_is_decided_is_answered(
+    command, parameters, box, points, by_whole_numbers
+):
+    """By COMMAND_LONG, or by COMMAND_INT, whose whole numbers here are not set."""
+    scene = Scene()
+    if by_whole_numbers:
+        first = [*parameters, *[0.0] * 4][:4]
+        unset = 2**31 - 1, 2**31 - 1, NAN
+        scene.station.send(mav.MAVLink_command_int_message(1, 100, 0, command, 0, 0, *first, *unset))
+        scene.run()
+    else:
+        scene.ask(command, *parameters)
+    (request,) = scene.desk.requests
+    assert (request.box and request.box.xywh()) == (box and pytest.approx(box))
+    assert (request.points, request.labels) == (points, (1,) * len(points))
+    outcome = Outcome.CLEARED if command == STOP else Outcome.ACCEPTED
+    scene.bridge.selection_result(ResultReport(request.stamp_ns, outcome))
+    assert scene.run().station.acks(command) == [(IN_PROGRESS, 100), (ACCEPTED, 100)]
+
+
+@pytest.mark.parametrize(
+    ("command", "parameters", "word"),
+    [
+        *((RECT, box, "0 to 1") for box in ((NAN, 0.2, 0.4, 0.4), (0.2, 0.2, math.inf, 0.4))),
+        *((RECT, box, "0 to 1") for box in ((1.2, 0.2, 1.4, 0.4), (-0.4, 0.2, -0.1, 0.4), (0.5,) * 4)),
+        # Clipped they would be the whole picture, or a part of it.
+        *((RECT, (*low, 400.0, 400.0), "400 looks like pixels") for low in ((200.0, 200.0), (0.0, 0.0))),
+        (RECT, (-200.0, 0.2, 0.4, 0.4), "-200 looks like pixels"),
+        *((POINT, point, "0 to 1") for point in ((NAN, 0.5), (0.5, NAN), (1.5, 0.5), (-0.1, 0.5))),
+        (RECT, (*BOX, 101.0), "camera 101, this one is 100"),
+    ],
+)
+def test_what_lies_not_in_the_video_or_is_for_another_camera_is_denied_and_the_station_told(
+    command, parameters, word
+):
     scene = Scene()
     assert scene.ask(command, *parameters) == [DENIED]
-    assert any("0 to 1" in line for line in scene.lines)
+    assert any(word in line for line in scene.lines)
     assert any("selection refused" in text.text for text in scene.station.of("STATUSTEXT"))
     assert scene.desk.requests == []
 
 
-def test_pixels_are_named_by_the_number_that_is_farthest_off():
-    scene = Scene()
-    scene.ask(RECT, -200.0, 0.2, 0.4, 0.4)
-    assert any("-200 looks like pixels" in line for line in scene.lines)
-
-
-@pytest.mark.parametrize(
-    ("corners", "box"),
-    [
-        ((0.6, 0.7, 0.4, 0.3), (0.4, 0.3, 0.2, 0.4)),
-        ((0.6, 0.3, 0.4, 0.7), (0.4, 0.3, 0.2, 0.4)),
-        ((0.4, 0.7, 0.6, 0.3), (0.4, 0.3, 0.2, 0.4)),
-        ((-0.5, 0.2, 0.4, 1.5), (0.0, 0.2, 0.4, 0.8)),  # over the edge
-    ],
-)
-def test_corners_in_any_order_are_the_box_within_the_video(corners, box):
-    scene = Scene()
-    assert scene.ask(RECT, *corners) == [IN_PROGRESS]
-    assert scene.desk.requests[0].box.xywh() == pytest.approx(box)
-
-
-@pytest.mark.parametrize(("camera", "result"), [(0, 5), (100, 5), (NAN, 5), (101, DENIED)])
-def test_the_target_camera_is_all_ours_or_unset(camera, result):
-    scene = Scene()
-    assert scene.ask(RECT, *BOX, camera) == [result]
-    assert any("101" in line and "100" in line for line in scene.lines) is (result == DENIED)
-
-
-def test_a_command_by_whole_numbers_is_the_same():
-    scene = Scene()
-    scene.station.send(
-        mav.MAVLink_command_int_message(1, 100, 0, RECT, 0, 0, *BOX, 2**31 - 1, 2**31 - 1, NAN)
-    )
-    scene.run()
-    assert len(scene.desk.requests) == 1
-
-
-def test_what_the_tracker_refuses_is_denied_with_its_words():
+@pytest.mark.parametrize("newest_ns", [None, -2 * EPOCH_NS, 0, 1])
+def test_what_the_tracker_refuses_is_denied_with_its_words(newest_ns):
+    """``newest_ns``: its newest image, after the one that is meant; None: it has not said which."""
     scene = Scene()
     scene.ask(RECT, *BOX)
     stamp = scene.desk.requests[0].stamp_ns
+    if newest_ns is not None:  # its stamp is 0 where it has had no image
+        scene.bridge.track(status(TrackState.IDLE, max(stamp + newest_ns, 0)))
     scene.bridge.selection_result(ResultReport(stamp + 1, Outcome.ACCEPTED))
     for _ in range(2):  # the first decision counts
         scene.bridge.selection_result(ResultReport(stamp, Outcome.REFUSED, "the image is 9 s old"))
@@ -320,9 +322,10 @@ def test_a_repeat_is_answered_and_does_not_select_again():
     scene.run(2)
     assert scene.ask(RECT, *BOX, NAN, confirmation=2)[-1] == ACCEPTED
     assert len(scene.desk.requests) == 1
-    # The same rectangle drawn again, later, is a wish of its own.
+    # The same rectangle drawn again, later, is a wish of its own, and another one at once.
     assert scene.ask(RECT, *BOX, NAN) == [IN_PROGRESS]
-    assert len(scene.desk.requests) == 2
+    assert scene.ask(RECT, *BOX[:3], 0.7, NAN) == [IN_PROGRESS]
+    assert len(scene.desk.requests) == 3
 
 
 def test_a_command_over_two_links_is_one_wish_and_is_answered_on_both():
@@ -396,27 +399,26 @@ def test_each_change_is_told_at_once_without_any_stream():
     assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == 4
 
 
-def test_a_box_is_clipped_to_the_picture():
+def test_a_box_is_clipped_to_the_picture_and_one_of_no_numbers_not_shown():
     message = Scene().show(TrackState.TRACKING, x=-100.0, width=300.0)
     assert message.rec_top_x == 0.0
     assert message.rec_bottom_x == pytest.approx(200 / 1280)
+    message = Scene().show(TrackState.TRACKING, x=NAN, width=math.inf)
+    assert (message.tracking_status, message.tracking_mode, message.target_data) == (1, 0, 0)
+    assert math.isnan(message.rec_top_x)
 
 
 def test_a_stream_has_the_rate_asked_also_after_the_bridge_stood_still_and_ends():
     scene = Scene()
     assert scene.ask(INTERVAL, STATUS, 100_000) == [ACCEPTED]
-    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
-    scene.run(5)
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(50, abs=2)
+    assert scene.streamed(5) == pytest.approx(50, abs=2)
     scene.time.t += 5.0
-    scene.run(1)
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(60, abs=3)
+    assert scene.streamed(1) == pytest.approx(10, abs=2)
     assert scene.ask(INTERVAL, STATUS, -1) == [ACCEPTED]
-    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
-    scene.run(2)
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == before
-    assert scene.ask(REQUEST, STATUS) == [ACCEPTED]  # a single one
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == before + 1
+    scene.station.command(INTERVAL, STATUS, -1)
+    assert scene.streamed(2) == 0
+    scene.station.command(REQUEST, STATUS)  # a single one
+    assert scene.streamed(1) == 1
 
 
 @pytest.mark.parametrize(
@@ -426,10 +428,7 @@ def test_a_stream_has_the_rate_asked_also_after_the_bridge_stood_still_and_ends(
 def test_a_stream_is_fifty_a_second_at_most_and_five_where_the_rate_is_left_to_us(interval_us, result, count):
     scene = Scene()
     assert scene.ask(INTERVAL, STATUS, interval_us) == [result]
-    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
-    scene.run(2)
-    found = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before
-    assert found == pytest.approx(count, abs=2 * bool(count))
+    assert scene.streamed(2) == pytest.approx(count, abs=2 * bool(count))
 
 
 def test_a_line_that_is_repeated_is_told_each_five_seconds_and_each_long_text_has_its_number():
@@ -449,25 +448,23 @@ def test_of_two_streams_on_a_link_the_faster_counts_and_one_that_stops_leaves_th
     scene = Scene()
     other = Peer(scene.station.link, scene.time, (254, 190))
     scene.ask(INTERVAL, STATUS, 500_000)
-    other.command(INTERVAL, STATUS, 100_000)
-    scene.run()
-    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
-    scene.run(2)
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(20, abs=1)
-    other.command(INTERVAL, STATUS, -1)
-    scene.run()
-    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
-    scene.run(5)
-    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(10, abs=1)
+    for interval_us, per_second in ((100_000, 10), (-1, 2)):
+        other.command(INTERVAL, STATUS, interval_us)
+        scene.run()
+        assert scene.streamed(5) == pytest.approx(5 * per_second, abs=1)
 
 
-def test_a_silent_tracker_is_not_claimed_to_track():
+@pytest.mark.parametrize(("state", "flags"), [(TrackState.TRACKING, 2), (TrackState.IDLE, 0)])
+def test_a_silent_tracker_is_not_claimed_to_track_and_it_is_said_once_of_one_that_did(state, flags):
     scene = Scene()
-    scene.show(TrackState.TRACKING)
-    scene.run(1.2)
-    assert scene.last_status().tracking_status == 2
-    assert any("no answer of the tracker" in line for line in scene.lines)
-    assert scene.show(TrackState.TRACKING).tracking_status == 1
+    before = scene.show(state)
+    scene.run(8)
+    assert scene.last_status().tracking_status == flags
+    assert sum("no answer of the tracker" in line for line in scene.lines) == bool(flags)
+    assert scene.show(TrackState.LOST).tracking_status == 2
+    scene.run(8)
+    assert sum("no answer of the tracker" in line for line in scene.lines) == bool(flags)
+    assert scene.show(state).tracking_status == before.tracking_status
 
 
 # The picture the operator sees
@@ -503,7 +500,7 @@ def test_a_cropped_and_turned_video_is_mapped():
 
 def test_a_landing_target_has_the_angles_of_the_image_axes():
     scene = Scene()
-    scene.bridge.set_camera(CameraModel(Intrinsics(900, 600, 640, 360), 1280, 720))
+    scene.bridge.set_camera(LENS)
     scene.show(TrackState.TRACKING, width=90.0, height=45.0)
     x, y = 0.3, -0.4
     estimate = seen_at(EPOCH_NS, math.atan(x), math.atan(y / math.hypot(1.0, x)))
@@ -534,6 +531,30 @@ def landing(scene: Scene, stamp_ns: int = EPOCH_NS) -> object:
     scene.bridge.estimate(replace(GOOD, stamp_ns=stamp_ns))
     scene.run()
     return scene.station.of("LANDING_TARGET")[-1]
+
+
+LENS = CameraModel(Intrinsics(900, 600, 640, 360), 1280, 720)
+
+
+@pytest.mark.parametrize(
+    ("camera", "fields", "mode"),
+    [
+        *((LENS, {"state": state}, 0) for state in (TrackState.IDLE, TrackState.LOST)),
+        *((LENS, {"image_size": size}, 0) for size in ((0, 720), (1280, 0))),
+        *((LENS, {"box": None}, 0), (LENS, None, 0), (None, {}, 2), (CameraModel(None, 1280, 720), {}, 2)),
+    ],
+)
+def test_what_has_no_box_in_an_image_or_no_lens_has_no_size(camera, fields, mode):
+    """``fields``: in which the tracker's word differs from that of a followed target; None: it says none."""
+    scene = Scene()
+    if camera is not None:
+        scene.bridge.set_camera(camera)
+    if fields is not None:
+        scene.bridge.track(replace(status(TrackState.TRACKING), **fields))
+        scene.run()
+        assert scene.last_status().tracking_mode == mode
+    message = landing(scene)
+    assert (message.size_x, message.size_y) == (0.0, 0.0)
 
 
 def distance_sensor(cm: int, facing: int = DOWN, quality: int = 0) -> object:

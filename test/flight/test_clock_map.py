@@ -120,6 +120,12 @@ def test_a_clock_that_was_started_anew_is_as_one_never_heard_before(before, rate
     assert clock.restarts == fresh.restarts + 1
 
 
+def test_a_message_that_comes_again_was_made_when_it_was_made_and_never_after_its_arrival():
+    link = AutopilotLink((1, 100), 1, SimpleNamespace(send=lambda *message: None))
+    for boot_s, arrival_s, made_s in ((10.0, 0.0, 0.0), (10.2, 0.3, 0.2), (10.2, 0.7, 0.2), (10.8, 0.8, 0.8)):
+        assert link.time("ATTITUDE", boot_s, Instant(0, arrival_s)) == (pytest.approx(made_s), False)
+
+
 def test_an_autopilot_that_is_back_by_heartbeats_alone_is_heard_anew_once():
     link = AutopilotLink((1, 100), 1, SimpleNamespace(send=lambda *message: None))
     heartbeat = mav.MAVLink_heartbeat_message(2, mav.MAV_AUTOPILOT_PX4, 0, 0, 0, 3)
@@ -141,6 +147,14 @@ def test_an_autopilot_is_heard_by_the_link_of_its_first_heartbeat_until_that_is_
     ):
         assert link.falls_silent(now_s) is (now_s == 3.1)
         assert (link.hear(name, message, now_s), link.link) == (is_anew, heard_by)
+
+
+def test_another_rate_is_asked_for_at_once_and_the_same_not_again():
+    wanted, asked = WantedIntervals(), []
+    for rate_hz in (10.0, 10.0, 20.0, 20.0, 10.0):
+        wanted.want(1, 30, rate_hz)
+        asked += wanted.due(0.0)[0]
+    assert asked == [(1, 30, interval_us) for interval_us in (100_000, 50_000, 100_000)]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -109,20 +110,12 @@ def assert_stops(made: Bench, phase: Phase = Phase.HOLDING) -> GimbalCommand:
 # Who may steer
 
 
-def test_off_until_somebody_says_yes():
-    made = bench(enabled=False)
-    command = made.step(50)
-    assert command.phase is Phase.OFF
-    assert not command.send
-    made.control.set_enabled(True)
-    assert made.step(SETTLED).phase is Phase.FOLLOWING
-
-
 ENDS = {
     "switched off": (lambda made: made.control.set_enabled(False), Phase.OFF, ""),
     "lost": (lambda made: made.given(state=TrackState.LOST), Phase.HOLDING, "lost"),
     "no target": (lambda made: made.given(state=TrackState.IDLE), Phase.WAITING, "no target"),
     "not valid": (lambda made: made.given(valid=False, reason="no image"), Phase.HOLDING, "no image"),
+    "not valid without a word": (lambda made: made.given(valid=False), Phase.HOLDING, "not valid"),
     "no bearing": (lambda made: made.given(has_bearing=False), Phase.HOLDING, "calibration"),
     "uncalibrated": (
         lambda made: made.control.on_camera(CameraModel(None, 1280, 720)),
@@ -156,50 +149,68 @@ def test_a_controller_that_stood_still_in_motion_sends_zeros_first(late_s):
     assert_stops(made, Phase.OFF)
 
 
-@pytest.mark.parametrize("taker", [Control.OTHER, Control.NOBODY])
-def test_nothing_is_sent_once_control_is_lost_until_enabled_again(taker):
-    made = following()
+def test_nothing_is_sent_before_it_is_enabled_nor_once_control_is_lost_nor_zeros_for_the_motion_before():
+    made = bench(enabled=False)
+    assert not made.step(50).send
+    made.control.set_enabled(True)
     made.control.on_control(Control.HELD)
-    made.step()
-    made.control.on_control(taker)
-    command = made.step()
-    assert command.phase is Phase.CONTROL_LOST
-    assert not command.send
-    assert command.reason
-    assert not made.control.enabled
-    made.control.on_control(Control.HELD)
+    assert made.step(SETTLED).phase is Phase.FOLLOWING
+    made.control.on_control(Control.OTHER)
     assert not made.step(10).send
     made.control.set_enabled(False)
-    assert not made.step().send  # no zeros for the motion before
+    assert not made.step().send
+    made.control.on_control(Control.HELD)
     made.control.set_enabled(True)
     assert made.step(SETTLED).phase is Phase.FOLLOWING
 
 
-def test_waits_ten_seconds_each_time_while_the_manager_has_not_given_control():
-    made = bench()
-    for _ in range(2):
-        for _ in range(2):
-            made.control.set_enabled(True)
-            made.control.on_control(Control.OTHER, "255/190 controls the gimbal")
-            assert made.step(300).phase is Phase.HOLDING
-        command = made.step(210)
-        assert command.phase is Phase.CONTROL_LOST
-        assert "10 s: 255/190 controls" in command.reason
-        assert not made.control.enabled
-    made.control.set_enabled(True)
-    made.control.on_control(Control.HELD)
-    assert made.step(600).phase is Phase.FOLLOWING
+WORDS = {
+    None: ["on", "on 11", "on other held 11", "on held other on held", "on held silent 11 held"]
+    + ["on unknown 9", "on held dead alive"],
+    Phase.OFF: [
+        "other",
+        "other 11",
+        "on other off 11",
+        "on other 11 off",
+        "on held other off",
+        "on held off other",
+    ],
+    # Another's from the beginning is waited for, 10 s each time; who says nothing takes nothing.
+    Phase.HOLDING: ["on other 9", "on nobody", "held off other on other", "on other 9 on 9"]
+    + ["on other 11 on 9", "on held other on", "on held silent", "on held dead", "dead on held"],
+    # Who takes one that was held ends steering, whenever it was enabled, until it is enabled again.
+    Phase.CONTROL_LOST: ["on other 11", "on silent 11", "on unknown 11", "on held other", "on held nobody"]
+    + ["held on other", "held on held other", "on other 9 held other", "on held silent other"]
+    + ["on held other held"],
+}
 
 
-def test_a_gimbal_that_was_held_before_and_is_anothers_now_is_waited_for_and_not_lost():
-    made = bench()
-    made.control.on_control(Control.HELD)
-    made.control.set_enabled(False)
-    made.control.on_control(Control.OTHER)
-    made.control.set_enabled(True)
-    made.control.on_control(Control.OTHER)
-    assert made.step(SETTLED).phase is Phase.HOLDING
-    assert made.control.enabled
+@pytest.mark.parametrize(
+    ("events", "phase"), [(events, phase) for phase, given in WORDS.items() for events in given]
+)
+@pytest.mark.parametrize("word", ["the word", ""])
+def test_who_may_steer_after_what(events, phase, word):
+    """``on``, ``off``: somebody enables, disables it; the manager's words; ``dead``, ``alive``: the gimbal;
+    a number: so many seconds. ``phase``: None where it may be steered."""
+    permission, now_s = Permission(), 0.0
+    permission.wait(now_s)
+    for event in events.split():
+        if event in ("on", "off"):
+            permission.enable(event == "on")
+        elif event in ("dead", "alive"):
+            permission.gimbal_alive = event == "alive"
+        elif not event.isdecimal():
+            permission.hear(Control(event), word)
+        for _ in range(int(event) if event.isdecimal() else 0):
+            now_s += 1.0
+            permission.wait(now_s)
+        permission.wait(now_s)
+    refusal = permission.refusal()
+    assert (refusal and refusal[0]) == phase
+    if phase in (Phase.HOLDING, Phase.CONTROL_LOST) and "dead" not in events:
+        named = re.findall("other|nobody|silent", events) or ["has not said"]
+        assert (word or named[-1]) in refusal[1]
+    assert permission.enabled is (phase in (None, Phase.HOLDING))
 
 
 # Rows of the table
@@ -299,7 +310,8 @@ def test_rates_grow_no_faster_than_configured_and_fall_at_once(way):
 def test_a_return_or_another_beginning_is_limited_for_a_while():
     made = bench(max_acceleration=1e3).given(azimuth=0.5)
     assert made.step(60).rates.yaw == pytest.approx(math.radians(90))
-    made.given(state=TrackState.COASTING, measured=False, age_s=0.1).step(3)
+    made.given(state=TrackState.COASTING, measured=False, age_s=0.1)
+    assert made.step(3).rates.yaw == pytest.approx(math.radians(90))
     made.given(state=TrackState.TRACKING, measured=True, age_s=0.0)
     for _ in range(2):
         assert made.step().rates.yaw == pytest.approx(0.3 * math.radians(90))
@@ -320,13 +332,12 @@ def test_without_young_attitude_the_image_steers_with_its_own_gain_and_neither_l
     assert command.reason
     gains = ImageOnly(made.control.config.image_latency)
     assert gains.kp * RIGHT <= command.rates.yaw < 1.2 * gains.kp * RIGHT
-    made.given(azimuth=-RIGHT).step(5)
     made.attitude = (0.0, 0.0)
-    # For half a second: one attitude may be followed by none.
-    laws = [made.step() for _ in range(33)]
+    # For half a second: one attitude may be followed by none. Then what is seen in that very image counts.
+    laws = [made.given(azimuth=RIGHT * (-1) ** i).step() for i in range(33)]
     assert laws[2].law is Law.IMAGE_ONLY
     first = next(command for command in laws if command.law is Law.LINE_OF_SIGHT)
-    assert first.rates.yaw == pytest.approx(-KP * RIGHT, rel=0.02)
+    assert abs(first.rates.yaw) == pytest.approx(KP * RIGHT, rel=0.02)
 
 
 angles = st.floats(-0.5, 0.5)
@@ -376,20 +387,61 @@ def test_an_attitude_that_ended_is_not_taken_for_a_gimbal_that_stands():
         assert made.step().phase is Phase.FOLLOWING
 
 
-def test_the_first_heading_turns_the_frame_and_not_the_gimbal():
+@pytest.mark.parametrize("latency_s", [0.0, 0.1])
+def test_the_first_heading_turns_the_frame_and_not_the_gimbal(latency_s):
     made = following()
-    made.frame = YawFrame.VEHICLE
+    made.frame, made.latency_s = YawFrame.VEHICLE, latency_s
     made.step(60)
     made.vehicle = (1.0, 0.0)
     rates = [made.step().rates.yaw for _ in range(60)]
     assert 0.0 < min(rates) <= max(rates) < 1.1 * KP * RIGHT
 
 
-def test_neither_a_leap_of_the_same_target_nor_the_managers_word_on_control_starts_anew():
-    made = quick()
-    made.control.on_control(Control.HELD)
+def test_without_a_heading_the_reason_is_said_and_the_law_does_not_flicker():
+    made = following()
+    made.frame, made.vehicle = YawFrame.VEHICLE, (0.3, 0.0)
+    assert made.step(60).law is Law.LINE_OF_SIGHT
+    made.vehicle = None
+    command = made.step(40)
+    assert command.law is Law.IMAGE_ONLY
+    assert "heading is 0." in command.reason
+    for i in range(100):  # one heading each 0.4 s
+        made.vehicle = (0.3, 0.0) if i % 20 == 0 else None
+        assert made.step().law is Law.IMAGE_ONLY
+    made.vehicle = (0.3, 0.0)
+    assert made.step(75).law is Law.LINE_OF_SIGHT
+
+
+def test_neither_a_leap_of_the_same_target_nor_a_word_that_changes_nothing_starts_anew():
+    made = following(max_acceleration=1e3, cautious_acceleration=1e3)
+    for _ in range(2):
+        made.control.on_control(Control.HELD)
+        made.control.on_camera(CameraModel(Intrinsics(900, 900, 640, 360), 1280, 720))
     command = made.given(azimuth=-RIGHT).step()
     assert command.rates.yaw < -1.2 * KP * RIGHT
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"valid": False}, {"has_bearing": False}, {"elevation": math.nan}, {"azimuth_rate": math.inf}],
+    ids=lambda bad: next(iter(bad)),
+)
+def test_what_may_not_be_used_is_forgotten_with_its_answer(bad):
+    made = quick()
+    used = made.estimate
+    assert made.given(azimuth=-0.3, **bad).step(3).rates.is_zero
+    made.estimate = used
+    command = made.step(2)
+    assert (command.law, command.rates.yaw) == (Law.LINE_OF_SIGHT, pytest.approx(KP * RIGHT, rel=0.05))
+
+
+def test_a_second_answer_for_an_image_is_no_second_measurement():
+    made = quick()
+    newest = replace(made.estimate, stamp_ns=made.instant().stamp_ns - round((0.02 + made.latency_s) * NS))
+    made.answers = False
+    for _ in range(3):
+        made.control.on_estimate(replace(newest, azimuth=-0.3), made.instant())
+    assert made.step().rates.yaw == pytest.approx(KP * RIGHT, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -414,6 +466,17 @@ def test_what_was_measured_before_a_change_does_not_count(change, law):
     command = made.given(azimuth=-RIGHT).step()
     assert command.law is law
     assert command.rates.yaw == pytest.approx(-gain * RIGHT, rel=0.02)
+
+
+def test_after_the_images_clock_was_set_the_image_alone_steers_as_if_it_had_just_begun():
+    made = quick()
+    made.attitude = None
+    made.step(150)
+    made.answers, made.jump_s = False, 1.0
+    made.step()
+    made.answers = True
+    gain = ImageOnly(made.control.config.image_latency).kp
+    assert made.given(azimuth=-RIGHT).step().rates.yaw == pytest.approx(-gain * RIGHT, rel=0.02)
 
 
 def test_a_stop_takes_the_push_away_and_lets_the_mount_come_back():
@@ -444,7 +507,7 @@ def test_at_a_stop_nothing_is_integrated(axis, is_said):
     made.given(azimuth=0.0)
     asked(RIGHT)
     made.control._steering._filter.update = lambda *a: None  # line of sight never starts
-    made.step(200)
+    assert made.step(200).at_stop == (axis,)
     gains = ImageOnly(made.control.config.image_latency)
     rates = asked(-RIGHT).step(2).rates
     assert getattr(rates, axis) == pytest.approx(-gains.kp * RIGHT, rel=0.05)
@@ -458,15 +521,6 @@ def test_a_stop_that_an_old_attitude_told_holds_nothing_back():
     command = made.step(30)
     assert command.at_stop == ()
     assert command.rates.yaw > 0.0
-
-
-def test_a_stop_that_the_gimbal_names_itself_is_reported():
-    made = following()
-    made.attitude = None
-    now = made.instant()
-    sample = AttitudeSample(now.stamp_ns, (1, 0, 0, 0), YawFrame.EARTH, at_yaw_limit=True)
-    made.control.on_attitude(sample, now)
-    assert made.step().at_stop == ("yaw",)
 
 
 def test_at_nadir_yaw_is_held():
@@ -511,6 +565,7 @@ def test_a_gimbal_that_was_silent_or_not_steered_has_to_answer_small_rates_again
         ([(0.05, -0.02, 2.0)], False, False),  # another moves it
         ([(0.005, 0.004, 6.0)], False, False),  # it drifts: never much at once
         ([(0.05, 0.0, 0.2), (0.05, None, 0.2), (0.05, 0.0, 0.1)], False, False),  # turned unseen
+        ([(0.05, 0.0, 0.15), (0.0, 0.0, 3.0), (0.05, 0.0, 0.25)], False, False),  # too little of it lately
         # Only what was asked last is enough for an answer, a third of a second ago.
         ([(0.05, 0.0, 0.15), (-0.05, 0.0, 0.15), (0.2, 0.0, 0.1), (0.0, 0.0, 0.25)], False, False),
     ],
@@ -524,6 +579,29 @@ def test_a_gimbal_answers_once_it_turns_along_and_stands_once_it_was_asked_in_va
             now_s, yaw = now_s + 0.02, yaw + 0.02 * (0.25 if turns is None else turns)
     assert (answer.limited(Rates(0.0, 1.0)).yaw == 1.0) is answers
     assert answer.stands is stands
+
+
+def test_a_gimbal_that_stands_rests_for_a_second_each_time_and_is_asked_as_at_first():
+    answer, spans = Answer(first_rate=0.05), [[False, 0]]
+    for tick in range(400):
+        rests = answer.rests(0.02 * tick)
+        if rests is not spans[-1][0]:
+            spans.append([rests, 0])
+        spans[-1][1] += 1
+        answer.take(Rates(0.0, 0.0 if rests else 0.05), 0.02, (0.0, 0.0), 0.02 * tick)
+    asked, rested = spans[:-1:2], spans[1:-1:2]
+    assert [count for _, count in rested] == pytest.approx([50] * 4, abs=1)
+    assert [count for _, count in asked] == pytest.approx([33] * 5, abs=1)
+
+
+def test_after_a_rest_what_is_seen_in_that_very_image_counts():
+    """Directions that alternate: those of before would have it stand."""
+    made, aside = bench(first_rate=0.05, max_acceleration=1e3, cautious_acceleration=1e3), 0.005
+    while made.given(azimuth=aside).step().phase is not Phase.HOLDING:
+        pass
+    commands = [made.given(azimuth=aside * (-1) ** i).step() for i in range(60)]
+    first = next(command for command in commands if not command.rates.is_zero)
+    assert abs(first.rates.yaw) == pytest.approx(KP * aside, rel=0.02)
 
 
 def test_without_an_attitude_for_three_seconds_no_answer_is_waited_for_until_there_is_one_again():
@@ -657,7 +735,9 @@ def test_without_an_attitude_an_older_bearing_is_carried_on_by_its_rate():
 
 
 @pytest.mark.parametrize("by_s", [-3600.0, -0.3, -0.15, 0.15, 0.3, 3600.0])
-def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s):
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s, is_seen):
+    """``is_seen``: whether attitudes go on."""
     made = quick()
     made.answers, made.jump_s = False, by_s
     command = made.step()
@@ -665,11 +745,11 @@ def test_answers_of_before_the_images_clock_was_set_either_way_do_not_count(by_s
     assert (command.phase is Phase.WAITING) is is_set, command.reason
     assert command.rates.is_zero is is_set
     assert (f"{by_s:+.1f} s" in command.reason) is is_set
-    made.answers, made.attitude = True, None
+    made.answers, made.attitude = True, (0.0, 0.0) if is_seen else None
+    made.given(azimuth=-RIGHT)
     # Nor do attitudes: their stamps are on the clock of before.
     assert made.step().law is Law.IMAGE_ONLY or not is_set
     made.attitude = (0.0, 0.0)
-    made.given(azimuth=-RIGHT)
     laws = (made.step() for _ in range(2 * SETTLED))
     first = next(command for command in laws if command.law is Law.LINE_OF_SIGHT)
     # Joined to those before it would look like a leap.
@@ -728,6 +808,17 @@ def test_why_attitudes_are_not_used_is_said_also_where_none_was_ever_taken():
     silent = bench()
     silent.attitude = None
     assert silent.step(SETTLED).reason == ""
+    silent.attitude = (0.0, 0.0)
+    assert silent.step(10).law is Law.LINE_OF_SIGHT  # at once: nothing failed
+
+
+def test_attitude_and_heading_from_a_little_ahead_count_until_there_are_older_ones():
+    """At nadir, where the yaw is held."""
+    made = bench(cautious_time=0.0).given(azimuth=0.5)
+    made.frame, made.attitude, made.vehicle = YawFrame.VEHICLE, (0.0, math.radians(-89.0)), (0.3, 0.0)
+    made.late_s = 0.04
+    command = made.step(2)
+    assert (command.rates.yaw, command.reason) == (0.0, "")
 
 
 def test_an_attitude_whose_clock_is_ahead_is_taken_with_the_offset_for_it():
@@ -772,19 +863,3 @@ def test_whatever_the_answer_the_rates_are_finite_and_bounded(attitude, **fields
         assert command.rates.is_finite
         assert abs(command.rates.yaw) <= math.radians(90) + 1e-9
         assert abs(command.rates.pitch) <= math.radians(90) + 1e-9
-
-
-@pytest.mark.parametrize("before", [Control.HELD, Control.NOBODY, None])
-def test_who_takes_a_gimbal_that_was_held_ends_steering_whenever_it_was_enabled(before):
-    permission = Permission()
-    if before is not None:
-        permission.hear(before, "")
-    permission.enable(True)
-    permission.hear(Control.OTHER, "the pilot")
-    assert permission.enabled is (before is not Control.HELD)
-    permission.hear(Control.HELD, "")
-    permission.hear(Control.OTHER, "the pilot")
-    assert not permission.enabled
-    phase, reason = permission.refusal()
-    assert phase is Phase.CONTROL_LOST
-    assert "the pilot" in reason

@@ -41,12 +41,22 @@ def test_another_component_that_moves_the_gimbal_has_it(take, what):
     for _ in range(10):
         take(rig)
         rig.run(0.1)
-    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    sent = len(rig.wishes())
     assert rig.yaw_rate() == pytest.approx(-0.3, rel=0.05)
-    assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+    assert len(rig.wishes()) == sent
     assert rig.said(f"taken by 255/190 ({what})") == 1
     assert Control.OTHER in rig.log.controls
     assert rig.autopilot.primary == (0, 0)
+
+
+def test_another_that_moves_the_gimbal_before_it_stands_after_our_end_has_it():
+    rig = steered()
+    rig.rates = lambda t: None
+    rig.bridge.take_control(False)
+    for _ in range(20):
+        pitchyaw(rig)
+        rig.run(0.1)
+    assert rig.yaw_rate() == pytest.approx(-0.3, rel=0.05)
 
 
 def test_a_last_rate_of_ours_that_arrives_after_anothers_word_is_stopped():
@@ -58,17 +68,6 @@ def test_a_last_rate_of_ours_that_arrives_after_anothers_word_is_stopped():
     rig.autopilot._wish = (0.0, 0.2, 0)
     rig.run(3)
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
-
-
-def test_steering_that_is_enabled_again_takes_the_gimbal_back():
-    rig = steered()
-    pitchyaw(rig)
-    rig.run(1)
-    rig.rates = lambda t: Rates(0.0, 0.2)
-    rig.bridge.take_control(True)
-    rig.run(3)
-    assert rig.log.controls[-1] is Control.HELD
-    assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
 
 
 WISH, MANUAL = (
@@ -143,14 +142,6 @@ def test_a_stick_that_rests_elsewhere_when_steering_is_enabled_again_does_not_en
     assert rig.said("taken by RC channel 7") == 1
 
 
-def test_the_pilots_retract_switch_has_the_gimbal():
-    rig = steered(rc_channels="8")
-    rig.autopilot.channels[7] = 1900
-    rig.run(0.5)
-    assert rig.said("taken by RC channel 8") == 1
-    assert rig.autopilot.primary == (0, 0)
-
-
 class Held:
     """Who holds the gimbal, second by second; ``asked``: the primary controllers that were asked for."""
 
@@ -158,8 +149,12 @@ class Held:
         self.asked: list[tuple[int, int]] = []
         self.told: list[tuple[Control, str]] = []
         self.now_s = 0.0
+        self.lines: list[str] = []
         self.holder = GimbalHolder(
-            (1, 100), self.asked.append, lambda *word: self.told.append(word), lambda *line: None
+            (1, 100),
+            self.asked.append,
+            lambda *word: self.told.append(word),
+            lambda severity, line: self.lines.append(line),
         )
         self.holder.ask(0.0)
 
@@ -188,6 +183,7 @@ def test_control_is_asked_for_five_times_each_time_it_is_wanted():
     for times in (1, 2):
         assert len(held.want().run(2, THEIRS).asked) == 5 * times - 3  # once a second
         assert held.run(7, THEIRS).asked == [OURS] * 5 * times
+        assert held.lines == ["the gimbal's manager leaves control with 255/190, asked 5 times"] * times
         held.want(False)
 
 
@@ -240,6 +236,35 @@ def test_an_old_wish_waits_for_the_managers_word_and_takes_the_gimbal_from_nobod
     assert held.asked == []
     assert (OURS in held.run(5, by).asked) is is_asked
     assert held.holder.wanted is (by != THEIRS)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "by", "may_steer", "in_control", "another"),
+    [
+        *((True, OURS, True, True, False), (False, OURS, False, True, False)),
+        *((wanted, THEIRS, False, False, True) for wanted in (True, False)),
+        *((wanted, NOBODYS, False, False, False) for wanted in (True, False)),
+        *((True, None, True, True, False), (False, None, False, True, False)),  # it says nothing
+    ],
+)
+def test_who_is_in_control_by_the_managers_word(wanted, by, may_steer, in_control, another):
+    held = Held().want(wanted).run(8, by)
+    holder = held.holder
+    assert holder.may_steer(False, held.now_s) is may_steer
+    assert (holder.in_control, holder.another) == (in_control, another)
+    assert bool(held.lines) is (wanted and by in (THEIRS, NOBODYS))  # who says nothing refuses nothing
+    told = list(held.told)
+    holder.ask(held.now_s)
+    assert held.told == told
+    released = held.asked.count((-3, -3))
+    held.want(False).run(4, by)
+    assert (held.asked.count((-3, -3)) > released) is (by == OURS or (by is None and wanted))
+
+
+def test_what_is_held_is_not_asked_for_during_a_silence():
+    held = Held().want().run(2, OURS)
+    held.holder.silent()
+    assert held.run(3).asked == []
 
 
 @pytest.mark.parametrize("gates", [True, False])

@@ -123,42 +123,35 @@ def pair(folder: Path, clock: Callable[[], float] = lambda: NOW) -> tuple[Signer
     return signer, Decoder(True, signer), theirs
 
 
-def test_what_can_not_be_signed_is_not_heard_and_a_radio_is_not_complained_of(tmp_path):
-    signer, decoder, theirs = pair(tmp_path)
-    theirs.signing.sign_outgoing = False
-    assert decoder.feed(mav.MAVLink_radio_status_message(200, 200, 99, 10, 10, 0, 0).pack(theirs)) == []
-    assert signer.refused == {}
-    assert decoder.feed(BEAT.pack(theirs, force_mavlink1=True)) == []
-    assert signer.refused == {"unsigned": 1}
-
-
-def test_a_frame_that_comes_again_is_refused_on_every_link(tmp_path):
-    signer, decoder, theirs = pair(tmp_path)
-    frame = BEAT.pack(theirs)
-    assert len(decoder.feed(frame)) == 1
-    assert decoder.feed(frame) == []
-    assert Decoder(False, signer).feed(frame) == []
-    assert signer.refused == {"wrongly signed": 2}
-
-
-def test_a_forged_frame_from_far_ahead_does_not_silence_its_stream(tmp_path):
-    _, decoder, theirs = pair(tmp_path)
+@pytest.mark.parametrize(
+    ("sent", "heard", "refused"),
+    [
+        ("signed signed", [0, 1], {}),
+        ("radio", [], {}),  # it can't sign: nothing to complain of
+        ("unsigned signed old unsigned signed", [1, 4], {"unsigned": 3}),  # none takes the next with it
+        ("signed again", [0], {"wrongly signed": 1}),
+        ("forged signed", [1], {"wrongly signed": 1}),  # from far ahead: it does not silence its stream
+    ],
+)
+@pytest.mark.parametrize("datagrams", [True, False])
+def test_which_frames_are_heard_and_what_is_refused(tmp_path, sent, heard, refused, datagrams):
+    """``again``: the frame of before, by another link; ``old``: by MAVLink 1."""
+    signer, _, theirs = pair(tmp_path)
     forger = mav.MAVLink(None, 255, 190)
     forger.signing.secret_key, forger.signing.sign_outgoing = OTHER, True
     forger.signing.timestamp = UNITS + 10**9
-    assert decoder.feed(BEAT.pack(forger)) == []
-    assert len(decoder.feed(BEAT.pack(theirs))) == 1
-
-
-def test_a_refused_frame_of_a_stream_does_not_take_the_next_with_it(tmp_path):
-    signer, _, theirs = pair(tmp_path)
-    theirs.signing.sign_outgoing = False
-    unsigned = BEAT.pack(theirs)
-    theirs.signing.sign_outgoing = True
-    decoder = Decoder(False, signer)
-    frames = unsigned + BEAT.pack(theirs) + unsigned + BEAT.pack(theirs)
-    assert len([m for byte in frames for m in decoder.feed(bytes([byte]))]) == 2
-    assert signer.refused == {"unsigned": 2}
+    decoder, found, frame = Decoder(datagrams, signer), [], b""
+    for number, kind in enumerate(sent.split()):
+        theirs.signing.sign_outgoing = kind == "signed"
+        if kind == "again":
+            decoder = Decoder(datagrams, signer)
+        elif kind == "radio":
+            frame = mav.MAVLink_radio_status_message(200, 200, 99, 10, 10, 0, 0).pack(theirs)
+        else:
+            frame = BEAT.pack(forger if kind == "forged" else theirs, force_mavlink1=kind == "old")
+        pieces = [frame] if datagrams else [bytes([byte]) for byte in frame]
+        found += [number for piece in pieces for _ in decoder.feed(piece)]
+    assert (found, signer.refused) == (heard, refused)
 
 
 # Times

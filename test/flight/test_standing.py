@@ -18,14 +18,8 @@ from efftam_ros.flight.values import Control, Rates
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 any_gimbal = pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])
-CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
 # After a boot; until then ArduPilot keeps rates and does not obey them, s.
 MOUNT_AWAKE_S = {"ardupilot": 12.0, "px4": 0.0}
-
-
-def wishes(rig: Rig) -> list[tuple[float, float]]:
-    sent = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")
-    return [(wish.angular_velocity_y, wish.angular_velocity_z) for wish in sent]
 
 
 def left_in_motion(flavour: str, yaw: float) -> Rig:
@@ -39,9 +33,9 @@ def assert_stands(rig: Rig) -> None:
     """Within its stops, and we send it nothing any more."""
     assert abs(rig.mount.yaw) < 0.9 * rig.mount.limits.yaw_max
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
-    sent = len(wishes(rig))
+    sent = len(rig.wishes())
     rig.run(1.0)
-    assert len(wishes(rig)) == sent
+    assert len(rig.wishes()) == sent
 
 
 def cut(rig: Rig, to_autopilot: bool, from_autopilot: bool) -> None:
@@ -60,9 +54,9 @@ def test_an_autopilot_that_is_back_soon_is_stopped_and_steering_ends(flavour, de
     rig.run(away_s)
     rig.autopilot.restart()
     rig.autopilot_runs = True
-    before = len(wishes(rig))
+    before = len(rig.wishes())
     rig.run(MOUNT_AWAKE_S[flavour] + 3)
-    assert sum(yaw != 0.0 for _, yaw in wishes(rig)[before:]) <= 1
+    assert sum(yaw != 0.0 for _, yaw in rig.wishes()[before:]) <= 1
     assert rig.control.enabled is False
     assert rig.log.controls[-1] is Control.NOBODY
     assert "restarted" in rig.log.reasons[-1]
@@ -81,24 +75,9 @@ def test_a_boot_time_that_goes_back_stops_the_gimbal_at_once_and_ends_steering(f
     vehicle = Peer(rig.bridge_port, rig.time, (1, 1))
     vehicle.send(mav.MAVLink_global_position_int_message(10, 0, 0, 0, 0, 0, 0, 0, 0))
     rig.run(0.1)
-    assert wishes(rig)[-1] == (0.0, 0.0)
+    assert rig.wishes()[-1] == (0.0, 0.0)
     assert rig.log.controls[-1] is Control.NOBODY
     assert rig.control.enabled is False
-
-
-def test_after_a_pause_nothing_moves_until_the_manager_has_said_who_holds_the_gimbal():
-    rig = Rig("ardupilot").steer()
-    rig.rates = lambda t: Rates(0.0, 0.2 + 0.1 * math.sin(5 * t))
-    rig.run(3)
-    rig.autopilot.set_interval = lambda *_: mav.MAV_RESULT_DENIED  # what is asked again is lost
-    cut(rig, True, True)
-    station_takes(rig)
-    rig.run(2.1)
-    before = len(wishes(rig))
-    cut(rig, False, False)
-    rig.run(2)
-    assert sum(yaw != 0.0 for _, yaw in wishes(rig)[before:]) <= 2
-    assert_stands(rig)
 
 
 @both
@@ -111,25 +90,23 @@ def test_a_gimbal_that_we_hold_and_nobody_steers_is_stopped_and_given_back(flavo
     assert rig.autopilot.primary == (0, 0)
 
 
-def station_takes(rig: Rig) -> None:
-    rig.station.heartbeat()
-    rig.station.command(CONFIGURE, 255, 190, -1, -1, target=(1, 1))
-
-
 @both
 def test_a_gimbal_that_another_takes_and_moves_is_left_to_it(flavour):
     rig = Rig(flavour).steer(yaw=0.1).run(3)
-    station_takes(rig)
+    rig.station_takes()
     wish = mav.MAVLink_gimbal_manager_set_attitude_message(1, 1, 12, 0, (math.nan,) * 4, 0.0, 0.0, -0.15)
     for _ in range(40):
         rig.station.send(wish)
         rig.run(0.1)
-    sent = len(wishes(rig))
+    sent = len(rig.wishes())
     for _ in range(10):
         rig.station.send(wish)
         rig.run(0.1)
-    assert len(wishes(rig)) == sent
+    assert len(rig.wishes()) == sent
     assert rig.yaw_rate() == pytest.approx(-0.15, rel=0.05)
+    assert rig.log.controls[-1] is Control.OTHER
+    assert rig.autopilot.primary == (255, 190)
+    assert rig.said("steering ends: 255/190 controls the gimbal") == 1
 
 
 @pytest.mark.parametrize("lock", [True, False])
@@ -152,18 +129,6 @@ def test_the_bridge_ends_when_the_gimbal_stands_and_the_last_bytes_were_read(fla
     rig.end_bridge()
     rig.bridge.step = lambda: None
     rig.run(0.1)
-    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
-    assert rig.autopilot.primary == (0, 0)
-
-
-def test_the_release_is_the_last_word_also_where_the_manager_never_said_who_is_in_control():
-    rig = Rig("ardupilot")
-    rig.autopilot.set_interval = lambda *_: mav.MAV_RESULT_DENIED
-    rig.steer(yaw=0.2).run(3)
-    assert rig.autopilot.primary == (1, 100)
-    rig.rates = lambda t: None
-    rig.end_bridge()
-    rig.bridge.step = lambda: None
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
     assert rig.autopilot.primary == (0, 0)
 
@@ -195,9 +160,9 @@ def test_a_gimbal_that_fell_silent_is_not_steered_while_it_is_silent(flavour):
     rig.run(6)
     rig.device.powered = False
     rig.run(0.7)
-    sent = len(wishes(rig))
+    sent = len(rig.wishes())
     rig.run(5)
-    assert set(wishes(rig)[sent:]) == {(0.0, 0.0)}
+    assert set(rig.wishes()[sent:]) == {(0.0, 0.0)}
     assert rig.said("restarted") == 0
     assert rig.log.alive == [False]
     assert len(rig.sent("COMMAND_LONG")) < 40
@@ -209,8 +174,7 @@ def test_a_gimbal_that_fell_silent_is_not_steered_while_it_is_silent(flavour):
 
 def device_intervals(rig: Rig) -> list[tuple[int, float]]:
     """Intervals of the attitude that were asked for: of which component, us."""
-    set_interval = mav.MAV_CMD_SET_MESSAGE_INTERVAL
-    asked = [m for m in rig.sent("COMMAND_LONG") if m.command == set_interval and m.param1 == 285]
+    asked = [m for m in rig.commands(mav.MAV_CMD_SET_MESSAGE_INTERVAL) if m.param1 == 285]
     return [(m.target_component, m.param2) for m in asked]
 
 

@@ -141,7 +141,7 @@ class World:
         self.rig.station.command(1000, NAN, NAN, 0.0, 15.0, 0.0, 0.0, 3.0, target=(1, 0))
 
     def rival_takes(self):
-        self.rig.station.command(mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, 255, 190, -1, -1, target=(1, 1))
+        self.rig.station_takes()
 
     def stick(self):
         self.rig.autopilot.channels[5] = 3000 - self.rig.autopilot.channels[5]

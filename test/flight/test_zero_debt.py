@@ -101,14 +101,12 @@ def test_where_it_does_not_gate_only_somebody_known_keeps_a_zero_back(debt, at, 
     ],
 )
 def test_who_moves_it_after_anothers_word_is_told_by_its_attitude(rate, turned, due):
-    debt = Debt(OURS, NOW_S - 0.8, turned, is_contested=True)
-    assert debt.due(Situation(ARDUPILOT), seen_turning(rate), NOW_S) is due
-    assert (
-        Debt(OURS, NOW_S - 0.3, turned, is_contested=True).due(
-            Situation(ARDUPILOT), seen_turning(rate), NOW_S
-        )
-        is Due.LOOK
-    )
+    seen, another = seen_turning(rate), Situation(ARDUPILOT, another=True)
+    contested, told = Debt(OURS, NOW_S - 0.8, turned, is_contested=True), Debt(OURS, NOW_S - 0.8, turned)
+    assert contested.due(Situation(ARDUPILOT), seen, NOW_S) is told.due(another, seen, NOW_S) is due
+    # Soon after a word it is waited for what it does; where only the manager names another, it is stopped.
+    assert replace(contested, ended_s=NOW_S - 0.3).due(Situation(ARDUPILOT), seen, NOW_S) is Due.LOOK
+    assert replace(told, ended_s=NOW_S - 0.3).due(another, seen, NOW_S) is Due.ZERO
 
 
 def test_a_gimbal_that_turns_by_a_rate_from_before_a_cut_is_ours():

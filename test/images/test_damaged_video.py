@@ -6,6 +6,8 @@ import json
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import av
 import cv2
@@ -26,6 +28,7 @@ from support.odd_videos import (
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, CameraOptions
+from efftam_ros.images.streams.decoding import ImageDecoder
 from efftam_ros.images.streams.h264 import PictureNumbers
 from efftam_ros.images.video import open_video
 from efftam_ros.tools.cli import main
@@ -68,17 +71,6 @@ def test_images_that_need_a_picture_that_was_never_recorded_are_left_out(tmp_pat
     assert "damaged or lost packets: 1; 8 images that need them are left out" in told[0]
     with closing(Camera(str(lossy), None)) as camera:
         assert {number_of(f.bgr) for f in camera.frames()} <= {*range(20), *range(30, COUNT)}
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_key_frame_that_is_damaged_ends_no_damage(codec: str, tmp_path: Path):
-    file = tmp_path / "radio.ts"
-    write(file, codec, "mpegts")
-    lose_packets(file, [30])
-    frames = list(open_video(file).frames())
-    whole = {round((f.stamp_ns - frames[0].stamp_ns) * RATE / 1e9) for f in frames}
-    assert not whole & set(range(30, 45))
-    assert whole >= {*range(28), *range(45, 60)}
 
 
 def test_a_recording_that_begins_between_key_frames_begins_with_the_first_whole_image(tmp_path: Path):
@@ -159,15 +151,46 @@ def test_a_video_whose_last_packets_can_not_be_decoded_is_damaged_and_not_trunca
     assert (source.is_whole, len(told)) == (False, 1)
 
 
-def test_images_are_used_again_after_two_seconds_without_a_key_frame(tmp_path: Path):
-    """A stream that is refreshed piece by piece has none."""
-    file = tmp_path / "refreshed.ts"
-    write(file, "libx264", "mpegts", rate=10, g="250")
-    lose_packets(file, [5])
-    frames = list(open_video(file).frames())
-    numbers = [round((f.stamp_ns - frames[0].stamp_ns) / 1e8) for f in frames]
-    assert not set(numbers) & set(range(5, 23))
-    assert set(numbers) >= {*range(4), *range(28, COUNT)}
+SENT = {"K": (True, False), "k": (True, True), "f": (False, True)}  # whether a key frame, and damaged
+
+
+def whole(packets: str, pts_of) -> str:
+    """Which images are whole (1), of a stream of ten a second: key frames ``K``, others ``.``; with damage in
+    the packet ``c``, in the image ``f``, in a key frame ``k``; ``x`` can't be decoded."""
+    context = SimpleNamespace(name="mpeg4", extradata=None)
+    decoder = ImageDecoder(SimpleNamespace(codec_context=context, guessed_rate=10, time_base=Fraction(1, 10)))
+    found = ""
+    for number, kind in enumerate(packets):
+        is_key, is_damaged = SENT.get(kind, (False, False))
+        frame = SimpleNamespace(pts=pts_of(number), key_frame=is_key, is_corrupt=is_damaged)
+        packet = Mock(size=9, pts=pts_of(number), dts=pts_of(number), is_corrupt=kind == "c")
+        packet.decode.side_effect = [av.error.InvalidDataError(1, "bad") if kind == "x" else [frame]]
+        found += "".join("01"[is_whole] for _, is_whole in decoder.decode(packet)) or "-"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("packets", "expected"),
+    [
+        ("K..K..", "111111"),
+        *(("K..x..K..", "111-00111"), ("K..c..K..", "111000111"), ("K..f..K..", "111000111")),
+        ("K..x..k..K.", "111-0000011"),  # a key frame that is damaged ends no damage
+        # After two seconds without a key frame they are used again, damaged ones too: a stream that is
+        # refreshed piece by piece has none. The next key frame ends this.
+        ("K.f" + "." * 22 + "f..K.f.", "11" + "0" * 21 + "1" * 7 + "00"),
+        ("K..c.K..", "11100111"),
+    ],
+)
+@pytest.mark.parametrize(
+    "pts_of", [lambda n: n, lambda n: 5 + n, lambda n: None], ids=["from 0", "from 5", "without times"]
+)
+def test_which_images_are_whole_after_what(packets, expected, pts_of):
+    assert whole(packets, pts_of) == expected
+
+
+def test_a_mark_may_mean_the_packet_after_it_and_nothing_of_a_next_part_whose_times_begin_anew():
+    assert whole("K..cK..K.", lambda n: n) == "111000011"
+    assert whole("K..c..K...K..K..", lambda n: n % 10) == "1110001111111111"
 
 
 @pytest.mark.parametrize(

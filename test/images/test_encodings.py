@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from support.stored_images import stored
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image
 from efftam_ros.images.encodings import ENCODINGS, Region, check_image, to_bgr, to_grey
 
@@ -142,6 +145,22 @@ def test_an_unknown_encoding_is_refused_with_the_names_that_are_known() -> None:
 def test_rows_of_another_form_are_refused(rows: np.ndarray) -> None:
     with pytest.raises(InputError, match="give uint8"):
         check_image(Image(rows, 4, 4, "mono8"))
+
+
+@pytest.mark.parametrize(
+    ("box", "share", "pixels"),
+    [
+        (Box(2.5, 3.2, 10.0, 8.0), 1.0, (2, 3, 13, 12)),
+        (Box(2.5, 3.2, 10.0, 8.0), 0.5, (5, 5, 10, 10)),
+        (Box(-4.0, -3.0, 10.0, 10.0), 1.0, (0, 0, 6, 7)),
+        (Box(30.0, 20.0, 10.0, 10.0), 1.0, (30, 20, WIDTH, HEIGHT)),
+        *((box, 1.0, None) for box in (Box(50, 2, 9, 9), Box(2, 50, 9, 9), Box(-20, -20, 9, 9))),
+        *((box, 1.0, None) for box in (Box(2.5, 2.5, 0, 5), Box(2.5, 2.5, 5, 0), Box(math.nan, 2, 5, 5))),
+    ],
+)
+def test_the_pixels_of_a_box_are_those_that_it_touches_in_the_image(box, share, pixels) -> None:
+    found = Region.inside(box, share, Image.from_array(scene()))
+    assert found.is_empty if pixels is None else found == pixels
 
 
 def test_the_smallest_images_are_read() -> None:

@@ -99,9 +99,10 @@ def test_8_bit_images_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(("count", "is_few"), [(1, True), (3, True), (40, False)])
-def test_images_with_few_grey_levels_are_told(count: int, is_few: bool) -> None:
+@pytest.mark.parametrize("height", [40, 120])
+def test_images_with_few_grey_levels_are_told(count: int, is_few: bool, height: int) -> None:
     """Three levels are what is left of a thermal image that was divided by 256."""
-    grey = (29 + np.arange(120 * 160) % count).astype(np.uint8).reshape(120, 160)
-    said = few_levels(Image(grey, 160, 120, "mono8"))
+    grey = (29 + np.arange(height * 160) % count).astype(np.uint8).reshape(height, 160)
+    said = few_levels(Image(grey, 160, height, "mono8"))
     assert (f"only {count} grey levels" in said) == is_few
     assert bool(said) == is_few

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import threading
 import time
 from contextlib import closing
 from itertools import islice, pairwise
 from types import SimpleNamespace
 
+import av
 import numpy as np
 import pytest
 from free_ports import free_port
@@ -77,11 +79,12 @@ def test_packets_that_can_not_be_decoded_are_counted_and_the_stream_goes_on(code
     with closing(patient(udp(port), timeout=0.5)) as camera:
         images = camera.frames()
         for _ in range(2):
-            before = camera.damaged
+            before, left_out = camera.damaged, camera.left_out
             with sender(port, codec, size="128x96", damaged=7):
                 next(images)  # perhaps one of before
                 first = next(images)
                 assert camera.damaged >= before
+                assert camera.left_out >= left_out
                 wait_for(lambda least=before + 6: camera.damaged > least, "packets that can't be decoded")
                 assert next(f.index for f in images if f.index > first.index + 10)
             wait_for(lambda: "nothing arrives" in camera.waiting_for, "the silence")
@@ -157,19 +160,32 @@ def test_without_a_sender_the_caller_is_told_what_was_waited_for():
         Camera(f"rtsp://127.0.0.1:{free_port(socket.SOCK_STREAM)}/none")
 
 
-def test_the_pauses_between_attempts_grow():
-    url = f"rtsp://127.0.0.1:{free_port(socket.SOCK_STREAM)}/none"
-    said: list[str] = []
-    with closing(patient(url)) as camera:
-        wait_for(lambda: said.append(camera.waiting_for) or said[-1].endswith(" 2 s"), "a pause of 2 s")
-    pauses = [text.rpartition("in ")[2] for text in dict.fromkeys(said) if "attempt" in text]
-    assert pauses == ["0.5 s", "1 s", "2 s"]
-    assert "Connection refused" in said[-1]
+def test_the_pauses_between_attempts_grow_until_images_come(tmp_path, monkeypatch):
+    """Of a stream that is refused, opened in vain, and broken off after some images."""
+    monkeypatch.setattr("efftam_ros.images.camera.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("efftam_ros.images.camera.LONGEST_PAUSE_S", 0.04)
+    (tmp_path / "empty.h264").write_bytes(b"")
+    write(tmp_path / "images.h264", form="h264")
+    fates = ["refused", "empty", "refused", "images", "refused", "empty", "images", "images", "refused"]
+    told, coming, began, really_open = [], iter(fates), threading.Event(), av.open
+
+    def opened(source, **given):
+        began.wait()
+        told.append(camera.waiting_for)
+        fate = next(coming, "refused")
+        if fate == "refused":
+            raise OSError(111, "Connection refused")
+        return really_open(str(tmp_path / f"{fate}.h264"))
+
+    monkeypatch.setattr(av, "open", opened)
+    with closing(Camera("udp://127.0.0.1:9", None)) as camera:
+        began.set()
+        wait_for(lambda: len(told) > len(fates), "the attempts")
+    pauses = [text.rpartition(" in ")[2] for text in told[1 : len(fates) + 1]]
+    assert pauses == [f"{pause:g} s" for pause in (0.02, 0.04, 0.04, 0.01, 0.02, 0.04, 0.01, 0.01, 0.02)]
 
 
 def test_a_device_is_asked_for_the_size_rate_and_format_that_are_given(monkeypatch):
-    import av
-
     asked = []
 
     def refuse(source, **given):

@@ -136,6 +136,9 @@ def test_new_points_keep_their_distance_from_those_that_are_followed():
     places = points._places
     apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) + 99 * np.eye(len(places))
     assert len(places) > 10
+    shown = Box.from_centre(box.cx + 20, box.cy, 0.8 * box.width, 0.8 * box.height)  # its inner part
+    assert (places > (shown.x - 1.5, shown.y - 1.5)).all()
+    assert (places < (shown.x1 + 1.5, shown.y1 + 1.5)).all()
     assert apart.min() > 2.5  # a twelfth of the target, less a pixel that the mask rounds
 
 
@@ -167,18 +170,20 @@ def test_a_patch_of_a_large_target_whose_part_in_the_image_is_reduced_to_nothing
     ],
     ids=["reset", "bad", "smaller"],
 )
-@pytest.mark.parametrize("is_seen_next", [False, True])
-def test_after_a_reset_or_an_image_that_shows_nothing_of_it_there_are_no_points(image, is_seen_next):
+@pytest.mark.parametrize("events", ["follow", "follow keep", "keep"])
+def test_after_a_reset_or_an_image_that_shows_nothing_of_it_there_are_no_points(image, events):
     points, box = FlowPoints(), Box(500, 120, 60, 40)
     good = Image.from_array(scene(box))
     for _ in range(9):
         points.follow(good, box)
         points.keep(good, box)
-    if image is None:
-        points.reset()
-    else:
-        assert points.follow(image, box).earlier_count == 0
-    points.keep(good if is_seen_next or image is None else image, box)
+    for event in events.split():
+        if image is None:
+            points.reset()
+        else:
+            getattr(points, event)(image, box)
+    if events == "follow":
+        points.keep(good, box)
     assert points.follow(good, box).earlier_count == 0
 
 

@@ -66,10 +66,6 @@ class AttitudeSources:
         """Whether a gimbal's attitude carries no time."""
         return any(stream.is_timeless for stream in self._streams.values())
 
-    def forget_copy(self) -> None:
-        """The autopilot was restarted; its gimbal was not."""
-        self._streams.pop(self._manager, None)
-
     def device_speaks(self, now: Instant) -> bool:
         device = self.device
         return device is not None and now.steady_s - self._streams[device].advanced_s <= SILENT_S

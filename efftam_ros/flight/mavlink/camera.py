@@ -139,7 +139,7 @@ class CameraComponent:
                 continue
             if result.outcome is not Outcome.REFUSED:
                 self._decide(key, command, ACCEPTED)
-            elif self._heard_s is not None and 0 < self._status.stamp_ns < stamp_ns:
+            elif 0 < self._status.stamp_ns < stamp_ns:
                 # Images may arrive later than the station's picture of them.
                 command.refusal = result.message
             else:

@@ -295,7 +295,6 @@ class GimbalClient:
         made_s, restarted = self._autopilot.time(kind, boot_s, now)
         if restarted:
             self._report(Severity.WARNING, "the autopilot was restarted")
-            self._sources.forget_copy()
             self._gimbals.clear()
             self._begin_anew(now)
             self._holder.restarted()

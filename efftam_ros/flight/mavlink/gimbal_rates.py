@@ -108,7 +108,6 @@ class GimbalRates:
         a tick away."""
         self._wished = STOPPED
         if not self._sent.is_zero:
-            self._end(now_s)
             for _ in range(3):
                 self._send(STOPPED, now_s)
 

@@ -54,10 +54,10 @@ class PictureNumbers:
     def _read_parameters(self, bits: _Bits) -> None:
         profile = bits.take(24) >> 16
         bits.number()
-        self._planes = False
+        planes = False
         if profile in HIGH_PROFILES:
             chroma = bits.number()
-            self._planes = chroma == 3 and bits.take(1) == 1
+            planes = chroma == 3 and bits.take(1) == 1
             bits.number(), bits.number(), bits.take(1)  # bit depths, transform bypass
             if bits.take(1):
                 for i in range(8 if chroma != 3 else 12):
@@ -72,7 +72,8 @@ class PictureNumbers:
             for _ in range(bits.number()):
                 bits.number()
         bits.number()  # reference frames
-        self._bits = None if bits.take(1) else width
+        # At the end: parameters that are cut off leave those of before.
+        self._bits, self._planes = None if bits.take(1) else width, planes
 
 
 class _Bits:
