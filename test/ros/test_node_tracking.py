@@ -3,14 +3,13 @@ late."""
 
 from __future__ import annotations
 
-import math
 from itertools import islice
 
 import numpy as np
 import pytest
 from efftam_ros.msg import BoundingBox
-from level_pipeline import FRAME_NS, bright_box, grey_box, scene
-from ros_helpers import box_of, box_selection, image_message, stamp_of
+from level_pipeline import FRAME_NS, bright_box, grey_box
+from ros_helpers import box_of, box_selection, stamp_of
 
 from efftam_ros.core.geometry import iou
 from efftam_ros.images.message import stamp_ns
@@ -83,26 +82,3 @@ def test_a_late_subscriber_hears_what_became_of_the_last_command(peer, peers):
     late = peers(peer.namespace)
     late.wait(lambda: late.results, "the kept result")
     assert late.results[-1].selection == answer.selection
-
-
-def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
-    peer = tracker("-p", "image_timeout:=0.3")
-    peer.show(0)
-    peer.follow(0, bright_box(0))
-    for i in range(1, 10):
-        peer.images.publish(image_message(scene(i), stamp_of(i)))
-        peer.spin_for(0.033)
-
-    def last(messages):
-        return [m for m in messages if stamp_ns(m.header.stamp) == stamp_of(9)]
-
-    peer.wait(lambda: len(last(peer.velocities)) > 1, "the velocity that is not valid")
-    peer.wait(lambda: len(last(peer.boxes)) > 1, "the box that is not valid")
-    stale, box = last(peer.velocities)[1], last(peer.boxes)[1]
-    assert (box.valid, box.reason) == (False, stale.reason)
-    assert math.isnan(box.x)
-    assert not stale.valid
-    assert "no image for" in stale.reason
-    assert "image_timeout" in stale.reason
-    assert np.isnan([stale.center_x, stale.velocity_x, stale.predicted_x, *stale.covariance]).all()
-    peer.diagnosis(lambda s, v: s.level == b"\x03" and "no image" in s.message, "STALE")

@@ -141,26 +141,6 @@ def test_picture_and_box_of_an_image_reach_the_page_with_its_stamp(lasting_chain
     assert checked == 3
 
 
-def test_nothing_is_subscribed_while_nobody_watches(chain):
-    running = chain()
-    peer = running.peer
-    peer.wait(lambda: running.health()["tracker"] == "alive", "the tracker to be called alive")
-    peer.spin_for(1.5)
-    assert running.health()["tracker"] == "alive"
-    assert running.watchers() == 0
-    assert not subscribes(peer, "bbox")
-    assert not subscribes(peer, "velocity")
-    first, second = running.page(), running.page()
-    first.close()
-    peer.wait(lambda: running.watchers() == 1, "one subscription for the page that is left")
-    peer.spin_for(1.0)
-    assert running.watchers() >= 1
-    second.close()
-    peer.wait(lambda: running.watchers() == 0, "the operator to give up the images")
-    third = running.page()
-    running.show_until_seen(third, 0)
-
-
 def test_an_open_page_is_told_the_limits_of_the_tracker_also_when_another_one_runs(chain, tracker):
     running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=7.25"))
     peer, page = running.peer, running.page()
