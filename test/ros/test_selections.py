@@ -124,6 +124,16 @@ def test_which_image_is_taken_in_the_place_of_the_one_named_is_said(bench, off, 
     assert bench.commands.select(unnamed)[1] == ""
 
 
+def test_a_flood_of_commands_leaves_a_short_log(bench):
+    for _ in range(100):
+        bench.node.hear["select"](TargetSelection(x=500.0, width=20.0, height=20.0))
+        bench.commands.select(selection(bench))
+        bench.work()
+        bench.command(0)
+    assert len(bench.logged) < 60
+    assert 1 <= sum("selection refused" in line for line in bench.logged) < 10
+
+
 def test_before_the_first_image_nothing_can_be_selected(monkeypatch):
     bench = Bench(monkeypatch)
     with pytest.raises(InputError, match="no image has arrived yet"):
