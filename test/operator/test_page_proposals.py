@@ -46,17 +46,6 @@ def test_a_second_tap_in_the_proposed_box_follows_it(tapped, feed, phone):
     assert selection.stamp_ns == asked.stamp_ns
 
 
-@pytest.mark.parametrize("how", ["Follow", "Enter"])
-def test_follow_and_enter_follow_it(tapped, feed, how):
-    hands = tapped(phone=False)
-    hands.wait_text("#choice-send", "Follow")
-    if how == "Follow":
-        hands.page.click("#choice-send")
-    else:
-        hands.keys("Enter")
-    assert iou(one_selection(feed).box, CAR) > 0.99
-
-
 def test_with_keys_alone_a_box_is_proposed_and_followed(serve, feed, open_page):
     feed.proposal = lambda asked: Proposal(asked.stamp_ns, Box(300, 160, 40, 40))
     hands = open_page(serve(feed).url)
