@@ -21,8 +21,6 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.images.message import fill_image
 
 MIB = 2**20
-# The longest line of log or diagnostics that an input may cause: a reason with two cut texts.
-LONGEST_LINE = 700
 
 
 def peak_bytes(pid: int) -> int:
