@@ -303,8 +303,10 @@ function send(selection, as = null) {
   if (!as) {
     const targets = followedOf(tracks.of(selection.stamp) ?? newest);
     asked = choicesOf(selection, targets, { isTapped: drawing.isTapped, most: limits.max_targets, isSteering: steering.isOn });
-    // What was cleared or lost since the picture is not replaced.
-    asked.replaces &&= steeredOf(newest)?.state === "TRACKING";
+    // What was cleared or lost since the picture is not replaced, and one that is lost is helped.
+    const now = steeredOf(newest)?.state;
+    asked.replaces &&= now === "TRACKING";
+    asked.mayAdd &&= now !== "LOST";
     if (drawing.mode === "sent" && (asked.turns || asked.replaces || asked.mayAdd)) {
       drawing.ask();
       return;
