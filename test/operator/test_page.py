@@ -43,49 +43,6 @@ def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(hands, feed):
     until(lambda: hands.page.get_attribute("#view", "data-stamp") != drawn_on)
 
 
-def test_the_tracker_is_asked_to_keep_the_frozen_picture_until_it_is_let_go(hands, feed):
-    hands.page.focus("#view")
-    hands.keys("Space")
-    until(lambda: feed.held)
-    assert feed.held == [int(hands.page.get_attribute("#view", "data-stamp"))]
-    hands.drag(200, 100, 260, 150)
-    assert one_selection(feed).stamp_ns == feed.held[0]
-    until(lambda: feed.held[1:] == [0])
-
-
-def test_drawing_goes_on_with_a_newer_picture_where_the_tracker_did_not_get_the_frozen_one(hands, feed):
-
-    def press() -> None:
-        hands.page.mouse.move(*hands.at(200, 100))
-        hands.page.mouse.down()
-        hands.page.mouse.move(*hands.at(240, 130))
-        until(lambda: feed.held and feed.held[-1])
-        until(lambda: feed.stamps[-1] > feed.held[-1] + 200_000_000)
-
-    def refuse() -> None:
-        why = f"no image near the stamp {feed.held[-1] / 1e9:.9f} was received; copy the stamp from the image"
-        feed.sink(ResultReport(feed.held[-1], Outcome.REFUSED, message=why))
-
-    press()
-    first = feed.held[-1]
-    refuse()
-    until(lambda: feed.held[-1] > first)
-    hands.wait_text("#notices", "see whether the box still fits")
-    assert hands.mode == "dragging"
-    hands.page.mouse.up()
-    selection = one_selection(feed)
-    assert selection.stamp_ns == feed.held[1] > first
-    assert selection.box.xywh() == pytest.approx((200, 100, 40, 30), abs=1.5)
-    hands.wait_mode("live")
-    press()
-    for _ in range(2):
-        count = len(feed.held)
-        refuse()
-        until(lambda n=count: len(feed.held) > n)
-    hands.wait_mode("live")
-    hands.wait_text("#notices .refusal", "does not have this picture; draw again")
-
-
 def test_an_open_dialog_has_all_keys_but_stop_and_escape_closes_it(hands, feed, steering):
     is_open = "document.getElementById('help').open"
     hands.wait_text("#steering-text", "GIMBAL OFF")
@@ -129,19 +86,6 @@ def test_zoomed_in_a_box_is_still_in_image_px(hands, feed):
     assert zoom == pytest.approx(float(hands.page.get_attribute("#view", "data-zoom")), rel=0.01)
     assert (box.x, box.y) == pytest.approx((200, 100), abs=0.5)
     assert box.height / box.width == pytest.approx(0.75, abs=0.03)
-
-
-def test_a_frozen_picture_that_gets_too_old_is_let_go(serve, feed, open_page):
-    feed.buffer_s = 1.5
-    hands = open_page(serve(feed).url)
-    hands.page.mouse.move(*hands.at(200, 100))
-    hands.page.mouse.down()
-    hands.wait_mode("dragging")
-    hands.wait_text("#notices", "1.5 s that the tracker keeps")
-    assert hands.mode == "live"
-    hands.page.mouse.up()
-    time.sleep(0.1)
-    assert feed.selections == []
 
 
 def test_a_reload_in_the_middle_of_a_drag_selects_nothing_and_keeps_the_seat(hands, feed):
@@ -330,20 +274,6 @@ def test_two_pages_one_seat_and_a_take_over(serve, feed, open_page):
     second.drag(200, 100, 260, 150)
     one_selection(feed)
     until(lambda: second.page.locator("#banners p").count() == 0)
-
-
-def test_a_drag_that_loses_the_seat_is_given_up(serve, feed, open_page):
-    url = serve(feed).url
-    first, second = open_page(url), open_page(url)
-    first.page.mouse.move(*first.at(200, 100))
-    first.page.mouse.down()
-    first.wait_mode("dragging")
-    second.page.click("#banners button")
-    first.wait_mode("live")
-    first.page.mouse.move(*first.at(260, 150))
-    first.page.mouse.up()
-    time.sleep(0.2)
-    assert feed.selections == []
 
 
 def test_the_wrong_token_is_said_and_the_right_one_opens(serve, feed, open_page):

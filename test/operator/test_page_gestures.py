@@ -28,29 +28,6 @@ def test_a_second_tap_on_the_same_place_takes_the_point(phone, feed):
 # Keys
 
 
-def test_who_draws_by_keys_has_no_limit_of_time(serve, feed, open_page):
-    """The held picture is exchanged for a newer one; what is drawn stays."""
-    feed.buffer_s = 3.0
-    hands = open_page(serve(feed).url)
-    hands.page.focus("#view")
-    hands.keys("ArrowLeft", "Enter")
-    hands.wait_mode("corner")
-    first = int(hands.page.get_attribute("#view", "data-stamp"))
-    count = 0
-    while (last := int(hands.page.get_attribute("#view", "data-stamp"))) == first:
-        hands.keys("ArrowRight", "ArrowDown")
-        count += 1
-        time.sleep(0.1)
-    assert hands.mode == "corner"
-    hands.wait_text("#spoken", "see whether the box still fits")
-    assert last > first + 1_500_000_000
-    hands.keys("Enter")
-    selection = one_selection(feed)
-    assert selection.box.xywh() == (319, 180, count, count)
-    assert selection.stamp_ns >= last
-    assert selection.stamp_ns in feed.held
-
-
 def test_escape_gives_up_the_drawing_and_never_the_target(hands, feed):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(300, 200, 40, 40), 1
     hands.page.mouse.move(*hands.at(200, 100))
@@ -109,11 +86,3 @@ def test_a_new_target_asks_once_before_the_gimbal_turns_to_it(steered, feed):
     assert selection.stamp_ns == stamp
     hands.wait_mode("live")
     assert steering.calls == []
-
-
-def test_drawing_takes_a_first_press_of_steer_back(hands, feed, steering):
-    hands.page.click("#steer")
-    hands.wait_text("#steer", "Press again")
-    hands.drag(200, 100, 260, 150)
-    one_selection(feed)
-    assert hands.page.locator("#steer").inner_text() == "Steer"

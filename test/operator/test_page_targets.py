@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from barcode_feed import RecordedSteering
 
 from benchmarks.browser import until
 from efftam_ros.core.geometry import Box, iou
@@ -149,23 +148,6 @@ def test_a_tap_on_a_box_steers_by_it(two, feed, phone):
     assert hands.mode == "live"
 
 
-def test_while_the_gimbal_is_steered_another_target_is_asked_for_once(two, feed):
-    steering = RecordedSteering()
-    hands = two(steering=steering)
-    steering.say(enabled=True, phase="following")
-    hands.wait_text("#steering-text", "FOLLOWING")
-    hands.page.mouse.click(*hands.at(SECOND.cx, SECOND.cy))
-    hands.wait_text("#choice-text", "will turn to it")
-    assert feed.steered_by == []
-    hands.page.click("#choice-cancel")
-    hands.page.wait_for_selector("#choice", state="hidden")
-    assert feed.steered_by == []
-    hands.page.mouse.click(*hands.at(SECOND.cx, SECOND.cy))
-    hands.page.click("#choice-send")
-    until(lambda: feed.steered_by == [1])
-    assert steering.calls == []
-
-
 def test_the_list_steers_by_keys(two, feed):
     hands = two()
     hands.page.locator("#targets button").nth(1).focus()
@@ -221,16 +203,3 @@ def steady(hands, box, phone):
         hands.touch("touchEnd")
     else:
         hands.page.mouse.up()
-
-
-def test_clear_takes_two_presses_for_the_target_that_is_steered_by_at_both(two, feed):
-    hands = two()
-    hands.page.click("#clear")
-    hands.wait_text("#clear", "Clear?")
-    feed.steered = 1
-    until(lambda: pressed(hands)[1] == ["1 TRACKING"])
-    hands.page.click("#clear")  # the first press for this one
-    hands.wait_text("#clear", "Clear?")
-    assert feed.cleared == []
-    hands.page.click("#clear")
-    until(lambda: feed.cleared == [1])

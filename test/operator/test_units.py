@@ -297,6 +297,14 @@ def test_a_box_waits_a_moment_for_its_motion_and_no_longer():
     assert not tracks.is_waiting
 
 
+@pytest.mark.parametrize(("ms", "told"), [(12.34, 12.3), (-5.0, -5.0), (1e8, None), (-1e8, None)])
+def test_stamps_of_another_clock_tell_no_latency(ms, told):
+    tracks = Tracks()
+    tracks.add_box(report(7), 1.0)
+    ((_, text),) = tracks.finished(1.0 + MOTION_WAIT_S, ms)
+    assert json.loads(text)["latency_ms"] == told
+
+
 def test_a_target_without_a_turn_in_an_image_is_told_with_its_last_box_and_how_old_that_is():
     tracks = Tracks()
     for stamp, targets in ((1_000_000_000, (0, 1)), (1_500_000_000, (0,))):

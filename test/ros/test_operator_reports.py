@@ -126,6 +126,8 @@ def test_a_controller_without_a_word_is_inactive_silent_or_gone_by_what_its_serv
             state = State.PRIMARY_STATE_INACTIVE if event == "inactive" else State.PRIMARY_STATE_ACTIVE
             made._on_state(SimpleNamespace(current_state=SimpleNamespace(id=state)))
     assert [state.controller for state in heard] == told
+    # What it said last may go on without it; one that is inactive steers nothing.
+    assert [state.enabled for state in heard] == [RUNNING in told and what is not INACTIVE for what in told]
     assert bool(uses) == (is_offered and "look" in events)
 
 

@@ -133,7 +133,8 @@ const words = (found = sent()) => found.map(({ op, stamp: of, target: id, turns 
 const look = () => (document.fire("click"), paint());
 const mode = () => (look(), $("view").dataset.mode);
 const said = () => (look(), $("notices").children.map(({ textContent }) => textContent).join(" | "));
-const press = (id) => ($(id).onclick(), look());
+/** Of a question that is not asked nothing can be pressed. */
+const press = (id) => (id.startsWith("choice") && $("choice").hidden ? null : $(id).onclick(), look());
 const key = (name) => (document.fire("keydown", { key: name, target: new Element(), preventDefault() {} }), paint());
 
 const point = (type, [x, y], ms = 0) => {
@@ -336,6 +337,52 @@ test("a tap asks for a proposal, which is followed by a tap in it unless it is w
   tap([210, 92]);
   propose(stamp, [182, 82, 70, 44]);
   assert.deepEqual([mode(), said()], ["live", "this target is followed; draw a box to follow another part"]);
+});
+
+test("a gimbal that is steered is asked about after what is proposed, and Cancel sends nothing", async () => {
+  for (const [choose, wanted] of [["choice-send", ["select turns"]], ["choice-cancel", []]]) {
+    await begin();
+    hear(ON);
+    tap([200, 100]);
+    propose(stamp, [180, 80, 80, 50]);
+    tap([240, 120]);
+    assert.deepEqual([mode(), $("choice-text").textContent], ["asked", "The gimbal is steered: it will turn to this"]);
+    press(choose);
+    const selected = sent().filter(({ op }) => op === "select");
+    assert.deepEqual(selected.map(({ op, turns }) => (turns ? `${op} turns` : op)), wanted);
+    assert.equal(mode(), wanted.length ? "sent" : "live");
+  }
+});
+
+test("a first press of Steer is taken back by whatever is drawn, and by another server", async () => {
+  for (const step of [() => down(FREE), () => tap([200, 100]), () => (key("ArrowLeft"), key("Enter")), () => hear({ op: "hello", name: "page 1" })]) {
+    await begin();
+    press("steer");
+    assert.equal($("steer").textContent, "Press again to steer");
+    step();
+    assert.equal($("steer").textContent, "Steer");
+  }
+});
+
+test("a long press opens a target's menu, which is of the target as it is now and ends with it", async () => {
+  const both = [target(0, FIRST), target(1, SECOND, "TRACKING", false)];
+  const long = ([x, y, width, height]) => { point("pointerdown", [x + width / 2, y + height / 2]); point("pointerup", [x + width / 2, y + height / 2], 900); };
+  for (const [steps, wanted] of [
+    [[], []],
+    [[() => press("choice-remove")], ["clear 1"]],
+    [[() => press("choice-send")], ["steer_by 1 turns"]],
+    [[() => press("choice-cancel"), () => key("Enter")], []],
+    [[() => press("choice-remove"), () => key("Escape"), () => key("Escape")], ["clear 1", "clear 0"]],
+    [[() => key("Escape"), () => key("Escape")], []],
+    [[() => picture(both[0]), () => picture(...both), () => press("choice-remove")], []],
+  ]) {
+    await begin(...both);
+    long(SECOND);
+    assert.deepEqual([mode(), $("choice").hidden, $("choice-remove").hidden], ["live", false, false]);
+    for (const step of steps) await step();
+    assert.deepEqual(words().filter((one) => /^(clear|steer_by)/.test(one)), wanted);
+    pass(1100);
+  }
 });
 
 test("nothing is left of the server before", async () => {
