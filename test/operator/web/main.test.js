@@ -169,6 +169,8 @@ test("what is drawn is sent for the picture on which it was begun, which the tra
     answered(ok, message);
     assert.deepEqual(words(), [`hold ${held}`, `select ${held}`, "hold 0"]);
     assert.deepEqual([mode(), said()], ["live", notice]);
+    pass(6200);
+    assert.doesNotMatch(said(), /no answer/);
   }
 });
 
@@ -382,6 +384,46 @@ test("a long press opens a target's menu, which is of the target as it is now an
     for (const step of steps) await step();
     assert.deepEqual(words().filter((one) => /^(clear|steer_by)/.test(one)), wanted);
     pass(1100);
+  }
+});
+
+test("what is said goes with what it was of", async () => {
+  const followed = target(0, FIRST), cleared = { op: "result", outcome: "CLEARED", stamp: "0", message: "" };
+  for (const [steps, wanted] of [
+    [[() => hear(cleared)], "the target was cleared"],
+    [[() => hear({ ...cleared, message: "by efftam select" })], "by efftam select"],
+    [[() => hear(cleared), () => picture(followed)], "the target was cleared"],
+    [[() => hear(cleared), () => picture(target(0, FIRST, "LOST"))], ""],
+    [[() => hear(cleared), () => picture(target(0, FIRST, "IDLE"))], ""],
+    [[() => hear({ op: "seat", holder: "page 2" })], "page 2 is in control now"],
+    [[() => hear({ op: "seat", holder: "page 2" }), () => hear({ op: "seat", holder: "page 1" })], ""],
+    [[() => hear({ op: "seat", holder: "page 2" }), () => down(FREE)], "view only: take over to select | page 2 is in control now"],
+    [[() => press("stop"), () => pass(1600)], "STOP is not answered; press again, or stop the gimbal by other means"],
+    [[() => press("stop"), () => answered(true), () => pass(1600)], ""],
+    [[() => { hear({ op: "over", message: "the video has ended; 3 pictures" }); socket.onclose({ code: 4000 }); }, () => press("clear"), () => press("clear")], "the video has ended: nothing was sent"],
+  ]) {
+    await begin(followed);
+    for (const step of steps) await step();
+    assert.equal(said(), wanted);
+  }
+});
+
+test("a camera or tracker that is silent is alive again by what came since", async () => {
+  for (const [silent, steps, wanted] of [
+    [{ camera: "stopped", image_silent_s: 3 }, [], "UNKNOWN"],
+    [{ camera: "stopped", image_silent_s: 3 }, [() => hear(STATUS)], "TRACKING"],
+    [{ camera: "stopped", image_silent_s: 3 }, [() => picture(target(0, FIRST))], "TRACKING"],
+    [{ tracker: "silent", tracker_silent_s: 3 }, [], "UNKNOWN"],
+    [{ tracker: "silent", tracker_silent_s: 3 }, [() => picture(target(0, FIRST))], "TRACKING"],
+    [{ tracker: "inactive", tracker_silent_s: 3 }, [() => picture(target(0, FIRST))], "UNKNOWN"],
+  ]) {
+    await begin(target(0, FIRST));
+    nowMs += 10;
+    hear({ ...STATUS, ...silent });
+    nowMs += 10;
+    for (const step of steps) await step();
+    look();
+    assert.equal($("state").textContent, wanted);
   }
 });
 
