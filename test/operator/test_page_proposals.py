@@ -15,9 +15,9 @@ CAR = Box(180, 80, 80, 50)
 def tapped(serve, feed, open_page):
     """``tapped(phone=True)``: Hands on a page where a tap was answered by a proposal of `CAR`."""
 
-    def open_(phone=True, steering=None):
+    def open_(phone=True):
         feed.proposal = lambda asked: Proposal(asked.stamp_ns, CAR)
-        hands = open_page(serve(feed, steering=steering).url, phone=phone)
+        hands = open_page(serve(feed).url, phone=phone)
         if phone:
             hands.tap(200, 100)
         else:
@@ -71,3 +71,14 @@ def test_the_proposal_is_dashed_white_with_its_age(tapped):
     until(lambda: {min(colour) > 200 for colour in hands.pixels(*across)} == {False, True})
     label = hands.pixels((CAR.x + 1, CAR.y - 4))  # beside its text
     assert min(label[0]) > 200
+
+
+def test_a_second_tap_on_the_same_place_takes_the_point(phone, feed):
+    phone.tap(200, 100)
+    phone.wait_mode("corner")
+    phone.wait_text("#choice-text", "Tap again to take this point")
+    assert feed.selections == []
+    phone.tap(204, 103)
+    ((x, y),) = one_selection(feed).points
+    assert (x, y) == pytest.approx((200, 100), abs=2)
+    assert feed.selections[0].labels == (1,)

@@ -275,13 +275,6 @@ def test_a_refusal_warns_once_and_stays_readable():
     assert second.values["images refused"] == "1"
 
 
-def test_a_fault_outweighs_the_silence_that_follows_from_it():
-    statistics = Statistics()
-    statistics.fault("qos", "a publisher of /image offers a QoS ...")
-    verdict = statistics.verdict(1.0, ACTIVE, 0.25)
-    assert (verdict.level, verdict.message[:30]) == (Level.ERROR, "a publisher of /image offers a")
-
-
 def test_a_failed_transition_is_an_error_while_nothing_runs():
     verdict = Statistics().verdict(1.0, Setup(fault="bundle /x has no bundle.json"), 0.25)
     assert (verdict.level, verdict.message) == (Level.ERROR, "bundle /x has no bundle.json")

@@ -133,6 +133,7 @@ const words = (found = sent()) => found.map(({ op, stamp: of, target: id, turns 
 const look = () => (document.fire("click"), paint());
 const mode = () => (look(), $("view").dataset.mode);
 const said = () => (look(), $("notices").children.map(({ textContent }) => textContent).join(" | "));
+const spoken = () => $("spoken").children.map(({ textContent }) => textContent).join(" | ");
 /** Of a question that is not asked nothing can be pressed. */
 const press = (id) => (id.startsWith("choice") && $("choice").hidden ? null : $(id).onclick(), look());
 const key = (name) => (document.fire("keydown", { key: name, target: new Element(), preventDefault() {} }), paint());
@@ -163,12 +164,15 @@ test("what is drawn is sent for the picture on which it was begun, which the tra
     const held = stamp;
     await picture();
     up(FREE);
+    key(" "); // what was sent is not taken back
+    key("Escape");
     assert.equal(mode(), "sent");
     const [, select] = socket.sent.filter(({ op }) => op !== "ack");
     assert.deepEqual({ ...select, id: 0, t: 0 }, { op: "select", id: 0, t: 0, stamp: held.toString(), target: 0, kind: "box", box: FREE, turns: false });
     answered(ok, message);
     assert.deepEqual(words(), [`hold ${held}`, `select ${held}`, "hold 0"]);
     assert.deepEqual([mode(), said()], ["live", notice]);
+    assert.ok(spoken().endsWith(notice));
     pass(6200);
     assert.doesNotMatch(said(), /no answer/);
   }
@@ -178,6 +182,7 @@ test("what ends a drawing lets the picture go, and what comes later does not wak
   const box = FREE;
   for (const [end, notice] of [
     [() => key("Escape"), ""],
+    [() => key(" "), ""],
     [() => pass(7800), "this picture is older than the 8 s that the tracker keeps; draw on the live one"],
     [() => hear({ op: "seat", holder: "page 2" }), "page 2 is in control now"],
     [() => hear({ op: "hello", name: "page 1" }), ""],
@@ -230,6 +235,28 @@ test("who draws by keys has no limit of time, and what is proposed for the pictu
   propose(stamp, [280, 150, 60, 60]);
   key("Enter");
   assert.deepEqual(words(), [`select ${stamp}`]);
+  // Where no newer picture comes there is none to go on with.
+  await begin();
+  key("ArrowLeft");
+  key("Enter");
+  for (let i = 0; i < 8; i++) {
+    pass(1000);
+    key("x");
+  }
+  assert.equal(mode(), "live");
+  assert.match(said(), /older than the 8 s/);
+});
+
+test("a box of the last size is placed by keys where the last drawing ended, moved and sent", async () => {
+  await begin();
+  drag(FREE);
+  answered(true, "");
+  sent();
+  for (const name of ["ArrowRight", "r", "ArrowDown"]) key(name);
+  assert.equal(mode(), "placed");
+  key("Enter");
+  const [{ box, stamp: of }] = sent().filter(({ op }) => op === "select");
+  assert.deepEqual([box, of], [[491, 81, 80, 60], stamp.toString()]);
 });
 
 test("an answer that does not come is said, and one that comes later is no answer to what is drawn then", async () => {
@@ -243,8 +270,9 @@ test("an answer that does not come is said, and one that comes later is no answe
     end();
     assert.match(said(), notice);
     assert.equal(mode(), "live");
-    await begin();
+    if (socket.readyState !== 1) await begin();
     down(FREE);
+    pass(1000);
     hear({ op: "answer", id, ok: false, message: "late" });
     assert.equal(mode(), "dragging");
     key("Escape");
@@ -283,12 +311,17 @@ test("a tap on another target steers by it; a gimbal that is steered is asked ab
     [ON, [() => key("Escape"), () => press("choice-send")], []],
     [ON, [() => down(FREE), () => key("Escape"), () => press("choice-send")], []],
     [ON, [() => picture(target(0, FIRST)), () => press("choice-send")], []], // it is gone
+    [ON, [() => key("Escape"), () => key(" "), () => $("targets").children[1].onclick(), () => mode(), () => key("Enter")], ["steer_by 1 turns"]],
   ]) {
     await begin(...both);
     hear(state);
     tap(at);
+    assert.equal(mode(), "live");
     for (const step of steps) await step();
     assert.deepEqual(words().filter((one) => one.startsWith("steer_by")), wanted);
+    look();
+    const isAsked = !$("choice").hidden && /will turn to it/.test($("choice-text").textContent);
+    assert.equal(isAsked, state === ON && !steps.length);
   }
 });
 
@@ -317,6 +350,13 @@ test("a drawing beside what is followed replaces or adds as is chosen, and what 
     assert.deepEqual(words(found).at(-1), wanted(stamp));
     assert.equal(found.at(-1).target, choose === "choice-add" ? 255 : 0);
   }
+  // Where none of two is steered by, it is not known which one is replaced.
+  await begin(target(0, FIRST, "TRACKING", false), target(1, SECOND, "TRACKING", false));
+  drag(FREE);
+  key("Enter");
+  assert.deepEqual([mode(), $("choice-send").hidden], ["asked", true]);
+  press("choice-add");
+  assert.equal(sent().at(-1).target, 255);
   await begin(target(0, FIRST));
   down(FREE);
   await picture(target(0, FIRST, "LOST"));
@@ -398,6 +438,8 @@ test("what is said goes with what it was of", async () => {
     [[() => hear({ op: "seat", holder: "page 2" })], "page 2 is in control now"],
     [[() => hear({ op: "seat", holder: "page 2" }), () => hear({ op: "seat", holder: "page 1" })], ""],
     [[() => hear({ op: "seat", holder: "page 2" }), () => down(FREE)], "view only: take over to select | page 2 is in control now"],
+    [[() => hear({ op: "result", outcome: "REFUSED", stamp: "1", message: "decided later: nothing there" })], "decided later: nothing there"],
+    [[() => hear({ op: "hello", name: "page 1" }), () => key("s")], ""], // no gimbal is known
     [[() => press("stop"), () => pass(1600)], "STOP is not answered; press again, or stop the gimbal by other means"],
     [[() => press("stop"), () => answered(true), () => pass(1600)], ""],
     [[() => { hear({ op: "over", message: "the video has ended; 3 pictures" }); socket.onclose({ code: 4000 }); }, () => press("clear"), () => press("clear")], "the video has ended: nothing was sent"],
@@ -424,6 +466,56 @@ test("a camera or tracker that is silent is alive again by what came since", asy
     for (const step of steps) await step();
     look();
     assert.equal($("state").textContent, wanted);
+  }
+});
+
+test("below the state stands its reason, or what is known of the target, and how late the tracker is", async () => {
+  const one = target(0, FIRST), known = { ...one, velocity: [30, 40] };
+  for (const [targets, wanted, title, before = () => {}] of [
+    [[known], "presence 0.90 · quality 0.90 · 50\u00a0px/s", "TRACKING"],
+    [[{ ...known, likeness: 0.6789 }], "presence 0.90 · likeness 0.68 · quality 0.90 · 50\u00a0px/s", "TRACKING"],
+    [[{ ...known, velocity_valid: false }], "presence 0.90 · quality 0.90", "TRACKING"],
+    [[{ ...one, velocity_valid: false, presence: null, quality: null }], "", "TRACKING"],
+    [[{ ...one, state: "COASTING", measured: false, age_s: 0.5, velocity_valid: false }], "unseen 0.5 s · presence 0.90", "COASTING"],
+    [[{ ...one, state: "COASTING", measured: false, reason: "less like it 0.31" }], "less like it 0.31", "COASTING"],
+    [[{ ...one, state: "LOST", measured: false, age_s: 2.5, reason: "it left" }], "it left", "LOST 2 s"],
+    [[known, target(1, SECOND, "LOST", false)], "presence 0.90 · quality 0.90 · 50\u00a0px/s", "TRACKING"],
+    [[{ ...known, steered: false }, target(1, SECOND, "LOST", true)], "presence 0.90 · quality 0.90 · 0\u00a0px/s", "LOST 0 s"],
+    [[{ ...one, steered: false }], "no target is steered by; tap one", "IDLE"],
+    [[], "", "IDLE"],
+    [[known], "was TRACKING", "TRACKER SILENT", () => hear({ ...STATUS, tracker: "silent", tracker_silent_s: 3 })],
+  ]) {
+    await begin(...targets);
+    nowMs += 10;
+    before();
+    look();
+    assert.equal($("detail").textContent, wanted);
+    assert.equal(document.title, `${title} · Target tracker`);
+  }
+  for (const [behind_s, wanted] of [[0, ""], [0.7, "tracker 0.7 s behind"]]) {
+    await begin({ ...one, behind_s });
+    look();
+    assert.equal($("behind").textContent, wanted);
+  }
+});
+
+test("what changes is spoken once, and a reason that was pressed is shown until it is another", async () => {
+  const coasting = { ...target(0, FIRST, "COASTING"), reason: "less like it 0.31" };
+  await begin(target(0, FIRST));
+  await picture(coasting);
+  look();
+  await picture(coasting);
+  assert.ok(spoken().endsWith("TRACKING | COASTING: less like it 0.31"));
+  press("detail");
+  for (const [reason, wanted] of [["less like it 0.29", "less like it 0.31"], ["the target left", ""]]) {
+    await picture({ ...coasting, reason });
+    assert.equal(said(), wanted);
+  }
+  hear({ ...ON, reason: "at its stop since 1.2 s" });
+  press("steering-text");
+  for (const [reason, wanted] of [["at its stop since 1.4 s", "GIMBAL FOLLOWING: at its stop since 1.2 s"], ["", ""]]) {
+    hear({ ...ON, reason });
+    assert.equal(said(), wanted);
   }
 });
 
