@@ -230,19 +230,6 @@ def colours_of_text(page):
     )
 
 
-def test_an_idle_picture_says_what_to_do(hands, feed):
-    hint = hands.page.get_by_text("Drag a box around the target", exact=True)
-    hint.wait_for(state="visible")
-    hands.page.focus("#view")
-    hands.keys("Space")
-    hint.wait_for(state="hidden")
-    hands.keys("Space")
-    hint = hands.page.get_by_text("Arrows to the target, then Enter", exact=True)
-    hint.wait_for(state="visible")
-    feed.state, feed.box = TrackState.TRACKING, Box(300, 200, 40, 40)
-    hint.wait_for(state="hidden")
-
-
 # The seat
 
 

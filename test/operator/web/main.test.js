@@ -287,7 +287,7 @@ test("two presses of Escape or Clear give up the target that is steered by at bo
     [[() => key("Escape"), () => key("Escape"), () => key("Escape")], ["clear 0"]],
     [[() => down(FREE), () => key("Escape"), () => key("Escape"), () => key("Escape")], []],
     [[() => key(" "), () => key("Escape"), () => pass(1200), () => key("Escape"), () => key("Escape")], ["clear 0"]],
-    [[() => press("clear"), () => press("clear")], ["clear 0"]],
+    [[() => press("clear"), () => pass(400), () => assert.equal($("clear").textContent, "Clear?"), () => press("clear")], ["clear 0"]],
     [[() => press("clear"), () => pass(3000), () => press("clear")], []],
     [[() => press("clear"), () => press("clear"), () => press("clear")], ["clear 0"]],
     [[() => press("clear"), () => picture(...other), () => press("clear")], []],
@@ -297,6 +297,7 @@ test("two presses of Escape or Clear give up the target that is steered by at bo
     for (const step of steps) await step();
     assert.deepEqual(words().filter((one) => one.startsWith("clear")), wanted);
     pass(4000);
+    assert.equal($("clear").textContent, "Clear");
   }
 });
 
@@ -466,6 +467,27 @@ test("a camera or tracker that is silent is alive again by what came since", asy
     for (const step of steps) await step();
     look();
     assert.equal($("state").textContent, wanted);
+  }
+});
+
+test("an idle picture says what to do, by mouse or keys, while somebody may do it", async () => {
+  const mouse = "Drag a box around the target", keys = "Arrows to the target, then Enter";
+  for (const [steps, wanted] of [
+    [[], mouse],
+    [[() => document.body.classList.add("keys")], keys],
+    [[() => key(" ")], null],
+    [[() => key(" "), () => key(" ")], keys],
+    [[() => down(FREE)], null],
+    [[() => picture(target(0, FIRST))], null],
+    [[() => picture(target(0, FIRST, "IDLE"))], mouse],
+    [[() => hear({ op: "seat", holder: "page 2" })], null],
+    [[() => hear({ ...STATUS, camera: "stopped", image_silent_s: 3 })], null],
+  ]) {
+    await begin();
+    for (const step of steps) await step();
+    look();
+    assert.equal($("hint").hidden ? null : $("hint").textContent, wanted);
+    assert.equal($("freeze").attributes.get("aria-pressed"), String(mode() !== "live"));
   }
 });
 
