@@ -7,16 +7,13 @@ import sys
 from contextlib import ExitStack
 
 import cv2
-import numpy as np
 import pytest
 from efftam_ros.msg import BoundingBox
 from level_node import Tracker
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_helpers import box_of, box_selection, image_message, new_namespace, stamp_of, tracker_command
+from ros_helpers import box_selection, new_namespace, stamp_of, tracker_command
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
-
-from efftam_ros.core.geometry import iou
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 QUICK = ("-p", "diagnostics_period:=0.1", "-p", "image_timeout:=20.0")
@@ -45,26 +42,6 @@ def test_reliable_is_asked_for_when_every_publisher_offers_it(tracker):
     peer.wait(lambda: asked(peer) == [BEST_EFFORT], "a best-effort subscription alone")
     peer.warm_up()
     assert peer.show(0).state == BoundingBox.IDLE
-
-
-def thermal(i: int) -> Image:
-    grey = cv2.cvtColor(scene(i), cv2.COLOR_BGR2GRAY).astype(np.float64)
-    wide = (7500 + grey * 600 / 255).round().astype("<u2")
-    message = image_message(wide.view(np.uint8), stamp_of(i), "mono16")
-    message.width, message.step = WIDTH, 2 * WIDTH
-    return message
-
-
-def test_a_target_in_16_bit_thermal_images_is_followed_and_the_range_is_reported(tracker):
-    peer = tracker(*QUICK)
-    peer.send(thermal(0))
-    peer.follow(0, bright_box(0))
-    boxes = [peer.send(thermal(i)) for i in range(1, 9)]
-    assert boxes[-1].state == BoundingBox.TRACKING
-    assert iou(box_of(boxes[-1]), bright_box(8)) > 0.9
-    _, values = peer.diagnosis(lambda s, v: "range of 16-bit images" in v, "the range")
-    low, high = map(int, values["range of 16-bit images"].split(" to "))
-    assert 7300 < low < 7600 < 7900 < high < 8200
 
 
 def test_an_override_of_one_topics_qos_leaves_the_others_alone(tracker, ros):

@@ -144,20 +144,6 @@ def test_a_missing_package_is_one_line_with_the_command_that_brings_it(processes
     assert f"{sys.executable} -m pip install opencv-python-headless" in line
 
 
-def test_a_typo_in_a_parameter_file_is_told_with_the_name_that_was_meant(processes, peers, tmp_path):
-    file = tmp_path / "mine.yaml"
-    file.write_text(
-        "/**:\n  ros__parameters:\n    lost_aftr: 2.0\n    frobnicate: true\n    use_sim_time: false\n"
-    )
-    namespace = new_namespace()
-    peer = peers(namespace)
-    process = processes(tracker_command(namespace, "--params-file", str(file)))
-    peer.wait(lambda: "frobnicate" in process.output, "the warning")
-    assert "parameter 'lost_aftr' is not known and has no effect; did you mean lost_after?" in process.output
-    assert "parameter 'frobnicate' is not known and has no effect" in process.output
-    assert "use_sim_time" not in process.output
-
-
 def test_a_second_tracker_on_the_same_topics_is_told(tracker_process, processes):
     peer = tracker_process("-p", "diagnostics_period:=0.1", "-p", "image_timeout:=60.0")
     other = processes(tracker_command(peer.namespace, "-r", "__node:=another"))

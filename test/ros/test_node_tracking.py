@@ -8,8 +8,8 @@ from itertools import islice
 import numpy as np
 import pytest
 from efftam_ros.msg import BoundingBox
-from level_pipeline import FRAME_NS, bright_box, grey_box
-from ros_helpers import box_of, box_selection, stamp_of
+from level_pipeline import FRAME_NS, bright_box, grey_box, scene
+from ros_helpers import box_of, box_selection, image_message, stamp_of
 
 from efftam_ros.core.geometry import iou
 from efftam_ros.images.message import stamp_ns
@@ -82,3 +82,24 @@ def test_a_late_subscriber_hears_what_became_of_the_last_command(peer, peers):
     late = peers(peer.namespace)
     late.wait(lambda: late.results, "the kept result")
     assert late.results[-1].selection == answer.selection
+
+
+def test_stamps_that_go_back_reset_and_the_state_says_so(peer):
+    peer.show(50)
+    peer.follow(50, bright_box(0))
+    for i in range(51, 58):
+        peer.show(i, scene(i - 50))
+    # The first such image is withheld: one wrong stamp costs no target.
+    peer.images.publish(image_message(scene(8), stamp_of(-1)))
+    words = f"the stamp {stamp_of(-1) * 1e-9:.3f} s is"
+    peer.diagnosis(lambda s, v: words in v["last refused image"], words)
+    box = peer.show(0, scene(8))
+    assert "went back" in box.reason
+    assert box.state not in (BoundingBox.TRACKING, BoundingBox.IDLE)
+    assert stamp_ns(box.header.stamp) == stamp_of(0)
+    boxes = [box] + [peer.show(i, scene(8 + i)) for i in range(1, 8)]
+    assert boxes[-1].state == BoundingBox.TRACKING
+    assert not boxes[0].valid  # control hears of the new stamps by a message that is not valid
+    valid = [stamp_ns(b.header.stamp) for b in boxes if b.valid]
+    assert len(valid) >= 4
+    assert valid == sorted(set(valid))

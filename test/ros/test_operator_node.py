@@ -298,10 +298,16 @@ def test_a_typo_in_the_file_shared_with_the_tracker_is_told_and_the_trackers_own
     operator, tmp_path, capfd
 ):
     file = tmp_path / "both.yaml"
-    file.write_text("/**:\n  ros__parameters:\n    lost_after: 2.0\n    jpg_quality: 80\n")
+    file.write_text(
+        "/**:\n  ros__parameters:\n    lost_after: 2.0\n    jpg_quality: 80\n"
+        "    frobnicate: true\n    use_sim_time: false\n"
+    )
     operator("--params-file", str(file))
-    (warning,) = [line for line in capfd.readouterr().err.splitlines() if "not known" in line]
-    assert "parameter 'jpg_quality' is not known and has no effect; did you mean jpeg_quality?" in warning
+    lines = [line for line in capfd.readouterr().err.splitlines() if "not known" in line]
+    assert [line.partition("parameter ")[2] for line in lines] == [
+        "'jpg_quality' is not known and has no effect; did you mean jpeg_quality?",
+        "'frobnicate' is not known and has no effect; the files in config/ hold those there are",
+    ]
 
 
 def test_a_port_in_use_is_one_line_and_code_2(processes):
