@@ -4,7 +4,6 @@ colcon goes by package.xml (ament_cmake) and never runs this file. The version i
 """
 
 import xml.etree.ElementTree as ET
-from configparser import ConfigParser
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -42,15 +41,6 @@ WORKSHOP = ["matplotlib>=3.7", "pillow>=10", "tqdm>=4.64"]
 MANIFEST = ET.parse(Path(__file__).with_name("package.xml")).getroot()
 
 
-def commands_of_the_workshop() -> dict[str, list[str]]:
-    """The file that CMakeLists.txt installs too."""
-    points = ConfigParser()
-    points.read(Path(__file__).with_name("efftam_workshop") / "entry_points.txt")
-    return {
-        group: [f"{name} = {module}" for name, module in points[group].items()] for group in points.sections()
-    }
-
-
 setup(
     name="efftam_ros",
     version=MANIFEST.findtext("version"),
@@ -78,5 +68,5 @@ setup(
         "view": VIEW,
         "workshop": [*EXPORT, *HUB, *WORKSHOP],
     },
-    entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"], **commands_of_the_workshop()},
+    entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},
 )

@@ -77,16 +77,16 @@ def run(args: argparse.Namespace) -> int:
         for name in args.peers:
             contenders.append(opened(partial(_peer, name, args.peer_models, args.threads), first))
         measure_frames(contenders, frames, args.frames, quiet=args.quiet)
+        report = {
+            "environment": environment(),
+            "zero_copy": args.zero_copy,
+            "image": list(args.image),
+            "left_out": [one._asdict() for one in left_out],
+            "frames": [one.record(contenders) for one in contenders],  # while their pipelines are open
+        }
     finally:
         for contender in contenders:
             contender.close()
-    report = {
-        "environment": environment(),
-        "zero_copy": args.zero_copy,
-        "image": list(args.image),
-        "left_out": [one._asdict() for one in left_out],
-        "frames": [one.record(contenders) for one in contenders],
-    }
     if str(args.json) == "-":
         print(json.dumps(report, indent=1))
     else:

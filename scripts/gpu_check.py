@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -531,14 +532,18 @@ class CallCounter:
         self._names: dict[int, str] = {}
         self._counts: Counter[int] = Counter()
         self._callback = CALLBACK(self._count)  # CUPTI keeps the address only
-        subscriber = ctypes.c_void_p()
-        self._check("cuptiSubscribe", ctypes.byref(subscriber), self._callback, None)
-        self._check("cuptiEnableDomain", 1, subscriber, DRIVER_API)
+        self._subscriber = ctypes.c_void_p()
+        self._check("cuptiSubscribe", ctypes.byref(self._subscriber), self._callback, None)
+        self._check("cuptiEnableDomain", 1, self._subscriber, DRIVER_API)
 
     @property
     def counts(self) -> dict[str, int]:
         """Name of the function to number of calls."""
         return {self._names[function]: count for function, count in self._counts.items()}
+
+    def close(self) -> None:
+        """CUDA's libraries make calls while the process ends, when Python can't be called any more."""
+        self._check("cuptiUnsubscribe", self._subscriber)
 
     def _check(self, function: str, *arguments: Any) -> None:
         status = getattr(self._cupti, function)(*arguments)
@@ -563,7 +568,8 @@ def count_calls(out: str, *command: str) -> int:
     counter = CallCounter(library)
     from benchmarks.__main__ import main as benchmark
 
-    code = benchmark(list(command))
+    with contextlib.closing(counter):
+        code = benchmark(list(command))
     Path(out).write_text(json.dumps(counter.counts, indent=1) + "\n", encoding="utf-8")
     return code
 

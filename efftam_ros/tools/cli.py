@@ -18,11 +18,12 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from configparser import ConfigParser
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
-from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -42,7 +43,7 @@ COMMANDS = {
 }
 """Commands and their modules."""
 WORKSHOP = ("eval", "bench", "export", "build", "fetch")
-"""Commands of the package ``efftam_workshop``, found by its entry points of the group `GROUP`."""
+"""Commands of the package ``efftam_workshop``; its entry_points.txt has their modules, in group `GROUP`."""
 GROUP = "efftam.commands"
 INSTALL_WORKSHOP = "pip install 'efftam_ros[workshop]'"
 
@@ -61,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 @dataclass(frozen=True)
 class Program:
     """Runs sub-commands, each a module as described above. ``modules``: by command; ``optional``: commands
-    that an entry point of the group `GROUP` names, where the package that has them is installed."""
+    of the package ``efftam_workshop``, where it is installed."""
 
     name: str
     purpose: str
@@ -97,11 +98,12 @@ class Program:
         """The module's name. Raises InputError for an optional command whose package is not installed."""
         if command in self.modules:
             return self.modules[command]
-        for point in entry_points(group=GROUP, name=command):
-            # An image of a vehicle may leave the package's folder out and keep what pip noted of it.
-            if find_spec(point.module.partition(".")[0]):
-                return point.module
-        raise InputError(f"the package efftam_workshop is not installed; run: {INSTALL_WORKSHOP}")
+        workshop = find_spec("efftam_workshop")
+        if workshop is None or workshop.origin is None:
+            raise InputError(f"the package efftam_workshop is not installed; run: {INSTALL_WORKSHOP}")
+        points = ConfigParser()
+        points.read(Path(workshop.origin).with_name("entry_points.txt"), encoding="utf-8")
+        return points[GROUP][command]
 
     def help_line(self, command: str) -> str:
         """The first docstring line of a command's module, read without importing it."""

@@ -77,6 +77,25 @@ def test_every_frame_runs_all_modules_with_full_memory(benchmark_here, tmp_path:
     assert "x torch" not in result.stdout
 
 
+def test_how_graphs_are_launched_is_asked_while_they_are_open(benchmark_here, monkeypatch, tmp_path: Path):
+    class OnDevice(NullPipeline):
+        closed = False
+
+        @property
+        def launch(self) -> dict[str, str]:
+            assert not self.closed
+            return {"image_encoder": "cuda graph"}
+
+        def close(self) -> None:
+            self.closed = True
+
+    monkeypatch.setattr("benchmarks.contenders.open_measurable", lambda *given: OnDevice())
+    asked = ("compare", "--frames", "1", "--policy", "efficienttam", "--image", "320x180", "--json", "b.json")
+    assert benchmark_here(*asked, "--quiet").returncode == 0
+    (timing,) = json.loads((tmp_path / "b.json").read_text())["frames"]
+    assert timing["launch"] == {"image_encoder": "cuda graph"}
+
+
 def test_the_ratio_is_taken_within_each_frame():
     timing = Contender("x", "net", "onnxruntime-cpu")
     stages = dict.fromkeys(MODULES, 0.010) | {"preprocess": 0.002}

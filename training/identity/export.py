@@ -35,7 +35,7 @@ class _FromBytes(nn.Module):
 
 
 def export(run: Path, out: Path, licence: str) -> int:
-    """Write the weights of the folder ``run`` into ``out``, stored as float16; returns the graph's bytes.
+    """Write the weights of the folder ``run`` into ``out``, stored in a byte each; returns the graph's bytes.
 
     Raises InputError when the run has no weights.
     """
@@ -54,7 +54,7 @@ def export(run: Path, out: Path, licence: str) -> int:
             opset_version=OPSET,
             dynamo=False,
         )
-        model = halved(onnx.load(path))
+        model = in_bytes(onnx.load(path))
     out.mkdir(parents=True, exist_ok=True)
     content = model.SerializeToString()
     (out / GRAPH).write_bytes(content)
@@ -70,19 +70,21 @@ def export(run: Path, out: Path, licence: str) -> int:
     return len(content)
 
 
-def halved(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same graph with its weights stored as float16; computation stays float32."""
+def in_bytes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same graph, its weights stored as int8 with a scale of each output; computation stays float32."""
     graph = model.graph
     for tensor in list(graph.initializer):
         values = numpy_helper.to_array(tensor)
         if values.dtype != np.float32 or values.size < 256:
             continue
-        stored = f"{tensor.name}.stored"
-        graph.initializer.append(numpy_helper.from_array(values.astype(np.float16), stored))
+        scale = np.abs(values).max(tuple(range(1, values.ndim)), keepdims=True) / 127
+        stored, plain, scales = (f"{tensor.name}.{part}" for part in ("stored", "plain", "scale"))
+        in_steps = np.round(values / np.maximum(scale, np.finfo(np.float32).tiny)).astype(np.int8)
+        graph.initializer.append(numpy_helper.from_array(in_steps, stored))
+        graph.initializer.append(numpy_helper.from_array(scale, scales))
         graph.initializer.remove(tensor)
-        graph.node.insert(
-            0, onnx.helper.make_node("Cast", [stored], [tensor.name], to=onnx.TensorProto.FLOAT)
-        )
+        graph.node.insert(0, onnx.helper.make_node("Mul", [plain, scales], [tensor.name]))
+        graph.node.insert(0, onnx.helper.make_node("Cast", [stored], [plain], to=onnx.TensorProto.FLOAT))
     onnx.checker.check_model(model)
     return model
 

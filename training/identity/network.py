@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -54,6 +56,21 @@ class IdentityNetwork(nn.Module):
             _Residual(d),
         )
         self.head = nn.Linear(2 * d, SIZE)
+
+    def start_from(self, weights: Mapping[str, Tensor]) -> None:
+        """Take the weights of a network that is as wide or narrower, and compute the same vectors: what this
+        one has more is as it was made, and leads to no vector yet."""
+        for name, own in self.state_dict().items():
+            given = weights[name]
+            if own.dim() == 4:  # [outputs, inputs, height, width]
+                own[: len(given), given.shape[1] :] = 0
+                own[: len(given), : given.shape[1]] = given
+            elif own.dim() == 2:  # the head, of mean and maximum
+                few, many = given.shape[1] // 2, own.shape[1] // 2
+                own.zero_()
+                own[:, :few], own[:, many : many + few] = given[:, :few], given[:, few:]
+            elif own.dim() == 1:
+                own[: len(given)] = given
 
     def forward(self, pixels: Tensor) -> Tensor:
         """``pixels``: [n,3,SIDE,SIDE] BGR, 0..255. Returns float32 [n,SIZE] of length 1."""

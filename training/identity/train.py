@@ -30,7 +30,7 @@ from training import checkpoints
 from training.convolutional_graph import ConvolutionalGraph
 from training.identity import views
 from training.identity.crops import Pictures, load_images, load_pictures
-from training.identity.judge import separation
+from training.identity.judge import load_network, separation
 from training.identity.network import (
     SIDE,
     SIZE,
@@ -60,6 +60,7 @@ class Options:
     minutes: float | None = None
     objects: int = 256
     width: int = 16
+    start_from: Path | None = None
     rate: float = 3e-3
     seed: int = 0
     device: str = "cpu"
@@ -186,6 +187,8 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
     if teacher and device == "cuda":
         teacher = teacher.half()
     network = IdentityNetwork(options.width).to(device)
+    if options.start_from is not None:
+        network.start_from(load_network(options.start_from).state_dict())
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     heads = Heads(material.count, 512).to(device)
     average = copy.deepcopy(network).eval()
@@ -310,6 +313,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, help="end after this time, in place of --steps")
     parser.add_argument("--objects", type=int, default=256, help="in a step; default %(default)s")
     parser.add_argument("--width", type=int, default=16, help="of the network; default %(default)s")
+    parser.add_argument("--start-from", type=Path, metavar="RUN", help="a run as wide or narrower")
     parser.add_argument("--rate", type=float, default=3e-3, help="highest learning rate; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="default %(default)s")
