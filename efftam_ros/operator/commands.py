@@ -95,9 +95,8 @@ class Commands:
                 self._vacant_since_s = now_s
             self._told_holder = holder
             self._hub.tell_all({"op": "seat", "holder": holder})
-        if holder is not None:
-            self._vacant_since_s = None
-        elif self._vacant_since_s is not None and now_s - self._vacant_since_s >= self.seat.lease_s:
+        since_s = self._vacant_since_s
+        if holder is None and since_s is not None and now_s - since_s >= self.seat.lease_s:
             self._vacant_since_s = None
             if self._settings.on_operator_lost == "clear":
                 self._disarm(None)

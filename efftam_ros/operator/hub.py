@@ -88,6 +88,8 @@ class Hub:
         """Whether somebody sees a page; called after every change of that."""
         before, self._is_watched = self._is_watched, any(not viewer.is_hidden for viewer in self.viewers)
         now_s = time.monotonic()
+        if not self._is_watched:
+            self._chain.refusal = ""  # no picture comes that could take it back
         if self._is_watched and not before and self._chain.watched(now_s):
             # What was seen long ago must not look like the present.
             self._newest = None

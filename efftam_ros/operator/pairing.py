@@ -98,7 +98,6 @@ class Tracks:
         self._last_seen: dict[int, tuple[int, Box]] = {}
         # By target, as long as it is followed: what was told last, and when.
         self._followed: dict[int, tuple[float, BoxReport, MotionReport | None]] = {}
-        self._seq = 0
 
     def add_box(self, report: BoxReport, now_s: float) -> None:
         self._image(report.stamp_ns, now_s).boxes[report.target_id] = report
@@ -140,7 +139,6 @@ class Tracks:
         return image
 
     def _message(self, stamp_ns: int, image: _TrackedImage, latency_ms: float, now_s: float) -> str:
-        self._seq += 1
         for id, box in image.boxes.items():
             self._followed[id] = now_s, box, image.motions.get(id)
         # Those that ended without a word that came here are forgotten.
@@ -148,7 +146,6 @@ class Tracks:
         self._followed = {id: one for id, one in shown.items() if one[1].state is not TrackState.IDLE}
         message = {
             "op": "track",
-            "seq": self._seq,
             "stamp": str(stamp_ns),
             "image": list(next(iter(image.boxes.values())).image_size),
             # Stamps of another clock tell no latency.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -71,6 +72,9 @@ class Desk:
         self.answers: dict[str, bool] = {}
         for page in self.pages:
             page.tell = lambda message: self.answers.update({message.get("id", ""): message.get("ok")})
+        self.holders = list[str | None]()  # as all pages were told
+        tell = lambda message: message["op"] != "seat" or self.holders.append(message["holder"])  # noqa: E731
+        self.hub.tell_all = tell
 
     def _does(self, what: str):
         def do(*given) -> None:
@@ -209,9 +213,9 @@ def test_what_comes_to_tracker_and_gimbal_is_what_the_model_says(steps):
                 assert desk.control.joined(desk.pages[step[0]]) == role
             else:
                 assert await desk.send(*step) == model.send(*step, desk.now_s), step
-            assert desk.control.seat.holder(desk.now_s) == (
-                None if model.holder is None else f"page {model.holder}"
-            )
+            holder = None if model.holder is None else f"page {model.holder}"
+            assert desk.control.seat.holder(desk.now_s) == desk.holders[-1] == holder, step
+        assert all(before != after for before, after in pairwise(desk.holders))
 
     with pytest.MonkeyPatch.context() as patch:
         asyncio.run(run(patch))

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, MotionReport
 from efftam_ros.operator import hub as hub_module
-from efftam_ros.operator.feed import Lifecycle, Limits, Picture
+from efftam_ros.operator.feed import Lifecycle, Limits, Picture, Unreadable
 from efftam_ros.operator.hub import OLD_S, Hub, LastHeard
 from efftam_ros.operator.settings import Settings
 
@@ -188,6 +189,47 @@ async def test_an_active_node_is_enough_only_while_nobody_watches(monkeypatch):
         chain.hub.report(Lifecycle.ACTIVE)
         await chain.settle()
         assert chain.hub.status()["tracker"] == tracker
+    chain.sending.cancel()
+
+
+@pytest.mark.parametrize("way", ["as it comes", "when it is encoded"])
+async def test_an_image_that_can_t_be_read_is_tried_once_and_told_until_one_can_or_nobody_watches(
+    monkeypatch, way
+):
+    """Without a page no image comes that could take it back."""
+    chain, tried = Chain(monkeypatch), list[Picture]()
+    encode = hub_module.jpeg.encode
+
+    def refuse(picture, *how):
+        tried.append(picture)
+        raise InputError("it is cut off")
+
+    for mend in ("picture", "hide"):
+        chain.pages[0].is_hidden = False
+        chain.hub.watch()
+        if way == "as it comes":
+            chain.hub.report(Unreadable("it is cut off"))
+        else:
+            tried.clear()
+            monkeypatch.setattr(hub_module.jpeg, "encode", refuse)
+            chain.picture()
+            chain.answer()
+            await chain.settle()
+            chain.pages[1].is_hidden = False
+            chain.hub.watch()
+        await chain.settle()
+        assert chain.hub.status()["picture"] == "it is cut off"
+        assert len(tried) == (way != "as it comes")
+        monkeypatch.setattr(hub_module.jpeg, "encode", encode)
+        if mend == "picture":
+            chain.picture()
+            chain.answer()
+        else:
+            for page in chain.pages:
+                page.is_hidden = True
+            chain.hub.watch()
+        await chain.settle()
+        assert chain.hub.status()["picture"] == ""
     chain.sending.cancel()
 
 

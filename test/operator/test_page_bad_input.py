@@ -26,15 +26,6 @@ def test_without_an_image_the_page_says_so(serve, feed, open_page):
     assert feed.selections == []
 
 
-def test_without_images_the_page_names_them_alone(serve, feed, open_page):
-    url = serve(feed).url
-    feed.close()
-    hands = open_page(url, wait=False)
-    hands.wait_text("#banners", "no images")
-    # A tracker without images has nothing to say.
-    assert "tracker" not in hands.page.inner_text("#banners")
-
-
 def test_an_image_that_turns_out_unreadable_when_it_is_drawn_is_named(serve, feed, open_page):
     def broken():
         raise InputError("the camera's JPEG (12 bytes) can't be read; is it cut off?")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from barcode_feed import RecordedSteering
 
 from benchmarks.browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.types import TrackState
 from efftam_ros.operator.feed import Proposal
 
 CAR = Box(180, 80, 80, 50)
@@ -17,9 +15,9 @@ CAR = Box(180, 80, 80, 50)
 def tapped(serve, feed, open_page):
     """``tapped(phone=True)``: Hands on a page where a tap was answered by a proposal of `CAR`."""
 
-    def open_(phone=True, steering=None):
+    def open_(phone=True):
         feed.proposal = lambda asked: Proposal(asked.stamp_ns, CAR)
-        hands = open_page(serve(feed, steering=steering).url, phone=phone)
+        hands = open_page(serve(feed).url, phone=phone)
         if phone:
             hands.tap(200, 100)
         else:
@@ -44,17 +42,6 @@ def test_a_second_tap_in_the_proposed_box_follows_it(tapped, feed, phone):
     assert iou(selection.box, CAR) > 0.99
     assert selection.points == ()
     assert selection.stamp_ns == asked.stamp_ns
-
-
-@pytest.mark.parametrize("how", ["Follow", "Enter"])
-def test_follow_and_enter_follow_it(tapped, feed, how):
-    hands = tapped(phone=False)
-    hands.wait_text("#choice-send", "Follow")
-    if how == "Follow":
-        hands.page.click("#choice-send")
-    else:
-        hands.keys("Enter")
-    assert iou(one_selection(feed).box, CAR) > 0.99
 
 
 def test_with_keys_alone_a_box_is_proposed_and_followed(serve, feed, open_page):
@@ -86,46 +73,12 @@ def test_the_proposal_is_dashed_white_with_its_age(tapped):
     assert min(label[0]) > 200
 
 
-def test_the_point_itself_and_nothing_at_all_remain_possible(tapped, feed):
-    hands = tapped()
-    hands.page.tap("#choice-cancel")
-    hands.wait_mode("live")
+def test_a_second_tap_on_the_same_place_takes_the_point(phone, feed):
+    phone.tap(200, 100)
+    phone.wait_mode("corner")
+    phone.wait_text("#choice-text", "Tap again to take this point")
     assert feed.selections == []
-    hands.tap(200, 100)
-    hands.wait_mode("proposed")
-    hands.page.tap("#choice-point")
-    assert one_selection(feed).points[0] == pytest.approx((200, 100), abs=2)
-
-
-def test_why_there_is_no_proposal_is_said_and_the_drawing_goes_on(serve, feed, open_page):
-    feed.proposal = lambda asked: Proposal(asked.stamp_ns, reason="the network finds nothing there")
-    hands = open_page(serve(feed).url, phone=True)
-    hands.tap(200, 100)
-    hands.wait_text("#notices", "no proposal: the network finds nothing there")
-    assert hands.mode == "corner"
-
-
-def test_a_gimbal_that_is_steered_is_asked_about_after_the_proposal(tapped, feed):
-    steering = RecordedSteering()
-    hands = tapped(steering=steering)
-    steering.say(enabled=True, phase="following")
-    hands.wait_text("#steering-text", "FOLLOWING")
-    hands.tap(240, 120)
-    hands.wait_text("#choice-text", "it will turn to this")
-    assert feed.selections == []
-    hands.page.tap("#choice-send")
-    assert iou(one_selection(feed).box, CAR) > 0.99
-
-
-def test_a_tap_inside_a_followed_target_keeps_it(serve, feed, open_page):
-    feed.state, feed.box, feed.selection = TrackState.TRACKING, CAR, 1
-    feed.proposal = lambda asked: Proposal(asked.stamp_ns, CAR)
-    hands = open_page(serve(feed).url, phone=True)
-    hands.wait_text("#state", "TRACKING")
-    hands.tap(210, 92)
-    hands.wait_text("#notices", "this target is followed")
-    assert hands.mode == "live"
-    hands.tap(212, 94)
-    until(lambda: len(feed.asked) == 2)
-    hands.wait_mode("live")
-    assert feed.selections == []
+    phone.tap(204, 103)
+    ((x, y),) = one_selection(feed).points
+    assert (x, y) == pytest.approx((200, 100), abs=2)
+    assert feed.selections[0].labels == (1,)

@@ -1,29 +1,27 @@
-"""Several targets on the page in a real browser: seen apart, steered by, added, replaced, removed."""
+"""Several targets on the page in a real browser: seen apart, steered by, added, removed."""
 
 from __future__ import annotations
 
 import pytest
-from barcode_feed import RecordedSteering
 
 from benchmarks.browser import until
-from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES, TARGET_RGB
 
 FIRST, SECOND, FREE = Box(100, 100, 60, 60), Box(300, 200, 60, 60), Box(480, 60, 60, 60)
-STEERED, NEXT_FREE = 0, 255
 DARK = "rgba(0, 0, 0, 0.867)"
 
 
 @pytest.fixture
 def two(serve, feed, open_page):
-    """``two(phone=False, steering=None)``: Hands on a page with two targets, steered by target 0."""
+    """``two(phone=False)``: Hands on a page with two targets, steered by target 0."""
 
-    def open_(phone=False, steering=None):
+    def open_(phone=False):
         feed.max_targets = 4
         follow(feed)
         feed.others[1] = TrackState.TRACKING, SECOND
-        hands = open_page(serve(feed, steering=steering).url, phone=phone)
+        hands = open_page(serve(feed).url, phone=phone)
         hands.wait_text("#targets", "1 TRACKING")
         return hands
 
@@ -84,21 +82,6 @@ def test_the_list_can_be_read_and_makes_room_for_a_drawing(two, sun):
     hands.page.mouse.up()
 
 
-def test_badge_banner_and_title_are_those_of_the_steered_target(two, feed):
-    hands = two()
-    feed.others[1] = TrackState.LOST, SECOND
-    until(lambda: pressed(hands)[0] == ["0 TRACKING", "1 LOST"])
-    assert hands.page.text_content("#state") == "TRACKING"
-    assert not hands.page.is_visible("#banners [data-word=LOST]")
-    feed.steered = 1
-    hands.wait_text("#state", "LOST")
-    hands.page.wait_for_selector("#banners [data-word=LOST]")
-    feed.steered = 0
-    hands.wait_text("#state", "TRACKING")
-    hands.page.wait_for_selector("#banners [data-word=LOST]", state="detached")
-    assert not hands.page.is_visible("#banners [data-word=FOUND]")  # it is another one
-
-
 def test_a_lost_target_s_border_has_the_colour_of_loss_whatever_its_own_is(two, feed):
     hands = two()
     feed.state = TrackState.LOST
@@ -126,13 +109,6 @@ def test_on_a_phone_the_list_is_a_row_below_and_covers_nothing_that_is_said(two,
     hands.page.wait_for_selector("#targets", state="hidden")
 
 
-def test_without_a_steered_target_the_page_says_so(two, feed):
-    hands = two()
-    feed.steered = None
-    hands.wait_text("#detail", "no target is steered by")
-    until(lambda: pressed(hands)[1] == [])
-
-
 # Steered by
 
 
@@ -149,23 +125,6 @@ def test_a_tap_on_a_box_steers_by_it(two, feed, phone):
     assert hands.mode == "live"
 
 
-def test_while_the_gimbal_is_steered_another_target_is_asked_for_once(two, feed):
-    steering = RecordedSteering()
-    hands = two(steering=steering)
-    steering.say(enabled=True, phase="following")
-    hands.wait_text("#steering-text", "FOLLOWING")
-    hands.page.mouse.click(*hands.at(SECOND.cx, SECOND.cy))
-    hands.wait_text("#choice-text", "will turn to it")
-    assert feed.steered_by == []
-    hands.page.click("#choice-cancel")
-    hands.page.wait_for_selector("#choice", state="hidden")
-    assert feed.steered_by == []
-    hands.page.mouse.click(*hands.at(SECOND.cx, SECOND.cy))
-    hands.page.click("#choice-send")
-    until(lambda: feed.steered_by == [1])
-    assert steering.calls == []
-
-
 def test_the_list_steers_by_keys(two, feed):
     hands = two()
     hands.page.locator("#targets button").nth(1).focus()
@@ -173,24 +132,6 @@ def test_the_list_steers_by_keys(two, feed):
     hands.wait_text("#choice-text", "Target 1: TRACKING")
     hands.keys("Enter")
     until(lambda: feed.steered_by == [1])
-
-
-# Added, replaced
-
-
-def test_a_drag_on_a_free_place_replaces_or_adds(two, feed):
-    hands = two()
-    for button, target in (("#choice-send", STEERED), ("#choice-add", NEXT_FREE)):
-        hands.wait_mode("live")
-        until(lambda: is_near(hands.pixels((FIRST.cx, FIRST.y))[0], TARGET_RGB[0]))
-        hands.drag(FREE.x, FREE.y, FREE.x1, FREE.y1)
-        hands.wait_text("#choice-text", "instead, or as well")
-        count = len(feed.selections)
-        hands.page.click(button)
-        until(lambda n=count: len(feed.selections) == n + 1)
-        assert feed.selections[-1].target_id == target
-        assert iou(feed.selections[-1].box, FREE) > 0.95
-        feed.box = FIRST
 
 
 # Removed
@@ -221,12 +162,3 @@ def steady(hands, box, phone):
         hands.touch("touchEnd")
     else:
         hands.page.mouse.up()
-
-
-def test_clear_names_the_target_that_is_steered_by(two, feed):
-    hands = two()
-    feed.steered = 1
-    until(lambda: pressed(hands)[1] == ["1 TRACKING"])
-    hands.page.click("#clear")
-    hands.page.click("#clear")
-    until(lambda: feed.cleared == [1])

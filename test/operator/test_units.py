@@ -33,7 +33,7 @@ from efftam_ros.operator.pairing import (
     WaitingPictures,
 )
 from efftam_ros.operator.settings import Settings
-from efftam_ros.operator.viewer import Lateness, RateLimit, Viewer
+from efftam_ros.operator.viewer import MOST_RECENT_BYTES, Lateness, RateLimit, Viewer
 
 STAMPS = st.integers(0, 2**63 - 1)
 ROOT = Path(__file__).parents[2]
@@ -209,6 +209,27 @@ async def test_on_a_thin_link_the_newest_track_alone_is_sent_with_the_next_pictu
     sending.cancel()
 
 
+def test_pictures_are_kept_to_be_sent_whole_within_their_memory_and_go_one_at_a_time():
+    viewer = Viewer(None, "page", Settings())
+    for seq in range(1, 6):
+        kept = Picture(seq, jpeg=b"jpeg", nbytes=MOST_RECENT_BYTES // 4)
+        viewer.show(b"jpeg", seq, None, kept, 64)
+        viewer.acknowledged(seq)
+
+    def wanted(stamp: int) -> int | None:
+        viewer.want(stamp)
+        return viewer.wanted and viewer.wanted.stamp_ns
+
+    assert [wanted(stamp) for stamp in (1, 5, 2)] == [None, 5, 2]
+    for made, is_fetching in ((b"jpeg", True), (None, False)):
+        assert not viewer.can_take(9, viewer.pace.level)
+        viewer.show_whole(made)
+        assert viewer.can_take(9, viewer.pace.level) is not is_fetching
+        assert wanted(3) == (None if is_fetching else 3)
+        viewer.acknowledged(wire.WHOLE_SEQ)
+        assert wanted(4) == 4
+
+
 # A camera's JPEG
 
 
@@ -274,6 +295,14 @@ def test_a_box_waits_a_moment_for_its_motion_and_no_longer():
     assert [stamp for stamp, _ in tracks.finished(1.0 + MOTION_WAIT_S, 1.0)] == [7]
     tracks.add_motion(MotionReport(7), 1.1)
     assert not tracks.is_waiting
+
+
+@pytest.mark.parametrize(("ms", "told"), [(12.34, 12.3), (-5.0, -5.0), (1e8, None), (-1e8, None)])
+def test_stamps_of_another_clock_tell_no_latency(ms, told):
+    tracks = Tracks()
+    tracks.add_box(report(7), 1.0)
+    ((_, text),) = tracks.finished(1.0 + MOTION_WAIT_S, ms)
+    assert json.loads(text)["latency_ms"] == told
 
 
 def test_a_target_without_a_turn_in_an_image_is_told_with_its_last_box_and_how_old_that_is():

@@ -41,7 +41,7 @@ class Tracker(Spinning):
     """The tracker's node, and what it logs. ``pipeline``: makes one of a configuration; without it there is a
     `LevelPipeline` of the other arguments."""
 
-    def __init__(self, namespace: str, *arguments: str, stall: Path | None = None, pipeline=None) -> None:
+    def __init__(self, namespace: str, *arguments: str, pipeline=None) -> None:
         from efftam_ros.ros.tracker.node import TrackerNode
 
         lines = self._lines = []
@@ -50,7 +50,7 @@ class Tracker(Spinning):
             def get_logger(self):
                 return Log(super().get_logger(), lines)
 
-        pipeline = pipeline or (lambda config: LevelPipeline(lanes=config.max_targets, stall=stall))
+        pipeline = pipeline or (lambda config: LevelPipeline(lanes=config.max_targets))
         super().__init__(Node(pipeline, namespace=namespace, cli_args=["--ros-args", *arguments]))
 
     @property

@@ -45,10 +45,10 @@ def scene(i: int, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
 
 class LevelPipeline(NullPipeline):
     """Finds the pixels whose grey level is that of the prompt's centre, for each lane its own; ``delay_s``
-    stands for a slow network; it hangs while the file ``stall`` is there, and says so in one beside it."""
+    stands for a slow network."""
 
-    def __init__(self, delay_s: float = 0.0, lanes: int = 1, stall: Path | None = None) -> None:
-        self._delay_s, self._stall = delay_s, stall or Path(os.devnull)
+    def __init__(self, delay_s: float = 0.0, lanes: int = 1) -> None:
+        self._delay_s = delay_s
         self._is_lost = False
         self.closed = False
         super().__init__(lanes=lanes)
@@ -57,9 +57,6 @@ class LevelPipeline(NullPipeline):
         super().encode(image, view)
         self._grey = to_bgr(image)[..., 1].astype(int)
         time.sleep(self._delay_s)
-        while self._stall.is_file():
-            self._stall.with_suffix(".reached").touch()
-            time.sleep(0.01)
         if Path(os.environ.get("TEST_LOST_FILE", os.devnull)).is_file():
             self._is_lost = True
             raise PipelineLostError(LOST)

@@ -122,15 +122,6 @@ def test_where_nobody_subscribes_the_remapping_is_named(ros, monkeypatch):
         node.destroy_node()
 
 
-def test_in_real_time_a_slow_tracker_answers_fewer_images_in_order(processes, bag, store, tmp_path):
-    out = tmp_path / "answers"
-    play(processes, bag, "--rate", "1", "--out", out, TEST_FRAME_DELAY="0.1")
-    stamps = [stamp_ns(box.header.stamp) for _, box in answers(out, store)["bbox"] if box.measured]
-    assert stamps == sorted(set(stamps))
-    assert stamp_of(IMAGES - 1) in stamps
-    assert len(stamps) < IMAGES
-
-
 def test_a_message_that_is_cut_off_before_its_stamp_is_refused():
     with pytest.raises(InputError, match="a message of 5 bytes on its image topic that is no image"):
         header_stamp_ns(b"\0\1\0\0\1")

@@ -250,6 +250,30 @@ def test_a_tick_that_is_late_is_not_made_up_for_by_several(loop, monkeypatch):
     assert ticks == [0.0, 0.02, 0.045, 0.06, 1.0, 1.021]
 
 
+def test_a_bridge_is_silent_once_it_was_heard_and_says_nothing_for_long(loop, monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr(gimbal_loop, "time", SimpleNamespace(monotonic=lambda: now_s))
+    loop._control.tick.return_value = GimbalCommand(Rates(0.0, 0.0), False, Phase.HOLDING)
+    bridge = Recorded()
+    GimbalTopics(bridge, yaw_lock=True).control(Control.OTHER, "")
+    for event, is_silent in (
+        (1e6, False),  # none was heard
+        ("heard", False),
+        (gimbal_loop.BRIDGE_SILENT_S, False),
+        (0.01, True),
+        ("heard", False),
+        (gimbal_loop.BRIDGE_SILENT_S + 0.01, True),
+    ):
+        loop._control.on_control.reset_mock()
+        if event == "heard":
+            loop._on_manager(bridge.sent["gimbal_manager"][-1])
+        else:
+            now_s += event
+        loop._tick(Instant(0, now_s))
+        said = [one.args for one in loop._control.on_control.call_args_list]
+        assert ((Control.SILENT, "the bridge is silent") in said) is is_silent, event
+
+
 def test_a_switch_of_target_is_one_between_two_that_were_followed(loop, capfd):
     tracking, idle, lost = TargetVelocity.TRACKING, TargetVelocity.IDLE, TargetVelocity.LOST
     for target_id, steered, state in (

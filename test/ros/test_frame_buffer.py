@@ -62,15 +62,6 @@ def taken(frame_buffer: FrameBuffer, frame_s: float = 0.0) -> int:
     return work.frame.stamp_ns // MS
 
 
-def test_the_newest_image_is_taken_and_the_passed_over_ones_are_counted():
-    frame_buffer = filled(10, 20, 30)
-    work = frame_buffer.take()
-    assert work.frame.stamp_ns == 30 * MS
-    assert work.skipped == 2
-    frame_buffer.put(frame(40))
-    assert frame_buffer.take().skipped == 0
-
-
 def test_taking_waits_for_an_image_and_ends_when_closed():
     frame_buffer, seen, came = filled(), [], threading.Event()
 
@@ -87,26 +78,6 @@ def test_taking_waits_for_an_image_and_ends_when_closed():
     thread.join(5)
     assert not thread.is_alive()
     assert seen == [5]
-
-
-def test_a_selection_on_the_newest_image_runs_on_it_again():
-    frame_buffer = filled(10, 20)
-    assert taken(frame_buffer) == 20
-    select(frame_buffer, 0, PROMPT, COMMAND)
-    work = frame_buffer.take()
-    assert (work.frame.stamp_ns, work.prompt) == (20 * MS, PROMPT)
-    frame_buffer.put(frame(30))
-    assert taken(frame_buffer) == 30
-
-
-def test_a_late_selection_goes_through_every_image_since_when_there_is_time():
-    frame_buffer = filled(*range(10, 100, 10))
-    assert taken(frame_buffer) == 90
-    select(frame_buffer, 30 * MS, PROMPT, COMMAND)
-    assert [taken(frame_buffer) for _ in range(7)] == [30, 40, 50, 60, 70, 80, 90]
-    frame_buffer.put(frame(100))
-    frame_buffer.put(frame(110))
-    assert taken(frame_buffer) == 110  # level with the camera: newest first again
 
 
 @settings(max_examples=100, deadline=None)

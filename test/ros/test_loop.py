@@ -87,6 +87,49 @@ def test_targets_and_the_steered_one_are_as_the_commands_left_them(events):
             assert [box.target_id for box in boxes if box.steered] == (lone if steered is None else [steered])
 
 
+@pytest.mark.parametrize(
+    ("steered", "order"),
+    [(0, "v0 b0 v1 b1 v2 b2"), (1, "v1 v0 b0 v2 b1 b2"), (2, "v2 v0 b0 v1 b1 b2")],
+)
+def test_the_steered_target_s_velocity_comes_first_and_boxes_in_the_order_of_their_ids(bench, steered, order):
+    following(bench, 3)
+    bench.command(steered, steers=True)
+    count = len(bench.published)
+    boxes = bench.image()
+    told = [
+        f"{topic[0]}{m.target_id}" for topic, m in bench.published[count:] if topic in ("bbox", "velocity")
+    ]
+    assert " ".join(told) == order
+    (tracks,) = [message for topic, message in bench.published[count:] if topic == "tracks"]
+    assert (tracks.steered, list(tracks.targets)) == (steered, boxes)
+    labels = np.frombuffer(bench.outputs.sent("mask_labels")[-1].data, np.uint8).reshape(48, 64)
+    for prompt, box in zip(PROMPTS, boxes, strict=True):
+        assert labels[int(prompt.box.cy), int(prompt.box.cx)] == box.target_id + 1
+    assert labels[47, 63] == 0
+
+
+def test_a_target_that_is_cleared_while_its_first_image_is_in_work_is_gone_after_that(bench):
+    following(bench)
+    for _ in range(4):
+        bench.image()
+    step = bench.targets.step
+
+    def cleared_meanwhile(frame, prompts, *how):
+        if prompts:
+            bench.commands.clear(Command(None, 1))
+        return step(frame, prompts, *how)
+
+    bench.targets.step = cleared_meanwhile
+    boxes = bench.select(1, ago=3, number=2)
+    assert [(box.target_id, box.state) for box in boxes] == [(1, ACQUIRING), (1, IDLE)]
+    assert boxes[0].header == boxes[1].header
+    assert list(states(bench.image())) == [0]
+    assert [r.outcome for r in bench.outputs.sent("selection_result")[-2:]] == [
+        Outcome.ACCEPTED,
+        Outcome.CLEARED,
+    ]
+
+
 def test_a_change_of_the_steered_target_or_of_a_state_is_logged_once(bench):
     following(bench, 2)
     for _ in range(2):
@@ -182,6 +225,17 @@ def test_images_that_were_passed_over_and_one_that_can_t_be_read_are_counted(ben
     assert (verdict.values["images refused"], verdict.values["selections refused"]) == ("2", "1")
     assert bench.results(Outcome.REFUSED) == [(0, "the JPEG is cut off")]
     assert bench.select(ago=1) != []
+
+
+def test_an_image_that_the_targets_can_t_use_is_refused_once_and_costs_none(bench):
+    following(bench, 2)
+    bench.plan.error = InputError("rows of another form")
+    assert bench.image() == []
+    assert bench.buffer.waiting_s(bench.clock.now_s + 9.0) == 0.0
+    verdict = bench.verdict()
+    assert (verdict.message, verdict.values["images refused"]) == ("rows of another form", "1")
+    bench.plan.error = None
+    assert [box.measured for box in bench.image()] == [True, True]
 
 
 def test_an_image_of_few_levels_is_told_when_a_target_is_selected_on_it(bench):

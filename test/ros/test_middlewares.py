@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 import pytest
+import rclpy
 from ament_index_python import get_resources
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_helpers import new_namespace
@@ -116,3 +118,14 @@ def test_a_middleware_that_does_not_count_losses_delivers_all_the_same(made, mon
     monkeypatch.setattr(module, "EventHandler", uncounted)
     _, images, reports = made()
     assert reports == [f"{middleware()} does not count the messages that {images.topic} loses"]
+
+
+def test_a_publisher_that_offers_less_than_is_asked_for_is_said_with_the_remedy(made):
+    node, images, reports = made("reliable")
+    node.create_publisher(Image, images.topic, QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT))
+    end_s = time.monotonic() + 10
+    while not reports and time.monotonic() < end_s:
+        rclpy.spin_once(node, timeout_sec=0.1)
+    (report,) = reports
+    assert f"{images.topic} offers a QoS" in report
+    assert report.endswith(f"set qos_overrides.{images.topic}.subscription.reliability")

@@ -18,11 +18,9 @@ from sensor_msgs.msg import CompressedImage, Image
 from support.bombs import png_bomb
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.images.message import MOST_FRAME_ID, fill_image
+from efftam_ros.images.message import fill_image
 
 MIB = 2**20
-# The longest line of log or diagnostics that an input may cause: a reason with two cut texts.
-LONGEST_LINE = 700
 
 
 def peak_bytes(pid: int) -> int:
@@ -111,66 +109,6 @@ def test_a_bomb_is_refused_by_its_header_and_the_stream_goes_on(real_tracker):
     assert "max_image_pixels" in values["last refused image"]
     peer.send(compressed(png(2), 2))
     assert peak_bytes(peer.process.pid) - before < 100 * MIB
-
-
-def test_the_most_pixels_are_a_parameter_for_raw_images_too(tracker):
-    peer = tracker(
-        *("-p", f"max_image_pixels:={WIDTH * HEIGHT}", "-p", "diagnostics_period:=0.1"),
-        *("-p", "image_timeout:=60.0"),
-    )
-    peer.show(0)
-    peer.images.publish(image_message(scene(1, WIDTH + 2, HEIGHT), stamp_of(1)))
-    _, values = peer.diagnosis(lambda s, v: "max_image_pixels" in v["last refused image"], "the refusal")
-    assert f"at most {WIDTH * HEIGHT} are read" in values["last refused image"]
-    peer.show(2)
-
-
-def test_a_selection_is_judged_without_decoding_its_image(tracker):
-    """Decoding belongs to the loop: the service answers by the announced size, the refusal comes later."""
-    peer = tracker(
-        *("-p", "image_transport:=compressed", "-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1"),
-        peer={"image_type": CompressedImage},
-        warm_up=lambda stamp: compressed(png(0), (stamp - stamp_of(0)) // 33_000_000 - 100),
-    )
-    peer.send(compressed(png(0), 0))
-    broken = png(1)[:60] + b"\xff" * 200
-    peer.images.publish(compressed(broken, 1))
-    peer.diagnosis(lambda s, v: "can't be decoded" in v["last refused image"], "the broken image")
-    assert peer.select(box_selection(bright_box(0), stamp_of(1))).success
-    peer.diagnosis(lambda s, v: "can't be decoded" in v["last refused selection"], "the refused selection")
-    peer.send(compressed(png(2), 2))
-
-
-def test_long_texts_reach_neither_log_nor_diagnostics(tracker):
-    peer = tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1")
-    peer.show(0)
-    message = image_message(scene(1), stamp_of(1))
-    message.encoding = "x" * 1_400_000
-    peer.images.publish(message)
-    _, values = peer.diagnosis(lambda s, v: "xxx" in v["last refused image"], "the long encoding")
-    message = image_message(scene(2), stamp_of(2))
-    message.header.frame_id = "f" * 1_000_000
-    peer.images.publish(message)
-    peer.diagnosis(lambda s, v: "frame_id" in v["last refused image"], "the long frame_id")
-    message.header.frame_id = "f" * MOST_FRAME_ID
-    assert peer.send(message).header.frame_id == message.header.frame_id
-    assert max(map(len, values.values())) < LONGEST_LINE
-    peer.spin_for(0.5)
-    assert max(map(len, peer.process.output.splitlines())) < LONGEST_LINE
-
-
-def test_a_flood_of_requests_leaves_a_short_log(tracker):
-    peer = tracker("-p", "image_timeout:=60.0")
-    peer.show(0)
-    for i in range(150):
-        assert not peer.select(box_selection(Box(400 + i, 10, 20, 20))).success
-        assert peer.select(box_selection(bright_box(0))).success
-        peer.clear()
-    peer.selections.publish(TargetSelection(kind=9))
-    peer.show(1)
-    text = peer.process.output
-    assert len(text.splitlines()) < 60, text
-    assert 1 <= text.count("selection refused") < 10
 
 
 def test_images_of_one_pixel_are_kept_in_bounded_number(tracker):

@@ -7,17 +7,13 @@ import sys
 from contextlib import ExitStack
 
 import cv2
-import numpy as np
 import pytest
 from efftam_ros.msg import BoundingBox
 from level_node import Tracker
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_helpers import box_of, box_selection, image_message, new_namespace, stamp_of, tracker_command
+from ros_helpers import box_selection, new_namespace, stamp_of, tracker_command
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
-
-from efftam_ros.core.geometry import iou
-from efftam_ros.messages.bearing import camera_info_beside
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 QUICK = ("-p", "diagnostics_period:=0.1", "-p", "image_timeout:=20.0")
@@ -46,32 +42,6 @@ def test_reliable_is_asked_for_when_every_publisher_offers_it(tracker):
     peer.wait(lambda: asked(peer) == [BEST_EFFORT], "a best-effort subscription alone")
     peer.warm_up()
     assert peer.show(0).state == BoundingBox.IDLE
-
-
-def thermal(i: int) -> Image:
-    grey = cv2.cvtColor(scene(i), cv2.COLOR_BGR2GRAY).astype(np.float64)
-    wide = (7500 + grey * 600 / 255).round().astype("<u2")
-    message = image_message(wide.view(np.uint8), stamp_of(i), "mono16")
-    message.width, message.step = WIDTH, 2 * WIDTH
-    return message
-
-
-def test_a_target_in_16_bit_thermal_images_is_followed_and_the_range_is_reported(tracker):
-    peer = tracker(*QUICK)
-    peer.send(thermal(0))
-    peer.follow(0, bright_box(0))
-    boxes = [peer.send(thermal(i)) for i in range(1, 9)]
-    assert boxes[-1].state == BoundingBox.TRACKING
-    assert iou(box_of(boxes[-1]), bright_box(8)) > 0.9
-    _, values = peer.diagnosis(lambda s, v: "range of 16-bit images" in v, "the range")
-    low, high = map(int, values["range of 16-bit images"].split(" to "))
-    assert 7300 < low < 7600 < 7900 < high < 8200
-
-
-@pytest.mark.parametrize("wanted", ["reliable", "best_effort"])
-def test_the_reliability_can_be_fixed(tracker, wanted):
-    peer = tracker(*QUICK, "-p", f"image_reliability:={wanted}")
-    assert asked(peer) == [{"reliable": RELIABLE, "best_effort": BEST_EFFORT}[wanted]]
 
 
 def test_an_override_of_one_topics_qos_leaves_the_others_alone(tracker, ros):
@@ -128,14 +98,6 @@ def test_nobody_publishes_images(alone):
     peer.wait(lambda: f"nothing publishes {topic}" in peer.process.output, "the same in the log")
 
 
-def test_the_topic_holds_compressed_images_and_raw_ones_are_read(peers, processes):
-    """A process can't have a topic of two types."""
-    peer = peers(new_namespace(), image_type=CompressedImage)
-    processes(tracker_command(peer.namespace, "-p", "diagnostics_period:=0.1"))
-    peer.wait(peer.select_client.service_is_ready, "the service select_target")
-    says(peer, "is published as sensor_msgs/msg/CompressedImage", "peer", "set image_transport to compressed")
-
-
 def compressed(i, stamp=None):
     message = CompressedImage(format="jpeg", data=cv2.imencode(".jpg", scene(i))[1].tobytes())
     message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp or stamp_of(i), 10**9)
@@ -173,39 +135,6 @@ def test_a_compressed_topic_is_found_by_its_base_and_its_calibration_beside_that
     peer.diagnosis(
         lambda s, v: v["camera_info"].startswith(f"calibrated, {WIDTH} x {HEIGHT} px"), "its arrival"
     )
-
-
-def test_a_calibration_in_the_trackers_own_namespace_is_taken_while_none_is_beside_the_images(tracker):
-    """`-r camera_info:=/camera_info` is that name, and can't be told from no remap at all."""
-    peer = tracker(*QUICK, "-r", "image:=camera/image_raw", peer={"image_topic": "camera/image_raw"})
-    beside, own = f"/{peer.namespace}/camera/camera_info", f"/{peer.namespace}/camera_info"
-
-    def subscribed(topic):
-        return peer.node.count_subscribers(topic) > 0
-
-    peer.wait(lambda: subscribed(own) and not subscribed(beside), "the subscription to the only one")
-    peer.camera_infos.publish(CameraInfo(width=WIDTH, height=HEIGHT))
-    peer.diagnosis(
-        lambda s, v: v["camera_info"] == f"not calibrated, {WIDTH} x {HEIGHT} px, {own}", "its arrival"
-    )
-    infos = peer.node.create_publisher(CameraInfo, beside, 10)
-    peer.wait(lambda: subscribed(beside) and not subscribed(own), "the subscription beside the images")
-    peer.node.destroy_publisher(infos)
-    peer.wait(lambda: subscribed(own) and not subscribed(beside), "the subscription to the only one")
-
-
-@pytest.mark.parametrize(
-    ("images", "calibration"),
-    [
-        ("/camera/image_raw", "/camera/camera_info"),
-        ("/camera/image_raw/compressed", "/camera/camera_info"),
-        ("/image", "/camera_info"),
-        ("image/compressed", "camera_info"),
-        ("camera/image", "camera/camera_info"),
-    ],
-)
-def test_the_calibration_is_beside_the_images_of_whatever_transport(images, calibration):
-    assert camera_info_beside(images) == calibration
 
 
 CAMERA = """

@@ -33,6 +33,8 @@ class Opener:
     def __init__(self) -> None:
         self.asked = []
         self.opened = []
+        self.threads = []  # those that opened them
+        self.notice = ""
         self.error = None
 
     def __call__(self, config):
@@ -40,6 +42,8 @@ class Opener:
         if self.error is not None:
             raise self.error
         self.opened.append(LevelPipeline())
+        self.opened[-1].notice = self.notice
+        self.threads.append(threading.current_thread())
         return self.opened[-1]
 
 
@@ -167,41 +171,61 @@ def test_diagnostics_name_the_bundle_and_the_view_that_is_used(tracker, given, u
     peer = tracker("-p", "diagnostics_period:=0.1", *given, pipeline=lambda config: pipeline)
     _, values = peer.diagnosis(lambda _, values: "view" in values, "the set-up")
     assert (values["bundle"], values["view"], values["policy"]) == ("windowed", used, "default")
+    assert values["memory per target (MB)"] == "0.0"  # this pipeline has none
+
+
+CPU_RUNS = "or start with backend:=onnxruntime-cpu"
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "backend", "line"),
     [
-        InputError("bundle /nowhere has no bundle.json; give the folder of a bundle"),
-        BackendError("tensorrt is not installed", "pip install tensorrt"),
+        (InputError("bundle /nowhere has no bundle.json"), "tensorrt", "bundle /nowhere has no bundle.json"),
+        (BackendError("there is no GPU", "get one"), "onnxruntime-cpu", "there is no GPU; get one"),
+        (BackendError("there is no GPU", "get one"), "tensorrt", f"there is no GPU; get one; {CPU_RUNS}"),
+        (ZeroDivisionError("of the network"), "tensorrt", "ZeroDivisionError: of the network"),
     ],
 )
-def test_what_can_not_be_opened_fails_configure_with_its_line(node, peer, opener, error):
+def test_what_can_not_be_opened_fails_configure_with_its_line(
+    node, peer, opener, capfd, error, backend, line
+):
+    threads = threading.active_count()
+    assert set_parameter(node, backend=backend).successful
     opener.error = error
     assert not change(peer, CONFIGURE)
     assert state(peer) == State.PRIMARY_STATE_UNCONFIGURED
     status, _ = peer.diagnosis(lambda s, v: s.level == b"\x02", "ERROR")
-    assert status.message == str(error)
+    assert status.message.startswith(line)
+    assert ("Traceback" in capfd.readouterr().err) == isinstance(error, ZeroDivisionError)
+    assert threading.active_count() == threads
     opener.error = None
     bring_up(peer)
     peer.diagnosis(lambda s, v: s.level == b"\x00" and v["lifecycle"] == "active", "OK")
 
 
-def test_a_gpu_back_end_that_can_not_run_names_the_one_that_can(node, peer, opener, capfd):
-    opener.error = BackendError("no NVIDIA GPU was found", "install a driver")
-    assert set_parameter(node, backend="tensorrt").successful
-    assert not change(peer, CONFIGURE)
-    status, _ = peer.diagnosis(lambda s, v: s.level == b"\x02", "ERROR")
-    assert "or start with backend:=onnxruntime-cpu" in status.message
-
-
-def test_a_bug_in_a_transition_is_logged_and_leaves_the_node_unconfigured(node, peer, opener, capfd):
-    opener.error = ZeroDivisionError("of the network")
-    assert not change(peer, CONFIGURE)
-    assert state(peer) == State.PRIMARY_STATE_UNCONFIGURED
-    status, _ = peer.diagnosis(lambda s, v: s.level == b"\x02", "ERROR")
-    assert status.message == "ZeroDivisionError: of the network"
-    assert "Traceback" in capfd.readouterr().err
+def test_one_thread_opens_uses_and_closes_the_pipeline_however_often_it_is_activated(ros, opener, capfd):
+    node = TrackerNode(opener, namespace=new_namespace())
+    before, notice = threading.active_count(), "the engines were built in another power mode"
+    opener.notice = notice
+    assert node.trigger_configure() == SUCCESS
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if notice in line]
+    assert line.startswith("[WARN]")
+    ((pipeline, worker),) = zip(opener.opened, opener.threads, strict=True)
+    assert worker is not threading.current_thread()
+    for _ in range(3):
+        assert node.trigger_activate() == SUCCESS
+        waiting = node._thread.submit(threading.current_thread)  # waits behind the loop: the same thread
+        assert not waiting.done()
+        assert node.trigger_deactivate() == SUCCESS
+        assert waiting.result(5.0) is worker
+    closed_in = []
+    close = pipeline.close
+    pipeline.close = lambda: closed_in.append(threading.current_thread()) or close()
+    assert node.trigger_cleanup() == SUCCESS
+    assert closed_in == [worker]
+    assert not worker.is_alive()
+    assert threading.active_count() == before
+    node.close()
 
 
 def test_thirty_cycles_leave_nothing_behind(ros, opener):
@@ -250,14 +274,6 @@ def test_a_transition_that_fails_half_way_leaves_nothing_behind(ros, opener, nam
         assert getattr(node, fails)() != SUCCESS
         assert "relaible" in node.fault
         assert entities() == before
-    node.close()
-
-
-def test_start_without_autostart_waits(ros, opener):
-    overrides = [Parameter("autostart", value=False)]
-    node = TrackerNode(opener, namespace=new_namespace(), parameter_overrides=overrides)
-    node.start()
-    assert opener.asked == []
     node.close()
 
 

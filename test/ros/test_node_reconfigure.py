@@ -33,7 +33,7 @@ def calibrated() -> CameraInfo:
     return info
 
 
-def test_settings_of_the_input_count_from_the_next_image_on(tracker):
+def test_settings_of_input_and_tracker_count_from_the_next_image_on(tracker):
     """One camera_info for all of it: a driver's repetitions of the same one change nothing."""
     peer = tracker("-p", "image_timeout:=60.0")
     peer.wait(lambda: peer.camera_infos.get_subscription_count() > 0, "the subscription to camera_info")
@@ -56,6 +56,11 @@ def test_settings_of_the_input_count_from_the_next_image_on(tracker):
         peer.show(i)
         velocity = peer.velocity_of(stamp_of(i))
         assert velocity.azimuth == azimuth(velocity, focal_px)
+
+    for threshold, measured in ((0.9999, False), (0.5, True)):
+        set_parameter(peer, "presence_threshold", threshold)
+        i += 1
+        assert peer.show(i).measured is measured
 
     # The watch that was started with 60 s would look every 12 s.
     del peer.velocities[:]

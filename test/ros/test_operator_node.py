@@ -141,26 +141,6 @@ def test_picture_and_box_of_an_image_reach_the_page_with_its_stamp(lasting_chain
     assert checked == 3
 
 
-def test_nothing_is_subscribed_while_nobody_watches(chain):
-    running = chain()
-    peer = running.peer
-    peer.wait(lambda: running.health()["tracker"] == "alive", "the tracker to be called alive")
-    peer.spin_for(1.5)
-    assert running.health()["tracker"] == "alive"
-    assert running.watchers() == 0
-    assert not subscribes(peer, "bbox")
-    assert not subscribes(peer, "velocity")
-    first, second = running.page(), running.page()
-    first.close()
-    peer.wait(lambda: running.watchers() == 1, "one subscription for the page that is left")
-    peer.spin_for(1.0)
-    assert running.watchers() >= 1
-    second.close()
-    peer.wait(lambda: running.watchers() == 0, "the operator to give up the images")
-    third = running.page()
-    running.show_until_seen(third, 0)
-
-
 def test_an_open_page_is_told_the_limits_of_the_tracker_also_when_another_one_runs(chain, tracker):
     running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=7.25"))
     peer, page = running.peer, running.page()
@@ -318,10 +298,16 @@ def test_a_typo_in_the_file_shared_with_the_tracker_is_told_and_the_trackers_own
     operator, tmp_path, capfd
 ):
     file = tmp_path / "both.yaml"
-    file.write_text("/**:\n  ros__parameters:\n    lost_after: 2.0\n    jpg_quality: 80\n")
+    file.write_text(
+        "/**:\n  ros__parameters:\n    lost_after: 2.0\n    jpg_quality: 80\n"
+        "    frobnicate: true\n    use_sim_time: false\n"
+    )
     operator("--params-file", str(file))
-    (warning,) = [line for line in capfd.readouterr().err.splitlines() if "not known" in line]
-    assert "parameter 'jpg_quality' is not known and has no effect; did you mean jpeg_quality?" in warning
+    lines = [line for line in capfd.readouterr().err.splitlines() if "not known" in line]
+    assert [line.partition("parameter ")[2] for line in lines] == [
+        "'jpg_quality' is not known and has no effect; did you mean jpeg_quality?",
+        "'frobnicate' is not known and has no effect; the files in config/ hold those there are",
+    ]
 
 
 def test_a_port_in_use_is_one_line_and_code_2(processes):

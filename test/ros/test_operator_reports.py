@@ -20,7 +20,7 @@ from efftam_ros.core.types import Track, TrackState
 from efftam_ros.images.message import ImageReader
 from efftam_ros.messages.fields import About, bbox_fields
 from efftam_ros.messages.reports import Selection, box_report
-from efftam_ros.operator.feed import Controller, Lifecycle, Limits, Proposal
+from efftam_ros.operator.feed import Controller, Lifecycle, Limits, Proposal, Trackers
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS
 from efftam_ros.ros.operator import feed, steering
 from efftam_ros.ros.operator.feed import picture_of
@@ -126,6 +126,8 @@ def test_a_controller_without_a_word_is_inactive_silent_or_gone_by_what_its_serv
             state = State.PRIMARY_STATE_INACTIVE if event == "inactive" else State.PRIMARY_STATE_ACTIVE
             made._on_state(SimpleNamespace(current_state=SimpleNamespace(id=state)))
     assert [state.controller for state in heard] == told
+    # What it said last may go on without it; one that is inactive steers nothing.
+    assert [state.enabled for state in heard] == [RUNNING in told and what is not INACTIVE for what in told]
     assert bool(uses) == (is_offered and "look" in events)
 
 
@@ -139,6 +141,7 @@ class Graph:
         patch.setattr(feed, "ImageInput", lambda *_: self.subscribed("image"))
         self.clients: dict[str, SimpleNamespace] = {}
         self.is_ready, self.asked, self.late = False, {}, []
+        self.trackers: tuple[str, ...] = ()
         ask = lambda client, request, use: self.asked.update({client.srv_name: use})  # noqa: E731
         calls = Mock(give_up=lambda: self.late, waits_for=lambda client: False, ask=ask)
         self.feed = feed.RosFeed(self, feed.OperatorConfig(), calls)
@@ -171,7 +174,7 @@ class Graph:
         return made
 
     def get_publishers_info_by_topic(self, topic) -> list:
-        return []
+        return [SimpleNamespace(node_namespace=f"/{one}/", node_name="t") for one in self.trackers]
 
 
 REPORTS = {"bbox", "proposal", "velocity"}
@@ -198,6 +201,25 @@ def test_reports_are_heard_while_somebody_watches_and_half_a_minute_longer_and_i
         graph.feed._look()
         assert sorted(graph.topics) == sorted({"selection_result"} | more)
         assert graph.feed.explain() == ("why" if "image" in more else "")
+
+
+def test_who_answers_is_told_at_every_change_and_nobody_once_the_answers_are_not_heard(monkeypatch):
+    graph, told = Graph(monkeypatch), []
+    for watched, trackers, passed_s, names in (
+        (False, ("a", "b"), 0.0, None),
+        (True, ("b", "a"), 0.0, ("/a/t", "/b/t")),
+        (True, ("a", "b"), 0.0, None),
+        (True, ("a",), 0.0, ("/a/t",)),
+        (False, ("a", "b"), 1.0, ("/a/t", "/b/t")),
+        (False, ("a", "b"), 60.0, ()),  # one may end without being noticed
+        (True, ("a", "b"), 0.0, ("/a/t", "/b/t")),
+    ):
+        graph.trackers = trackers
+        graph.feed.watch(watched)
+        graph.now_s += passed_s
+        graph.feed._look()
+        told += [] if names is None else [Trackers(names)]
+        assert [one for one in graph.told if isinstance(one, Trackers)] == told
 
 
 def test_a_stamp_that_no_message_can_hold_is_not_sent(monkeypatch):

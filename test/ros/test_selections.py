@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from builtin_interfaces.msg import Time
@@ -15,6 +16,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.ros.tracker.frame_buffer import ALL, Command
+from efftam_ros.ros.tracker.parameters import NodeConfig
+from efftam_ros.ros.tracker.receiving import Selections
 
 ACCEPTED, REFUSED, CLEARED = Outcome.ACCEPTED, Outcome.REFUSED, Outcome.CLEARED
 
@@ -124,6 +127,16 @@ def test_which_image_is_taken_in_the_place_of_the_one_named_is_said(bench, off, 
     assert bench.commands.select(unnamed)[1] == ""
 
 
+def test_a_flood_of_commands_leaves_a_short_log(bench):
+    for _ in range(100):
+        bench.node.hear["select"](TargetSelection(x=500.0, width=20.0, height=20.0))
+        bench.commands.select(selection(bench))
+        bench.work()
+        bench.command(0)
+    assert len(bench.logged) < 60
+    assert 1 <= sum("selection refused" in line for line in bench.logged) < 10
+
+
 def test_before_the_first_image_nothing_can_be_selected(monkeypatch):
     bench = Bench(monkeypatch)
     with pytest.raises(InputError, match="no image has arrived yet"):
@@ -207,3 +220,14 @@ def test_a_click_selects_its_point_on_its_image_or_on_the_newest(
         first = next(box for box in bench.outputs.sent("bbox") if box.selection)
         assert stamp_ns(first.header.stamp) == bench.now_ns - taken_ago * PERIOD_NS
         assert (first.x + first.width / 2, first.y + first.height / 2) == (box.cx, box.cy)
+
+
+@pytest.mark.parametrize(
+    ("clicks", "kind"), [("off", None), ("point", Point), ("point_stamped", PointStamped)]
+)
+def test_clicks_are_taken_as_the_parameter_says(bench, clicks, kind):
+    heard = {}
+    subscriptions = SimpleNamespace(add=lambda kind, topic, *how: heard.update({topic: kind}))
+    exchange = (bench.buffer, bench.outputs, bench.statistics, None)
+    Selections(exchange, NodeConfig(clicks=clicks), subscriptions, str, 0, 1)
+    assert heard.get("click") is kind

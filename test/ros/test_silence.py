@@ -115,6 +115,20 @@ def test_a_changed_timeout_counts_at_once(bench, timeout, quiet_s, silent_s):
     assert bench.wait(5.0) == []
 
 
+@pytest.mark.parametrize(("timeout", "patience_s"), [(0.25, 2.0), (5.0, 5.0)])
+def test_a_network_without_a_target_to_steer_by_is_waited_for_longer(monkeypatch, timeout, patience_s):
+    bench = Bench(monkeypatch)
+    bench.image()
+    bench.buffer.limit(8.0, 10**9, timeout)
+    bench.watch.reconfigure(replace(bench.config, image_timeout=timeout), TrackerConfig())
+    begin_s = bench.clock.now_s
+    for wait_s, is_told in ((patience_s - 0.3, False), (patience_s + 0.7, True)):
+        while bench.clock.now_s < begin_s + wait_s:
+            hang(bench)
+            bench.wait(0.05)
+        assert any("the network hangs" in line for line in bench.logged) is is_told
+
+
 def test_a_camera_slower_than_the_timeout_is_told_to_raise_it_and_one_that_stopped_what_is_published(bench):
     bench.wait(0.5)
     assert bench.logged[-1].endswith("the publisher is there, and nothing arrives from it")

@@ -54,11 +54,6 @@ class TestEveryRow:
             config = NodeConfig(backend=row.name, precision=precision)
             assert (config.backend, config.precision) == (row.name, precision)
 
-    def test_is_in_the_parameter_file(self, row: Backend) -> None:
-        text = (ROOT / "config" / "tracker.yaml").read_text()
-        assert f"# one of {', '.join(BACKENDS)}; read when configured" in text
-        assert f"# one of {', '.join(PRECISIONS)}; read when configured" in text
-
     def test_offers_its_precisions_and_refuses_the_others_in_one_line(self, row: Backend) -> None:
         assert set(row.precisions) < set(PRECISIONS)
         assert row.resolved("auto") == row.auto

@@ -17,7 +17,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.gallery import LEAST
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.core.types import Image
 from efftam_ros.images.encodings import ENCODINGS
 from efftam_ros.images.video import open_video
 from efftam_ros.runtime.identity import GRAPH, MANIFEST, SHIPPED, Identity
@@ -112,25 +112,6 @@ def test_the_demos_two_cars_are_told_apart(identity, pictures, boxes):
     now = identity.describe(Image.from_array(pictures[number]), [boxes[number], twin])
     (later,) = identity.describe(Image.from_array(pictures[number + 8]), [boxes[number + 8]])
     assert later @ now[0] > later @ now[1]
-
-
-def test_a_replay_is_the_same_to_the_last_bit(pictures, boxes):
-    def tracks() -> list[object]:
-        pipeline = open_pipeline()
-        tracker = open_tracker(pipeline, TrackerConfig())
-        try:
-            found = []
-            for index, picture in enumerate(pictures[:16]):
-                prompt = Prompt(box=boxes[0]) if index == 0 else None
-                track = tracker.step(Frame(Image.from_array(picture), index * 40_000_000), prompt)
-                found.append((track.state, track.box, repr(track.likeness)))
-            return found
-        finally:
-            pipeline.close()
-
-    once = tracks()
-    assert float(once[-1][2]) > LEAST  # type: ignore[index]
-    assert tracks() == once
 
 
 # ---- files -------------------------------------------------------------------------------------------------

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
@@ -17,7 +15,6 @@ import cv2
 import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, clip
-from runtime.cuda.fake_memory import RaceError
 from support.desk_check import H100, ORIN_NX, Board, estimated_rig
 from support.gpu_rig import Rig
 from support.scripted_pipeline import ScriptedPipeline
@@ -187,25 +184,6 @@ def test_of_one_view_the_image_is_encoded_once_and_each_image_again() -> None:
     visited(pipeline.lane(1), 1, 2)  # the lane itself wants it anew
     assert "image_encoder" in pipeline.lane(1).stage_seconds
     pipeline.close()
-
-
-def test_lanes_on_the_cpu_work_at_once_each_as_it_would_alone() -> None:
-    """Two of them share an image's features."""
-    alone, together = (OrtPipeline(default_bundle(), threads=2, lanes=count) for count in (1, LANES))
-    wanted = [[visited(alone, lane, index) for index in range(3)] for lane in range(LANES)]
-    assert together.side_by_side == 2
-    begin = threading.Barrier(LANES)
-
-    def follow(lane: int) -> Candidates:
-        begin.wait()
-        return visited(together.lane(lane), lane, index)
-
-    with ThreadPoolExecutor(LANES) as threads:
-        for index in [*range(3)] * 4:
-            for lane, found in enumerate(threads.map(follow, range(LANES))):
-                assert same(found, wanted[lane][index]), (index, lane)
-    alone.close()
-    together.close()
 
 
 def panned(number: int, hidden: int) -> Image:
@@ -392,24 +370,6 @@ def test_what_a_target_takes_of_memory_is_told(backend: str) -> None:
         assert abs(four - one - (LANES - 1) * of_several) < of_several // 8
     for pipeline in pipelines:
         pipeline.close()
-
-
-@pytest.mark.parametrize(("seed", "without"), [*product(range(2), (0, 2, 3))])
-def test_an_event_that_is_left_out_for_one_of_four_targets_is_a_race(
-    seed: int, without: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one between the two streams; target 1 uses the features of target 0 and needs none."""
-    rig = Rig(default_bundle(), seed=seed, lanes=LANES)
-    wait, lane = rig.stream.wait, 0
-    monkeypatch.setattr(rig.stream, "wait", lambda event: lane == without or wait(event))
-
-    def follow() -> None:
-        nonlocal lane
-        for index, lane in product(range(3), range(LANES)):
-            visited(rig.pipeline.lane(lane), lane, index)
-
-    with pytest.raises((RaceError, RuntimeError), match="no event or wait sets their order"):
-        follow()
 
 
 def four_targets(pipeline: Pipeline, frames: int) -> Iterator[int]:

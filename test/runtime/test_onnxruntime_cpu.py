@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from golden.clip import BOX_EDGES, CLICK, clip
 
-from efftam_ros.core.geometry import Box, View, iou
+from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.frame_state import round_bfloat16
@@ -125,15 +125,22 @@ def assert_same(found: Candidates, answer: dict[str, np.ndarray], rows: list[int
 def play(
     pipeline: OrtPipeline, bundle: Bundle, absent: tuple[int, ...] = (), frames: int = 6, window: bool = True
 ) -> list[Candidates]:
-    """Box on frame 0, then tracking with the first candidate of every frame remembered."""
+    """Boxes on some frames, tracking between them; another candidate of each frame is remembered."""
     found = []
     for index in range(frames):
         pipeline.encode(frame(index), view_of(bundle, index, window))
-        if index:
+        if index not in PROMPTED:
             pipeline.attend(plan_for(index))
-        found.append(pipeline.decode(None if index else Prompt(box=BOX)))
-        pipeline.remember(0, index, present=index not in absent)
+        found.append(pipeline.decode(Prompt(box=BOX) if index in PROMPTED else None))
+        pipeline.remember(chosen(index), index, present=index not in absent)
     return found
+
+
+PROMPTED = (0, 4)  # the second one with memories, of which it takes no notice
+
+
+def chosen(index: int) -> int:
+    return 0 if index in PROMPTED else index % 3
 
 
 def plan_for(index: int) -> MemoryPlan:
@@ -170,37 +177,23 @@ class TestAPromptedFrame:
             expected = image_mask(answer["masks"][0, row], view, WIDTH, HEIGHT)
             assert np.count_nonzero(pipeline.mask(choice) != expected) <= 3
 
-    def test_of_a_mask_answers_with_that_mask(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
-        pipeline.encode(frame(0), view_of(shipped, 0))
-        found = pipeline.decode(PROMPTS["mask"])
-        assert found.ious.tolist() == [1.0]
-        assert found.presence_logit == 10.0
-        assert iou(found.box(0), Box.from_edges(108, 154, 233, 247)) > 0.95
-        got = pipeline.mask(0) > 0
-        assert (got & MASKS[0]).sum() / (got | MASKS[0]).sum() > 0.95
-
-    def test_takes_no_notice_of_memory(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
-        play(pipeline, shipped)
-        pipeline.encode(frame(0), view_of(shipped, 0))
-        again = pipeline.decode(Prompt(box=BOX))
-        fresh = OrtPipeline(shipped, threads=2)
-        fresh.encode(frame(0), view_of(shipped, 0))
-        assert np.array_equal(fresh.decode(Prompt(box=BOX)).boxes, again.boxes)
-
 
 class TestTrackedFrames:
-    @pytest.mark.parametrize("window", [True, False])
+    @pytest.mark.parametrize(
+        ("window", "memory_dtype"), [(True, "float32"), (False, "float32"), (True, "bfloat16")]
+    )
     def test_are_what_the_graphs_give_one_by_one(
-        self, pipeline: OrtPipeline, twin: OneByOne, shipped: Bundle, window: bool
+        self, spoiled: Callable[[Callable[[dict[str, Any]], None]], Path], window: bool, memory_dtype: str
     ) -> None:
-        absent = (2, 4)
-        found = play(pipeline, shipped, absent, window=window)
-        for index, candidates in enumerate(found):
-            view = view_of(shipped, index, window)
-            prompt = None if index else Prompt(box=BOX)
-            answer = twin.step(frame(index), view, prompt, plan_for(index) if index else None)
-            assert_same(candidates, answer, [1, 2, 3] if index else [0], view)
-            twin.remember(1 if index else 0, index, index not in absent)
+        bundle = Bundle.load(spoiled(lambda manifest: manifest["protocol"].update(memory_dtype=memory_dtype)))
+        pipeline, twin, absent = OrtPipeline(bundle, threads=2), OneByOne(bundle), (2, 4, 5)
+        for index, candidates in enumerate(play(pipeline, bundle, absent, frames=8, window=window)):
+            view, is_tracked = view_of(bundle, index, window), index not in PROMPTED
+            prompt, plan = (None, plan_for(index)) if is_tracked else (Prompt(box=BOX), None)
+            answer = twin.step(frame(index), view, prompt, plan)
+            assert_same(candidates, answer, [1, 2, 3] if is_tracked else [0], view)
+            twin.remember(chosen(index) + is_tracked, index, index not in absent)
+        pipeline.close()
 
     def test_without_memory_are_conditioned_on_nothing(
         self, pipeline: OrtPipeline, twin: OneByOne, shipped: Bundle
@@ -220,62 +213,6 @@ class TestBoxesAndMasks:
             boxes, areas = boxes_and_areas(answer["masks"][0])
             assert np.abs(boxes - answer["boxes"]).max() < 0.01
             assert np.array_equal(areas, answer["areas"])
-
-    def test_agree_in_the_image(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
-        candidates = play(pipeline, shipped, frames=6)[-1]
-        view = view_of(shipped, 5)
-        for choice in range(len(candidates)):
-            rows, columns = np.nonzero(pipeline.mask(choice))
-            box = candidates.box(choice)
-            if len(rows):
-                drawn = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
-                visible = box.clipped(WIDTH, HEIGHT)
-                assert drawn == pytest.approx(visible.edges(), abs=1 + 2 / view.scale_x)
-
-
-class TestTheRing:
-    def after(self, pipeline: OrtPipeline, bundle: Bundle, slot: int) -> Candidates:
-        pipeline.encode(frame(9), view_of(bundle, 9))
-        pipeline.attend(MemoryPlan((slot,), (6,), (slot,)))
-        return pipeline.decode(None)
-
-    def test_slots_do_not_touch_each_other(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
-        play(pipeline, shipped, frames=4)
-        before = [self.after(pipeline, shipped, slot) for slot in range(4)]
-        pipeline.encode(frame(19), view_of(shipped, 3))
-        pipeline.decode(Prompt(points=((300.0, 200.0),), labels=(1,)))
-        pipeline.remember(2, 2, True)
-        for slot in (0, 1, 3):
-            assert np.array_equal(self.after(pipeline, shipped, slot).ious, before[slot].ious)
-        assert not np.array_equal(self.after(pipeline, shipped, 2).ious, before[2].ious)
-
-    def test_an_absent_target_leaves_the_network_s_no_object_whatever_the_candidate(
-        self, pipeline: OrtPipeline, shipped: Bundle
-    ) -> None:
-        pipeline.encode(frame(0), view_of(shipped, 0))
-        pipeline.decode(PROMPTS["click"])
-        for choice in range(3):
-            pipeline.remember(choice, choice, present=False)
-        pipeline.remember(0, 3, present=True)
-        answers = [self.after(pipeline, shipped, slot).ious for slot in range(4)]
-        assert np.array_equal(answers[0], answers[1])
-        assert np.array_equal(answers[0], answers[2])
-        assert not np.array_equal(answers[0], answers[3])
-
-    def test_holds_bfloat16_where_the_bundle_asks_for_it(
-        self, spoiled: Callable[[Callable[[dict[str, Any]], None]], Path]
-    ) -> None:
-        def round_memory(manifest: dict[str, Any]) -> None:
-            manifest["protocol"]["memory_dtype"] = "bfloat16"
-
-        bundle = Bundle.load(spoiled(round_memory))
-        pipeline, twin = OrtPipeline(bundle, threads=2), OneByOne(bundle)
-        for index, candidates in enumerate(play(pipeline, bundle, frames=3)):
-            view = view_of(bundle, index)
-            plan = plan_for(index) if index else None
-            answer = twin.step(frame(index), view, None if index else Prompt(box=BOX), plan)
-            assert_same(candidates, answer, [1, 2, 3] if index else [0], view)
-            twin.remember(1 if index else 0, index, True)
 
 
 def test_output_that_is_not_finite_is_handed_on(shipped: Bundle) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import shutil
-import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from fractions import Fraction
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -47,32 +46,6 @@ def rtsp_server(port: int, size: str = "320x240", *login: str):
             " gstreamer1.0-plugins-good gstreamer1.0-tools"
         )
     return running(SYSTEM_PYTHON, HERE / "rtsp_server.py", port, size, *login)
-
-
-@contextmanager
-def lossy_relay(port: int, to: int, every: int):
-    """Forward datagrams from ``port`` to ``to``, but not each ``every``-th."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", port))
-        sock.settimeout(0.1)
-        stop = threading.Event()
-
-        def forward() -> None:
-            count = 0
-            while not stop.is_set():
-                with suppress(TimeoutError):
-                    data = sock.recv(65536)
-                    count += 1
-                    if count % every:
-                        sock.sendto(data, ("127.0.0.1", to))
-
-        thread = threading.Thread(target=forward)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
 
 
 def clock_sender(kind: str, port: int, said: int = 30, sent: float = 30, at_once: int = 1, pause: int = 0):

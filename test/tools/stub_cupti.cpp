@@ -1,5 +1,6 @@
 // Stands in for libcupti: enabling the driver's domain makes three calls of the driver, each reported twice, when it
-// begins and when it ends, as the real library does. A fourth, under way before, is reported at its end alone.
+// begins and when it ends, as the real library does. A fourth, under way before, is reported at its end alone; a last
+// one is made while the process ends.
 #include <cstdint>
 
 namespace {
@@ -22,6 +23,10 @@ void call(std::uint32_t function, const char* name) {
 }
 }  // namespace
 
+__attribute__((destructor)) void end() {
+  if (subscribed != nullptr) call(3, "cuModuleUnload");
+}
+
 extern "C" {
 int cuptiSubscribe(void** subscriber, Callback callback, void* /*userdata*/) {
   constexpr int kMultipleSubscribers = 39;
@@ -38,6 +43,13 @@ int cuptiEnableDomain(std::uint32_t enable, void* subscriber, int domain) {
   call(7, "cuEventSynchronize");
   call(9, "cuLaunchKernel");
   call(9, "cuLaunchKernel");
+  return 0;
+}
+
+int cuptiUnsubscribe(void* subscriber) {
+  constexpr int kInvalidParameter = 1;
+  if (subscriber != &subscribed) return kInvalidParameter;
+  subscribed = nullptr;
   return 0;
 }
 }

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
-from tools_helpers import CAPTURED, ROOT, driver_module, package_environment
+from tools_helpers import CAPTURED, ROOT, package_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import gpu_check as script
-import gpu_check_probes as probes
-
-from efftam_ros.core.config import TrackerConfig
-from efftam_ros.runtime.bundle import default_bundle
-from efftam_workshop.bench.frames import drawn_frames, timed
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -188,40 +182,6 @@ def test_what_it_needs_is_there_for_a_jetson(python: str):
     assert "torch" not in checks
 
 
-DRIVER = driver_module(13000, (8, 8), "Made up 9000")
-
-
-def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
-    """A driver made of Python lets the script begin; no back end can use it, and each says so."""
-    fake = tmp_path / "fake" / "cuda" / "bindings"
-    fake.mkdir(parents=True)
-    (fake / "__init__.py").write_text('__version__ = "12.9.10"')
-    (fake / "driver.py").write_text(DRIVER)
-    paths = os.pathsep.join([str(tmp_path / "fake"), package_environment()["PYTHONPATH"]])
-    result = gpu_check(
-        "--quick",
-        "--only",
-        "bench,soak,waits",
-        "--out",
-        tmp_path,
-        env={**NO_GPU, "PYTHONPATH": paths, "PATH": "/usr/bin:/bin"},
-    )
-    (folder,) = tmp_path.glob("gpu_check_*")
-    assert folder.name.startswith("gpu_check_Made-up-9000_")
-    items = {item["name"]: item for item in json.loads((folder / "items.json").read_text())}
-    failed = [item for item in items.values() if item["state"] == "FAILED"]
-    assert result.returncode == (1 if failed else 0), result.stderr
-    assert items["bench shipped cpu"]["state"] == "OK"
-    for name in ("bench shipped, onnxruntime-cuda", "soak tensorrt shipped", "waits tensorrt shipped"):
-        assert items[name]["state"] == "NOT RUN"
-        assert items[name]["why"]
-    (bench,) = json.loads((folder / "bench_shipped_cpu.json").read_text())["frames"]
-    assert bench["frames"] == 6
-    text = (folder / "summary.md").read_text()
-    assert all(f"| {name} | {item['state']} |" in text for name, item in items.items())
-    assert "| compact_192 onnxruntime-cpu |" in text
-
-
 WRONG = {
     "worst": [{"stage": "image_encoder", "output": "features", "value": 0.4, "limit": 0.05}],
     "launch": {"plan to answers": "cuda graph"},
@@ -270,52 +230,3 @@ def test_a_step_that_breaks_leaves_the_others_and_the_summary(
     assert script.main(["--only", "soak,waits", "--out", str(tmp_path)]) == 1
     assert "| half | OK |" in seen[0]
     assert "| soak | FAILED | ValueError: broken here |" in seen[0]
-
-
-def test_parsing_names_every_refused_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    said = {
-        "refused": {
-            "mask_decoder fp16": "no such node",
-            "image_encoder fp16": "",
-            "memory_encoder fp32": "big",
-        }
-    }
-    monkeypatch.setattr(script, "probe", lambda *_: [sys.executable, "-c", f"print({json.dumps(said)!r})"])
-    check = script.Check(tmp_path, 1)
-    script.check_parsing(check, (None,))
-    (item,) = check.items
-    assert (item.state, item.why) == ("FAILED", "mask_decoder fp16: no such node; memory_encoder fp32: big")
-
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[Any]:
-    pytest.importorskip("cuda.bindings.driver", reason="the fakes take their names from cuda-bindings")
-    from support.gpu_rig import Rig
-
-    rig = Rig(default_bundle(), tensorrt=True)
-    yield rig
-    rig.pipeline.close()
-
-
-class TestProbes:
-    """On a GPU made of fakes."""
-
-    def test_a_timeline_tells_the_host_s_calls_and_the_gpu_s_stages_of_each_frame(self, rig: Any):
-        config = TrackerConfig(policy="efficienttam", view="full")
-        answers = timed(rig.pipeline, config, drawn_frames((320, 192)))
-        next(answers)
-        found = probes.timeline(rig.pipeline, itertools.islice(answers, 3))
-        assert len(found) == 3
-        for frame in found:
-            assert [name for name, _, _ in frame["host"]] == ["encode", "attend", "decode", "remember"]
-            moments = [moment for _, *both in frame["host"] for moment in both]
-            assert moments[0] == 0.0
-            assert moments == sorted(moments)
-            assert {"image_encoder", "memory_attention", "mask_decoder"} <= set(frame["gpu_ms"])
-        assert rig.pipeline.stage_interval == 30
-        assert "encode" not in vars(rig.pipeline), "the pipeline is as before"
-
-    def test_layers_are_timed_by_tensorrt_s_profiler(self, rig: Any):
-        graph = rig.pipeline._network.graphs["prompt_encoder"]
-        found = probes.layer_ms(graph.library, rig.cuda, rig.stream, graph)
-        assert found == {"TensorRT prompt_encoder": 0.25}

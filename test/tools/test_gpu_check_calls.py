@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,15 @@ def test_without_a_library_none_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     assert gpu_check.find_cupti() is None
 
 
-def test_a_call_counts_when_it_begins_and_a_second_profiler_is_refused(packages: Path) -> None:
+def test_a_call_counts_when_it_begins_and_a_second_profiler_is_refused_until_the_first_ends(
+    packages: Path,
+) -> None:
     library = packages / "nvidia" / "cu13" / "lib" / "libcupti.so.13"
-    assert gpu_check.CallCounter(library).counts == {"cuEventSynchronize": 1, "cuLaunchKernel": 2}
-    with pytest.raises(RuntimeError, match="39"):
-        gpu_check.CallCounter(library)
+    for _ in range(2):
+        with closing(gpu_check.CallCounter(library)) as counter:
+            assert counter.counts == {"cuEventSynchronize": 1, "cuLaunchKernel": 2}
+            with pytest.raises(RuntimeError, match="39"):
+                gpu_check.CallCounter(library)
 
 
 def test_a_command_s_calls_are_written_with_its_exit_code(packages: Path, tmp_path: Path) -> None:

@@ -256,74 +256,6 @@ def test_camera_info_that_can_not_be_is_told_once_and_ends_the_bearing_of_the_on
     assert "focal length 0.5 px" in line
 
 
-class TestRecordedSelections:
-    """Selections in the bag apply where the person who drew them saw the image."""
-
-    def run(self, tmp_path: Path, *selections: tuple[str, int, tuple], count: int = 8) -> Path:
-        bag = write_bag(tmp_path / "in", [*camera(count), *selections])
-        assert replay(bag, "--out", tmp_path / "out") == 0
-        return tmp_path / "out"
-
-    def test_by_the_stamp_of_an_image_that_is_already_old(self, tmp_path: Path, capsys):
-        out = self.run(tmp_path, ("/select", recorded(5.5), selection(stamp(2), box_at(2))))
-        assert states(out)[:2] == [TrackState.IDLE] * 2
-        assert states(out)[2] is TrackState.ACQUIRING
-        assert states(out)[-1] is TrackState.TRACKING
-        assert "selections: 1 applied, 0 refused" in capsys.readouterr().out
-
-    @pytest.mark.parametrize(("drawn", "image"), [(3.5, 3), (3, 3), (30, 7)])
-    def test_stamp_zero_is_the_newest_image_when_it_was_recorded(
-        self, tmp_path: Path, drawn: float, image: int
-    ):
-        """Between two images, with an image, and after the last one."""
-        out = self.run(tmp_path, ("/select", recorded(drawn), selection(0, box_at(image))))
-        assert states(out)[: image + 1] == [TrackState.IDLE] * image + [TrackState.ACQUIRING]
-
-    def test_clear_counts_from_the_next_image_on(self, tmp_path: Path):
-        out = self.run(
-            tmp_path,
-            ("/select", recorded(0.5), selection(stamp(0), box_at(0))),
-            ("/select", recorded(4.5), selection(0, kind=3)),
-        )
-        assert TrackState.IDLE not in states(out)[:5]
-        assert states(out)[5:] == [TrackState.IDLE] * 3
-
-    def test_an_older_selection_does_not_undo_a_newer_one(self, tmp_path: Path, capsys):
-        out = self.run(
-            tmp_path,
-            ("/select", recorded(6.1), selection(stamp(5), box_at(5))),
-            ("/select", recorded(6.2), selection(stamp(1), box_at(1))),
-        )
-        assert states(out)[1] is TrackState.ACQUIRING
-        assert states(out)[5] is TrackState.TRACKING
-        assert "newer selection" in capsys.readouterr().err
-
-    @pytest.mark.parametrize("cleared", [4.5, 5.5])
-    def test_an_older_clear_does_not_end_a_newer_selection(self, tmp_path: Path, cleared: float):
-        """Drawn at 5.5 on image 2, so that its images come before the CLEAR; nor one of the same time."""
-        out = self.run(
-            tmp_path,
-            ("/select", recorded(cleared), selection(0, kind=3)),
-            ("/select", recorded(5.5), selection(stamp(2), box_at(2))),
-        )
-        assert TrackState.IDLE not in states(out)[2:]
-
-    def test_refused_selections_are_reported_and_counted(self, tmp_path: Path, capsys):
-        self.run(
-            tmp_path,
-            ("/select", recorded(-0.5), selection(0, box_at(0))),
-            ("/select", recorded(1.5), selection(12345, box_at(1))),
-            ("/select", recorded(2.5), selection(stamp(2), (900, 900, 20, 20))),
-            ("/select", recorded(3.5), selection(stamp(3), (10, 10, 0, 20))),
-            ("/select", recorded(4.5), selection(stamp(4), (math.nan, 10, 20, 20))),
-            ("/select", recorded(5.5), selection(stamp(5), box_at(5))),
-        )
-        captured = capsys.readouterr()
-        assert "selections: 1 applied, 5 refused" in captured.out
-        assert len(captured.err.splitlines()) == 5
-        assert "the bag has no such image" in captured.err
-
-
 def two_squares(count: int = 8) -> list:
     """The square of `pictures`, and one at rest at 100, 80."""
     both = [np.maximum(picture, square_picture(100, 80)) for picture in pictures(count)]
@@ -337,87 +269,116 @@ def answers_of(bag: Path) -> dict[int, list]:
     return found
 
 
-class TestSeveralTargets:
-    SECOND = (100, 80, 24, 24)
+SECOND = (100, 80, 24, 24)
 
-    def test_each_box_on_the_command_line_is_a_target(self, tmp_path: Path):
-        bag, out = write_bag(tmp_path / "in", two_squares()), tmp_path / "out"
-        assert (
-            replay(bag, "--box", "40,30,24,24", "--box", "7:100,80,24,24", "--with-masks", "--out", out) == 0
-        )
-        found = answers_of(out)
-        assert {one: stamps(messages) for one, messages in found.items()} == {
-            0: [stamp(i) for i in range(8)],
-            7: [stamp(i) for i in range(8)],
-        }
-        assert [m.target_id for m in read_messages(out, "/velocity")] == [0, 7] * 8
-        assert (found[7][-1].x, found[7][-1].y) == pytest.approx((100, 80), abs=8)
-        assert {one: {m.steered for m in messages} for one, messages in found.items()} == {
-            0: {True},
-            7: {False},
-        }
-        assert [found[one][0].selection for one in found] == [1, 2]
-        assert stamps(read_messages(out, "/mask")) == [stamp(i) for i in range(8)]
 
-    def run(self, tmp_path: Path, *selections: tuple[str, int, tuple]) -> dict[int, list[int]]:
-        """By target, the images that it has answers for and is followed in."""
-        bag = write_bag(tmp_path / "in", [*two_squares(), *selections])
-        assert replay(bag, "--out", tmp_path / "out") == 0
-        found = answers_of(tmp_path / "out")
-        return {
-            one: [round((s - START_NS) / PERIOD_NS) for s in stamps([m for m in messages if m.state])]
-            for one, messages in found.items()
-        }
+def drawn(at: float, image: int | None, box: tuple = (), target_id: int = 0, **fields) -> tuple:
+    """A selection recorded at ``at`` that was drawn on this image; None: on the newest."""
+    what = selection(
+        0 if image is None else stamp(image), box or box_at(image), target_id=target_id, **fields
+    )
+    return "/select", recorded(at), what
 
-    def test_recorded_selections_name_theirs(self, tmp_path: Path):
-        """Two of one image, one of them for the next free id."""
-        found = self.run(
-            tmp_path,
-            ("/select", recorded(2.2), selection(stamp(2), box_at(2))),
-            ("/select", recorded(2.3), selection(stamp(2), self.SECOND, target_id=255)),
-        )
-        assert found == {0: [2, 3, 4, 5, 6, 7], 1: [2, 3, 4, 5, 6, 7]}
 
-    @pytest.mark.parametrize(("cleared", "images"), [(5, 8), (255, 4)], ids=["one", "all"])
-    def test_a_clear_ends_the_one_it_names_or_all(self, tmp_path: Path, cleared: int, images: int):
-        first = ("/select", recorded(0.2), selection(stamp(0), box_at(0)))
-        second = ("/select", recorded(0.3), selection(stamp(0), self.SECOND, target_id=5))
-        clear = ("/select", recorded(3.5), selection(0, kind=3, target_id=cleared))
-        assert self.run(tmp_path, first, second, clear) == {0: [*range(images)], 5: [0, 1, 2, 3]}
+def clear(at: float, target_id: int = 255) -> tuple:
+    return "/select", recorded(at), selection(0, kind=3, target_id=target_id)
 
-    def test_selections_are_numbered_and_counted_through_clears_and_new_ones(self, tmp_path: Path, capsys):
-        """Each selection gets the number after the largest there is; a CLEAR after the last image counts."""
-        first, second = (recorded(i + 0.2) for i in (0, 1))
-        bag = write_bag(
-            tmp_path / "in",
-            [
-                *two_squares(),
-                ("/select", first, selection(stamp(0), box_at(0))),
-                ("/select", second, selection(stamp(1), self.SECOND, target_id=5)),
-                ("/select", recorded(2.2), selection(stamp(2), box_at(2), target_id=0)),
-                ("/select", recorded(3.5), selection(0, kind=3, target_id=5)),
-                ("/select", recorded(5.2), selection(stamp(5), self.SECOND, target_id=5)),
-                ("/select", recorded(7.5), selection(0, kind=3)),
-            ],
-        )
-        assert replay(bag, "--out", tmp_path / "out") == 0
-        found = answers_of(tmp_path / "out")
-        assert [m.selection for m in found[0]] == [1, 1, 3, 3, 3, 3, 3, 3]
-        assert [m.selection for m in found[5]] == [2, 2, 2, 4, 4, 4]
-        said = capsys.readouterr().out
-        assert "8 images processed" in said
-        assert "selections: 6 applied, 0 refused" in said
-        states = dict(re.findall(r"([A-Z]+) (\d+)", said))
-        assert sum(map(int, states.values())) == len(found[0]) + len(found[5])
 
-    def test_an_object_that_is_a_target_already_is_refused_and_both_go_on(self, tmp_path: Path, capsys):
-        found = self.run(
-            tmp_path,
-            ("/select", recorded(0.2), selection(stamp(0), box_at(0))),
-            ("/select", recorded(4.2), selection(stamp(4), box_at(4), target_id=5)),
-        )
-        assert found == {0: [*range(8)]}
-        assert "this object is target 0 already" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("selections", "wanted", "said"),
+    [
+        ([drawn(5.5, 2)], {0: (2, 8)}, "1 applied, 0 refused"),
+        ([drawn(3.5, None, box_at(3))], {0: (3, 8)}, ""),  # between two images,
+        ([drawn(3, None, box_at(3))], {0: (3, 8)}, ""),  # with an image,
+        ([drawn(30, None, box_at(7))], {0: (7, 8)}, ""),  # and after the last one
+        ([drawn(0.5, 0), clear(4.5)], {0: (0, 5)}, ""),  # counts from the next image on
+        ([drawn(6.1, 5), drawn(6.2, 1)], {0: (1, 8)}, "newer selection"),
+        # Drawn at 5.5 on image 2, whose answers come before the CLEAR; nor does one of the same time end it.
+        ([clear(4.5), drawn(5.5, 2)], {0: (2, 8)}, ""),
+        ([clear(5.5), drawn(5.5, 2)], {0: (2, 8)}, ""),
+        ([drawn(2.2, 2), drawn(2.3, 2, SECOND, 255)], {0: (2, 8), 1: (2, 8)}, ""),
+        ([drawn(0.2, 0), drawn(0.3, 0, SECOND, 5), clear(3.5, 5)], {0: (0, 8), 5: (0, 4)}, ""),
+        ([drawn(0.2, 0), drawn(0.3, 0, SECOND, 5), clear(3.5)], {0: (0, 4), 5: (0, 4)}, ""),
+        ([drawn(0.2, 0), drawn(4.2, 4, target_id=5)], {0: (0, 8)}, "this object is target 0 already"),
+    ],
+)
+def test_recorded_selections_count_from_the_image_that_was_seen(
+    tmp_path: Path, selections, wanted, said, capsys
+):
+    """``wanted``: by target, the images in which it is followed."""
+    bag = write_bag(tmp_path / "in", [*two_squares(), *selections])
+    assert replay(bag, "--out", tmp_path / "out") == 0
+    found = answers_of(tmp_path / "out")
+    assert {s for messages in found.values() for s in stamps(messages)} == {stamp(i) for i in range(8)}
+    followed = {one: [m for m in messages if m.state] for one, messages in found.items()}
+    assert {one: stamps(messages) for one, messages in followed.items()} == {
+        one: [stamp(i) for i in range(*images)] for one, images in wanted.items()
+    }
+    for messages in followed.values():
+        assert messages[0].state == TrackState.ACQUIRING
+        assert len(messages) < 4 or messages[-1].state == TrackState.TRACKING
+    assert said in "".join(capsys.readouterr())
+
+
+def test_refused_selections_are_reported_and_counted(tmp_path: Path, capsys):
+    selections = (
+        ("/select", recorded(-0.5), selection(0, box_at(0))),
+        ("/select", recorded(1.5), selection(12345, box_at(1))),
+        ("/select", recorded(2.5), selection(stamp(2), (900, 900, 20, 20))),
+        ("/select", recorded(3.5), selection(stamp(3), (10, 10, 0, 20))),
+        ("/select", recorded(4.5), selection(stamp(4), (math.nan, 10, 20, 20))),
+        ("/select", recorded(5.5), selection(stamp(5), box_at(5))),
+    )
+    bag = write_bag(tmp_path / "in", [*camera(), *selections])
+    assert replay(bag, "--out", tmp_path / "out") == 0
+    captured = capsys.readouterr()
+    assert "selections: 1 applied, 5 refused" in captured.out
+    assert len(captured.err.splitlines()) == 5
+    assert "the bag has no such image" in captured.err
+
+
+def test_each_box_on_the_command_line_is_a_target(tmp_path: Path):
+    bag, out = write_bag(tmp_path / "in", two_squares()), tmp_path / "out"
+    assert replay(bag, "--box", "40,30,24,24", "--box", "7:100,80,24,24", "--with-masks", "--out", out) == 0
+    found = answers_of(out)
+    assert {one: stamps(messages) for one, messages in found.items()} == {
+        0: [stamp(i) for i in range(8)],
+        7: [stamp(i) for i in range(8)],
+    }
+    assert [m.target_id for m in read_messages(out, "/velocity")] == [0, 7] * 8
+    assert (found[7][-1].x, found[7][-1].y) == pytest.approx((100, 80), abs=8)
+    assert {one: {m.steered for m in messages} for one, messages in found.items()} == {
+        0: {True},
+        7: {False},
+    }
+    assert [found[one][0].selection for one in found] == [1, 2]
+    assert stamps(read_messages(out, "/mask")) == [stamp(i) for i in range(8)]
+
+
+def test_selections_are_numbered_and_counted_through_clears_and_new_ones(tmp_path: Path, capsys):
+    """Each selection gets the number after the largest there is; a CLEAR after the last image counts."""
+    first, second = (recorded(i + 0.2) for i in (0, 1))
+    bag = write_bag(
+        tmp_path / "in",
+        [
+            *two_squares(),
+            ("/select", first, selection(stamp(0), box_at(0))),
+            ("/select", second, selection(stamp(1), SECOND, target_id=5)),
+            ("/select", recorded(2.2), selection(stamp(2), box_at(2), target_id=0)),
+            ("/select", recorded(3.5), selection(0, kind=3, target_id=5)),
+            ("/select", recorded(5.2), selection(stamp(5), SECOND, target_id=5)),
+            ("/select", recorded(7.5), selection(0, kind=3)),
+        ],
+    )
+    assert replay(bag, "--out", tmp_path / "out") == 0
+    found = answers_of(tmp_path / "out")
+    assert [m.selection for m in found[0]] == [1, 1, 3, 3, 3, 3, 3, 3]
+    assert [m.selection for m in found[5]] == [2, 2, 2, 4, 4, 4]
+    said = capsys.readouterr().out
+    assert "8 images processed" in said
+    assert "selections: 6 applied, 0 refused" in said
+    states = dict(re.findall(r"([A-Z]+) (\d+)", said))
+    assert sum(map(int, states.values())) == len(found[0]) + len(found[5])
 
 
 def test_unusable_images_are_named_and_the_rest_goes_on(tmp_path: Path, capsys):

@@ -102,7 +102,7 @@ def test_every_target_has_its_entities(tmp_path: Path):
     assert second["Boxes2D:centers"] == [[50, 10]]
     assert [time for time, _ in rows["/both/image/1/box"]] == [0, 1]
     assert "Boxes2D:centers" not in rows["/both/image/1/box"][1][1]
-    assert len(rows["/both/presence"]), len(rows["/both/1/presence"]) == (2, 1)
+    assert (len(rows["/both/presence"]), len(rows["/both/1/presence"])) == (2, 1)
 
 
 def test_a_missed_target_has_windows_and_later_no_box(tmp_path: Path):

@@ -10,7 +10,7 @@ import av
 import cv2
 import numpy as np
 import pytest
-from tools_helpers import ROOT, assert_refused, square_picture
+from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
@@ -141,6 +141,8 @@ BAD = {
     "no video": (["text.mp4", "--box", "1,1,9,9"], ["text.mp4 is not a readable video"]),
     "target and page": (["square.mp4", "--box", "1,1,9,9", "--page"], ["leave out"]),
     "port out of range": (["square.mp4", "--page", "--port", "70000"], ["port is 70000", "65535"]),
+    "guessable token": (["square.mp4", "--page", "--token", "short"], ["token", "5 characters"]),
+    "address of another": (["square.mp4", "--page", "--address", "203.0.113.1"], ["203.0.113.1"]),
     "no target": (["square.mp4"], ["target", "--box X,Y,W,H"]),
     "box of three": (["square.mp4", "--box", "1,2,3"], ["--box '1,2,3' is not X,Y,W,H"]),
     "box with NaN": (["square.mp4", "--box", "1,2,nan,4"], ["--box '1,2,nan,4'", "finite"]),
@@ -178,17 +180,6 @@ def test_bad_input_is_one_line_and_code_2(case: str, square_video: Path, tmp_pat
     assert len(captured.err.splitlines()) == 1, captured.err
     for word in words:
         assert word in captured.err
-
-
-def test_a_bundle_that_was_damaged_is_named(tmp_path: Path, square_video: Path, efftam):
-    import shutil
-
-    bundle = tmp_path / "bundle"
-    shutil.copytree(ROOT / "efftam_ros" / "models" / "compact_192", bundle)
-    graph = bundle / "mask_decoder.onnx"
-    graph.write_bytes(graph.read_bytes()[:-10])
-    result = efftam("track", square_video, "--box", "40,30,24,24", "--bundle", bundle)
-    assert_refused(result, "mask_decoder.onnx", "bytes")
 
 
 def test_settings_from_the_command_line():

@@ -145,20 +145,3 @@ def test_a_command_that_is_ended_is_no_link(start: Start, square_video: Path):
 
     assert asyncio.run(look()) == aiohttp.WSCloseCode.GOING_AWAY
     assert process.wait(60) == 130
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--port", "70000"], ["port", "65535"]),
-        (["--token", "short"], ["token", "5 characters"]),
-        (["--address", "203.0.113.1"], ["203.0.113.1"]),
-        (["--box", "40,30,24,24"], ["leave out --box"]),
-    ],
-)
-def test_bad_input_is_one_line(efftam_here, square_video: Path, arguments: list[str], words: list[str]):
-    result = efftam_here("track", square_video, "--page", *arguments)
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    for word in words:
-        assert word in line

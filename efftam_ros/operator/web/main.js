@@ -62,6 +62,7 @@ let escapedMs = -Infinity;
 let cancelledMs = -Infinity; // the last Escape of those that gave up a drawing
 let keyedMs = -Infinity; // the last key
 let clearMs = -Infinity;
+let clearId = null; // of the target that the first press was for
 let commands = 0;
 let isHeld = false; // the tracker was asked to keep the frozen image
 let isSecond = false; // held in place of an image that the tracker did not have
@@ -93,7 +94,7 @@ const RECEIVE = {
     hello = message;
     frames.forget();
     tracks.forget();
-    progress = null;
+    newest = progress = null;
     steering.forget();
     notices.retire();
     abandon();
@@ -302,8 +303,10 @@ function send(selection, as = null) {
   if (!as) {
     const targets = followedOf(tracks.of(selection.stamp) ?? newest);
     asked = choicesOf(selection, targets, { isTapped: drawing.isTapped, most: limits.max_targets, isSteering: steering.isOn });
-    // What was cleared or lost since the picture is not replaced.
-    asked.replaces &&= steeredOf(newest)?.state === "TRACKING";
+    // What was cleared or lost since the picture is not replaced, and one that is lost is helped.
+    const now = steeredOf(newest)?.state;
+    asked.replaces &&= now === "TRACKING";
+    asked.mayAdd &&= now !== "LOST";
     if (drawing.mode === "sent" && (asked.turns || asked.replaces || asked.mayAdd)) {
       drawing.ask();
       return;
@@ -384,8 +387,10 @@ function steerBy(id, isAgreed = false) {
   else command({ op: "steer_by", target: id, turns: isAgreed });
 }
 
+const clearable = () => steeredOf(told())?.id ?? STEERED;
+
 function clear() {
-  if (hello) command({ op: "clear", target: steeredOf(told())?.id ?? STEERED });
+  if (hello) command({ op: "clear", target: clearable() });
 }
 
 function escape() {
@@ -473,11 +478,13 @@ bindKeys(KEYS, (dx, dy) => drawing.nudge(dx, dy, viewport.image), "s");
 $("freeze").onclick = toggleFreeze;
 $("clear").onclick = () => {
   const now = performance.now();
-  if (now - clearMs < CLEAR_MS) {
+  // Another target may be steered by since the first press.
+  if (now - clearMs < CLEAR_MS && clearId === clearable()) {
     clearMs = -Infinity;
     clear();
   } else {
     clearMs = now;
+    clearId = clearable();
   }
 };
 $("zoom-in").onclick = KEYS["+"];
@@ -670,7 +677,7 @@ function paintSlowly() {
   const nowMs = performance.now(), before = cause?.id;
   showPanels(nowMs);
   stale ||= before !== cause?.id;
-  const isAsked = nowMs - clearMs < CLEAR_MS;
+  const isAsked = nowMs - clearMs < CLEAR_MS && clearId === clearable();
   $("clear").textContent = isAsked ? "Clear?" : "Clear";
   $("clear").classList.toggle("armed", isAsked);
   paintPlots();

@@ -35,7 +35,7 @@ export function drawingQuestion({ mode, isKeyed, isBetweenTaps }, asked, byKeys)
   const turn = "The gimbal is steered: it will turn to this";
   if (!mayAdd) return turns ? { text: turn, send: "Turn to it" } : { text: "Follow this instead?", send: "Replace" };
   if (!mayReplace) return { text: `Follow this as well?${addTurns ? ` ${turn}` : ""}`, send: null, add: true };
-  if (!replaces) return { text: turn, send: "Turn to it", add: true };
+  if (!replaces && turns) return { text: turn, send: "Turn to it", add: true };
   return { text: `Follow this instead${turns ? " (the gimbal will turn to it)" : ""}, or as well?`, send: "Replace", add: true };
 }
 

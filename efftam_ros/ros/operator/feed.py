@@ -218,12 +218,16 @@ class RosFeed:
                 self._node.destroy_subscription(subscription)
             self._reports = []
         self._tracker.look(self._images is not None)
-        for heard in self._reports[:1]:  # `bbox`
-            found = self._node.get_publishers_info_by_topic(heard.topic_name)
-            names = tuple(sorted(f"{one.node_namespace.rstrip('/')}/{one.node_name}" for one in found))
-            if names != self._answering:
-                self._answering = names
-                self._tell(Trackers(names))
+        # `bbox`; while it is not heard nobody is known to answer.
+        found = [
+            one
+            for heard in self._reports[:1]
+            for one in self._node.get_publishers_info_by_topic(heard.topic_name)
+        ]
+        names = tuple(sorted(f"{one.node_namespace.rstrip('/')}/{one.node_name}" for one in found))
+        if names != self._answering:
+            self._answering = names
+            self._tell(Trackers(names))
 
     def _tell(self, state: Lifecycle | Limits | Trackers) -> None:
         if self._sink is not None:

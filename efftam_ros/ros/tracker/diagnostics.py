@@ -118,6 +118,7 @@ class Statistics:
         self.lost = ""  # why the network has failed for good
         self._stall = ""
         self._refusal = ""
+        self._incompatible = ""  # the QoS of a publisher, while no image came since
         self._input: Mapping[str, str] = {}
         self._explanation = "is the topic image right?"
         self._shared: Sequence[str] = ()
@@ -126,6 +127,7 @@ class Statistics:
         with self._lock:
             self._counts["received"] += 1
             self._arrivals.append((now_s, nbytes))
+            self._incompatible = ""
 
     def images_lost(self, now_s: float, images: int) -> None:
         """Count images that the middleware says were lost in transport."""
@@ -174,9 +176,11 @@ class Statistics:
 
     def fault(self, kind: str, reason: str) -> None:
         """Record and warn of one that leaves the tracker working; ``kind``: of `MINOR`, or qos."""
-        if kind == "image":
-            with self._lock:
+        with self._lock:
+            if kind == "image":
                 self._refusal = reason
+            elif kind == "qos":
+                self._incompatible = reason
         self._record(kind, reason)
         self._warn(kind, f"{kind} refused: {reason}" if kind in REFUSED else reason)
 
@@ -273,8 +277,8 @@ class Statistics:
         if self._stall:
             found.append((Level.ERROR, self._stall))
         silence_s, loss = self.silence_s(now_s), self.loss(now_s)
-        if "qos" in self._last and silence_s == math.inf:
-            found.append((Level.ERROR, self._last["qos"]))
+        if self._incompatible and silence_s == math.inf:
+            found.append((Level.ERROR, self._incompatible))
         elif "qos" in self._fresh:
             found.append((Level.WARN, self._last["qos"]))
         # A shared topic comes first, as it causes other faults.

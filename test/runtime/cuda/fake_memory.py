@@ -131,10 +131,6 @@ class Memory:
         free = self._pinned_bytes - sum(b.nbytes for b in self._blocks if b.alive and b.kind == "pinned")
         return min(free, self.free_bytes) if self._shared else free
 
-    def limit_pinned(self, less_bytes: int) -> None:
-        """From now on the system can pin ``less_bytes`` less."""
-        self._pinned_bytes -= less_bytes
-
     @property
     def alive(self) -> list[Block]:
         return [block for block in self._blocks if block.alive]

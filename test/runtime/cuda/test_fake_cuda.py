@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -249,11 +248,6 @@ class TestKernels:
         with pytest.raises(OutOfBoundsError, match="something wrote beside the device block"):
             bench.main.synchronize()
 
-    def test_with_an_address_of_no_block_are_caught(self, bench: Bench) -> None:
-        launch = bench.kernel.bind((1, 1, 1), (64, 1, 1), 4096, bench.y.pointer, COUNT, 1)
-        with pytest.raises(OutOfBoundsError, match="no block has the address 0x1000"):
-            launch.run(bench.main)
-
     def test_whose_module_was_unloaded_are_caught(self, bench: Bench) -> None:
         for number in list(bench.fake.driver.functions._modules):
             bench.cuda.call("cuModuleUnload", bench.cuda.driver.CUmodule(number))
@@ -262,124 +256,10 @@ class TestKernels:
 
 
 class TestACapture:
-    def test_gives_no_event_to_wait_for(self, bench: Bench) -> None:
-        with bench.main.capture():
-            bench.cuda.call("cuEventRecord", bench.event.handle, bench.main.opened)
-        with pytest.raises(CudaError, match="CUDA_ERROR_CAPTURED_EVENT"):
-            bench.event.wait()
-        with pytest.raises(CudaError, match="CUDA_ERROR_STREAM_CAPTURE_ISOLATION"):
-            bench.copies.wait(bench.event)
-
     def test_can_not_wait_for_work_outside(self, bench: Bench) -> None:
         bench.copies.record(bench.event)
         with pytest.raises(CudaError, match="CUDA_ERROR_STREAM_CAPTURE_ISOLATION"), bench.main.capture():
             bench.main.wait(bench.event)
-
-    def test_keeps_foreign_work_too(self, bench: Bench) -> None:
-        runs: list[int] = []
-        with bench.main.capture() as graph:
-            bench.fake.enqueue(bench.main.handle, "encoder", action=lambda: runs.append(1))
-        bench.main.synchronize()
-        assert runs == []
-        for _ in range(3):
-            graph.launch(bench.main)
-        bench.main.synchronize()
-        assert len(runs) == 3
-
-
-class TestNames:
-    def test_that_the_bindings_lack_do_not_exist(self, bench: Bench) -> None:
-        with pytest.raises(AttributeError, match="cuMemAlloced"):
-            bench.cuda.call("cuMemAlloced", 5)
-        with pytest.raises(AttributeError):
-            _ = bench.cuda.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_LOCAL
-
-
-def test_a_lost_device_refuses_everything_after(bench: Bench) -> None:
-    bench.copy_in(bench.main)
-    bench.fake.lose_device(719)
-    for call in (bench.main.synchronize, bench.compute, lambda: DeviceBuffer(bench.cuda, 4)):
-        with pytest.raises(CudaError, match=r"\(719\)"):
-            call()
-
-
-class TestAThread:
-    """The driver knows only threads that made a context current."""
-
-    def test_that_never_did_is_refused_everything(self, bench: Bench) -> None:
-        codes: list[int] = []
-
-        def use() -> None:
-            for call in (
-                lambda: DeviceBuffer(bench.cuda, 16),
-                bench.compute,
-                bench.main.synchronize,
-                lambda: bench.main.record(bench.event),
-            ):
-                with pytest.raises(CudaError, match="call make_current in the thread") as refused:
-                    call()
-                codes.append(refused.value.code)
-
-        thread = threading.Thread(target=use)
-        thread.start()
-        thread.join()
-        assert codes == [201] * 4
-
-
-class TestAFailureOnTheGpu:
-    """Is told by whatever call comes when it has happened, not by the one that enqueued the work."""
-
-    def test_is_told_by_the_wait(self, bench: Bench) -> None:
-        bench.fake.fail_work("add", 700)
-        bench.copy_in(bench.main)
-        bench.compute()
-        with pytest.raises(CudaError, match=r"cuStreamSynchronize failed: .*\(700\)"):
-            bench.main.synchronize()
-        with pytest.raises(CudaError, match=r"\(700\)"):
-            DeviceBuffer(bench.cuda, 4)
-
-    @pytest.mark.parametrize("calls", [0, 1, 3])
-    def test_is_told_by_an_innocent_call(self, bench: Bench, calls: int) -> None:
-        bench.fake.fail_work("add", 716, calls)
-        bench.compute()
-        for _ in range(calls):
-            bench.copies.record(bench.event)
-        with pytest.raises(CudaError, match=r"cuMemAlloc failed: .*\(716\)"):
-            DeviceBuffer(bench.cuda, 4)
-
-
-class TestTheClock:
-    """Every piece of work takes time, so that a wasteful order shows."""
-
-    @staticmethod
-    def spans(bench: Bench) -> dict[str, tuple[float, float]]:
-        return {s.name: (round(s.start_ms, 2), round(s.end_ms, 2)) for s in bench.fake.scheduler.timeline}
-
-    def test_gives_each_name_its_duration_one_after_the_other(self, bench: Bench) -> None:
-        bench.fake.scheduler.durations |= {"encoder": 2.0, "decoder": 0.5}
-        bench.fake.scheduler.host_ms = 1.0
-        for name in ("encoder", "decoder"):
-            bench.fake.enqueue(bench.main.handle, name, action=lambda: None)
-        bench.main.synchronize()
-        assert self.spans(bench) == {"encoder": (1.0, 3.0), "decoder": (3.0, 3.5), "wait": (1.0, 3.5)}
-        assert bench.fake.scheduler.host_ms == pytest.approx(3.5, abs=0.1)
-
-    def test_tells_events_what_lies_between_them(self, bench: Bench) -> None:
-        bench.fake.scheduler.durations["add"] = 0.7
-        first, last = Event(bench.cuda, timing=True), Event(bench.cuda, timing=True)
-        bench.main.record(first)
-        bench.compute()
-        bench.main.record(last)
-        bench.main.synchronize()
-        assert last.milliseconds_since(first) == pytest.approx(0.7, abs=0.01)
-
-
-def test_pinned_memory_runs_out(bench: Bench) -> None:
-    gpu = FakeGpu(pinned_bytes=1000)
-    cuda = opened(gpu)
-    HostBuffer(cuda, 600)
-    with pytest.raises(CudaError, match=r"cuMemHostAlloc failed: .*1 MB of pinned memory asked for"):
-        HostBuffer(cuda, 600)
 
 
 def test_pinned_memory_of_a_board_is_the_device_s_too() -> None:

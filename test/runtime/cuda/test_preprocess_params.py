@@ -12,8 +12,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.images.encodings import ENCODINGS
-from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
-from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters, mask_view
+from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE = 16
@@ -39,18 +38,6 @@ def network_input(image: Image, view: View, stored: np.ndarray) -> np.ndarray:
 
 
 class TestTheParameters:
-    def test_of_the_full_view_says_so(self) -> None:
-        record = maker().record(random_image("bgr8", 64, 48), View.full(64, 48, SIDE))
-        assert record.dtype == PREPROCESS_PARAMS
-        assert record.shape == ()
-        names = ("width", "height", "step", "side", "full_view", "x", "y", "scale_x")
-        assert [float(record[name]) for name in names] == [64, 48, 192, 16, 1, 0, 0, 0.25]
-
-    def test_of_a_window_lies_where_the_window_does(self) -> None:
-        record = maker().record(random_image("bgr8", 64, 48), View.window(30.5, 20.25, 8.0, SIDE))
-        names = ("full_view", "fine", "x", "y", "scale_x", "scale_y")
-        assert [float(record[name]) for name in names] == [0, 1, 26.5, 16.25, 2, 2]
-
     def test_maps_white_and_black_to_the_normalised_values(self) -> None:
         record = maker().record(random_image("bgr8", 64, 48), View.full(64, 48, SIDE))
         expected = (1 - np.array(MEAN)) / STD, -np.array(MEAN) / STD
@@ -122,30 +109,6 @@ class TestTheNeededParts:
         for copy in copies:
             assert np.array_equal(network_input(image, view, copy), expected)
 
-    @pytest.mark.parametrize("encoding", DISTINCT)
-    def test_are_few_for_a_small_window(self, encoding: str) -> None:
-        """At most four pixels more on each side than the window."""
-        parts = maker().needed_parts(random_image(encoding, 200, 400), View.window(100, 100, 20, SIDE))
-        facts = ENCODINGS[encoding]
-        assert len(parts) == (2 if facts.rows_per_pair == 3 else 1)
-        assert sum(part.nbytes for part in parts) <= 28 * 28 * facts.bytes_per_pixel * facts.rows_per_pair / 2
-
-    @pytest.mark.parametrize("shift", range(4))
-    def test_hold_the_chroma_of_every_pixel_of_luma(self, shift: int) -> None:
-        image = random_image("nv12", 200, 400)
-        view = View.window(100 + shift / 2, 100 + shift / 2, 20 + shift, SIDE)
-        luma, chroma = maker().needed_parts(image, view)
-        assert {400 + row // 2 for row in range(luma.top, luma.bottom)} == set(
-            range(chroma.top, chroma.bottom)
-        )
-        pairs = {2 * (column // 2) + byte for column in range(luma.left, luma.right) for byte in (0, 1)}
-        assert pairs == set(range(chroma.left, chroma.right))
-
-    @pytest.mark.parametrize("shift", range(4))
-    def test_hold_whole_groups_of_pixels_that_share_colour(self, shift: int) -> None:
-        (part,) = maker().needed_parts(random_image("uyvy", 200, 48), View.window(90 + shift, 20, 21, SIDE))
-        assert (part.left % 4, part.right % 4) == (0, 0)
-
     @pytest.mark.parametrize(
         ("encoding", "stored", "row"),
         [("bgr8", 48, 192), ("nv12", 72, 64), ("uyvy", 48, 128)],
@@ -180,23 +143,3 @@ class TestTheNeededParts:
             assert end <= part.top < part.bottom <= image.rows.shape[0]
             assert 0 <= part.left < part.right <= image.rows.shape[1]
             end = part.bottom
-
-
-class TestTheMaskView:
-    def test_of_the_full_view_spans_the_image(self) -> None:
-        record = mask_view(View.full(64, 48, SIDE), 64, 48, 4)
-        assert record.dtype == MASK_VIEW
-        assert record.shape == ()
-        names = ("width", "height", "low", "x0", "y0", "x1", "y1")
-        assert [int(record[name]) for name in names] == [64, 48, 4, 0, 0, 64, 48]
-        assert [float(record[name]) for name in ("start_x", "cells_x")] == [-0.46875, 1 / 16]
-        assert float(record["cells_y"]) == pytest.approx(1 / 12, rel=1e-7)
-
-    def test_of_a_window_spans_the_centres_that_it_shows(self) -> None:
-        record = mask_view(View(10.5, -3.0, 2.0, 2.0, SIDE), 64, 48, 4)
-        assert [int(record[name]) for name in ("x0", "y0", "x1", "y1")] == [10, 0, 18, 5]
-        assert [float(record[name]) for name in ("start_x", "start_y", "cells_x")] == [-0.5, 1.25, 0.5]
-
-    def test_past_the_image_spans_nothing(self) -> None:
-        record = mask_view(View.window(1e30, 5.0, 8.0, SIDE), 64, 48, 4)
-        assert [int(record[name]) for name in ("width", "x0", "y0", "x1", "y1")] == [64, 0, 0, 0, 0]
