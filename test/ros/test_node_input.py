@@ -93,7 +93,7 @@ def says(peer, *words):
 def test_nobody_publishes_images(alone):
     peer = alone()
     topic = peer.node.resolve_topic_name("image")
-    status = says(peer, f"nothing publishes {topic}", "start the camera driver")
+    status = says(peer, f"nothing publishes {topic}")  # what to do depends on who else is on the graph
     assert status.level == b"\x03"
     peer.wait(lambda: f"nothing publishes {topic}" in peer.process.output, "the same in the log")
 
