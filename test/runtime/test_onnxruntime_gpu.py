@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,20 +158,6 @@ class TestAFixedBinding:
         binding.run()
         binding.run()
         assert not any(run.host_waited for run in fake.runs)
-
-    def test_is_captured_anew_in_another_thread(self, opener: Opener, fake: FakeOrt) -> None:
-        """As onnxruntime does: the reason why one thread opens, uses and closes a pipeline."""
-        graph = opener().open("memory_encoder")
-        binding = graph.binding(fixed=True)
-        bind(binding, values(graph, {}, 0) | room(graph))
-        binding.run()
-        for _ in range(2):
-            thread = threading.Thread(target=binding.run)
-            thread.start()
-            thread.join()
-        binding.run()
-        assert [run.replayed for run in fake.runs] == [False, False, False, True]
-        assert len({run.thread for run in fake.runs}) == 3
 
     def test_without_memory_for_them_is_refused(self, opener: Opener, fake: FakeOrt) -> None:
         fake.allocate = lambda session, nbytes: False

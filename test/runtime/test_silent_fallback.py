@@ -19,7 +19,6 @@ from efftam_ros.runtime.onnxruntime.libraries import (
     PROVIDERS,
     is_cpu_fallback_error,
     needed,
-    provider_library,
 )
 
 STREAM = 0x7F00_1234_5678  # never reached
@@ -77,47 +76,10 @@ class TestWhatOnnxruntimeItselfDoesWithoutGpu:
                 enable_fallback=0,
             )
 
-    def test_asked_for_this_provider_alone_it_opens_on_the_cpu_or_says_what_is_missing(
-        self, shipped: Bundle, provider: str
-    ) -> None:
-        if COMPILED_IN and provider == PROVIDERS["tensorrt"]:
-            with pytest.raises(RuntimeError, match="Please install TensorRT libraries"):
-                self.open(shipped, provider, strict=False)
-        else:
-            session = self.open(shipped, provider, strict=False)
-            assert session.get_providers() == ["CPUExecutionProvider"]
-
     def test_with_the_strict_key_it_raises(self, shipped: Bundle, provider: str) -> None:
         with pytest.raises(Exception, match=r"default CPU EP|explicitly added the CPU EP|TensorRT") as raised:
             self.open(shipped, provider, strict=True)
         assert is_cpu_fallback_error(raised.value) or "Please install TensorRT libraries" in str(raised.value)
-
-
-@with_gpu_wheel
-class TestOnnxruntimeForTheGpu:
-    @no_driver
-    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
-    def test_without_a_driver_is_refused_before_anything_is_loaded(
-        self, shipped: Bundle, provider: str
-    ) -> None:
-        with pytest.raises(BackendError, match=r"needs an NVIDIA driver: libcuda\.so\.1 can't be loaded"):
-            OrtGraphs(shipped, provider, STREAM)  # type: ignore[arg-type]
-        assert "libcudart" not in Path("/proc/self/maps").read_text()
-
-    @no_driver
-    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
-    def test_names_every_library_that_is_missing(
-        self, shipped: Bundle, provider: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        real = libraries._loads
-        monkeypatch.setattr(libraries, "_loads", lambda name: name == "libcuda.so.1" or real(name))
-        library = provider_library(onnxruntime, provider)
-        assert library is not None
-        missing = [name for name in needed(library) if not name.startswith("libcuda.") and not real(name)]
-        assert missing, "this machine has them all"
-        with pytest.raises(BackendError) as refused:
-            OrtGraphs(shipped, provider, STREAM)  # type: ignore[arg-type]
-        assert all(name in refused.value.reason for name in missing)
 
 
 class TestLibraries:

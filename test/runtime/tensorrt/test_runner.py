@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 import pytest
 from runtime.cuda.fake_cuda import FakeGpu
-from runtime.cuda.fake_memory import RaceError
 from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 from support.bound_graphs import Bound, Device
 from support.gpu_rig import built
@@ -95,15 +94,6 @@ def test_after_its_first_run_a_fixed_binding_is_one_graph_launch_and_nothing_of_
         decoder.binding.run()
     assert [call.name for call in gpu.since(mark)] == ["cuGraphLaunch"] * 5
     assert trt.fake.told == []
-
-
-def test_the_first_run_is_plain_and_only_then_captured(trt: Any, gpu: FakeGpu, decoder: Bound) -> None:
-    mark = gpu.mark("first")
-    decoder.binding.run()
-    names = [call.name for call in gpu.since(mark)]
-    assert names.index("TensorRT mask_decoder") < names.index("cuStreamBeginCapture")
-    assert trt.fake.told[-2:] == ["execute_async_v3", "execute_async_v3"]
-    decoder.check()  # capturing has run nothing a second time, and lost nothing of the first
 
 
 def test_a_free_binding_tells_tensorrt_only_what_changed(
@@ -237,12 +227,6 @@ def test_a_shape_that_the_graph_does_not_have_is_refused(decoder: Bound, shape: 
         decoder.binding.bind("masks", decoder.buffers["masks"].pointer, shape)
 
 
-def test_a_name_that_the_graph_lacks_is_ignored(decoder: Bound) -> None:
-    decoder.binding.bind("labels", 13, (1,))
-    decoder.binding.run()
-    decoder.check()
-
-
 def test_too_little_memory_for_a_context_is_refused(trt: Any, graphs: TrtGraphs) -> None:
     trt.fake.contexts_left = 1
     graph = graphs.open("mask_decoder")
@@ -293,18 +277,6 @@ def test_an_engine_that_needs_more_and_comes_later_leaves_the_captured_ones_alon
             one.feed(seed)
             one.binding.run()
             one.check()
-
-
-def test_two_streams_that_share_working_memory_are_found_out(
-    trt: Any, graphs: TrtGraphs, device: Device, shipped: Bundle
-) -> None:
-    """Why each stream has its own."""
-    one = bound(graphs, device, shipped, "mask_decoder", fixed=False)
-    other = bound(graphs, device, shipped, "memory_encoder", fixed=False)
-    other.binding._stream = Stream(device.cuda)
-    one.binding.run()
-    with pytest.raises(RaceError, match="TensorRT mask_decoder"):
-        other.binding.run()
 
 
 def test_a_binding_that_is_closed_gives_its_context_back(trt: Any, graphs: TrtGraphs) -> None:
