@@ -237,15 +237,22 @@ def note(found: list[str], step: Step) -> None:
 
 @pytest.mark.parametrize("count", [1, LANES])
 def test_in_the_full_view_the_steered_one_is_waited_for_and_then_all_others_at_once(count: int) -> None:
+    """Of four pictures side by side with a target in each."""
     rig = Rig(default_bundle(), lanes=count, tensorrt=True)
     targets = open_targets(rig.pipeline, TrackerConfig(view="full", camera_motion="off"))
+    picture = Image.from_array(np.tile(clip()[0][0], (2, 2, 1)), "rgb8")
     for number in range(6):
-        waits, told = len(rig.gpu.host_waits()), list[int]()
-        prompts = {} if number else {lane: (Prompt(box=corner(lane)), False) for lane in range(count)}
-        frame = Frame(panned(0, hidden=0), number * 33_000_000)
-        targets.step(frame, prompts, answered=lambda step, told=told: told.append(len(rig.gpu.host_waits())))
+        boxes = [BOX.moved(640.0 * (lane % 2), 480.0 * (lane // 2)) for lane in range(count)]
+        prompts = {} if number else {lane: (Prompt(box=box), False) for lane, box in enumerate(boxes)}
+        before, waits = len(rig.gpu.host_waits()), list[int]()
+        steps = targets.step(
+            Frame(picture, number * 33_000_000),
+            prompts,
+            answered=lambda step, waits=waits: waits.append(len(rig.gpu.host_waits())),
+        )
         targets.commit()
-    assert [one - waits for one in told] == [1, 2, 2, 2][:count]
+        assert all(step.track.measured for step in steps)
+    assert [after - before for after in waits] == [1, 2, 2, 2][:count]
     rig.pipeline.close()
 
 
