@@ -164,6 +164,32 @@ def with_value(value: Any, *path: str) -> Callable[[Manifest], None]:
             with_value([7, 144, 64], "graphs", "memory_attention", "inputs", "maps", "shape"),
             r"memory_attention input maps is float32 \[7, 144, 64\]; it must be float32 \[T, 144, M\]",
         ),
+        # What leads elsewhere or asks for too much.
+        (with_value("../../home/engine", "name"), "name is '../../home/engine'; it must be letters"),
+        (with_value("..", "name"), "name is '..'"),
+        (with_value("x" * 1000, "name"), "name is 'xxx"),
+        (with_value("../mask_decoder.onnx", "graphs", "mask_decoder", "file"), "graphs.mask_decoder.file is"),
+        (
+            with_value("/etc/mask_decoder.onnx", "graphs", "mask_decoder", "file"),
+            "a file in the bundle's own",
+        ),
+        (with_value({"..": {}}, "files"), r"files is '\.\.'"),
+        (with_value([0.5, 0.5, 0.0], "image", "std"), "image.std is .* three numbers from 0.001 to 10"),
+        (with_value([0.5, -0.5, 0.5], "image", "mean"), "image.mean is .* from 0 to 1"),
+        (with_value([0.5, 0.5, True], "image", "mean"), "image.mean is"),
+        (with_value(-3, "protocol", "max_pointers"), "max_pointers is -3; it must be from 1 to 64"),
+        (with_value(10**400, "protocol", "temporal_rows"), "temporal_rows is 1000.* from 2 to 64"),
+        (with_value(-1, "protocol", "recent_maps"), "recent_maps is -1"),
+        (with_value(0, "protocol", "max_maps"), "max_maps is 0"),
+        (with_value(10**400, "protocol", "window_factor"), "window_factor is 1000.* from 1 to 100"),
+        (with_value(0, "protocol", "window_factor"), "window_factor is 0"),
+        (with_value(1 << 20, "image", "side"), "image.side is 1048576; it must be .* up to 4096"),
+        (with_value(-1, "files", "mask_decoder.onnx", "bytes"), "bytes is -1; it must be 0 or more"),
+        (with_value("00", "files", "mask_decoder.onnx", "sha256"), "must be 64 hexadecimal digits"),
+        (
+            with_value([1, 10**12], "graphs", "image_encoder", "outputs", "features", "shape"),
+            "features.shape is .* positive sizes",
+        ),
     ],
 )
 def test_a_faulty_manifest_is_refused_naming_the_entry(
@@ -171,39 +197,6 @@ def test_a_faulty_manifest_is_refused_naming_the_entry(
 ) -> None:
     folder, refusal = refused(spoiled, change, message)
     assert str(folder) in refusal
-
-
-HARMFUL = [
-    (with_value("../../home/engine", "name"), "name is '../../home/engine'; it must be letters"),
-    (with_value("..", "name"), "name is '..'"),
-    (with_value("x" * 1000, "name"), "name is 'xxx"),
-    (with_value("../mask_decoder.onnx", "graphs", "mask_decoder", "file"), "graphs.mask_decoder.file is"),
-    (with_value("/etc/mask_decoder.onnx", "graphs", "mask_decoder", "file"), "a file in the bundle's own"),
-    (with_value({"..": {}}, "files"), r"files is '\.\.'"),
-    (with_value([0.5, 0.5, 0.0], "image", "std"), "image.std is .* three numbers from 0.001 to 10"),
-    (with_value([0.5, -0.5, 0.5], "image", "mean"), "image.mean is .* from 0 to 1"),
-    (with_value([0.5, 0.5, True], "image", "mean"), "image.mean is"),
-    (with_value(-3, "protocol", "max_pointers"), "max_pointers is -3; it must be from 1 to 64"),
-    (with_value(10**400, "protocol", "temporal_rows"), "temporal_rows is 1000.* from 2 to 64"),
-    (with_value(-1, "protocol", "recent_maps"), "recent_maps is -1"),
-    (with_value(0, "protocol", "max_maps"), "max_maps is 0"),
-    (with_value(10**400, "protocol", "window_factor"), "window_factor is 1000.* from 1 to 100"),
-    (with_value(0, "protocol", "window_factor"), "window_factor is 0"),
-    (with_value(1 << 20, "image", "side"), "image.side is 1048576; it must be .* up to 4096"),
-    (with_value(-1, "files", "mask_decoder.onnx", "bytes"), "bytes is -1; it must be 0 or more"),
-    (with_value("00", "files", "mask_decoder.onnx", "sha256"), "must be 64 hexadecimal digits"),
-    (
-        with_value([1, 10**12], "graphs", "image_encoder", "outputs", "features", "shape"),
-        "features.shape is .* positive sizes",
-    ),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), HARMFUL)
-def test_a_manifest_that_leads_elsewhere_or_asks_for_too_much_is_refused(
-    spoiled: Spoil, change: Callable[[Manifest], None], message: str
-) -> None:
-    folder, refusal = refused(spoiled, change, message)
     assert len(refusal) < 400 + len(str(folder))
 
 

@@ -227,22 +227,20 @@ class TestTheBytesOfAnImage:
             assert np.array_equal(found.reshape(3, side, side), by_the_kernel(image, view))
 
     @pytest.mark.parametrize(
-        ("encoding", "size", "extent", "rows_alone", "nbytes"),
+        ("encoding", "size", "extent", "nbytes"),
         [
-            ("bgr8", (1280, 720), 200, 791_040, 127_308),
-            ("nv12", (1280, 720), 200, 396_800, 64_480),
-            ("uyvy", (1920, 1080), 300, 1_175_040, 188_496),
-            ("bgr8", (3840, 2160), 400, 4_677_120, 494_508),
+            ("bgr8", (1280, 720), 200, 127_308),
+            ("nv12", (1280, 720), 200, 64_480),
+            ("uyvy", (1920, 1080), 300, 188_496),
+            ("bgr8", (3840, 2160), 400, 494_508),
         ],
     )
     def test_are_few_for_a_window(
-        self, opened: Rig, encoding: str, size: tuple[int, int], extent: int, rows_alone: int, nbytes: int
+        self, opened: Rig, encoding: str, size: tuple[int, int], extent: int, nbytes: int
     ) -> None:
         image = self.image(encoding, *size)
         view = View.window(size[0] / 2, size[1] / 2, extent, opened.pipeline.spec.image_side)
         assert self.copied(opened, image, view) == nbytes
-        parts = opened.pipeline._image._needed(image, [view])
-        assert sum(part.bottom - part.top for part in parts) * image.rows.shape[1] == rows_alone
 
     def test_go_in_one_piece_where_few_columns_are_left_out(self, opened: Rig) -> None:
         image, side = self.image("bgr8"), opened.pipeline.spec.image_side

@@ -126,20 +126,3 @@ class TestTheNeededParts:
     @pytest.mark.parametrize("encoding", ["bgr8", "nv12"])
     def test_are_none_for_a_view_past_the_image(self, encoding: str, centre: tuple[float, float]) -> None:
         assert maker().needed_parts(random_image(encoding, 64, 48), View.window(*centre, 20, SIDE)) == ()
-
-    @settings(max_examples=100, deadline=None)
-    @given(
-        x=st.floats(-200, 200),
-        y=st.floats(-200, 200),
-        extent=st.floats(0.1, 300),
-        encoding=st.sampled_from(DISTINCT),
-    )
-    def test_lie_within_the_image_without_overlap(
-        self, x: float, y: float, extent: float, encoding: str
-    ) -> None:
-        image = random_image(encoding, 64, 48)
-        end = 0
-        for part in maker().needed_parts(image, View.window(x, y, extent, SIDE)):
-            assert end <= part.top < part.bottom <= image.rows.shape[0]
-            assert 0 <= part.left < part.right <= image.rows.shape[1]
-            end = part.bottom
