@@ -61,12 +61,11 @@ def test_a_folder_without_a_manifest_is_no_bundle(tmp_path: Path) -> None:
     assert str(tmp_path) in one_line(refusal)
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named_and_the_network_that_ships_where_its_name_was_given(
+    tmp_path: Path, shipped: Bundle
+) -> None:
     with pytest.raises(InputError, match=r"nowhere does not exist; give a folder made by"):
         Bundle.load(tmp_path / "nowhere")
-
-
-def test_the_name_of_the_network_that_ships_gets_its_folder(tmp_path: Path, shipped: Bundle) -> None:
     with pytest.raises(InputError, match=f"does not exist; the network that ships is {shipped.folder}$"):
         Bundle.load(tmp_path / shipped.folder.name)
 
@@ -306,31 +305,29 @@ def unchanged(manifest: Manifest) -> None:
     pass
 
 
-def test_a_missing_file_is_refused(spoiled: Spoil) -> None:
-    folder = spoiled(unchanged)
-    (folder / "mask_decoder.onnx").unlink()
-    with pytest.raises(
-        InputError, match=r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"
-    ):
-        Bundle.load(folder)
-
-
-def test_a_truncated_file_is_refused_with_both_sizes(spoiled: Spoil) -> None:
-    folder = spoiled(unchanged)
-    path = folder / "memory_attention.weights"
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(InputError, match=r"weights has 1000 bytes, its manifest says \d+; export or fetch"):
-        Bundle.load(folder)
-
-
-def test_a_changed_file_is_refused_with_both_hashes(spoiled: Spoil) -> None:
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (None, r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"),
+        (lambda content: content[:1000], r"onnx has 1000 bytes, its manifest says \d+; export or fetch"),
+        (
+            lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+            r"has sha256 [0-9a-f]{12}\.\.\., its manifest says [0-9a-f]{12}",
+        ),
+    ],
+    ids=["missing", "truncated", "changed"],
+)
+def test_a_file_that_is_not_as_listed_is_refused(
+    spoiled: Spoil, change: Callable[[bytes], bytes] | None, said: str
+) -> None:
     folder = spoiled(unchanged)
     Bundle.load(folder)
     path = folder / "mask_decoder.onnx"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=r"has sha256 [0-9a-f]{12}\.\.\., its manifest says [0-9a-f]{12}"):
+    content = path.read_bytes()
+    path.unlink()
+    if change is not None:
+        path.write_bytes(change(content))
+    with pytest.raises(InputError, match=said):
         Bundle.load(folder)
 
 

@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
@@ -565,16 +566,10 @@ class TestAnotherThread:
     def test_asks_for_a_mask_and_closes(self, shipped: Bundle) -> None:
         rig = Rig(shipped)
         one_frame(rig.pipeline, 0, PROMPTS["box"])
-        masks: list[np.ndarray] = []
-
-        def work() -> None:
-            masks.append(rig.pipeline.mask(0))
-            rig.pipeline.close()
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        assert masks[0].any()
+        with ThreadPoolExecutor(1) as pool:
+            mask = pool.submit(rig.pipeline.mask, 0).result()
+            pool.submit(rig.pipeline.close).result()
+        assert mask.any()
         assert rig.gpu.memory.alive == []
 
 

@@ -63,43 +63,49 @@ class TestLibraries:
         assert any(name.startswith("libc.so") for name in names)
         assert all(name.isascii() and ".so" in name for name in names)
 
+    @pytest.fixture
+    def ort(self, tmp_path: Path) -> FakeOrt:
+        """A module whose providers are shared libraries, as in the real wheel."""
+        (tmp_path / "capi").mkdir()
+        for provider in PROVIDERS:
+            (tmp_path / "capi" / f"libonnxruntime_providers_{provider}.so").write_bytes(b"")
+        return FakeOrt(file=str(tmp_path / "__init__.py"))
+
     @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
     def test_none_is_loaded_without_a_driver(
-        self, shipped: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
+        self, shipped: Bundle, ort: FakeOrt, monkeypatch: pytest.MonkeyPatch, provider: str
     ) -> None:
         tried: list[str] = []
         monkeypatch.setattr(libraries, "_loads", lambda name: tried.append(name))
         with pytest.raises(BackendError, match=r"needs an NVIDIA driver: libcuda\.so\.1"):
-            OrtGraphs(shipped, provider, STREAM, ort=self.with_libraries(tmp_path))  # type: ignore[arg-type]
+            OrtGraphs(shipped, provider, STREAM, ort=ort)  # type: ignore[arg-type]
         assert tried == ["libcuda.so.1"]
 
-    def test_a_tensorrt_of_another_major_version_is_named(
-        self, shipped: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("provider", "absent", "there", "reason", "remedy"),
+        [
+            (
+                "tensorrt",
+                ["libnvinfer.so.10", "libnvonnxparser.so.10", "libc.so.6"],
+                ("libcuda.so.1", "libnvinfer.so.11"),
+                "TensorRT 11 is installed",
+                "it replaces TensorRT 11, so use another",
+            ),
+            (
+                "cuda",
+                ["libcublas.so.12"],
+                ("libcuda.so.1",),
+                "needs libcublas.so.12, which can't be loaded",
+                backend_of("onnxruntime-cuda").install.here(),
+            ),
+        ],
+    )
+    def test_one_that_does_not_load_is_named_with_the_remedy(
+        self, shipped: Bundle, ort: FakeOrt, monkeypatch, provider, absent, there, reason, remedy
     ) -> None:
-        module = self.with_libraries(tmp_path)
-        absent = ("libnvinfer.so.10", "libnvonnxparser.so.10")
-        monkeypatch.setattr(libraries, "needed", lambda library: [*absent, "libc.so.6"])
-        monkeypatch.setattr(libraries, "_loads", lambda name: name in ("libcuda.so.1", "libnvinfer.so.11"))
-        with pytest.raises(
-            BackendError,
-            match=r"TensorRT 11 is installed; it replaces TensorRT 11, so use another",
-        ):
-            OrtGraphs(shipped, "tensorrt", STREAM, ort=module)
-
-    def test_a_library_that_does_not_load_is_named_with_the_command_for_this_machine(
-        self, shipped: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        module = self.with_libraries(tmp_path)
-        monkeypatch.setattr(libraries, "_loads", lambda name: name == "libcuda.so.1")
-        monkeypatch.setattr(libraries, "needed", lambda library: ["libcublas.so.12"])
+        monkeypatch.setattr(libraries, "needed", lambda library: absent)
+        monkeypatch.setattr(libraries, "_loads", lambda name: name in there)
         with pytest.raises(BackendError) as refused:
-            OrtGraphs(shipped, "cuda", STREAM, ort=module)
-        assert "needs libcublas.so.12, which can't be loaded" in refused.value.reason
-        assert backend_of("onnxruntime-cuda").install.here() in refused.value.remedy
-
-    def with_libraries(self, folder: Path) -> FakeOrt:
-        """A module whose providers are shared libraries, as in the real wheel."""
-        (folder / "capi").mkdir()
-        for provider in PROVIDERS:
-            (folder / "capi" / f"libonnxruntime_providers_{provider}.so").write_bytes(b"")
-        return FakeOrt(file=str(folder / "__init__.py"))
+            OrtGraphs(shipped, provider, STREAM, ort=ort)
+        assert reason in refused.value.reason
+        assert remedy in refused.value.remedy

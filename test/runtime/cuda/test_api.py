@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import sys
@@ -284,15 +283,7 @@ print("converted", driver.CUDA_VERSION // 1000)
 """
 
 
-def has_driver() -> bool:
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(has_driver(), reason="this machine has an NVIDIA driver")
+@pytest.mark.skipif(api.has_driver(), reason="this machine has an NVIDIA driver")
 @pytest.mark.parametrize("bindings", real_bindings.versions())
 class TestTheRealBindingsWithoutADriver:
     def test_are_refused_in_one_line(self, bindings: str | None) -> None:

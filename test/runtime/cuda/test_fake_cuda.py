@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
@@ -16,10 +15,8 @@ from runtime.cuda.fake_memory import (
     RaceError,
     UseAfterFreeError,
 )
-from runtime.cuda.fake_status import ORIN_NANO
 from runtime.cuda.samples import COUNT, add_kernel, floats, opened
 
-from efftam_ros.runtime.cuda.api import CudaError
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.module import Launch
 from efftam_ros.runtime.cuda.stream import Event, Stream
@@ -208,38 +205,3 @@ def test_what_the_host_sees_before_it_waits_is_no_number(seed: int) -> None:
         assert np.isnan(answer).all()
         bench.main.synchronize()
         assert (answer == 2).all()
-
-
-def test_a_host_buffer_that_is_reused_before_its_copy_spoils_it(bench: Bench) -> None:
-    bench.copy_in(bench.main)
-    bench.given.array[:] = 0  # too early
-    bench.compute()
-    bench.main.synchronize()
-    assert (floats(bench.y.pointer) == 1).all()
-
-
-def test_the_order_of_two_free_streams_depends_on_the_seed() -> None:
-    orders = set()
-    for seed in SEEDS:
-        bench, ran = Bench(seed), list[str]()
-        for stream, names in ((bench.main, "aA"), (bench.copies, "bB")):
-            for name in names:
-                bench.fake.enqueue(stream.handle, name, action=partial(ran.append, name))
-        bench.main.synchronize()
-        orders.add("".join(ran))
-    assert orders <= {"aA", "aAbB", "abAB", "abBA", "baAB", "baBA", "bBaA"}
-    assert {"aA", "aAbB", "bBaA"} <= orders
-
-
-def test_a_capture_can_not_wait_for_work_outside(bench: Bench) -> None:
-    bench.copies.record(bench.event)
-    with pytest.raises(CudaError, match="CUDA_ERROR_STREAM_CAPTURE_ISOLATION"), bench.main.capture():
-        bench.main.wait(bench.event)
-
-
-def test_pinned_memory_of_a_board_is_the_device_s_too() -> None:
-    gpu = FakeGpu(device=ORIN_NANO, total_bytes=1000)
-    cuda = opened(gpu)
-    HostBuffer(cuda, 600)
-    with pytest.raises(CudaError, match=r"\(2\)"):
-        DeviceBuffer(cuda, 600)
