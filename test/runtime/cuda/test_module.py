@@ -7,11 +7,10 @@ import ctypes
 import numpy as np
 import pytest
 from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
-from runtime.cuda.fake_kernels import entries
-from runtime.cuda.samples import COUNT, PTX, TYPES, add_kernel, floats, opened
+from runtime.cuda.samples import COUNT, PTX, add_kernel, floats, opened
 
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
-from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
+from efftam_ros.runtime.cuda.memory import DeviceBuffer
 from efftam_ros.runtime.cuda.module import KernelModule, Launch
 from efftam_ros.runtime.cuda.stream import Stream
 
@@ -79,20 +78,6 @@ class TestArguments:
 
 
 class TestALaunch:
-    def test_computes_on_its_stream(self, cuda: Cuda) -> None:
-        stream, x, y = Stream(cuda), DeviceBuffer(cuda, 4 * COUNT), DeviceBuffer(cuda, 4 * COUNT)
-        stream.zero(x.pointer, x.nbytes)
-        add_kernel(cuda).bind(GRID, BLOCK, x.pointer, y.pointer, COUNT, 2.5).run(stream)
-        stream.synchronize()
-        assert (floats(y.pointer) == 2.5).all()
-
-    def test_reads_pinned_memory_without_a_copy(self, cuda: Cuda) -> None:
-        stream, x, y = Stream(cuda), HostBuffer(cuda, 4 * COUNT), DeviceBuffer(cuda, 4 * COUNT)
-        x.view(np.float32, (COUNT,))[:] = 7
-        add_kernel(cuda).bind(GRID, BLOCK, x.device_pointer, y.pointer, COUNT, 1).run(stream)
-        stream.synchronize()
-        assert (floats(y.pointer) == 8).all()
-
     def test_keeps_its_arguments_alive(self, cuda: Cuda) -> None:
         stream, x, y = Stream(cuda), DeviceBuffer(cuda, 4 * COUNT), DeviceBuffer(cuda, 4 * COUNT)
         stream.zero(x.pointer, x.nbytes)
@@ -109,9 +94,3 @@ class TestALaunch:
             launch: Launch = add_kernel(cuda).bind(grid, block, x.pointer, y.pointer, COUNT, 1)
             with pytest.raises(CudaError, match=r"cuLaunchKernel failed: CUDA_ERROR_INVALID_VALUE"):
                 launch.run(Stream(cuda))
-
-
-def test_the_fake_reads_parameter_sizes_from_ptx_as_the_driver_does() -> None:
-    assert entries(PTX.decode()) == {"add": tuple(ctypes.sizeof(kind) for kind in TYPES)}
-    ptx = ".entry f(\n.param .align 4 .b8 f_param_0[48],\n.param .u64 .ptr .align 1 f_param_1\n)\n.entry g()"
-    assert entries(ptx) == {"f": (48, 8), "g": ()}

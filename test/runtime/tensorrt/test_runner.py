@@ -360,6 +360,8 @@ def test_contexts_go_before_engines_and_engines_before_the_runtime(
     assert gpu.driver.functions.held > held
     graphs.close()
     graphs.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        graphs.open("mask_decoder")
     assert gpu.driver.functions.held == held
     gc.collect()
     order = trt.fake.gone
@@ -378,12 +380,6 @@ def test_what_a_pipeline_is_made_of_names_each_engine(graphs: TrtGraphs, library
         told.append(graphs.made_of)
     assert told[0] == f"TensorRT {library.dotted}"
     assert len(set(told)) == 3
-
-
-def test_once_closed_none_is_opened(graphs: TrtGraphs) -> None:
-    graphs.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        graphs.open("mask_decoder")
 
 
 def test_held_memory_is_that_of_the_weights_and_one_working_memory(
