@@ -97,11 +97,8 @@ def test_the_table_of_the_workshops_commands_is_what_is_installed():
     assert all(importlib.util.find_spec(module) for module in points[cli.GROUP].values())
 
 
-def test_unknown_command_is_one_line(efftam):
+def test_an_unknown_command_or_option_is_one_line(efftam):
     assert_refused(efftam("trak"), "'trak' is not a command", "track, select")
-
-
-def test_wrong_option_is_one_line(efftam):
     assert_refused(efftam("doctor", "--nope"), "efftam doctor", "--nope", "--help")
 
 

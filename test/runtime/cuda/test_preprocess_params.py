@@ -68,13 +68,10 @@ class TestTheParameters:
             assert maker().record(Image(rows, 64, 48, "bgr8"), View.full(64, 48, SIDE))["step"] == step
 
     @pytest.mark.parametrize("method", ["record", "needed_parts"])
-    def test_is_refused_as_on_the_cpu(self, method: str) -> None:
+    def test_is_refused_as_on_the_cpu_and_for_another_network(self, method: str) -> None:
         short = Image(np.zeros((48, 100), np.uint8), 64, 48, "bgr8")
         with pytest.raises(InputError, match="has 100 bytes; 64 px of bgr8 need 192"):
             getattr(maker(), method)(short, View.full(64, 48, SIDE))
-
-    @pytest.mark.parametrize("method", ["record", "needed_parts"])
-    def test_for_another_network_is_our_own_fault(self, method: str) -> None:
         with pytest.raises(ValueError, match=r"64.* 16"):
             getattr(maker(), method)(random_image("bgr8", 64, 48), View.full(64, 48, 64))
 
