@@ -327,8 +327,9 @@ def test_a_file_that_is_not_as_listed_is_refused(
     path.unlink()
     if change is not None:
         path.write_bytes(change(content))
-    with pytest.raises(InputError, match=said):
-        Bundle.load(folder)
+    for _ in range(2):  # what was refused is not known as good afterwards
+        with pytest.raises(InputError, match=said):
+            Bundle.load(folder)
 
 
 def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:
