@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
@@ -87,11 +89,6 @@ def one_frame(pipeline: Pipeline, index: int, prompt: Prompt | None = None) -> C
     return candidates
 
 
-def track(pipeline: Pipeline, prompt: Prompt) -> Iterator[tuple[Candidates, np.ndarray]]:
-    for index in range(FRAMES):
-        yield one_frame(pipeline, index, None if index else prompt), pipeline.mask(0)
-
-
 def a_mask() -> np.ndarray:
     x0, y0, x1, y1 = (round(edge) for edge in BOX_EDGES)
     mask = np.zeros(clip()[0][0].shape[:2], bool)
@@ -107,24 +104,6 @@ PROMPTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("prompt", "options"),
-    [*((prompt, {}) for prompt in PROMPTS), ("box", {"zero_copy": True}), ("box", {"tensorrt": True})],
-    ids=[*PROMPTS, "box in memory that host and GPU share", "box on TensorRT"],
-)
-def test_gives_what_the_cpu_gives(shipped: Bundle, prompt: str, options: dict[str, bool]) -> None:
-    rig, cpu = Rig(shipped, seed=1, **options), OrtPipeline(shipped)
-    for (ours, our_mask), (theirs, their_mask) in zip(
-        track(rig.pipeline, PROMPTS[prompt]), track(cpu, PROMPTS[prompt]), strict=True
-    ):
-        # OpenCV resizes in fixed point, the kernel in float: pixels differ by less than a grey level.
-        assert np.allclose(ours.boxes, theirs.boxes, atol=0.15, equal_nan=True)
-        assert np.allclose(ours.ious, theirs.ious, atol=0.001)
-        assert ours.presence_logit == pytest.approx(theirs.presence_logit, rel=0.01, abs=0.05)
-        assert np.count_nonzero(our_mask != their_mask) < 0.02 * np.count_nonzero(their_mask) + 5
-    rig.pipeline.close()
-
-
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_of_pixels_that_need_no_resizing_it_makes_exactly_what_the_cpu_makes(
     shipped: Bundle, prompt: str
@@ -135,18 +114,20 @@ def test_of_pixels_that_need_no_resizing_it_makes_exactly_what_the_cpu_makes(
     if len(given.points) > 1:
         given = replace(given, points=(CENTRES[0], (85.0, 110.0)))  # both within the view
     for index in range(FRAMES):
-        answers = []
+        answers, masks = [], []
         for pipeline in (rig.pipeline, cpu):
             view = View(80 + 14 * index, 104 + 6 * index, 1.0, 1.0, side)
             pipeline.encode(Image.from_array(clip()[0][index], "rgb8"), view)
             if index:
                 pipeline.attend(plan(index))
             answers.append(pipeline.decode(None if index else given))
+            masks.append(pipeline.mask(0))
             pipeline.remember(0, index, present=index != ABSENT)
         ours, theirs = answers
         assert np.allclose(ours.boxes, theirs.boxes, atol=EXACT_PX, equal_nan=True)
         assert np.allclose(ours.ious, theirs.ious, atol=EXACT)
         assert ours.presence_logit == pytest.approx(theirs.presence_logit, abs=EXACT)
+        assert np.count_nonzero(masks[0] != masks[1]) <= 3
     rig.pipeline.close()
 
 
@@ -178,28 +159,26 @@ def test_nothing_is_attended_to_on_an_empty_plan(shipped: Bundle, rig: Rig) -> N
 class TestTheFrame:
     """One stream, one wait, nothing allocated: what makes a frame fast and right."""
 
-    def test_is_copy_preprocess_encode_attend_decode_copy_wait_remember(self, rig: Rig) -> None:
-        for index in range(3):
+    def test_is_these_copies_kernels_and_graphs_and_one_wait(self, rig: Rig) -> None:
+        begin(rig.pipeline, 2)
+        counted = {*COPIES, *GRAPHS, "cuLaunchKernel", *(call.name for call in rig.gpu.host_waits())}
+        for index in range(2, FRAMES):
             rig.gpu.mark(f"frame {index}")
-            one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
-        counted = (*COPIES, "cuLaunchKernel", "cuEventSynchronize", *GRAPHS)
-        work = [call.name for call in rig.gpu.since("frame 2") if call.name in counted]
-        assert work == [
-            "cuMemcpyHtoDAsync",  # picture
-            "cuMemcpy2DAsync",  # the image's bytes that the window shows
-            "cuLaunchKernel",  # preprocess
-            "image_encoder",  # with all that follows once the plan is known
-            "cuMemcpyHtoDAsync",  # plan
-            "cuLaunchKernel",  # gather
-            "memory_attention_fixed",
-            "mask_decoder",
-            "cuMemcpyDtoHAsync",  # boxes and scores
-            "cuEventSynchronize",
-            "cuMemcpyHtoDAsync",  # decision
-            "cuLaunchKernel",  # choose
-            "memory_encoder",
-            "cuLaunchKernel",  # store
-        ]
+            allocations, runs = len(rig.gpu.allocations()), len(rig.ort.runs)
+            one_frame(rig.pipeline, index)
+            calls = rig.gpu.since(f"frame {index}")
+            assert Counter(call.name for call in calls if call.name in counted) == {
+                "cuMemcpyHtoDAsync": 3,  # descriptions of image and view, plan, decision
+                "cuMemcpy2DAsync": 1,  # the image's bytes that the window shows
+                "cuMemcpyDtoHAsync": 1,  # boxes and scores
+                "cuLaunchKernel": 4,  # preprocess, gather, choose, store
+                "cuEventSynchronize": 1,
+                **dict.fromkeys(set(GRAPHS) - {"prompt_encoder"}, 1),
+            }
+            assert len(rig.gpu.allocations()) == allocations
+            assert all(run.replayed and not run.host_waited for run in rig.ort.runs[runs:])
+            assert len({call.stream for call in calls if call.stream is not None}) == 2
+            assert {call.stream for call in calls if call.name in GRAPHS} == {rig.stream.handle}
 
     def test_finds_everything_warm_when_the_first_click_comes(self, shipped: Bundle) -> None:
         """The first run of a context loads kernels, tries them and allocates."""
@@ -208,30 +187,6 @@ class TestTheFrame:
         one_frame(rig.pipeline, 0, PROMPTS["box"])
         assert rig.trt.fake.first_runs == 8
         rig.pipeline.close()
-
-    def test_waits_once_and_allocates_nothing(self, rig: Rig) -> None:
-        one_frame(rig.pipeline, 0, PROMPTS["box"])
-        one_frame(rig.pipeline, 1)
-        for index in range(2, FRAMES):
-            waits, allocations = len(rig.gpu.host_waits()), len(rig.gpu.allocations())
-            one_frame(rig.pipeline, index)
-            assert len(rig.gpu.host_waits()) == waits + 1
-            assert len(rig.gpu.allocations()) == allocations
-        assert not any(run.host_waited for run in rig.ort.runs[-8:])
-
-    def test_keeps_to_two_streams_of_which_one_runs_the_network(self, rig: Rig) -> None:
-        rig.gpu.mark("frames")
-        begin(rig.pipeline, 3)
-        calls = [call for call in rig.gpu.since("frames") if call.stream is not None]
-        assert len({call.stream for call in calls}) == 2
-        assert {call.stream for call in calls if call.name in GRAPHS} == {rig.stream.handle}
-
-    def test_replays_captured_graphs(self, rig: Rig) -> None:
-        assert {rig.pipeline.launch[name] for name in GRAPHS if name != "prompt_encoder"} == {"cuda graph"}
-        one_frame(rig.pipeline, 0, PROMPTS["box"])
-        before = len(rig.ort.runs)
-        one_frame(rig.pipeline, 1)
-        assert all(run.replayed for run in rig.ort.runs[before:])
 
 
 class TestTheBytesOfAnImage:
@@ -273,22 +228,20 @@ class TestTheBytesOfAnImage:
             assert np.array_equal(found.reshape(3, side, side), by_the_kernel(image, view))
 
     @pytest.mark.parametrize(
-        ("encoding", "size", "extent", "rows_alone", "nbytes"),
+        ("encoding", "size", "extent", "nbytes"),
         [
-            ("bgr8", (1280, 720), 200, 791_040, 127_308),
-            ("nv12", (1280, 720), 200, 396_800, 64_480),
-            ("uyvy", (1920, 1080), 300, 1_175_040, 188_496),
-            ("bgr8", (3840, 2160), 400, 4_677_120, 494_508),
+            ("bgr8", (1280, 720), 200, 127_308),
+            ("nv12", (1280, 720), 200, 64_480),
+            ("uyvy", (1920, 1080), 300, 188_496),
+            ("bgr8", (3840, 2160), 400, 494_508),
         ],
     )
     def test_are_few_for_a_window(
-        self, opened: Rig, encoding: str, size: tuple[int, int], extent: int, rows_alone: int, nbytes: int
+        self, opened: Rig, encoding: str, size: tuple[int, int], extent: int, nbytes: int
     ) -> None:
         image = self.image(encoding, *size)
         view = View.window(size[0] / 2, size[1] / 2, extent, opened.pipeline.spec.image_side)
         assert self.copied(opened, image, view) == nbytes
-        parts = opened.pipeline._image._needed(image, [view])
-        assert sum(part.bottom - part.top for part in parts) * image.rows.shape[1] == rows_alone
 
     def test_go_in_one_piece_where_few_columns_are_left_out(self, opened: Rig) -> None:
         image, side = self.image("bgr8"), opened.pipeline.spec.image_side
@@ -359,21 +312,6 @@ class TestTimesOfStages:
         of_stages = 2 * len(("preprocess", "encoder", "attention", "decoder", "memory encoder"))
         timed_frame = self.BESIDES + of_stages
         assert each.tolist() == [self.BESIDES, self.BESIDES, timed_frame] * 2
-
-    def test_leave_the_launches_of_the_frames_between_alone(self, shipped: Bundle) -> None:
-        """The same two graphs, and two others with events."""
-        rig = Rig(shipped, tensorrt=True)
-        rig.pipeline.stage_interval = self.INTERVAL
-        list(self.frames(rig, 7))
-        launched = [
-            tuple(c.summary.split(",")[0] for c in rig.gpu.log if c.name == "cuGraphLaunch" and c.phase == f)
-            for f in (f"frame {index}" for index in range(1, 7))
-        ]
-        plain, with_events = launched[0], launched[2]
-        assert launched == [plain, plain, with_events] * 2
-        assert all(len(graphs) == 2 for graphs in launched)
-        assert not set(plain) & set(with_events)
-        rig.pipeline.close()
 
     def test_stay_until_the_next_timed_frame(self, timed: Rig) -> None:
         timed.pipeline.stage_interval = self.INTERVAL
@@ -470,32 +408,24 @@ class TestPrefetching:
         pipeline.attend(plan(2))
         return pipeline.decode(None)
 
-    def test_spares_every_frame_its_copy(self, rig: Rig, copied: list[Image]) -> None:
+    def test_spares_the_frame_of_that_image_its_copy(self, rig: Rig, copied: list[Image]) -> None:
         second, third, view = self.images(rig)
         for image in (second, third, second):
             rig.pipeline.prefetch(image)
             self.answers(rig.pipeline, image, view)
         assert copied == [second, third, second]
-
-    def test_of_another_image_does_not_count(self, rig: Rig, copied: list[Image]) -> None:
-        image, other, view = self.images(rig)
-        rig.pipeline.prefetch(other)
-        self.answers(rig.pipeline, image, view)
-        assert copied == [other, image]
-        self.answers(rig.pipeline, other, view)
-        assert copied == [other, image], "the image that was fetched ahead is still there"
-
-    @pytest.mark.parametrize("moved", [(160, 180), (120, 240)])
-    def test_of_too_few_bytes_is_made_good(
-        self, rig: Rig, copied: list[Image], moved: tuple[int, int]
-    ) -> None:
-        """The window moves farther than was fetched ahead: columns or rows are missing."""
-        first, image, _ = self.images(rig)
-        side = rig.pipeline.spec.image_side
-        self.answers(rig.pipeline, first, View.window(120, 180, 100, side))
-        rig.pipeline.prefetch(image)
-        self.answers(rig.pipeline, image, View.window(*moved, 100, side))
-        assert copied == [first, image, image]
+        rig.pipeline.prefetch(third)
+        self.answers(rig.pipeline, second, view)
+        assert copied[3:] == [third, second]
+        self.answers(rig.pipeline, third, view)
+        assert copied[3:] == [third, second], "the image that was fetched ahead is still there"
+        # The window moves farther than was fetched ahead: columns, then rows are missing.
+        self.answers(rig.pipeline, second, View.window(120, 180, 100, view.side))
+        for image, place in ((third, (160, 180)), (second, (160, 240))):
+            del copied[:]
+            rig.pipeline.prefetch(image)
+            self.answers(rig.pipeline, image, View.window(*place, 100, view.side))
+            assert copied == [image, image]
 
     def test_is_safe_beside_the_frames(self, shipped: Bundle, rig: Rig) -> None:
         """Another thread fetches images without a pause; every frame still sees its own."""
@@ -594,18 +524,13 @@ class TestOnTensorRT:
         assert tensorrt.pipeline.decode(None).is_finite
         assert "cuGraphLaunch" not in [call.name for call in tensorrt.gpu.since("decode")]
 
-    def test_searches_with_one_wait(self, shipped: Bundle, tensorrt: Rig) -> None:
-        cpu = OrtPipeline(shipped)
+    def test_searches_with_one_wait(self, tensorrt: Rig) -> None:
+        one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
+        waits = len(tensorrt.gpu.host_waits())
         views = [window(tensorrt.pipeline, index) for index in range(3)]
-        answers = []
-        for pipeline in (tensorrt.pipeline, cpu):
-            one_frame(pipeline, 0, PROMPTS["box"])
-            waits = len(tensorrt.gpu.host_waits())
-            answers.append(pipeline.search(Image.from_array(clip()[0][1], "rgb8"), views, plan(1)))
-            if pipeline is tensorrt.pipeline:
-                assert len(tensorrt.gpu.host_waits()) == waits + 1
-        for ours, theirs in zip(*answers, strict=True):
-            assert np.allclose(ours.ious, theirs.ious, atol=0.005)
+        found = tensorrt.pipeline.search(Image.from_array(clip()[0][1], "rgb8"), views, plan(1))
+        assert len(tensorrt.gpu.host_waits()) == waits + 1
+        assert all(candidates.is_finite for candidates in found)
 
 
 class TestFallback:
@@ -641,16 +566,10 @@ class TestAnotherThread:
     def test_asks_for_a_mask_and_closes(self, shipped: Bundle) -> None:
         rig = Rig(shipped)
         one_frame(rig.pipeline, 0, PROMPTS["box"])
-        masks: list[np.ndarray] = []
-
-        def work() -> None:
-            masks.append(rig.pipeline.mask(0))
-            rig.pipeline.close()
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        assert masks[0].any()
+        with ThreadPoolExecutor(1) as pool:
+            mask = pool.submit(rig.pipeline.mask, 0).result()
+            pool.submit(rig.pipeline.close).result()
+        assert mask.any()
         assert rig.gpu.memory.alive == []
 
 

@@ -77,16 +77,13 @@ def test_several_boxes_have_the_vectors_of_each_by_itself(identity, pictures, bo
 @pytest.mark.parametrize(
     "box", [Box(-50, 0, 40, 40), Box(9000, 0, 40, 40), Box(5, 5, 0, 9), Box(float("nan"), 1, 9, 9)]
 )
-def test_of_a_box_without_a_pixel_nothing_is_said(box, identity, pictures, boxes):
+def test_of_a_box_without_a_pixel_or_a_bad_image_nothing_is_said(box, identity, pictures, boxes):
     vectors = identity.describe(Image.from_array(pictures[0]), [box, boxes[0]])
     assert np.isnan(vectors[0]).all()
     assert np.isfinite(vectors[1]).all()
-
-
-def test_of_a_bad_image_nothing_is_said(identity, pictures):
     rows = pictures[0].reshape(len(pictures[0]), -1)
-    image = Image(rows, pictures[0].shape[1], pictures[0].shape[0], "no such encoding")
-    assert np.isnan(identity.describe(image, [Box(5, 5, 40, 40)])).all()
+    bad = Image(rows, pictures[0].shape[1], pictures[0].shape[0], "no such encoding")
+    assert np.isnan(identity.describe(bad, [box, boxes[0]])).all()
 
 
 def test_threads_get_the_same_vectors(identity, pictures, boxes):

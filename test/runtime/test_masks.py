@@ -33,20 +33,13 @@ class TestBoxes:
         boxes, _ = boxes_and_areas(disc(48, x, y, radius)[None])
         assert boxes[0] / 4 == pytest.approx([x - radius, y - radius, x + radius, y + radius], abs=0.06)
 
-    def test_lie_on_the_border_where_the_mask_touches_it(self) -> None:
-        boxes, areas = boxes_and_areas(np.ones((1, 8, 8), np.float32))
-        assert boxes.tolist() == [[0, 0, 32, 32]]
-        assert areas.tolist() == [32 * 32]
-
-    def test_of_an_empty_mask_are_four_zeros(self) -> None:
-        boxes, areas = boxes_and_areas(np.full((2, 8, 8), -1.0, np.float32))
-        assert not boxes.any()
-        assert not areas.any()
-
-    def test_of_a_mask_that_is_not_a_number_are_empty(self) -> None:
-        boxes, areas = boxes_and_areas(np.full((1, 8, 8), np.nan, np.float32))
-        assert not boxes.any()
-        assert not areas.any()
+    @pytest.mark.parametrize("value", [1.0, -1.0, np.nan])
+    def test_lie_on_the_border_where_the_mask_touches_it_and_are_zeros_without_one(
+        self, value: float
+    ) -> None:
+        boxes, areas = boxes_and_areas(np.full((2, 8, 8), value, np.float32))
+        assert boxes.tolist() == 2 * [[0, 0, 32, 32] if value > 0 else [0, 0, 0, 0]]
+        assert areas.tolist() == 2 * [32 * 32 if value > 0 else 0]
 
 
 UNIT = View(0, 0, 1, 1, 8)
@@ -121,15 +114,11 @@ class TestImageMask:
         expected = (centre.x - width, centre.x + width, centre.y - height, centre.y + height)
         assert edges == pytest.approx(expected, abs=1.2)
 
-    def test_is_empty_outside_the_view(self) -> None:
-        mask = image_mask(np.ones((48, 48), np.float32), View.window(50, 40, 20, 192), 160, 100)
+    def test_is_empty_outside_the_view_and_where_a_logit_is_no_number(self) -> None:
+        ones, window = np.ones((48, 48), np.float32), View.window(50, 40, 20, 192)
+        mask = image_mask(ones, window, 160, 100)
         assert mask[30:50, 40:60].all()
         assert np.count_nonzero(mask) == 400
-
-    def test_is_empty_when_the_window_misses_the_image(self) -> None:
-        assert not image_mask(np.ones((48, 48), np.float32), View.window(500, 500, 20, 192), 160, 100).any()
-
-    def test_is_empty_where_a_logit_is_not_a_number(self) -> None:
-        logits = np.full((48, 48), np.nan, np.float32)
-        assert not image_mask(logits, View.full(160, 100, 192), 160, 100).any()
-        assert not image_mask(logits, View.window(50, 40, 20, 192), 160, 100).any()
+        assert not image_mask(ones, View.window(500, 500, 20, 192), 160, 100).any()
+        for view in (window, View.full(160, 100, 192)):
+            assert not image_mask(np.nan * ones, view, 160, 100).any()

@@ -148,11 +148,8 @@ def test_a_search_leaves_no_frame_to_go_on_with(pipeline: Pipeline) -> None:
             call()
 
 
-def test_a_search_in_no_view_finds_nothing(pipeline: Pipeline) -> None:
+def test_a_search_in_no_view_finds_nothing_and_one_without_memory_is_an_error(pipeline: Pipeline) -> None:
     assert pipeline.search(image(1), [], ONE_MAP) == []
-
-
-def test_a_search_needs_memory(pipeline: Pipeline) -> None:
     with pytest.raises(ValueError, match="at least one slot"):
         pipeline.search(image(1), [window(pipeline, 1)], MemoryPlan())
 

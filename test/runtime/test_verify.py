@@ -217,29 +217,30 @@ class TestTheRecord:
         assert AgreementRecord(folder, {"lanes": 1, "made_of": "a"}).agreed
         assert not AgreementRecord(folder, {"made_of": "b", "lanes": 1}).agreed
 
-    def test_is_removed_by_a_disagreement(self, tmp_path: Path) -> None:
-        record = AgreementRecord(tmp_path, {})
+    @pytest.fixture
+    def record(self, tmp_path: Path) -> AgreementRecord:
+        """Of an agreement."""
+        record = AgreementRecord(tmp_path, {"made_of": "a"})
         record.keep(self.good)
+        assert record.agreed
+        return record
+
+    def test_is_removed_by_a_disagreement(self, record: AgreementRecord) -> None:
         record.keep(self.bad)
         assert not record.agreed
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"key": 1}'])
-    def test_counts_only_whole(self, tmp_path: Path, text: str) -> None:
-        record = AgreementRecord(tmp_path, {"made_of": "a"})
-        record.keep(self.good)
+    def test_counts_only_whole(self, record: AgreementRecord, text: str) -> None:
         assert json.loads(record.path.read_text())["deviations"][0]["stage"] == "search"
         record.path.write_text(text)
         assert not record.agreed
 
-    def test_that_everyone_may_write_does_not_count(self, tmp_path: Path) -> None:
-        record = AgreementRecord(tmp_path, {})
-        record.keep(self.good)
+    def test_that_everyone_may_write_does_not_count(self, record: AgreementRecord) -> None:
         record.path.chmod(0o666)
         assert not record.agreed
 
     def test_needs_no_folder_that_can_be_written(self, tmp_path: Path) -> None:
-        blocked = tmp_path / "file"
-        blocked.write_text("")
-        record = AgreementRecord(blocked, {})
+        (tmp_path / "file").write_text("")
+        record = AgreementRecord(tmp_path / "file", {})
         record.keep(self.good)
         assert not record.agreed

@@ -42,7 +42,6 @@ class Rig:
         zero_copy: bool = False,
         lanes: int = 1,
         tensorrt: bool = False,
-        onnxruntime_version: str = "1.31.1",
         **faults: bool,
     ) -> None:
         self.gpu = fake_gpu(FakeDevice(integrated=zero_copy), seed)
@@ -56,7 +55,7 @@ class Rig:
             tables = {name: (graph.inputs, graph.outputs) for name, graph in bundle.graphs.items()}
             opener = TrtGraphs(library, self.stream, tables, partial(built, library, bundle))
         else:
-            self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults), version=onnxruntime_version)
+            self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults))
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
         with patch("efftam_ros.runtime.device.tensors.Arena", partial(divided_arena, self.gpu)):
             self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy, lanes)

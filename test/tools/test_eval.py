@@ -105,13 +105,8 @@ def test_the_first_box_is_jittered_by_at_most_a_pixel_and_always_the_same():
     for m in moved:
         assert np.abs(np.subtract(m.edges(), box.edges())).max() <= 1
     assert jittered(box, "bike", 1) != moved[0]
-
-
-def test_a_tiny_box_keeps_half_its_sides():
-    for repeat in range(1, 20):
-        moved = jittered(Box(0, 0, 1, 1), "x", repeat)
-        assert moved.width >= 0.5 - 1e-9
-        assert moved.height >= 0.5 - 1e-9
+    tiny = [jittered(Box(0, 0, 1, 1), "x", repeat) for repeat in range(1, 20)]
+    assert min(min(m.width, m.height) for m in tiny) >= 0.5 - 1e-9
 
 
 def test_repeats_give_mean_and_spread():

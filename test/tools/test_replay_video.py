@@ -127,51 +127,37 @@ def test_images_that_need_a_lost_message_are_not_used(
     assert "3 images not used" in said.out
 
 
-def test_a_lost_message_of_a_codec_that_does_not_tell_is_known_by_the_senders_count():
-    decoder, used = VideoDecoder(), []
-    for i, data in enumerate(packets("vp9")):
-        made = message(FFMPEG_TYPE, "vp9", data, stamp := START_NS + i * PERIOD_NS)[1]
-        made.pts = i
-        if i != 4:
-            with suppress(InputError):
-                decoder.decode(made, stamp)
-                used.append(i)
-    assert used == [0, 1, 2, 3, *range(GROUP, FRAMES)]
+ALL, FROM_KEY = [*range(FRAMES)], [*range(GROUP, FRAMES)]
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_after_a_message_that_can_not_be_decoded_nothing_is_used_until_a_key_frame(codec: str):
-    decoder, used = VideoDecoder(), []
-    for i, data in enumerate(packets(codec)):
-        made = message(
-            FOXGLOVE_TYPE, codec, b"no video" if i == 3 else data, stamp := START_NS + i * PERIOD_NS
-        )[1]
-        with suppress(InputError):
-            decoder.decode(made, stamp)
-            used.append(i)
-    assert used == [0, 1, 2, *range(GROUP, FRAMES)]
-
-
-def test_a_topic_whose_counter_is_a_time_is_read_whole():
-    decoder = VideoDecoder()
-    for i, data in enumerate(packets("h264")):
+@pytest.mark.parametrize(
+    ("kind", "codec", "sent", "lost", "spoilt", "used"),
+    [
+        # The sender's count tells of a lost message where the codec does not; a count may be a time.
+        (FFMPEG_TYPE, "vp9", {"counts": lambda i: i}, (4,), None, [0, 1, 2, 3, *FROM_KEY]),
+        (FFMPEG_TYPE, "h264", {"counts": lambda i: i if i < 3 else 3 * i}, (), None, ALL),
+        # What can't be decoded is as lost.
+        *((FOXGLOVE_TYPE, codec, {}, (), 3, [0, 1, 2, *FROM_KEY]) for codec in CODECS),
+        # Without a key frame images are used again after two seconds.
+        *(
+            (FOXGLOVE_TYPE, "h264", {"count": 33, "group": 250}, lost, None, [*range(5), *range(27, 33)])
+            for lost in ((5,), (5, 15, 25))
+        ),
+    ],
+)
+def test_after_a_lost_message_none_is_used_until_a_key_frame(kind, codec, sent, lost, spoilt, used):
+    decoder, found, sent = VideoDecoder(), [], dict(sent)
+    counts = sent.pop("counts", None)
+    for i, data in enumerate(packets(codec, **sent)):
         stamp = START_NS + i * PERIOD_NS
-        made = message(FFMPEG_TYPE, "h264", data, stamp)[1]
-        made.pts = i if i < 3 else 3 * i
-        assert decoder.decode(made, stamp)[:2] == (160, 120)
-
-
-@pytest.mark.parametrize("lost", [(5,), (5, 15, 25)], ids=["once", "again and again"])
-def test_without_a_key_frame_images_are_used_again_after_two_seconds(lost: tuple[int, ...]):
-    decoder, used = VideoDecoder(), []
-    coded = packets("h264", count=33, group=250)
-    for i, data in enumerate(coded):
-        stamp = START_NS + i * PERIOD_NS
+        made = message(kind, codec, b"no video" if i == spoilt else data, stamp)[1]
+        if counts is not None:
+            made.pts = counts(i)
         if i not in lost:
             with suppress(InputError):
-                decoder.decode(message(FOXGLOVE_TYPE, "h264", data, stamp)[1], stamp)
-                used.append(i)
-    assert used == [*range(5), *range(27, 33)]
+                decoder.decode(made, stamp)
+                found.append(i)
+    assert found == used
 
 
 @pytest.mark.parametrize("codec", ["h264", "h265"])

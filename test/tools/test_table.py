@@ -14,7 +14,4 @@ def test_numbers_are_aligned_right_and_gaps_are_dashes():
         "bird     -    9",
         "x        -  7.1",
     ]
-
-
-def test_a_table_without_rows_is_its_header():
     assert table_lines(["a", "bc"], []) == ["a  bc", "-  --"]

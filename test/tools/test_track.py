@@ -17,7 +17,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.tools.cli import main
 from efftam_ros.tools.common.options import tracker_config
-from efftam_ros.tools.common.prompts import read_prompt, read_prompts
+from efftam_ros.tools.common.prompts import read_prompts
 from efftam_ros.tools.track import frame_record
 
 FIELDS = ["index", "stamp", "stamp_ns", "state", "reason", "box", "measured", "presence", "iou"]
@@ -225,32 +225,31 @@ def two_squares(tmp_path: Path) -> Path:
     return folder
 
 
-def test_targets_on_the_command_line_have_ids():
-    box = Prompt(box=Box(1, 2, 3, 4))
-    assert read_prompts([], [], None, 100, 100) == {}
-    assert read_prompts(["1,2,3,4", "1,2,3,4"], [], None, 100, 100) == {0: box, 1: box}
-    assert read_prompts(["7:1,2,3,4"], [], None, 100, 100) == {7: box}
-    found = read_prompts(["1,2,3,4"], ["5,6", "3:7,8"], None, 100, 100)
-    assert found == {
-        0: Prompt(box=Box(1, 2, 3, 4), points=((5, 6),), labels=(1,)),
-        3: Prompt(points=((7, 8),), labels=(1,)),
-    }
+BOX = Prompt(box=Box(1, 2, 3, 4))
+POINTS = Prompt(points=((5, 6), (7, 8), (9, 9)), labels=(1, 0, 1))
 
 
-@pytest.mark.parametrize("text", ["255:1,2,3,4", "-1:1,2,3,4", "a:1,2,3,4", ":1,2,3,4"])
-def test_an_id_that_is_none_is_refused_with_the_range(text):
-    with pytest.raises(InputError, match="0 to 254"):
-        read_prompts([text], [], None, 100, 100)
-
-
-def test_two_boxes_of_one_target_are_refused():
-    with pytest.raises(InputError, match="second box of target 1"):
-        read_prompts(["1:1,2,3,4", "1,2,3,4"], [], None, 100, 100)
-
-
-def test_prompts_from_the_command_line():
-    assert read_prompt("1,2,3,4", [], None, 100, 100) == Prompt(box=Box(1, 2, 3, 4))
-    prompt = read_prompt(None, ["5,6", "7,8,0", "9,9,1"], None, 100, 100)
-    assert prompt == Prompt(points=((5, 6), (7, 8), (9, 9)), labels=(1, 0, 1))
-    with pytest.raises(InputError, match="third number"):
-        read_prompt(None, ["5,6,2"], None, 100, 100)
+@pytest.mark.parametrize(
+    ("boxes", "points", "found"),
+    [
+        ([], [], {}),
+        (["1,2,3,4"], [], {0: BOX}),
+        (["1,2,3,4", "1,2,3,4"], [], {0: BOX, 1: BOX}),
+        (["7:1,2,3,4"], [], {7: BOX}),
+        ([], ["5,6", "7,8,0", "9,9,1"], {0: POINTS}),
+        (
+            ["1,2,3,4"],
+            ["5,6", "3:7,8"],
+            {0: Prompt(box=BOX.box, points=((5, 6),), labels=(1,)), 3: Prompt(points=((7, 8),), labels=(1,))},
+        ),
+        *(([f"{text}:1,2,3,4"], [], "0 to 254") for text in ("255", "-1", "a", "")),
+        (["1:1,2,3,4", "1,2,3,4"], [], "second box of target 1"),
+        ([], ["5,6,2"], "third number"),
+    ],
+)
+def test_targets_on_the_command_line_have_ids_or_are_refused(boxes, points, found):
+    if isinstance(found, dict):
+        assert read_prompts(boxes, points, None, 100, 100) == found
+    else:
+        with pytest.raises(InputError, match=found):
+            read_prompts(boxes, points, None, 100, 100)

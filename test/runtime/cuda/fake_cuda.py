@@ -118,13 +118,12 @@ class FakeGpu:
         driver_version: int | None = None,
         total_bytes: int = 8_000_000_000,
         seed: int = 0,
-        pinned_bytes: int = 4_000_000_000,
     ) -> None:
         self.bindings_version = BINDINGS_VERSIONS[version]
         self.driver_version = self.bindings_version if driver_version is None else driver_version
         self.devices = (device,) if isinstance(device, FakeDevice) else tuple(device)
         shared = any(one.integrated for one in self.devices)
-        self.memory = Memory(total_bytes, pinned_bytes, shared)
+        self.memory = Memory(total_bytes, 4_000_000_000, shared)
         self.scheduler = Scheduler(self.memory, seed)
         self.kernels: Callable[[str, tuple[int, ...], tuple[int, ...], int], None] | None = None
         self.signatures: Mapping[str, Sequence[str]] = {}

@@ -37,7 +37,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of work, or a wait of the host (stream 0), from when to when, ms."""
+    """A piece of work, from when to when, ms."""
 
     name: str
     stream: int
@@ -131,9 +131,7 @@ class Scheduler:
         """The host waits for ``work``."""
         self._run(self._with_chance({work}))
         self._host_knows(work.clock)
-        if work.finished_at_ms > self.host_ms:
-            self.timeline.append(Span("wait", 0, self.host_ms, work.finished_at_ms))
-            self.host_ms = work.finished_at_ms
+        self.host_ms = max(self.host_ms, work.finished_at_ms)
 
     def wait_for_stream(self, stream: int) -> None:
         queue = self._queues[stream]

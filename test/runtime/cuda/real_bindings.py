@@ -21,13 +21,10 @@ def versions() -> list[object]:
     return [pytest.param(None, id="installed"), pytest.param(other, id="other", marks=skip)]
 
 
-def run(code: str, bindings: str | None, libraries: Path | None = None) -> str:
-    """What ``code`` prints, with the bindings of a folder first, and a folder of libraries."""
+def run(code: str, bindings: str | None) -> str:
+    """What ``code`` prints, with the bindings of a folder first."""
     path = [entry for entry in (bindings, str(ROOT), os.environ.get("PYTHONPATH")) if entry]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-    if libraries is not None:
-        found = [str(libraries), os.environ.get("LD_LIBRARY_PATH", "")]
-        environment["LD_LIBRARY_PATH"] = os.pathsep.join(found)
     done = subprocess.run(
         [sys.executable, "-u", "-c", code],
         capture_output=True,

@@ -16,7 +16,7 @@ from runtime.cuda.shim import Shim, shared_shim
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.images.encodings import ENCODINGS, to_bgr
-from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS, MASK_VIEW, PREPROCESS_PARAMS
+from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.device.memory import MemoryLayout
 from efftam_ros.runtime.frame_state import round_bfloat16
@@ -339,28 +339,6 @@ class TestTheStoringKernel:
 class TestTheTables:
     """The tables in Python say the same as the CUDA sources."""
 
-    @pytest.mark.parametrize(
-        ("file", "struct", "dtype"),
-        [("preprocess", "PreprocessParams", PREPROCESS_PARAMS), ("masks", "MaskView", MASK_VIEW)],
-    )
-    def test_have_the_fields_of_the_records(self, file: str, struct: str, dtype: np.dtype) -> None:
-        source = (KERNEL_FOLDER / f"{file}.cu").read_text()
-        body = re.sub(r"//.*", "", re.search(rf"struct {struct} {{(.*?)}};", source, re.S)[1])
-        fields = [
-            (name, {"int": "<i4", "float": "<f4"}[kind], int(count or 1))
-            for kind, names in re.findall(r"(int|float) ([^;]*);", body)
-            for name, count in re.findall(r"(\w+)(?:\[(\d+)\])?", names)
-        ]
-        assert fields == [
-            (name, dtype[name].base.str, int(np.prod(dtype[name].shape))) for name in dtype.names or ()
-        ]
-
-    def test_have_the_codes_of_the_encodings(self) -> None:
-        source = (KERNEL_FOLDER / "preprocess.cu").read_text()
-        codes = {name.lower(): int(code) for name, code in re.findall(r"^ +(\w+) = (\d+),", source, re.M)}
-        assert codes.items() <= {(name, one.kernel_code) for name, one in ENCODINGS.items()}
-        assert {one.kernel_code for one in ENCODINGS.values()} == set(codes.values())
-
     def test_have_the_parameters_of_the_kernels(self) -> None:
         found = {}
         for path in KERNEL_FOLDER.glob("*.cu"):
@@ -374,12 +352,3 @@ class TestTheTables:
                 assert text.split()[-1].lstrip("*").removeprefix("__restrict__") == parameter.name
                 assert ("*" not in text) == (parameter.access == "value")
                 assert text.startswith("const ") == (parameter.access == "in")
-
-    def test_have_no_kernel_that_nothing_launches(self) -> None:
-        sources = (KERNEL_FOLDER.parents[1] / "device").glob("*.py")
-        launched = {
-            name
-            for source in sources
-            for name in re.findall(r'kernels\.launch\(\s*"(\w+)"', source.read_text(encoding="utf-8"))
-        }
-        assert launched == set(KERNELS)

@@ -68,13 +68,10 @@ class TestTheParameters:
             assert maker().record(Image(rows, 64, 48, "bgr8"), View.full(64, 48, SIDE))["step"] == step
 
     @pytest.mark.parametrize("method", ["record", "needed_parts"])
-    def test_is_refused_as_on_the_cpu(self, method: str) -> None:
+    def test_is_refused_as_on_the_cpu_and_for_another_network(self, method: str) -> None:
         short = Image(np.zeros((48, 100), np.uint8), 64, 48, "bgr8")
         with pytest.raises(InputError, match="has 100 bytes; 64 px of bgr8 need 192"):
             getattr(maker(), method)(short, View.full(64, 48, SIDE))
-
-    @pytest.mark.parametrize("method", ["record", "needed_parts"])
-    def test_for_another_network_is_our_own_fault(self, method: str) -> None:
         with pytest.raises(ValueError, match=r"64.* 16"):
             getattr(maker(), method)(random_image("bgr8", 64, 48), View.full(64, 48, 64))
 
@@ -126,20 +123,3 @@ class TestTheNeededParts:
     @pytest.mark.parametrize("encoding", ["bgr8", "nv12"])
     def test_are_none_for_a_view_past_the_image(self, encoding: str, centre: tuple[float, float]) -> None:
         assert maker().needed_parts(random_image(encoding, 64, 48), View.window(*centre, 20, SIDE)) == ()
-
-    @settings(max_examples=100, deadline=None)
-    @given(
-        x=st.floats(-200, 200),
-        y=st.floats(-200, 200),
-        extent=st.floats(0.1, 300),
-        encoding=st.sampled_from(DISTINCT),
-    )
-    def test_lie_within_the_image_without_overlap(
-        self, x: float, y: float, extent: float, encoding: str
-    ) -> None:
-        image = random_image(encoding, 64, 48)
-        end = 0
-        for part in maker().needed_parts(image, View.window(x, y, extent, SIDE)):
-            assert end <= part.top < part.bottom <= image.rows.shape[0]
-            assert 0 <= part.left < part.right <= image.rows.shape[1]
-            end = part.bottom

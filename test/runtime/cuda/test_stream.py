@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import numpy as np
 import pytest
 from runtime.cuda.fake_cuda import FakeGpu
@@ -55,13 +53,6 @@ class TestAStream:
         with pytest.raises(RuntimeError, match="default stream"):
             Stream(cuda)
 
-    def test_reads_handles_as_cuda_bindings_want_it(
-        self, board: Board, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """int() of a handle is deprecated."""
-        monkeypatch.setattr("cuda.bindings.utils.get_cuda_native_handle", lambda handle: 0x77)
-        assert board.stream.handle == 0x77
-
     def test_copies_parts_of_host_buffers(self, board: Board) -> None:
         board.stream.zero(board.x.pointer, NBYTES)
         board.stream.copy_in(board.x.pointer + 16, board.given, 8, offset=40)
@@ -71,23 +62,21 @@ class TestAStream:
         assert floats(board.y.pointer)[[0, 3, 4, 5, 6]].tolist() == [0, 0, 10, 11, 0]
         assert board.answer[1:3].tolist() == [10, 11]
 
-    def test_copies_the_part_of_a_matrix_and_nothing_beside_it(self, board: Board) -> None:
-        """Of the 4 rows of 16 floats two, and of each five."""
+    def test_copies_parts_of_a_matrix_and_nothing_beside_them(self, board: Board) -> None:
+        """Of 4 rows of 16 floats; the description of a part is the stream's own and used again."""
+        expected = np.zeros((4, 16), np.float32)
         board.stream.zero(board.x.pointer, NBYTES)
-        board.stream.copy_part_in(board.x.pointer, board.given, 64, slice(1, 3), slice(12, 32))
+        for rows, columns in (
+            (slice(1, 3), slice(3, 8)),
+            (slice(0, 1), slice(0, 1)),
+            (slice(3, 4), slice(9, 16)),
+        ):
+            part = slice(4 * columns.start, 4 * columns.stop)
+            board.stream.copy_part_in(board.x.pointer, board.given, 64, rows, part)
+            expected[rows, columns] = np.arange(64).reshape(4, 16)[rows, columns]
         board.stream.copy_out(board.result, board.x.pointer, NBYTES)
         board.stream.synchronize()
-        expected = np.zeros((4, 16), np.float32)
-        expected[1:3, 3:8] = np.arange(64).reshape(4, 16)[1:3, 3:8]
         assert np.array_equal(board.answer.reshape(4, 16), expected)
-
-    def test_copies_several_parts_with_what_the_host_had_when_each_was_asked_for(self, board: Board) -> None:
-        """The description of a part is the stream's own and used again."""
-        board.stream.zero(board.x.pointer, NBYTES)
-        for row in range(4):
-            board.stream.copy_part_in(board.x.pointer, board.given, 64, slice(row, row + 1), slice(0, 4))
-        board.stream.synchronize()
-        assert floats(board.x.pointer).reshape(4, 16)[:, 0].tolist() == [0, 16, 32, 48]
 
     @pytest.mark.parametrize(
         ("pitch", "rows", "columns"),
@@ -153,27 +142,16 @@ class TestAnEvent:
         Event(cuda, timing=True)
         assert [call.summary for call in fake.calls("cuEventCreate")] == ["3", "1"]
 
-    def test_orders_two_streams(self, board: Board) -> None:
-        other, event = Stream(board.cuda), Event(board.cuda)
-        board.stream.copy_in(board.x.pointer, board.given, NBYTES)
-        board.stream.record(event)
-        other.wait(event)
-        board.launch.run(other)
-        other.copy_out(board.result, board.y.pointer, NBYTES)
-        other.synchronize()
-        assert board.answer[3] == 3.5
-
-    def test_measures_the_time_between_two(self, board: Board) -> None:
+    def test_measures_the_time_between_two_that_were_made_with_timing(self, board: Board) -> None:
         start, end = Event(board.cuda, timing=True), Event(board.cuda, timing=True)
         board.stream.record(start)
         board.frame()
         board.stream.record(end)
         end.wait()
         assert end.milliseconds_since(start) > 0
-
-    def test_without_timing_has_no_time(self, cuda: Cuda) -> None:
-        with pytest.raises(ValueError, match="timing=True"):
-            Event(cuda, timing=True).milliseconds_since(Event(cuda))
+        for one, other in ((start, Event(board.cuda)), (Event(board.cuda), start)):
+            with pytest.raises(ValueError, match="timing=True"):
+                one.milliseconds_since(other)
 
     def test_is_closed_once(self, cuda: Cuda) -> None:
         event = Event(cuda)
@@ -196,21 +174,14 @@ class TestACapturedGraph:
             board.stream.synchronize()
             assert (board.answer == first + 0.5).all()
 
-    def test_is_captured_for_this_thread_and_uploaded_once(self, fake: FakeGpu, board: Board) -> None:
-        fake.mark("capture")
+    def test_is_captured_for_this_thread_uploaded_and_all_that_is_left(
+        self, fake: FakeGpu, board: Board
+    ) -> None:
+        held = fake.driver.functions.held
         with board.stream.capture():
             board.frame()
-        names = [call.name for call in fake.since("capture")]
-        assert names == [
-            "cuStreamBeginCapture",
-            "cuMemcpyHtoDAsync",
-            "cuLaunchKernel",
-            "cuMemcpyDtoHAsync",
-            "cuStreamEndCapture",
-            "cuGraphInstantiate",
-            "cuGraphDestroy",
-            "cuGraphUpload",
-        ]
+        assert fake.driver.functions.held == held + 1
+        assert len(fake.calls("cuGraphUpload")) == 1
         assert "THREAD_LOCAL" in fake.calls("cuStreamBeginCapture")[0].summary
 
     def test_can_not_be_launched_before_its_capture_ends_or_once_closed(self, board: Board) -> None:
@@ -246,28 +217,3 @@ class TestACapturedGraph:
         with pytest.raises(CudaError, match=f"{step} failed"), board.stream.capture():
             board.frame()
         assert fake.driver.functions.held == held
-
-    @pytest.mark.parametrize("forbidden", ["wait", "allocate", "pin", "load", "free"])
-    def test_refuses_what_a_capture_can_not_hold(self, board: Board, forbidden: str) -> None:
-        do = {
-            "wait": board.stream.synchronize,
-            "allocate": lambda: DeviceBuffer(board.cuda, 10),
-            "pin": lambda: HostBuffer(board.cuda, 10),
-            "load": lambda: add_kernel(board.cuda),
-            "free": board.y.free,
-        }[forbidden]
-        with (
-            pytest.raises(CudaError, match="nothing may wait, allocate or load") as error,
-            board.stream.capture(),
-        ):
-            do()
-        assert error.value.code == 900
-        board.stream.synchronize()
-
-    def test_says_so_when_such_a_refusal_was_hidden(self, board: Board) -> None:
-        def hiding() -> None:
-            with board.stream.capture(), suppress(CudaError):
-                board.stream.synchronize()
-
-        with pytest.raises(CudaError, match="an earlier call in this capture"):
-            hiding()

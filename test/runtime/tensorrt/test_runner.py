@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 import pytest
 from runtime.cuda.fake_cuda import FakeGpu
-from runtime.cuda.fake_memory import RaceError
 from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 from support.bound_graphs import Bound, Device
 from support.gpu_rig import built
@@ -27,7 +26,7 @@ from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_workshop.export.tensorrt.builder import build_engine
 
-GRAPHS = tuple(default_bundle().graphs)
+TABLES = {name: (graph.inputs, graph.outputs) for name, graph in default_bundle().graphs.items()}
 CAPTURE_UNSUPPORTED, LOST = 900, 999
 
 
@@ -42,18 +41,8 @@ def plans(library: Library, shipped: Bundle, facts: DeviceFacts) -> Callable[[st
 
 
 @pytest.fixture
-def tables(shipped: Bundle) -> dict[str, Any]:
-    return {name: (graph.inputs, graph.outputs) for name, graph in shipped.graphs.items()}
-
-
-@pytest.fixture
-def graphs(
-    library: Library,
-    stream: Stream,
-    tables: dict[str, Any],
-    plans: Callable[[str], bytes],
-) -> TrtGraphs:
-    return TrtGraphs(library, stream, tables, plans)
+def graphs(library: Library, stream: Stream, plans: Callable[[str], bytes]) -> TrtGraphs:
+    return TrtGraphs(library, stream, TABLES, plans)
 
 
 @pytest.fixture
@@ -73,10 +62,10 @@ def bound(graphs: TrtGraphs, device: Device, shipped: Bundle, name: str, fixed: 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_recorded_version_tells_its_layers_and_memory(
-    version: str, gpu: FakeGpu, facts: DeviceFacts, device: Device, shipped: Bundle, tables: dict[str, Any]
+    version: str, gpu: FakeGpu, facts: DeviceFacts, device: Device, shipped: Bundle
 ) -> None:
     library = Library.of(make_fake(version, gpu))
-    graphs = TrtGraphs(library, device.stream, tables, partial(built, library, shipped))
+    graphs = TrtGraphs(library, device.stream, TABLES, partial(built, library, shipped))
     assert graphs.open("memory_encoder").layers()[0]["Name"] == "whole_graph"
     assert graphs.device_bytes > 1 << 20
     graphs.close()
@@ -95,15 +84,6 @@ def test_after_its_first_run_a_fixed_binding_is_one_graph_launch_and_nothing_of_
         decoder.binding.run()
     assert [call.name for call in gpu.since(mark)] == ["cuGraphLaunch"] * 5
     assert trt.fake.told == []
-
-
-def test_the_first_run_is_plain_and_only_then_captured(trt: Any, gpu: FakeGpu, decoder: Bound) -> None:
-    mark = gpu.mark("first")
-    decoder.binding.run()
-    names = [call.name for call in gpu.since(mark)]
-    assert names.index("TensorRT mask_decoder") < names.index("cuStreamBeginCapture")
-    assert trt.fake.told[-2:] == ["execute_async_v3", "execute_async_v3"]
-    decoder.check()  # capturing has run nothing a second time, and lost nothing of the first
 
 
 def test_a_free_binding_tells_tensorrt_only_what_changed(
@@ -237,12 +217,6 @@ def test_a_shape_that_the_graph_does_not_have_is_refused(decoder: Bound, shape: 
         decoder.binding.bind("masks", decoder.buffers["masks"].pointer, shape)
 
 
-def test_a_name_that_the_graph_lacks_is_ignored(decoder: Bound) -> None:
-    decoder.binding.bind("labels", 13, (1,))
-    decoder.binding.run()
-    decoder.check()
-
-
 def test_too_little_memory_for_a_context_is_refused(trt: Any, graphs: TrtGraphs) -> None:
     trt.fake.contexts_left = 1
     graph = graphs.open("mask_decoder")
@@ -295,18 +269,6 @@ def test_an_engine_that_needs_more_and_comes_later_leaves_the_captured_ones_alon
             one.check()
 
 
-def test_two_streams_that_share_working_memory_are_found_out(
-    trt: Any, graphs: TrtGraphs, device: Device, shipped: Bundle
-) -> None:
-    """Why each stream has its own."""
-    one = bound(graphs, device, shipped, "mask_decoder", fixed=False)
-    other = bound(graphs, device, shipped, "memory_encoder", fixed=False)
-    other.binding._stream = Stream(device.cuda)
-    one.binding.run()
-    with pytest.raises(RaceError, match="TensorRT mask_decoder"):
-        other.binding.run()
-
-
 def test_a_binding_that_is_closed_gives_its_context_back(trt: Any, graphs: TrtGraphs) -> None:
     graph = graphs.open("mask_decoder")
     bindings = [graph.binding(False) for _ in range(3)]
@@ -319,11 +281,11 @@ def test_a_binding_that_is_closed_gives_its_context_back(trt: Any, graphs: TrtGr
 
 
 def test_a_driver_that_is_older_than_tensorrts_cuda_is_named(
-    trt: Any, library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], shipped: Bundle
+    trt: Any, library: Library, facts: DeviceFacts, stream: Stream, shipped: Bundle
 ) -> None:
     trt.fake.faults.add("driver")
     for start in (
-        lambda: TrtGraphs(library, stream, tables, lambda name: b""),
+        lambda: TrtGraphs(library, stream, TABLES, lambda name: b""),
         lambda: built(library, shipped, "mask_decoder"),
     ):
         with pytest.raises(
@@ -336,55 +298,46 @@ def test_a_driver_that_is_older_than_tensorrts_cuda_is_named(
 # Engines that don't belong here.
 
 
-@pytest.mark.parametrize("plan", [b"", b"not an engine", b'fake engine\n{"version": "9.0"}\n'])
-def test_an_engine_that_does_not_load_is_refused_with_tensorrts_reason(
-    library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], plan: bytes
-) -> None:
-    graphs = TrtGraphs(library, stream, tables, lambda name: plan)
-    with pytest.raises(
-        BackendError, match=r"can't load the engine of mask_decoder \(.*not compatible.*build"
-    ):
-        graphs.open("mask_decoder")
-
-
-def test_an_engine_of_another_graph_is_refused(
-    library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], plans: Any
-) -> None:
-    graphs = TrtGraphs(library, stream, tables, lambda name: plans("memory_encoder"))
-    with pytest.raises(
-        BackendError, match=r"the engine of mask_decoder has inputs binarize, .*says conditioned"
-    ):
-        graphs.open("mask_decoder")
+OLD = b'fake engine\n{"version": "9.0"}\n'
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "tensor"),
+    ("plan", "changed", "said"),
     [
-        (0, "sparse", Tensor("float32", (1, 4, 128))),
-        (0, "sparse", Tensor("float16", (1, 3, 128))),
-        (0, "sparse", Tensor("float32", (1, "t", 128))),  # buffers are made for the table's sizes
-        (1, "areas", Tensor("float32", (5,))),
-        (1, "areas", Tensor("int64", (4,))),
+        *((plan, {}, "can't load the engine of mask_decoder (") for plan in (b"", b"not an engine", OLD)),
+        ("memory_encoder", {}, "the engine of mask_decoder has inputs binarize, "),
+        *(
+            ("mask_decoder", {name: tensor}, f"; the bundle says {tensor}; build")
+            for name, tensor in (
+                ("sparse", Tensor("float32", (1, 4, 128))),
+                ("sparse", Tensor("float16", (1, 3, 128))),
+                ("sparse", Tensor("float32", (1, "t", 128))),  # buffers are made for the table's sizes
+                ("areas", Tensor("float32", (5,))),
+                ("areas", Tensor("int64", (4,))),
+            )
+        ),
     ],
 )
-def test_tensors_that_differ_from_the_bundles_table_are_refused(
-    library: Library,
-    facts: DeviceFacts,
-    stream: Stream,
-    tables: dict[str, Any],
-    plans: Any,
-    kind: int,
-    name: str,
-    tensor: Tensor,
+def test_an_engine_that_does_not_load_or_is_another_is_refused(
+    library: Library, stream: Stream, plans: Any, plan: Any, changed: dict[str, Tensor], said: str
 ) -> None:
-    both = [dict(table) for table in tables["mask_decoder"]]
-    both[kind][name] = tensor
-    graphs = TrtGraphs(library, stream, {"mask_decoder": (both[0], both[1])}, plans)
+    inputs, outputs = (
+        {name: changed.get(name, tensor) for name, tensor in table.items()}
+        for table in TABLES["mask_decoder"]
+    )
+    tables = {"mask_decoder": (inputs, outputs)}
+    graphs = TrtGraphs(library, stream, tables, lambda name: plan if isinstance(plan, bytes) else plans(plan))
     with pytest.raises(BackendError) as refused:
         graphs.open("mask_decoder")
-    assert f" {name} {tables['mask_decoder'][kind][name]}; the bundle says {tensor}; build" in str(
-        refused.value
-    )
+    text = str(refused.value)
+    assert said in text
+    assert all(f" {name} {tensor}" in text for name, tensor in was(changed).items())
+
+
+def was(changed: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What these tensors are in the bundle."""
+    inputs, outputs = TABLES["mask_decoder"]
+    return {name: {**inputs, **outputs}[name] for name in changed}
 
 
 def test_a_tensor_that_must_lie_in_host_memory_is_refused(trt: Any, graphs: TrtGraphs) -> None:
@@ -407,6 +360,8 @@ def test_contexts_go_before_engines_and_engines_before_the_runtime(
     assert gpu.driver.functions.held > held
     graphs.close()
     graphs.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        graphs.open("mask_decoder")
     assert gpu.driver.functions.held == held
     gc.collect()
     order = trt.fake.gone
@@ -425,12 +380,6 @@ def test_what_a_pipeline_is_made_of_names_each_engine(graphs: TrtGraphs, library
         told.append(graphs.made_of)
     assert told[0] == f"TensorRT {library.dotted}"
     assert len(set(told)) == 3
-
-
-def test_once_closed_none_is_opened(graphs: TrtGraphs) -> None:
-    graphs.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        graphs.open("mask_decoder")
 
 
 def test_held_memory_is_that_of_the_weights_and_one_working_memory(
