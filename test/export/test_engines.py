@@ -399,14 +399,6 @@ def test_of_modules_that_are_right_alone_and_wrong_in_turn_the_worst_falls_back_
     assert workshop.kept() == []
 
 
-def test_a_folder_that_can_not_be_written_is_one_line(workshop: Workshop, tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("no folder")
-    workshop.folder = blocked
-    with pytest.raises(InputError, match=str(blocked)):
-        workshop.build("fp32")
-
-
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with engines in FP32."""
