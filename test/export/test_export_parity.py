@@ -73,7 +73,7 @@ def test_a_changed_weight_is_found_in_its_graph_output_and_case(
     tensor = next(tensor for tensor in model.graph.initializer if tensor.name == weight)
     tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), tensor.name))
     onnx.save(model, path)
-    with pytest.raises(InputError, match="; the bundle was not written$") as refusal:
+    with pytest.raises(InputError, match="the bundle was not written") as refusal:
         require_parity(compare_with_network(changed, network("compact")))
     assert str(refusal.value).startswith(f"{graph}: {starts}")
     assert f"({case}), 0.001 is allowed" in str(refusal.value)
