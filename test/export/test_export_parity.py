@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import onnx
 import pytest
-import torch
 from export_helpers import compact_network
 from onnx import numpy_helper
 
@@ -34,14 +33,6 @@ def test_float16_weights_are_compared_with_the_rounded_network(bundle):
     rounded = prepare(compact_network(), "float16")
     differences = compare_with_network(Bundle.load(bundle("compact", "float16")), rounded)
     assert max(d.max_abs for d in differences) < 1e-4
-
-
-def test_rounding_the_weights_moves_outputs_more_than_that():
-    network = compact_network()
-    image = torch.randn(1, 3, 192, 192, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        exact, rounded = (prepare(network, kind).encode_image(image) for kind in ("float32", "float16"))
-    assert float((exact["features"] - rounded["features"]).abs().max()) > 2e-4
 
 
 @pytest.mark.parametrize(
