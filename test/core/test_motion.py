@@ -216,8 +216,12 @@ def test_an_unseen_target_has_a_size_and_no_rate_of_it():
     motion.predict(motion.stamp_ns + SECOND)
     assert (motion.box.width, motion.box.height) == (before.width, before.height)
     # Seen again at another size: across the gap nothing is known of how it got there.
-    motion.update(Box.from_centre(300, 200, 30, 20), 0.9)
+    motion.update(Box.from_centre(300, 200, 180, 120), 0.9)
     assert motion.motion.size_rate == (0.0, 0.0)
+    # What it shrinks by from there counts, though it is larger than before.
+    motion.predict(motion.stamp_ns + SECOND // 30)
+    motion.update(Box.from_centre(300, 200, 120, 80), 0.9)
+    assert max(motion.motion.size_rate) < 0
 
 
 def pan(step_s, images):

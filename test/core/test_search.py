@@ -290,6 +290,17 @@ def test_so_many_detections_in_a_row_are_needed(shown, accepted):
     assert "".join("-+"[searching.show(one)] for one in shown) == accepted
 
 
+@pytest.mark.parametrize("budget", [2, 3])
+def test_promising_places_leave_a_window_to_the_sweep(budget: int):
+    searching, last = Searching(), set()
+    for _ in range(4):
+        searching.show((NEAR, 1.5), (FAR, 1.2))
+        views = searching.loss.windows(searching.stamp, SIZE, EXTENT, SIDE, budget)
+        assert len(views) == budget
+        last.add((views[-1].x, views[-1].y))
+    assert len(last) == 4
+
+
 def test_the_search_tells_how_many_windows_and_places_there_were():
     searching = Searching()
     searching.loss.windows(searching.stamp, SIZE, EXTENT, SIDE, 6)

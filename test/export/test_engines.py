@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -327,6 +328,10 @@ class TestInt8:
         other = Calibration("another clip", 4, "0" * 64)
         with pytest.raises(BackendError, match="calibration"):
             workshop.engines("int8", other).plan("memory_attention_fixed")
+        cancelled = Mock(side_effect=BuildCancelledError)
+        with pytest.raises(BuildCancelledError):
+            workshop.engines("int8", other).load_or_build(cancelled, workshop.said.append, force=True)
+        assert workshop.engines("int8").plan("memory_attention_fixed")  # those of before
         path = calibration_path(workshop.folder, default_bundle().spec.name)
         path.write_text('{"clip": "x", "frames": 3}')
         with pytest.raises(BackendError, match="can't be read") as refusal:

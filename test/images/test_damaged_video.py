@@ -154,16 +154,17 @@ def test_a_video_whose_last_packets_can_not_be_decoded_is_damaged_and_not_trunca
 SENT = {"K": (True, False), "k": (True, True), "f": (False, True)}  # whether a key frame, and damaged
 
 
-def whole(packets: str, pts_of) -> str:
+def whole(packets: str, pts_of, dts_of=None) -> str:
     """Which images are whole (1), of a stream of ten a second: key frames ``K``, others ``.``; with damage in
-    the packet ``c``, in the image ``f``, in a key frame ``k``; ``x`` can't be decoded."""
+    the packet ``c``, in the image ``f``, in a key frame ``k``; ``x`` can't be decoded. ``dts_of``: as
+    ``pts_of`` unless given."""
     context = SimpleNamespace(name="mpeg4", extradata=None)
     decoder = ImageDecoder(SimpleNamespace(codec_context=context, guessed_rate=10, time_base=Fraction(1, 10)))
     found = ""
     for number, kind in enumerate(packets):
         is_key, is_damaged = SENT.get(kind, (False, False))
         frame = SimpleNamespace(pts=pts_of(number), key_frame=is_key, is_corrupt=is_damaged)
-        packet = Mock(size=9, pts=pts_of(number), dts=pts_of(number), is_corrupt=kind == "c")
+        packet = Mock(size=9, pts=pts_of(number), dts=(dts_of or pts_of)(number), is_corrupt=kind == "c")
         packet.decode.side_effect = [av.error.InvalidDataError(1, "bad") if kind == "x" else [frame]]
         found += "".join("01"[is_whole] for _, is_whole in decoder.decode(packet)) or "-"
     return found
@@ -186,6 +187,10 @@ def whole(packets: str, pts_of) -> str:
 )
 def test_which_images_are_whole_after_what(packets, expected, pts_of):
     assert whole(packets, pts_of) == expected
+
+
+def test_images_that_are_shown_before_the_lost_one_but_made_of_it_are_torn_too():
+    assert whole("Kc..K", (0, 3, 1, 2, 4).__getitem__, dts_of=lambda n: n) == "10001"
 
 
 def test_a_mark_may_mean_the_packet_after_it_and_nothing_of_a_next_part_whose_times_begin_anew():

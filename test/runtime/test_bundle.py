@@ -337,8 +337,11 @@ def test_a_changed_file_is_refused_with_both_hashes(spoiled: Spoil) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"has sha256 [0-9a-f]{12}\.\.\., its manifest says [0-9a-f]{12}"):
-        Bundle.load(folder)
+    for _ in range(2):  # what was refused is not known as good afterwards
+        with pytest.raises(
+            InputError, match=r"has sha256 [0-9a-f]{12}\.\.\., its manifest says [0-9a-f]{12}"
+        ):
+            Bundle.load(folder)
 
 
 def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,19 @@ class TestTrackedFrames:
             twin.remember(chosen(index) + is_tracked, index, index not in absent)
         pipeline.close()
 
+    def test_know_of_what_ages_as_many_memories_are(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
+        def seen(rows: tuple[int, ...]) -> np.ndarray:
+            pipeline.attend(MemoryPlan((0, 1, 2), rows, (0, 1, 2)))
+            return pipeline.decode(None).ious.copy()
+
+        play(pipeline, shipped, frames=3)
+        pipeline.encode(frame(5), view_of(shipped, 0))
+        young = seen((6, 0, 1))
+        old = seen((6, 4, 5))
+        pipeline.attend(MemoryPlan())
+        assert np.array_equal(seen((6, 4, 5)), old)
+        assert not np.array_equal(young, old)
+
     def test_without_memory_are_conditioned_on_nothing(
         self, pipeline: OrtPipeline, twin: OneByOne, shipped: Bundle
     ) -> None:

@@ -161,12 +161,13 @@ def test_a_topic_whose_counter_is_a_time_is_read_whole():
         assert decoder.decode(made, stamp)[:2] == (160, 120)
 
 
-def test_without_a_key_frame_images_are_used_again_after_two_seconds():
+@pytest.mark.parametrize("lost", [(5,), (5, 15, 25)], ids=["once", "again and again"])
+def test_without_a_key_frame_images_are_used_again_after_two_seconds(lost: tuple[int, ...]):
     decoder, used = VideoDecoder(), []
     coded = packets("h264", count=33, group=250)
     for i, data in enumerate(coded):
         stamp = START_NS + i * PERIOD_NS
-        if i != 5:
+        if i not in lost:
             with suppress(InputError):
                 decoder.decode(message(FOXGLOVE_TYPE, "h264", data, stamp)[1], stamp)
                 used.append(i)
