@@ -8,7 +8,7 @@ unconfirmed candidates are not claims.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -218,20 +218,16 @@ def judge(
     return Judgement(tuple(verdicts))
 
 
-def verdict_of(
-    follower: Follower, scene: Scene, watch: Callable[[int, NDArray[np.uint8], Claim], object] | None = None
-) -> Verdict:
-    """Run a tracker over one scene. ``watch`` is called with each frame's index, image and claim."""
+def verdict_of(follower: Follower, scene: Scene) -> Verdict:
+    """Run a tracker over one scene."""
     start = scene.truth[0].box
     if start is None:
         raise ValueError(f"scene {scene.seed} does not show its target on the first frame")
     first: Box | None = jittered(start, f"scene {scene.seed}", 1)
     claims = []
-    for index, frame in enumerate(scene):
+    for frame in scene:
         claims.append(follower(frame.bgr, frame.stamp_ns, first))
         first = None
-        if watch is not None:
-            watch(index, frame.bgr, claims[-1])
     return score(scene.seed, scene.truth, scene.disappearances, scene.fps, claims, scene.look_alike)
 
 

@@ -31,8 +31,6 @@ Bytes = NDArray[np.uint8]
 MATERIAL = Path("runs/material.zip")
 
 REQUIRED_FOLDERS = ("synthetic", "real_masks", "sequences", "sequences_train")
-NEVER_TRAINED_ON = ("cows", "dog", "goat", "libby")
-"""DAVIS sequences kept for validation by whole runs of the tracker."""
 DAVIS_TRAINED_ON = (
     "blackswan",
     "camel",

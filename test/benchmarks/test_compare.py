@@ -77,23 +77,36 @@ def test_every_frame_runs_all_modules_with_full_memory(benchmark_here, tmp_path:
     assert "x torch" not in result.stdout
 
 
-def test_how_graphs_are_launched_is_asked_while_they_are_open(benchmark_here, monkeypatch, tmp_path: Path):
+def test_what_a_pipeline_says_of_its_device_is_asked_while_it_is_open(
+    benchmark_here, monkeypatch, tmp_path: Path
+):
     class OnDevice(NullPipeline):
+        device_bytes = 123_000_000
         closed = False
 
         @property
         def launch(self) -> dict[str, str]:
             assert not self.closed
-            return {"image_encoder": "cuda graph"}
+            return {
+                "image_encoder": "cuda graph",
+                "memory_attention": "plain launches: shapes change",
+                "mask_decoder": "cuda graph",
+            }
 
         def close(self) -> None:
             self.closed = True
 
     monkeypatch.setattr("benchmarks.contenders.open_measurable", lambda *given: OnDevice())
     asked = ("compare", "--frames", "1", "--policy", "efficienttam", "--image", "320x180", "--json", "b.json")
-    assert benchmark_here(*asked, "--quiet").returncode == 0
+    result = benchmark_here(*asked, "--quiet")
+    assert result.returncode == 0, result.stderr
     (timing,) = json.loads((tmp_path / "b.json").read_text())["frames"]
-    assert timing["launch"] == {"image_encoder": "cuda graph"}
+    assert timing["device_mb"] == 123
+    assert timing["launch"]["memory_attention"] == "plain launches: shapes change"
+    assert "2 cuda graph, 1 plain launches" in result.stdout
+    assert "memory_attention: plain launches: shapes change" in result.stdout
+    assert launch_summary({}) is None
+    assert launch_summary({"a": "cuda graph", "b": "cuda graph"}) == "cuda graph"
 
 
 def test_the_ratio_is_taken_within_each_frame():
@@ -133,101 +146,59 @@ def test_each_baseline_is_compared_with_where_it_ran_on_the_same_bundle(capsys):
     assert row.split()[-4:] == ["-", "4.00", "2.50", "1.20"]
 
 
-def test_contenders_get_the_same_frames_and_the_first_of_each_turn_is_not_counted():
-    class Noting(NullPipeline):
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
+class Noting(NullPipeline):
+    """Notes the pixels that it gets."""
 
-        def encode(self, image, view) -> None:
-            log.append((self.name, int(image.rows.astype(int).sum())))
-            super().encode(image, view)
+    def __init__(self, name: str, log: list[tuple[str, object]]) -> None:
+        super().__init__()
+        self.name, self.log = name, log
 
-    log: list[tuple[str, int]] = []
-    count = 2 * TURN + 2
-    timings = measured(
-        [contender(Noting("a"), "a"), contender(Noting("b"), "b")], iter(small_frames()), count
-    )
-    assert [len(timing.whole) for timing in timings] == [count, count]
-    of = {name: [picture for who, picture in log if who == name] for name in "ab"}
-    assert of["a"] == of["b"]
-    assert len(of["a"]) == WARM_UP + count + 3  # three turns
-    turns = [(who, len(list(group))) for who, group in itertools.groupby(who for who, _ in log)]
-    first, second, last = TURN + 1, TURN + 1, 3
-    assert turns == [
-        ("a", WARM_UP),
-        ("b", WARM_UP),
-        ("a", first),
-        ("b", first + second),
-        ("a", second + last),
-        ("b", last),
-    ]
+    def encode(self, image, view) -> None:
+        self.log.append((self.name, image.rows.tobytes()))
+        super().encode(image, view)
 
 
-def test_peers_take_turns_with_ours_on_the_same_frames_and_have_no_modules(
+class NotingPeer:
+    name = "peer"
+
+    def __init__(self, log: list[tuple[str, object]]) -> None:
+        self.log = log
+
+    def start(self, bgr, box) -> None:
+        self.log.append((self.name, (bgr.tobytes(), bgr.shape, box)))
+
+    def update(self, bgr) -> Box:
+        self.log.append((self.name, bgr.tobytes()))
+        return Box(0, 0, 1, 1)
+
+
+def test_contenders_take_turns_on_the_same_frames_and_the_first_of_each_turn_is_not_counted(
     capsys: pytest.CaptureFixture[str],
 ):
-    class Noting:
-        name = "other"
-
-        def start(self, bgr, box) -> None:
-            log.append(("other", bgr.shape, box))
-
-        def update(self, bgr) -> Box:
-            log.append(("other", bgr.shape, int(bgr.astype(int).sum())))
-            return Box(0, 0, 1, 1)
-
-    class Mine(NullPipeline):
-        def encode(self, image, view) -> None:
-            log.append(("ours", (90, 160, 3), int(image.rows.astype(int).sum())))
-            super().encode(image, view)
-
-    log: list[tuple[str, tuple[int, ...], object]] = []
+    log: list[tuple[str, object]] = []
+    everyone = [contender(Noting(name, log), name) for name in "ab"] + [theirs(NotingPeer(log))]
     frames = iter(small_frames())
     first = next(frames)
-    peer = theirs(Noting())
-    peer.step(*first)
-    assert log == [("other", (90, 160, 3), first[1].box)]
-    mine = contender(Mine(), "ours")
-    mine.step(*first)
+    for one in everyone:
+        one.step(*first)
+    (_, drawn), _, (_, prompted) = log
+    assert prompted == (drawn, (90, 160, 3), first[1].box)
     log.clear()
-    timings = measured([mine, peer], frames, 2 * TURN)
-    assert [len(timing.whole) for timing in timings] == [2 * TURN, 2 * TURN]
-    pictures = {name: [what for who, _, what in log if who == name] for name in ("ours", "other")}
-    assert pictures["ours"] == pictures["other"]
-    turns = [(who, len(list(group))) for who, group in itertools.groupby(who for who, *_ in log)]
-    assert turns[:4] == [("ours", WARM_UP), ("other", WARM_UP), ("ours", TURN + 1), ("other", 2 * (TURN + 1))]
-    records = [timing.record(timings) for timing in timings]
-    assert records[0]["relative"] == 1
-    assert records[1]["relative"] == pytest.approx(records[1]["whole_ms"] / records[0]["whole_ms"])
-    assert (records[1]["backend"], records[1]["incomplete_frames"]) == ("peer", 0)
+    count = 2 * TURN + 2
+    timings = measured(everyone, frames, count)
+    assert [len(timing.whole) for timing in timings] == [count] * 3
+    of = {name: [picture for who, picture in log if who == name] for name in ("a", "b", "peer")}
+    assert of["a"] == of["b"] == of["peer"]
+    assert len(of["a"]) == WARM_UP + count + 3  # three turns
+    turns = [(who, len(list(group))) for who, group in itertools.groupby(who for who, _ in log)]
+    orders = [("a", "b", "peer"), ("a", "b", "peer"), ("b", "peer", "a"), ("peer", "a", "b")]
+    lengths = (WARM_UP, TURN + 1, TURN + 1, 3)
+    assert turns == [(who, n) for order, n in zip(orders, lengths, strict=True) for who in order]
+    mine, _, other = records = [timing.record(timings) for timing in timings]
+    assert (mine["relative"], other["relative"]) == (1, pytest.approx(other["whole_ms"] / mine["whole_ms"]))
+    assert (other["backend"], other["incomplete_frames"]) == ("peer", 0)
     print_frames(records)
-    text = capsys.readouterr().out
-    assert "other: " not in text  # nothing about modules that were not run
-
-
-def test_what_a_pipeline_says_of_its_device_is_passed_on(capsys):
-    class OnDevice(NullPipeline):
-        device_bytes = 123_000_000
-
-        @property
-        def launch(self) -> dict[str, str]:
-            return {
-                "image_encoder": "cuda graph",
-                "memory_attention": "plain launches: shapes change",
-                "mask_decoder": "cuda graph",
-            }
-
-    (timing,) = measured([contender(OnDevice())], iter(small_frames(WARM_UP + 2)), 2)
-    record = timing.record([timing])
-    assert record["device_mb"] == 123
-    assert record["launch"]["memory_attention"] == "plain launches: shapes change"
-    print_frames([record])
-    text = capsys.readouterr().out
-    assert "2 cuda graph, 1 plain launches" in text
-    assert "x, memory_attention: plain launches: shapes change" in text
-    assert launch_summary({}) is None
-    assert launch_summary({"a": "cuda graph", "b": "cuda graph"}) == "cuda graph"
+    assert "peer: " not in capsys.readouterr().out  # nothing about modules that were not run
 
 
 def test_requests_that_can_not_be_met_are_one_line(benchmark_here, monkeypatch: pytest.MonkeyPatch):

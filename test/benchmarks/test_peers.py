@@ -106,22 +106,19 @@ def test_unequal_distances_move_the_centre_by_half_their_difference():
     assert (choice.dx, choice.dy, choice.width, choice.height) == (6, -4, 20, 20)
 
 
-def test_a_box_of_another_size_needs_a_higher_score():
-    """Twice the side at penalty 0.15: 0.9 exp(-0.15) = 0.775, less than 0.8."""
-    known = scores(5, {(1, 1): 0.9, (3, 3): 0.8})
-    for side in (40.0, 10.0):
-        found = cells(known, {(1, 1): (side, side)})
-        assert choose(found, 16, (20, 20), Tuning(0.15, 0, 0.5)).dx == 16
-        assert choose(found, 16, (20, 20), Tuning(0.10, 0, 0.5)).dx == -16  # 0.9 exp(-0.1) = 0.814
+ANOTHER_SHAPE = 4 * math.sqrt(65 * 35) / 40
+"""Change of 20 x 20 to 40 x 10: of the context times of the aspect ratio."""
 
 
-@pytest.mark.parametrize("size", [(40.0, 10.0), (10.0, 40.0)])
-def test_a_box_of_another_shape_needs_a_higher_score(size: tuple[float, float]):
-    """40 x 10 after 20 x 20: context 47.70 after 40, aspect ratio 4: exp(-k (4.770 - 1)); for 0.8 instead of
-    0.9, k = 0.03125."""
+@pytest.mark.parametrize(
+    ("size", "change"), [((40, 40), 2), ((10, 10), 2), ((40, 10), ANOTHER_SHAPE), ((10, 40), ANOTHER_SHAPE)]
+)
+def test_a_box_of_another_size_or_shape_needs_a_higher_score(size: tuple[float, float], change: float):
+    """Penalty k makes 0.8 of 0.9 where exp(-k (change - 1)) is 0.8 / 0.9."""
+    k = math.log(0.9 / 0.8) / (change - 1)
     found = cells(scores(5, {(1, 1): 0.9, (3, 3): 0.8}), {(1, 1): size})
-    assert choose(found, 16, (20, 20), Tuning(0.0313, 0, 0.5)).dx == 16
-    assert choose(found, 16, (20, 20), Tuning(0.0312, 0, 0.5)).dx == -16
+    assert choose(found, 16, (20, 20), Tuning(1.001 * k, 0, 0.5)).dx == 16
+    assert choose(found, 16, (20, 20), Tuning(0.999 * k, 0, 0.5)).dx == -16
 
 
 def test_the_window_favours_the_middle():
@@ -130,13 +127,6 @@ def test_the_window_favours_the_middle():
     found = cells(scores(5, {(1, 1): 0.9, (2, 2): 0.5}))
     assert choose(found, 16, (20, 20), Tuning(0.1, 0.347, 0.5)).dx == -16
     assert choose(found, 16, (20, 20), Tuning(0.1, 0.349, 0.5)).dx == 0
-
-
-def test_the_size_moves_by_penalty_times_score_times_rate():
-    """To 40 x 40 at score 0.8: share exp(-0.1) 0.8 0.5 = 0.361935 of the way of 20 px."""
-    choice = choose(cells(scores(3, {(1, 1): 0.8}), {(1, 1): (40, 40)}), 16, (20, 20), NO_WINDOW)
-    assert choice.width == pytest.approx(20 + 20 * 0.361935, abs=1e-5)
-    assert choice.height == choice.width
 
 
 # The trackers
@@ -196,6 +186,8 @@ FOLLOWED = {
     "again": ("fear_xs", (100, 80, 22, 10), (9, 6), LN4, 4 * [25.6], 2, (72.25, 86.125, 22, 10)),
     # Sigmoid of ln 4 is 0.8; twice the width: context sqrt(3.5 x 2.5) after 2, aspect ratio 2.
     "wider": ("fear_xs", (100, 80, 20, 10), (8, 8), LN4, 2 * [51.2, 25.6], 1, (110 - FEAR / 2, 80, FEAR, 10)),
+    # Three cells to the right and down in each frame.
+    "edge": ("fear_xs", (150, 120, 20, 20), (11, 11), 9.0, 4 * [25.6], 8, (197, 157, 3, 3)),
     # (50, 50, 3, 3) has the region (44, 44, 15, 15); a cell is 15 / 16 px.
     "a pixel": ("fear_xs", (50, 50, 1, 1), (8, 9), 9.0, 4 * [25.6], 1,
                 (PIXEL + 15 / 16 - 1.5, PIXEL - 1.5, 3, 3)),
@@ -211,16 +203,6 @@ def test_a_peer_follows_its_networks_answers_as_its_authors_do(opened, case: str
     for _ in range(frames):
         box = peer.update(GREY)
     assert box.xywh() == pytest.approx(expected, abs=1e-3)
-
-
-def test_fear_follows_no_further_than_the_edge(opened):
-    """Three cells to the right and down in each frame: the image is 200 x 160."""
-    peer = opened("fear_xs", (11, 11), 9.0, 25.6, 25.6, 25.6, 25.6)
-    peer.start(GREY, Box(150, 120, 20, 20))
-    for _ in range(8):
-        box = peer.update(GREY)
-    assert (box.x1, box.y1) == (200, 160)
-    assert min(box.width, box.height) >= 3
 
 
 class Recorder:

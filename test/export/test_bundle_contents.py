@@ -1,14 +1,20 @@
-"""A bundle holds what docs/bundle.md promises: graphs, tensors, shared weights under their names, hashes."""
+"""A bundle holds what docs/bundle.md promises: graphs, tensors, shared weights under their names.
+
+Its files and their hashes are those of the manifest: test_export_parity loads it.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+
+from efftam_ros.runtime.bundle import default_bundle
 
 GRAPHS = {
     "image_encoder": (["image"], ["features"]),
@@ -30,71 +36,37 @@ GRAPHS = {
 FAMILIES = ("compact", "official")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_graphs_have_the_documented_tensors(bundle, family):
-    manifest = json.loads((bundle(family) / "bundle.json").read_text())
-    assert manifest["format"] == 1
-    assert list(manifest["graphs"]) == list(GRAPHS)
-    extra = {"features_s8", "features_s4", "prompt_raster"} if family == "compact" else set()
-    for name, (inputs, outputs) in GRAPHS.items():
-        entry = manifest["graphs"][name]
-        assert [i for i in entry["inputs"] if i not in extra] == inputs
-        assert [o for o in entry["outputs"] if o not in extra] == outputs
+def manifest(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "bundle.json").read_text())
 
 
-def test_skip_features_and_prompt_raster_stand_where_the_network_has_them(bundle):
-    graphs = json.loads((bundle("compact") / "bundle.json").read_text())["graphs"]
-    assert graphs["image_encoder"]["outputs"]["features_s8"]["shape"] == [1, 64, 24, 24]
-    assert graphs["image_encoder"]["outputs"]["features_s4"]["shape"] == [1, 32, 48, 48]
-    assert graphs["mask_decoder"]["inputs"]["features_s4"]["shape"] == [1, 32, 48, 48]
-    assert graphs["prompt_encoder"]["outputs"]["prompt_raster"]["shape"] == [1, 1, 48, 48]
-    assert graphs["memory_encoder"]["inputs"]["prompt_raster"]["shape"] == [1, 1, 48, 48]
+def test_a_compact_bundle_says_of_itself_what_the_one_that_ships_does(bundle):
+    """Tensors with skip features and the prompt's raster, axes, and the constants of the protocol."""
+    made, ships = manifest(bundle("compact")), manifest(default_bundle().folder)
+    said_anew = {"files", "source", "exporter"}
+    assert made.keys() == ships.keys() > said_anew
+    for key in made.keys() - said_anew:
+        assert made[key] == ships[key]
 
 
-@pytest.mark.parametrize(("family", "tokens"), [("compact", 18), ("official", "t")])
-def test_dynamic_axes_are_named(bundle, family, tokens):
-    graphs = json.loads((bundle(family) / "bundle.json").read_text())["graphs"]
+def test_a_bundle_of_an_official_network_has_the_documented_tensors_axes_and_constants(bundle):
+    official = manifest(bundle("official"))
+    graphs = official["graphs"]
+    assert {name: (list(one["inputs"]), list(one["outputs"])) for name, one in graphs.items()} == GRAPHS
+    assert list(graphs) == list(GRAPHS)
     assert graphs["prompt_encoder"]["inputs"]["points"]["shape"] == [1, "n", 2]
     assert graphs["prompt_encoder"]["inputs"]["labels"] == {"dtype": "int64", "shape": [1, "n"]}
-    assert graphs["prompt_encoder"]["outputs"]["sparse"]["shape"][1] == tokens
-    assert graphs["mask_decoder"]["inputs"]["sparse"]["shape"][1] == tokens
+    assert graphs["prompt_encoder"]["outputs"]["sparse"]["shape"][1] == "t"
+    assert graphs["mask_decoder"]["inputs"]["sparse"]["shape"][1] == "t"
     assert graphs["memory_attention"]["inputs"]["maps"]["shape"][0] == "T"
     assert graphs["memory_attention"]["inputs"]["rows"] == {"dtype": "int64", "shape": ["T"]}
     assert graphs["memory_attention"]["inputs"]["pointers"]["shape"][0] == "P"
-    fixed = [
-        size for tensor in graphs["memory_attention_fixed"]["inputs"].values() for size in tensor["shape"]
-    ]
-    assert all(isinstance(size, int) for size in fixed)
-
-
-def test_protocol_constants_are_the_networks(bundle):
-    compact = json.loads((bundle("compact") / "bundle.json").read_text())
-    official = json.loads((bundle("official") / "bundle.json").read_text())
-    assert compact["protocol"] == {
-        "temporal_rows": 7,
-        "max_maps": 7,
-        "max_pointers": 16,
-        "pointer_tokens": 2,
-        "recent_maps": 3,
-        "memory_dtype": "float32",
-        "default_view": "window",
-        "window_factor": 5.0,
-        "key_layout": "plain",
-    }
+    fixed = graphs["memory_attention_fixed"]["inputs"].values()
+    assert all(isinstance(size, int) for tensor in fixed for size in tensor["shape"])
     assert official["protocol"]["memory_dtype"] == "bfloat16"
     assert official["protocol"]["pointer_tokens"] == 4
     assert official["protocol"]["default_view"] == "auto"
     assert official["image"]["mean"] == [0.485, 0.456, 0.406]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_file_is_listed_with_its_size_and_hash(bundle, family):
-    folder = bundle(family)
-    files = json.loads((folder / "bundle.json").read_text())["files"]
-    assert set(files) == {path.name for path in folder.iterdir()} - {"bundle.json"}
-    for name, entry in files.items():
-        content = (folder / name).read_bytes()
-        assert entry == {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import onnx
 import pytest
-import torch
 from export_helpers import compact_network
 from onnx import numpy_helper
 
@@ -36,57 +35,39 @@ def test_float16_weights_are_compared_with_the_rounded_network(bundle):
     assert max(d.max_abs for d in differences) < 1e-4
 
 
-def test_rounding_the_weights_moves_outputs_more_than_that():
-    network = compact_network()
-    image = torch.randn(1, 3, 192, 192, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        exact, rounded = (prepare(network, kind).encode_image(image) for kind in ("float32", "float16"))
-    assert float((exact["features"] - rounded["features"]).abs().max()) > 2e-4
-
-
-def refusal_of_a_bundle(source, changed_folder, graph, weight, change, network) -> str:
-    """Why a bundle with one changed weight in one graph is refused."""
-    shutil.copytree(source, changed_folder)
-    changed = Bundle.load(changed_folder)
-    path = changed_folder / f"{graph}.onnx"
+@pytest.mark.parametrize(
+    ("graph", "weight", "change", "starts", "case"),
+    [
+        (
+            "memory_encoder",
+            "no_pointer",
+            lambda old: old + 0.25,
+            "output stored_pointer is 0.25 off",
+            "absent",
+        ),
+        (
+            "prompt_encoder",
+            "prompt_encoder.dense.0.weight",
+            lambda old: old * np.array([-1, 1, 1], np.float32)[:, None, None],
+            "output dense",
+            "mask",
+        ),
+    ],
+    ids=["no pointer", "what only a drawn mask meets"],
+)
+def test_a_changed_weight_is_found_in_its_graph_output_and_case(
+    bundle, network, tmp_path, graph, weight, change, starts, case
+):
+    folder = shutil.copytree(bundle("compact"), tmp_path / "changed")
+    changed, path = Bundle.load(folder), folder / f"{graph}.onnx"
     model = onnx.load(path)
     tensor = next(tensor for tensor in model.graph.initializer if tensor.name == weight)
     tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), tensor.name))
     onnx.save(model, path)
-    with pytest.raises(InputError) as refusal:
-        require_parity(compare_with_network(changed, network))
-    return str(refusal.value)
-
-
-def test_a_changed_weight_is_found_in_its_graph_output_and_case(bundle, network, tmp_path):
-    refusal = refusal_of_a_bundle(
-        bundle("compact"),
-        tmp_path / "changed",
-        "memory_encoder",
-        "no_pointer",
-        lambda pointer: pointer + 0.25,
-        network("compact"),
-    )
-    assert refusal == (
-        "memory_encoder: output stored_pointer is 0.25 off PyTorch (absent), 0.001 is allowed; "
-        "the bundle was not written"
-    )
-
-
-def test_a_weight_that_only_a_drawn_mask_meets_is_compared_too(bundle, network, tmp_path):
-    def mask_channel_negated(kernel):
-        return kernel * np.array([-1, 1, 1], np.float32)[:, None, None]
-
-    refusal = refusal_of_a_bundle(
-        bundle("compact"),
-        tmp_path / "changed",
-        "prompt_encoder",
-        "prompt_encoder.dense.0.weight",
-        mask_channel_negated,
-        network("compact"),
-    )
-    assert refusal.startswith("prompt_encoder: output dense")
-    assert "(mask)" in refusal
+    with pytest.raises(InputError, match="the bundle was not written") as refusal:
+        require_parity(compare_with_network(changed, network("compact")))
+    assert str(refusal.value).startswith(f"{graph}: {starts}")
+    assert f"({case}), 0.001 is allowed" in str(refusal.value)
 
 
 def test_of_the_cases_of_an_output_the_worst_is_told(bundle, network, monkeypatch):

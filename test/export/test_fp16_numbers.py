@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,23 +11,33 @@ import pytest
 from fp16_models import model
 from onnx import TensorProto, helper
 from support.clip import clip
-from support.fp16_compare import compare_fp16, fp16_graphs, literal
 from support.fp16_interpreter import LiteralGraph
 
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
 from efftam_ros.runtime.preprocess import no_prompt
 from efftam_ros.runtime.verify import relative_error
-from efftam_workshop.agreement.compare import Chain, compare_clip, key_bias, seeded_chain
-from efftam_workshop.export.fp16.convert import load_graphs
+from efftam_workshop.agreement.compare import Chain, compare_clip, compare_graphs, key_bias, seeded_chain
+from efftam_workshop.agreement.runners import Runner
+from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
 
 LIMIT = 5e-3
 """What FP16's three digits leave of a sound network's outputs, relative."""
 
 
+def literal(graphs: Mapping[str, onnx.ModelProto]) -> dict[str, Runner]:
+    """Runners of these graphs in the interpreter."""
+    return {name: LiteralGraph(model) for name, model in graphs.items()}
+
+
 @pytest.fixture(scope="module")
 def graphs():
     return load_graphs(default_bundle())
+
+
+@pytest.fixture(scope="module")
+def half(graphs) -> dict[str, Runner]:
+    return literal({name: to_fp16(model, name) for name, model in graphs.items()})
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +84,8 @@ def test_a_layer_norm_in_fp16_is_computed_in_fp32():
     assert np.allclose(LiteralGraph(graph)({"x": x})["y"], [[-1, 1, -1, 1]], atol=1e-3)
 
 
-def test_every_output_of_the_shipped_network_keeps_its_digits():
-    found = compare_fp16(default_bundle())
+def test_every_output_of_the_shipped_network_keeps_its_digits(chain, half):
+    found = compare_graphs(chain, half)
     assert {(d.graph, d.output) for d in found} == {
         (name, output) for name in GRAPHS for output in default_bundle().graphs[name].outputs
     }
@@ -116,21 +128,15 @@ def test_a_chain_attends_to_its_own_first_and_latest_frames():
     assert chain.inputs["memory_attention_fixed"]["maps"][:, 0, 0].tolist() == [0, 0, 0, 0, 0, 0, 4]
 
 
-def clip_agreement(graphs, half, frames: int):
+@pytest.mark.parametrize(
+    ("frames", "worst"), [(3, 0.99), pytest.param(30, 0.98, marks=pytest.mark.slow)], ids=["short", "long"]
+)
+def test_a_chained_clip_agrees(graphs, half, frames, worst):
     scene = clip(frames)
     pictures = [frame.bgr for frame in scene]
-    return compare_clip(default_bundle(), literal(graphs), half, pictures, scene[0].box)
-
-
-def test_a_chained_clip_agrees(graphs):
-    agreement = clip_agreement(graphs, literal(fp16_graphs(graphs)), 3)
-    assert len(agreement.overlaps) == 3
-    assert agreement.worst >= 0.99
-    assert 1e-5 < max(agreement.deviations) < 0.01
-
-
-@pytest.mark.slow
-def test_a_chained_clip_of_thirty_frames_agrees(graphs):
-    agreement = clip_agreement(graphs, literal(fp16_graphs(graphs)), 30)
+    agreement = compare_clip(default_bundle(), literal(graphs), half, pictures, scene[0].box)
+    assert len(agreement.overlaps) == frames
     assert agreement.mean >= 0.99
-    assert agreement.worst >= 0.98
+    assert agreement.worst >= worst
+    assert max(agreement.deviations) > 1e-5
+    assert frames > 3 or max(agreement.deviations) < 0.01

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -75,26 +76,28 @@ def test_costs_that_are_too_high_are_refused_before_anything_is_built(
     assert list((tmp_path / "engines").glob("*.calibration.json")) == []
 
 
-@pytest.mark.parametrize("fault", ["no sequence", "no folder", "short video", "two to calibrate on"])
+@pytest.mark.parametrize(
+    ("option", "names", "words"),
+    [
+        ("--sequences", (), "holds no sequence"),
+        ("--calibration", ("a", "b"), "has 2 sequences (a, b); name one of them"),
+    ],
+)
 def test_sequences_that_can_not_be_read_are_refused_before_anything_is_built(
-    command: Command, sequence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
+    command: Command,
+    sequence: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    names: tuple[str, ...],
+    words: str,
 ) -> None:
     folder = tmp_path / "given"
-    words = {
-        "no sequence": "holds no sequence",
-        "no folder": "is not a folder",
-        "short video": "7 boxes but only 6 frames",
-        "two to calibrate on": "has 2 sequences (a, b); name one of them",
-    }[fault]
-    names = {"no sequence": [""], "no folder": [], "short video": ["a"], "two to calibrate on": ["a", "b"]}
-    for name in names[fault]:
-        (folder / name).mkdir(parents=True)
-        if name:
-            (folder / name / "video.mp4").write_bytes((sequence / "video.mp4").read_bytes())
-            (folder / name / "boxes.csv").write_text((sequence / "boxes.csv").read_text() + "6,1,1,9,9\n")
-    option = "--calibration" if fault == "two to calibrate on" else "--sequences"
+    folder.mkdir()
+    for name in names:
+        shutil.copytree(sequence, folder / name)
     assert command(option, folder) == 2
-    refusal(capsys, str(folder) if fault != "short video" else "a", words)
+    refusal(capsys, str(folder), words)
     assert list((tmp_path / "engines").glob("*")) == []
 
 

@@ -43,18 +43,13 @@ def test_every_shipped_graph_builds_in_fp32(name):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_every_shipped_graph_builds_in_fp16_with_fp32_sums(name):
+def test_every_shipped_graph_builds_in_fp16_with_attention_fused_and_fp32_sums(name):
     report = shipped(name)
     assert "Half" in {kind for layer in report.layers for kind in (*layer.inputs, *layer.outputs)}
     assert fused_with_fp16_sums(report) == []
-
-
-@pytest.mark.parametrize("name", sorted(FUSABLE))
-def test_attention_stays_fused(name):
-    report = shipped(name)
-    assert len(report.softmax) == len(report.fused) == FUSABLE[name]
+    assert len(report.softmax) == len(report.fused) == FUSABLE.get(name, 0)
     assert report.unfused() == []
-    assert {(fused.score_sums, fused.value_sums) for fused in report.fused} == {("FP32", "FP32")}
+    assert {(fused.score_sums, fused.value_sums) for fused in report.fused} <= {("FP32", "FP32")}
 
 
 def test_sums_in_fp16_are_caught():
@@ -63,16 +58,11 @@ def test_sums_in_fp16_are_caught():
     assert {fused.score_sums for fused in report.fused} == {"FP16"}
 
 
-def test_unfused_fp32_is_not_fused():
+def test_unfused_fp32_is_not_fused_and_its_scores_are_multiplied_with_tf32():
     report = shipped("memory_attention_fixed", "unfused_fp32")
     assert report.fused == ()
-    assert len(report.unfused()) == 4
-
-
-def test_scores_kept_in_fp32_are_multiplied_with_tf32():
-    report = shipped("memory_attention_fixed", "unfused_fp32")
+    assert len(report.unfused()) == len(float_products(report)) == 4
     assert report.tf32
-    assert len(float_products(report)) == 4
     assert plain_fp32_products(report) == []
     assert len(plain_fp32_products(replace(report, tf32=False))) == 4
 

@@ -53,14 +53,10 @@ def test_tf32_has_ten_bits_rounded_to_the_nearest_even():
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", GRAPHS)
-def test_only_the_prompt_encoders_coordinates_forbid_tf32(name, form):
+def test_only_the_prompt_encoders_coordinates_and_graphs_in_fp32_forbid_tf32(name, form):
     found = inexact_products(fp16(name, form))
     assert found == (["/prompt_encoder/MatMul"] if name == "prompt_encoder" else [])
     assert allows_tf32(fp16(name, form)) == (name != "prompt_encoder")
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_a_graph_in_fp32_is_never_built_with_tf32(name):
     assert not allows_tf32(graphs()[name])
 
 

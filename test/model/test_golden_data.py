@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from golden.clip import BOX_EDGES, CENTRES, CLICK, SEMI_X, SEMI_Y, SHA256
+from golden.clip import SHA256
 from golden.weights import ABS_SUM, weights
 
 
@@ -21,9 +21,3 @@ def test_clip_has_the_recorded_bytes(dark, golden_clip):
     frames, masks = golden_clip(dark)
     assert hashlib.sha256(frames.tobytes()).hexdigest() == SHA256["dark" if dark else "plain"]
     assert hashlib.sha256(masks.tobytes()).hexdigest() == SHA256["masks"]
-
-
-def test_the_prompts_lie_on_the_target():
-    cx, cy = CENTRES[0]
-    assert (cx, cy) == CLICK
-    assert (cx - SEMI_X, cy - SEMI_Y, cx + SEMI_X, cy + SEMI_Y) == BOX_EDGES

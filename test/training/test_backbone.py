@@ -65,16 +65,12 @@ def test_the_folded_trunk_computes_what_the_published_network_does(encoder, tmp_
         assert torch.allclose(ours, theirs, rtol=1e-7, atol=1e-7)
 
 
-def test_weights_of_another_network_are_refused_by_name(encoder, tmp_path):
+def test_weights_of_another_network_and_a_file_without_any_are_refused_by_name(encoder, tmp_path):
     path = stored({"conv1.weight": torch.zeros(3)}, tmp_path)
     with pytest.raises(InputError, match="does not hold EfficientNet-Lite0") as refused:
         load_backbone(encoder, path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_file_that_holds_no_weights_is_refused_by_name(encoder, tmp_path):
-    path = tmp_path / "weights.pth"
     path.write_bytes(b"not found")
     with pytest.raises(InputError, match=r"weights\.pth"):
         load_backbone(encoder, path)

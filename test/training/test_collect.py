@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import re
-import subprocess
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from training_helpers import commit_all, git, put
 
 from efftam_ros.core.errors import InputError
 from efftam_workshop.eval.sequences import Sequence, find_sequences
@@ -27,19 +27,8 @@ MASK_BOX = (100.0, 60.0, 80.0, 40.0)
 FIRST = 300
 
 
-def git(folder: Path, *words: str) -> str:
-    identity = ["-c", "user.name=n", "-c", "user.email=e@localhost", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 def picture(grey: int, size: tuple[int, int] = (64, 48), ending: str = ".jpg") -> bytes:
     return bytes(cv2.imencode(ending, np.full((size[1], size[0], 3), grey, np.uint8))[1])
-
-
-def put(folder: Path, path: str, content: bytes | str) -> None:
-    (folder / path).parent.mkdir(parents=True, exist_ok=True)
-    (folder / path).write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 def lines(rows: list[tuple[float, ...]], mark: str = ",", end: str = "\n") -> str:
@@ -56,31 +45,29 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(work, "config", "uploadpack.allowFilter", "true")
     git(work, "config", "uploadpack.allowAnySHA1InWant", "true")
     for i in range(3):
-        put(work, f"seq [a]/Otb/img/{FIRST + i:04d}.jpg", picture(40 * i))
-        put(work, f"vot/{i + 1:08d}.png", picture(40 * i, ending=".png"))
-        put(work, f"masks/JPEG/{i:05d}.jpg", picture(90, (WIDE, HIGH)))
+        put(work / f"seq [a]/Otb/img/{FIRST + i:04d}.jpg", picture(40 * i))
+        put(work / f"vot/{i + 1:08d}.png", picture(40 * i, ending=".png"))
+        put(work / f"masks/JPEG/{i:05d}.jpg", picture(90, (WIDE, HIGH)))
         mask = np.zeros((HIGH, WIDE), np.uint8)
         if i < 2:
             x, y, w, h = (int(value) for value in MASK_BOX)
             mask[y : y + h, x : x + w] = 255
-        put(work, f"masks/PNG/{i:05d}.png", bytes(cv2.imencode(".png", mask)[1]))
-    put(work, "seq [a]/Otb/img/0303.jpg", picture(5))  # the benchmark has no box for it
-    put(work, "seq [a]/Otb/groundtruth_rect.txt", lines(OTB, "\t", "\r\n"))
-    put(work, "vot/groundtruth.txt", lines([(10, 9, 30, 12, 28, 52, 8, 49), (1, 2, 3, 4), (2, 3, 4, 5)]))
-    put(work, "vot/polygons.txt", lines([(10, 9, 30, 12, 28, 52, 8, 49)] * 3))
-    put(work, "vot/parts.txt", lines([(1, 1, 2, 2), (2, 2, 3, 3), (3, 3, 4, 4)]))
+        put(work / f"masks/PNG/{i:05d}.png", bytes(cv2.imencode(".png", mask)[1]))
+    put(work / "seq [a]/Otb/img/0303.jpg", picture(5))  # the benchmark has no box for it
+    put(work / "seq [a]/Otb/groundtruth_rect.txt", lines(OTB, "\t", "\r\n"))
+    put(work / "vot/groundtruth.txt", lines([(10, 9, 30, 12, 28, 52, 8, 49), (1, 2, 3, 4), (2, 3, 4, 5)]))
+    put(work / "vot/polygons.txt", lines([(10, 9, 30, 12, 28, 52, 8, 49)] * 3))
+    put(work / "vot/parts.txt", lines([(1, 1, 2, 2), (2, 2, 3, 3), (3, 3, 4, 4)]))
     mot = [(1, 7, 1, 2, 3, 4, 1), (2, 7, 5, 6, 7, 8, 1), (2, 8, 1, 1, 9, 9, 1), (4, 7, 6, 6, 7, 8, 0)]
-    put(work, "vot/gt.txt", lines([*mot, (3, 8, 2, 1, 9, 9, 1)]))
-    put(work, "lfs.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-    put(work, "text/0001.jpg", "no image")
-    put(work, "text/0002.jpg", "no image")
-    put(work, "weights.bin", bytes(range(256)) * 64)
-    git(work, "add", ".")
-    git(work, "commit", "--quiet", "-m", "footage")
+    put(work / "vot/gt.txt", lines([*mot, (3, 8, 2, 1, 9, 9, 1)]))
+    put(work / "lfs.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    put(work / "text/0001.jpg", "no image")
+    put(work / "text/0002.jpg", "no image")
+    put(work / "weights.bin", bytes(range(256)) * 64)
+    commit_all(work)
     git(work, "rm", "-r", "--quiet", ".")
-    put(work, "readme", "moved")
-    git(work, "add", ".")
-    git(work, "commit", "--quiet", "-m", "no footage")
+    put(work / "readme", "moved")
+    commit_all(work)
     return host
 
 

@@ -115,14 +115,3 @@ def test_an_absent_target_leaves_an_empty_mask_and_no_pointer(net):
     assert torch.equal(memory, remember(net, empty)[0])
     assert torch.equal(pointer, net.no_pointer)
     assert torch.equal(remember(net, seen)[1], torch.ones(1, 128))
-
-
-def test_scores_are_probabilities_where_documented(net):
-    encoded = net.encode_image(torch.randn(1, 3, SIDE, SIDE))
-    prompted = prompt(net, [[60.0, 60.0], [130.0, 120.0]], [2, 3], features=encoded["features"])
-    decoded = net.decode(prompted["conditioned"], prompted["sparse"], prompted["dense"], encoded)
-    assert decoded["masks"].shape == (1, 4, 48, 48)
-    assert decoded["presence"].shape == (1,)
-    assert decoded["pointers"].shape == (4, 128)
-    assert decoded["ious"].shape == (4,)
-    assert bool(((decoded["ious"] > 0) & (decoded["ious"] < 1)).all())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
 import tarfile
 import zipfile
 from argparse import Namespace
@@ -18,6 +17,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from training_helpers import commit_all, put
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.video import NS
@@ -53,11 +53,6 @@ def film(path: Path, count: int) -> None:
     writer.close()
 
 
-def put(path: Path, content: bytes | str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-
 @pytest.fixture(scope="module")
 def clones(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of one clone: people by name, a sequence of MOTChallenge and a video."""
@@ -71,17 +66,12 @@ def clones(tmp_path_factory: pytest.TempPathFactory) -> Path:
         put(work / f"track/seq/img1/{i:06d}.jpg", jpeg(50 * i))
     film(work / "film.mp4", 4)
     put(work / "notes.txt", "nothing to see")
-    for words in (["init", "--quiet"], ["add", "-A"], ["commit", "--quiet", "-m", "all"]):
-        identity = ["-c", "user.name=n", "-c", "user.email=e@localhost"]
-        subprocess.run(["git", *identity, *words], cwd=work, check=True)
     return folder
 
 
 @pytest.fixture(scope="module")
 def commit(clones: Path) -> str:
-    work = clones / REPOSITORY.replace("/", "+")
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=work, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+    return commit_all(clones / REPOSITORY.replace("/", "+"))
 
 
 @pytest.fixture
@@ -114,24 +104,25 @@ def box(row: dict[str, str]) -> list[float]:
     return [float(row[key]) for key in "xywh"]
 
 
-def test_a_crop_is_the_box_enlarged_and_clipped_to_the_image() -> None:
-    image = np.zeros((100, 200, 3), np.uint8)
-    crop, place, cut = data.cut_out(image, (50.0, 40.0, 30.0, 20.0)) or pytest.fail("no crop")
-    assert (crop.shape, place, cut) == ((36, 54, 3), (12.0, 8.0, 30.0, 20.0), False)
+@pytest.mark.parametrize(
+    ("box", "shape", "place", "cut"),
+    [
+        ((50.0, 40.0, 30.0, 20.0), (36, 54, 3), (12.0, 8.0, 30.0, 20.0), False),
+        ((-10.0, 40.0, 30.0, 20.0), (36, 32, 3), (0.0, 8.0, 20.0, 20.0), True),
+        ((200.0, 200.0, 320.0, 160.0), (144, 288, 3), (64.0, 32.0, 160.0, 80.0), False),
+        (None, (128, 128, 3), (0.0, 0.0, 128.0, 128.0), False),
+    ],
+    ids=["enlarged", "clipped", "scaled down", "whole image"],
+)
+def test_a_crop_is_the_box_enlarged_clipped_to_the_image_and_at_most_so_large(box, shape, place, cut) -> None:
+    found = data.cut_out(np.zeros((800, 800, 3), np.uint8), box)
+    assert found is not None
+    assert (found[0].shape, *found[1:]) == (shape, place, cut)
 
-    crop, place, cut = data.cut_out(image, (-10.0, 40.0, 30.0, 20.0)) or pytest.fail("no crop")
-    assert (crop.shape, place, cut) == ((36, 32, 3), (0.0, 8.0, 20.0, 20.0), True)
 
-    assert data.cut_out(image, (50.0, 40.0, 30.0, 9.0)) is None  # too small
-    assert data.cut_out(image, (195.0, 40.0, 30.0, 20.0)) is None  # too little of it is in the image
-
-
-def test_a_large_box_is_scaled_down_and_a_small_one_is_not_scaled_up() -> None:
-    image = np.zeros((800, 800, 3), np.uint8)
-    crop, place, _ = data.cut_out(image, (200.0, 200.0, 320.0, 160.0)) or pytest.fail("no crop")
-    assert (crop.shape, place) == ((144, 288, 3), (64.0, 32.0, 160.0, 80.0))
-    crop, place, cut = data.cut_out(image, None) or pytest.fail("no crop")
-    assert (crop.shape, place, cut) == ((128, 128, 3), (0.0, 0.0, 128.0, 128.0), False)
+@pytest.mark.parametrize("box", [(50.0, 40.0, 30.0, 9.0), (195.0, 40.0, 30.0, 20.0)])
+def test_a_box_too_small_or_with_too_little_of_it_in_the_image_has_no_crop(box) -> None:
+    assert data.cut_out(np.zeros((100, 200, 3), np.uint8), box) is None
 
 
 def test_folders_of_people_are_whole_images_and_who_is_seen_once_is_left_out(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -319,23 +320,35 @@ def test_bad_options_end_in_one_line_and_exit_code_2(given, words, archive, tmp_
         assert word in line
 
 
+class _Harm:
+    """Pickled, it is a command to be run when it is loaded."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda content: content[:5000],
-        lambda content: content[: len(content) // 2],
-        lambda content: b"",
-        lambda content: b"x" * 99,
+        lambda path: path.write_bytes(path.read_bytes()[:5000]),
+        lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"x" * 99),
+        lambda path: torch.save({"optimizer": _Harm(path.with_name("trace"))}, path),
     ],
-    ids=["beginning", "half", "empty", "text"],
+    ids=["beginning", "half", "empty", "text", "code"],
 )
-def test_a_damaged_checkpoint_is_refused_in_one_line(damage, whole_run, tmp_path):
-    path = tmp_path / "resume.pt"
-    path.write_bytes(damage((whole_run / "resume.pt").read_bytes()))
-    with pytest.raises(InputError) as refused:
+def test_a_damaged_checkpoint_is_refused_in_one_line_and_runs_no_code(damage, whole_run, tmp_path):
+    path = Path(shutil.copy(whole_run / "resume.pt", tmp_path))
+    damage(path)
+    with pytest.raises(InputError, match="can't be read") as refused:
         checkpoints.load(path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_interrupted_save_leaves_the_last_whole_checkpoint(tmp_path, monkeypatch):
@@ -350,20 +363,3 @@ def test_an_interrupted_save_leaves_the_last_whole_checkpoint(tmp_path, monkeypa
     with pytest.raises(OSError, match="disk full"):
         checkpoints.save(path, {"optimizer": 2})
     assert checkpoints.load(path) == {"optimizer": 1}
-
-
-class _Harm:
-    """Pickled, it is a command to be run when it is loaded."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.trace),)
-
-
-def test_a_checkpoint_runs_no_code(tmp_path):
-    torch.save({"optimizer": _Harm(tmp_path / "trace")}, tmp_path / "resume.pt")
-    with pytest.raises(InputError, match="can't be read"):
-        checkpoints.load(tmp_path / "resume.pt")
-    assert not (tmp_path / "trace").exists()

@@ -29,7 +29,6 @@ from training.identity.network import (
 
 FALSE_ALARMS = (0.01, 0.03, 0.10)
 BATCH = 512
-MOST_PAIRS = 200_000
 
 
 @dataclass(frozen=True)

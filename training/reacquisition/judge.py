@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,13 +29,12 @@ from efftam_ros.tools.common.options import (
 )
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_workshop.eval.command import jittered
-from training.disappearance import Claim, Follower, Judgement, TrackerFollower, Verdict, score
+from training.disappearance import Follower, Judgement, TrackerFollower, Verdict, score
 from training.reacquisition.cases import KINDS, Case, Film, make_cases
 from training.reacquisition.footage import HALVES, Footage, find_footage
 
 REGAIN_S = 1.0
 HEADERS = ("cases", "number", "regained in 1 s", "wrong", "absent claimed", "lost before", "AO")
-Watch = Callable[[int, NDArray[np.uint8], Claim], object]
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,7 @@ class Result:
     verdict: Verdict
 
 
-def run_case(
-    follower: Follower, case: Case, texture: NDArray[np.uint8], watch: Watch | None = None
-) -> Result | None:
+def run_case(follower: Follower, case: Case, texture: NDArray[np.uint8]) -> Result | None:
     """Run a tracker over a case; None if the target does not actually disappear in it."""
     film = Film(case, texture)
     one, start = film.disappearance, film.truth[0].box
@@ -60,8 +57,6 @@ def run_case(
     first = jittered(start, case.name, 1)
     for index, (picture, stamp_ns) in enumerate(film):
         claims.append(follower(picture, stamp_ns, first if index == 0 else None))
-        if watch is not None:
-            watch(index, picture, claims[-1])
     verdict = score(case.number, film.truth, [one], case.footage.fps, claims, regain_s=REGAIN_S)
     return Result(case.name, case.half, case.kind, verdict)
 
