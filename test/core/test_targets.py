@@ -354,6 +354,22 @@ def test_what_is_as_like_both_targets_stays_with_the_one_that_is_expected_there(
         assert {lane: box.cx for lane, box in boxes.items()} == {0: 300.0, 1: 325.0}
 
 
+def test_what_comes_back_between_two_that_were_lost_is_one_of_them():
+    """The second hears in the same image that the first has it."""
+
+    class OneBack(Neighbours):
+        def shown(self, index: int, view):
+            if self.index >= 40:
+                return candidates(Box.from_centre(312, 200, 60, 80), ious=[0.95], presence_logit=6.0)
+            is_seen = self.index < 8
+            place = self.true(self.pipeline.in_lane, 0)
+            return candidates(place, ious=[0.9], presence_logit=6.0 if is_seen else -8.0)
+
+    after = OneBack(alike=1.0).run(60)[39:]
+    assert max(len(boxes) for boxes in after) == 1
+    assert len(after[0]) < len(after[-1])
+
+
 def test_an_image_in_which_targets_overlap_is_not_remembered():
     """A mask that holds both would mix them up for as long as it is kept."""
     scene = Crossing()
