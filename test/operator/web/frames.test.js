@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import { pick, randomOf } from "./numbers.js";
+import { pictureMessage } from "./pictures.js";
 
 let seen;
 globalThis.document = { addEventListener: (type, listener) => { seen = listener; }, hidden: false };
@@ -15,18 +16,7 @@ const decoding = []; // what the browser works on
 globalThis.createImageBitmap = () => new Promise((resolve, reject) => decoding.push({ resolve, reject }));
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
-/** As the server sends it: of a camera of 640 px. */
-function message(seq) {
-  const data = new DataView(new ArrayBuffer(31));
-  data.setUint32(0, 0x4d544645, true);
-  data.setUint8(4, 1);
-  data.setUint8(5, 1);
-  data.setUint16(6, 640, true);
-  data.setUint16(8, 360, true);
-  data.setBigUint64(10, BigInt(seq), true);
-  data.setUint32(26, seq, true);
-  return data.buffer;
-}
+const message = (seq) => pictureMessage(seq, seq);
 
 /** The model: what waits, what is decoded, what is shown, and the bitmaps that are not freed. */
 test("every picture is acknowledged once, the newest is shown, and what was shown before is freed", async () => {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import "./palette.js";
+import { pictureMessage } from "./pictures.js";
 
 /** Any property of the canvas' pen, any call of it. */
 const pen = new Proxy({ measureText: () => ({ width: 10 }) }, { get: (known, name) => known[name] ?? (() => {}), set: () => true });
@@ -92,16 +93,9 @@ function pass(ms) {
 
 /** The next picture with what is tracked in it. */
 async function picture(...targets) {
-  const data = new DataView(new ArrayBuffer(31));
-  data.setUint32(0, 0x4d544645, true);
-  data.setUint8(4, 1);
-  data.setUint8(5, 1);
-  data.setUint16(6, 640, true);
-  data.setUint16(8, 360, true);
-  data.setBigUint64(10, ++stamp, true);
-  data.setUint32(26, 1, true);
+  stamp += 1n;
   hear({ op: "track", stamp: stamp.toString(), image: [640, 360], targets, latency_ms: 10 });
-  socket.onmessage({ data: data.buffer });
+  socket.onmessage({ data: pictureMessage(stamp, 1) });
   await settle();
   paint();
 }
