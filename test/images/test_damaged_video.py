@@ -225,6 +225,22 @@ def test_a_lost_picture_of_h264_is_known_by_its_number(options: dict[str, str], 
     assert not any(PictureNumbers().lacks(data) for data in (b"", b"\0\0\1", b"\0\0\1\x67\x64", bytes(99)))
 
 
+def test_parameters_of_h264_that_are_cut_off_leave_those_of_before():
+    def unit(kind: int, *bits: str) -> bytes:
+        text = "".join(bits) + "1"
+        text += "0" * (-len(text) % 8)
+        return b"\0\0\1" + bytes([kind]) + int(text, 2).to_bytes(len(text) // 8, "big")
+
+    # Profile 244 with its planes apart, number of 4 bits; then slices with plane and number.
+    parameters = unit(0x67, f"{244:08b}", "0" * 16, "1", "00100", "1", "1100", "1", "011", "10")
+    first, *others = (unit(0x41 if i else 0x65, "111", "00", f"{i:04b}") for i in range(5))
+    cut_off = b"\0\0\1\x67" + bytes([244, 0, 0, 0b00010000])  # behind the number of the set
+    numbers = PictureNumbers()
+    sent = [parameters, first, others[0], cut_off, others[1], others[2]]
+    assert not any(numbers.lacks(data) for data in sent)
+    assert numbers.lacks(unit(0x41, "111", "00", f"{6:04b}"))
+
+
 def test_the_default_track_is_read_and_another_one_by_its_number(tmp_path: Path, capsys):
     file = tmp_path / "drone.mp4"
     write_tracks(file)
