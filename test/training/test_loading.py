@@ -13,6 +13,7 @@ import torch
 from export_helpers import golden_state
 from support.tensors import TensorRunner
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_workshop.export.onnx.bundle import export_bundle
 from efftam_workshop.export.onnx.weights import prepare
@@ -70,3 +71,9 @@ def test_the_shipped_network_computes_in_pytorch_what_its_graphs_compute():
     theirs = TensorRunner(folder / "image_encoder.onnx")({"image": image})
     for name in theirs:
         torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=1e-3)
+
+
+def test_a_network_unknown_here_is_refused(tmp_path):
+    (tmp_path / "bundle.json").write_text('{"name": "another"}')
+    with pytest.raises(InputError, match=r"'another'; choose one of efficienttam_ti, .*compact_192"):
+        load_bundle_network(tmp_path)
