@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 from support.clip import clip
+from support.scripted_looks import ScriptedLooks
 from support.scripted_pipeline import ScriptedPipeline
 from support.scripted_target import candidates
 
@@ -29,10 +30,12 @@ def answer(*found: tuple[Box, float]) -> Candidates:
     return candidates(*(box for box, _ in found), ious=[sure for _, sure in found])
 
 
-def select(script, prompt):
+def select(script, prompt, describe=None):
     """The track of a prompted frame, and the sides of the views in which the network was asked."""
     pipeline = ScriptedPipeline(script, SPEC)
-    track = TargetTracker(pipeline).step(Frame(PICTURE, 0), prompt)
+    tracker = TargetTracker(pipeline, describe=describe)
+    track = tracker.step(Frame(PICTURE, 0), prompt)
+    tracker.commit()
     return track, [round(call.arguments[1].extent[0]) for call in pipeline.calls_of("encode")]
 
 
@@ -109,12 +112,24 @@ def test_what_lies_apart_opens_the_view(prompt, side):
     assert (seen < 192).all()
 
 
-@pytest.mark.parametrize(("sure", "as_point", "weak"), [(0.6, HALF, True), (0.9, ANIMAL, False)])
-def test_a_box_whose_centre_marks_something_else_is_said_to_be_weak(sure, as_point, weak):
-    answers = iter([answer((as_point, 0.5)), answer((ANIMAL, sure))])
-    track, _ = select(lambda index, view: next(answers), Prompt(box=ANIMAL))
+@pytest.mark.parametrize(
+    ("sure", "as_point", "drawn", "doubt"),
+    [
+        (0.6, HALF, ANIMAL.moved(9, 0), "hold one object"),
+        (0.9, ANIMAL, ANIMAL.moved(9, 0), ""),
+        (0.98, Box.from_centre(640, 360, 600, 600), Box.from_centre(640, 360, 700, 700), "only a part"),
+    ],
+)
+def test_a_box_whose_centre_marks_something_else_or_that_holds_more_is_said_to_be_weak(
+    sure, as_point, drawn, doubt
+):
+    """Then the mask, not the box, shows what the target looks like."""
+    answers, looks = iter([answer((as_point, 0.5)), answer((ANIMAL, sure))]), ScriptedLooks(lambda box: 1.0)
+    track, _ = select(lambda index, view: next(answers), Prompt(box=drawn), looks)
     assert track.measured
-    assert ("weak" in track.reason) == weak
+    assert doubt in track.reason
+    assert bool(doubt) == bool(track.reason)
+    assert looks.asked[0].edges() == pytest.approx((ANIMAL if doubt else drawn).edges())
 
 
 @pytest.mark.parametrize(("policy", "full"), [("default", False), ("samurai", True), ("efficienttam", True)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -427,6 +428,7 @@ class Camera:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.excluded: list[int] = []
+        self.kept: list[Sequence[Box]] = []
         self.announced: list[Image] = []
         self.resets = 0
         self.made: list[Camera] = []
@@ -446,6 +448,7 @@ class Camera:
         return CameraMotion(matrix)
 
     def keep(self, targets) -> int:
+        self.kept.append(targets)
         return len(self.asked)
 
     def since(self, kept) -> CameraMotion:
@@ -461,6 +464,8 @@ def test_the_camera_s_motion_is_estimated_once_per_image_without_any_target():
     answers = scene.step()
     assert len(camera.asked) == len(set(camera.asked)) == 4
     assert camera.excluded[-1] == 3
+    for kept in (camera.kept[5], camera.kept[8]):  # of the last target, as it was selected and later
+        assert [round(box.x) for box in kept] == [place(lane).x for lane in (2, 0, 1)]
     assert [step.track.camera.matrix[0, 2] for step in answers] == [3.0] * 3
 
 

@@ -118,6 +118,15 @@ def test_a_frame_makes_the_calls_of_the_contract_and_is_remembered_after_its_ans
     assert [call.name for call in pipeline.calls] == [*expected, "remember", *tracked]
 
 
+def test_what_fails_after_an_answer_fails_once(monkeypatch):
+    _, tracker, pipeline = follow(steady, 3)
+    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
+        broken.setattr(pipeline, "remember", lambda *_: 1 // 0)
+        assert tracker.step(frame(3)).measured
+        tracker.step(frame(4))
+    assert tracker.step(frame(5)).measured
+
+
 def test_a_pipeline_that_only_enqueues_remembers_at_once():
     pipeline = ScriptedPipeline(steady, SPEC)
     pipeline.is_asynchronous = True
@@ -694,19 +703,26 @@ def test_dropped_images_change_neither_state_nor_velocity():
     assert tracks[-1].motion.velocity == pytest.approx((150, 90), rel=0.05)
 
 
-@pytest.mark.parametrize("size", [512, 2048])
+@pytest.mark.parametrize("size", [(512, 512), (2048, 512)])
 def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size):
-    """The same scene at another resolution: windows and sizes are those of its pixels."""
-    factor, last = size / 1024, moving(10)
-    script = shows(lambda i: moving(i) if i <= 10 else Box(*(factor * v for v in last.xywh())))
+    """The same scene at another resolution: places, windows and areas are those of its pixels."""
+    across, down = (length / 1024 for length in size)
+
+    def there(box: Box) -> Box:
+        return Box(across * box.x, down * box.y, across * box.width, down * box.height)
+
+    script = shows(lambda i: moving(i) if i <= 10 else there(moving(10)))
     (*_, before), tracker, pipeline = follow(script, 11, WINDOW)
-    picture = np.zeros((size, size, 3), np.uint8)
+    picture = np.zeros((*size[::-1], 3), np.uint8)
     first = tracker.step(frame(11, picture))
-    assert f"size changed from (1024, 1024) to ({size}, {size})" in first.reason
+    assert f"size changed from (1024, 1024) to {size}" in first.reason
     assert first.state is LOST
     tracks = [tracker.step(frame(i, picture)) for i in range(12, 20)]
+    nearest = tracks[0].windows[0].to_network(there(moving(12)))
+    assert (nearest.cx, nearest.cy) == pytest.approx((SIDE / 2, SIDE / 2), abs=0.05 * SIDE)
     assert tracks[-1].state is TRACKING
-    assert tracks[-1].view.extent[0] == pytest.approx(factor * before.view.extent[0], rel=0.1)
+    scale = math.sqrt(across * down)
+    assert tracks[-1].view.extent[0] == pytest.approx(scale * before.view.extent[0], rel=0.1)
     tracker.commit()  # of its usual area in these pixels, so that it is remembered
     assert pipeline.calls_of("remember")[-1].frame == pipeline.frames - 1
 
