@@ -358,6 +358,7 @@ class Tracker:
         def answered(step: Step) -> None:
             results.append(Result(self, step, count > 1))
 
+        self._newest = None  # also where the image is refused: the network has seen it
         self._targets.step(Frame(image, stamp_ns), prompts, ids=ids, answered=answered)
         self._time_ns, self._newest = stamp_ns, results[-1]
         return results

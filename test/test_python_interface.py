@@ -6,6 +6,7 @@ import contextlib
 import doctest
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -25,8 +26,10 @@ from support.streams import sender, web_server
 
 import efftam_ros as et
 from efftam_ros import api
+from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.types import Image
 from efftam_ros.images.video import NS
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.tools.common.video import VideoWriter
 from simulation.null_pipeline import NullPipeline
 
@@ -96,9 +99,12 @@ def test_results_equal_those_of_the_command(tracker: et.Tracker, clip: Path, tmp
     assert [str(r.state) for r in results] == [f["state"] for f in frames]
     assert [list(r.box) for r in results] == [f["box"] for f in frames]
     assert [list(r.velocity) for r in results] == [f["velocity"] for f in frames]
-    assert [(r.measured, r.presence, r.quality) for r in results] == [
-        (f["measured"], f["presence"], f["iou"]) for f in frames
+    assert [(r.measured, r.presence, r.quality, r.reason) for r in results] == [
+        (f["measured"], f["presence"], f["iou"], f["reason"]) for f in frames
     ]
+    likeness = [f["likeness"] for f in frames]
+    assert [None if math.isnan(r.likeness) else r.likeness for r in results] == likeness
+    assert likeness[0] is None is not likeness[-1]
 
 
 def test_a_folder_a_list_and_a_loop_give_the_same(tracker: et.Tracker, folder: Path):
@@ -251,6 +257,22 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> et.Tracker:
     return et.Tracker(max_targets=3)
 
 
+def test_every_argument_of_the_tracker_and_every_setting_arrives(monkeypatch: pytest.MonkeyPatch):
+    given: list[object] = []
+    monkeypatch.setattr(api, "open_pipeline", given.append)
+    monkeypatch.setattr(api, "open_targets", lambda _, config: given.append(config))
+    et.Tracker("tensorrt", "/a", "fp16", "samurai", 2, max_targets=3, view="full", lost_after=2.0)
+    assert given == [
+        PipelineConfig("/a", "tensorrt", "fp16", max_targets=3, threads=2),
+        TrackerConfig(policy="samurai", view="full", lost_after=2.0),
+    ]
+
+
+def refused(call: Callable, *arguments: object, **named: object) -> None:
+    with pytest.raises(et.InputError):
+        call(*arguments, **named)
+
+
 @pytest.mark.parametrize(
     ("act", "ends_loop", "ends_mask"),
     [
@@ -261,8 +283,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> et.Tracker:
         (lambda tracker: tracker.update(picture(0)), False, True),
         (lambda tracker: tracker.add(picture(0), SECOND), False, True),
         (lambda tracker: tracker.steer(0), False, False),
+        (lambda tracker: refused(tracker.start, picture(0), (500, 0, 24, 24)), False, False),
+        (lambda tracker: refused(tracker.add, picture(0), BOX), False, True),  # once the network saw it
+        (lambda tracker: refused(tracker.update, picture(0), time=0.0), False, False),
     ],
-    ids=["start", "track", "reset", "close", "update", "add", "steer"],
+    ids=["start", "track", "reset", "close", "update", "add", "steer", "no start", "no add", "no update"],
 )
 def test_a_loop_and_a_mask_are_of_the_target_that_they_were_begun_with(
     quick: et.Tracker, act: Callable, ends_loop: bool, ends_mask: bool
@@ -536,22 +561,18 @@ def test_the_state_is_that_of_the_steered_target(several: et.Tracker):
         assert several.state is states[target_id]
 
 
-def test_a_start_replaces_all_targets_also_after_the_steered_one_was_removed(several: et.Tracker):
+@pytest.mark.parametrize(("removed", "box"), [(None, SECOND), (0, BOX)])
+def test_a_start_replaces_all_targets_also_after_the_steered_one_was_removed(
+    several: et.Tracker, removed: int | None, box: tuple
+):
     several.start(two_squares(0), BOX, time=0.0)
     several.add(two_squares(0), SECOND)
     several.add(two_squares(0), (10, 80, 24, 24))
-    several.remove(0)
-    several.start(two_squares(0), BOX, time=0.0)
+    if removed is not None:
+        several.remove(removed)
+    several.start(two_squares(0), box, time=0.0)
     assert len(several.ids) == 1
-    assert several.update(two_squares(1)).box[:2] == pytest.approx((43, 32), abs=8)
-
-
-def test_a_start_replaces_all_targets(several: et.Tracker):
-    several.start(two_squares(0), BOX, time=0.0)
-    several.add(two_squares(0), SECOND)
-    several.start(two_squares(0), SECOND, time=0.0)
-    assert len(several.ids) == 1
-    assert several.update(two_squares(1)).box[:2] == pytest.approx(SECOND[:2], abs=8)
+    assert several.update(two_squares(1)).box[:2] == pytest.approx(box[:2], abs=8)
 
 
 def test_what_can_t_be_added_or_removed_is_refused_with_the_ids(several: et.Tracker):

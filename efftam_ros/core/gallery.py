@@ -157,13 +157,8 @@ class Gallery:
 
     def miss(self) -> None:
         """The target is not seen: the next look is the first at what is seen then."""
-        self.stop_doubting()
-        self.likeness_now = math.nan
-
-    def stop_doubting(self) -> None:
-        """What was unlike the target is no longer followed."""
         self.is_doubted = self.is_other = False
-        self._waiting = None
+        self._waiting, self.likeness_now = None, math.nan
 
     def _keep(self, vector: Vector) -> None:
         """Keep a vector; of too many the one goes that is most like another one, but never the first."""

@@ -151,8 +151,7 @@ class TargetSet:
         tracker.clear()
         self._free.append(self._targets.pop(target_id))
         self.ids = sorted(self._targets)
-        for known in (self._stepped, self._past, self._begun):
-            known.pop(target_id, None)
+        self._begun.pop(target_id, None)
         if self._camera is not None:
             self._camera.forget(target_id)
         if self.steered == target_id:
@@ -328,10 +327,8 @@ class TargetSet:
 
     def _box_before(self, target_id: int, stamp_ns: int) -> Box | None:
         """Where a target was in an image before its last one, such as that of a late selection."""
-        past = self._past[target_id]
-        if not past or stamp_ns >= past[-1][0]:
-            return None
-        return next((box for stamp, box in reversed(past) if stamp <= stamp_ns), None)
+        past = reversed(self._past[target_id])
+        return next((box for stamp, box in past if stamp <= stamp_ns), None)
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
         """How many windows each missed target may search in this image: the followed ones need one each."""
@@ -350,7 +347,7 @@ class TargetSet:
         ids = [one for one in self._targets if (among is None or one in among) and one not in prompts]
         if limit is not None and limit < len(ids):
             ids.sort(key=lambda one: (one != self.steered, self._stepped.get(one, 0), one))
-            ids = ids[: max(limit, 1)]
+            ids = ids[:limit]
         return sorted({*ids, *prompts}, key=lambda one: (one != self.steered, one))
 
 

@@ -288,8 +288,6 @@ class TargetTracker:
 
     def prefetch(self, image: Image) -> None:
         """Announce that this image object will probably be processed next; from any thread."""
-        if self.state is TrackState.IDLE:
-            return
         if self._camera is not None and self._pipeline.is_asynchronous:  # else the CPU has no time
             self._camera.source.prefetch(image)
         self._pipeline.prefetch(image)
@@ -506,7 +504,6 @@ class TargetTracker:
     def _give_up(self, choice: Choice) -> Choice:
         """What is followed is another individual: it is not claimed, and what was remembered of it goes."""
         now, usual = self.gallery.likeness_now, self.gallery.usual
-        self.gallery.stop_doubting()
         self.memory.forget_from(self._sure_frame)
         self._target.lose()
         self._search.begin(self._last[1], self._motion.filter)
@@ -649,7 +646,7 @@ class TargetTracker:
             presence=presence,
             quality=quality,
             likeness=likeness,
-            age_s=0.0 if measured else self._target.age_s(frame.stamp_ns),
+            age_s=self._target.age_s(frame.stamp_ns),
             motion=motion,
             view=view,
             image_size=self._last[1],

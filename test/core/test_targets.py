@@ -76,8 +76,9 @@ def scene_of(count: int, **kwargs) -> Scene:
 
 
 def test_without_a_target_an_image_has_one_idle_answer():
-    ((target_id, track, *_),) = Scene().step()
-    assert (target_id, track.state) == (0, TrackState.IDLE)
+    told = []
+    ((target_id, track, *_),) = told_steps = Scene().step(answered=told.append)
+    assert (target_id, track.state, told) == (0, TrackState.IDLE, told_steps)
 
 
 def test_targets_get_the_next_free_ids_and_each_is_where_it_was_selected():
@@ -201,7 +202,8 @@ def test_a_refused_prompt_is_raised_when_the_others_have_been_answered():
     scene, told = scene_of(2), []
     with pytest.raises(InputError, match="outside the image"):
         scene.step(
-            {2: (Prompt(box=Box(900, 9, 5, 5)), False)}, answered=lambda step: told.append(step.target_id)
+            {2: (Prompt(box=Box(900, 9, 5, 5)), False), 3: (Prompt(), False)},
+            answered=lambda step: told.append(step.target_id),
         )
     assert told == scene.targets.ids == [0, 1]
 
@@ -332,6 +334,7 @@ class Crossing:
             prompts = {lane: (Prompt(box=self.true(lane, 0)), False) for lane in (0, 1) if not self.index}
             steps = self.targets.step(frame(self.index), prompts)
             found.append({step.target_id: step.track.box for step in steps if step.track.measured})
+            assert not any("is target" in step.track.reason for step in steps if step.track.measured)
         return found
 
 
@@ -369,6 +372,16 @@ def test_what_comes_back_between_two_that_were_lost_is_one_of_them():
     after = OneBack(alike=1.0).run(60)[39:]
     assert max(len(boxes) for boxes in after) == 1
     assert len(after[0]) < len(after[-1])
+
+
+def test_a_lost_target_is_not_looked_for_where_another_one_is():
+    scene = scene_of(2, config=TrackerConfig(view="window", lost_after=0.0))
+    scene.hidden = {1}
+    scene.step()
+    scene.hidden, scene.places[1] = set(), place(0)
+    tracks = [scene.step()[1].track for _ in range(6)]
+    assert not any(track.measured or track.hypotheses for track in tracks)
+    assert all("what is seen here is target 0" in track.reason for track in tracks)
 
 
 def test_an_image_in_which_targets_overlap_is_not_remembered():
@@ -420,6 +433,12 @@ def test_missed_targets_share_the_windows_that_the_others_leave():
     scene.add()
     scene.hidden = set(range(8))
     assert [len(scene.step()[0].track.windows) for _ in range(4)][2:] == [6, 6]  # a single one has all
+
+
+def test_where_there_are_fewer_windows_than_missed_targets_each_has_one():
+    scene = scene_of(4, config=TrackerConfig(view="window", search_windows=2, lost_after=0.0))
+    scene.hidden = {1, 2, 3}
+    assert [len(step.track.windows) for _ in range(4) for step in scene.step()][8:] == [0, 1, 1, 1] * 2
 
 
 class Camera:
@@ -541,10 +560,11 @@ def on_gpu(monkeypatch) -> Scene:
 
 
 def test_targets_after_the_first_are_launched_before_one_of_them_is_waited_for(on_gpu):
+    on_gpu.targets.remove(3)
     on_gpu.pipeline.calls.clear()
     on_gpu.step()
     launched, seen = ["encode", "attend"], ["decode", "remember"]
-    assert [call.name for call in on_gpu.pipeline.calls] == [*launched, *seen, *launched * 3, *seen * 3]
+    assert [call.name for call in on_gpu.pipeline.calls] == [*launched, *seen, *launched * 2, *seen * 2]
 
 
 def test_a_target_that_is_missed_is_launched_in_its_turn_and_those_after_it_too(on_gpu):
@@ -555,6 +575,14 @@ def test_a_target_that_is_missed_is_launched_in_its_turn_and_those_after_it_too(
     launched, seen = ["encode", "attend"], ["decode", "remember"]
     names = [call.name for call in on_gpu.pipeline.calls]
     assert names == [*launched, *seen, *launched, *seen, *launched, "decode", *launched, *seen]
+
+
+def test_targets_that_are_seen_in_windows_of_their_own_are_followed_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(ScriptedPipeline, "is_asynchronous", True)
+    scene = scene_of(4, config=TrackerConfig(view="window"))
+    scene.pipeline.calls.clear()
+    assert [(step.track.measured, step.track.windows) for step in scene.step()] == [(True, ())] * 4
+    assert [call.name for call in scene.pipeline.calls] == ["encode", "attend", "decode", "remember"] * 4
 
 
 @pytest.mark.parametrize("wrong", ["encode", "decode"])

@@ -204,8 +204,10 @@ def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
     assert sorted(frames[slot] for slot in plan.slots) == [0, 2, 3, 4, 7, 8]
 
 
-def test_the_mask_belongs_to_the_last_measured_box():
-    _, tracker, _ = follow(steady, 5)
+def test_the_mask_belongs_to_the_last_measured_box_and_its_time_to_no_track():
+    tracks, tracker, pipeline = follow(steady, 5)
+    pipeline.stage_seconds["mask"] = 1.0
+    assert "mask" not in tracks[-1].stage_seconds
     mask = tracker.mask()
     ys, xs = np.nonzero(mask)
     box = moving(4)
@@ -243,6 +245,7 @@ def test_a_long_absence_is_lost_and_claims_nothing():
     assert lost
     assert all(t.box is None and t.motion is None and not t.measured for t in lost)
     assert tracker.predict(tracks[-1].stamp_ns + 1) is None
+    assert tracker.moving == []
     assert lost[0].age_s == pytest.approx(TrackerConfig().lost_after, abs=0.05)
     assert lost[-1].age_s > lost[0].age_s
 
@@ -291,14 +294,25 @@ def test_far_from_where_it_is_expected_a_target_must_be_seen_more_often():
     assert 3 <= looks_needed((200, 100)) < looks_needed((400, 200))
 
 
-def test_a_target_that_is_found_away_from_its_prediction_starts_its_motion_anew():
-    """0.5 s after, four sizes off: the way there is no velocity of the target."""
-    tracks, _, _ = follow(returning((200, 100), last=35), 60)
-    found = next(t for t in tracks[35:] if t.measured)
-    before = tracks[34].motion.velocity
-    assert math.hypot(*before) > 10
+@pytest.mark.parametrize(("policy", "missed"), [("default", 15), ("samurai", 50)])
+def test_a_target_that_is_found_away_from_its_prediction_starts_its_motion_anew(policy, missed):
+    """0.5 s after, or lost, four sizes off: the way there is no velocity of the target."""
+    config = TrackerConfig(view="full", policy=policy)
+    tracks, _, _ = follow(returning((200, 100), last=20 + missed), missed + 45, config)
+    found = next(t for t in tracks[20 + missed :] if t.measured)
+    assert math.hypot(*tracks[20].motion.velocity) > 10
     assert found.motion.velocity == (0.0, 0.0)
     assert iou(found.motion.box, found.box) == pytest.approx(1.0)
+
+
+def test_what_comes_back_changes_the_window_only_once_it_is_confirmed():
+    script = shows(
+        lambda i: stretched(moving(i), 1.4, 1.4) if i >= 25 else moving(i),
+        logit=lambda i: -4.0 if 20 <= i < 25 else 5.0,
+    )
+    tracks, _, _ = follow(script, 31, WINDOW)
+    assert [track.state for track in tracks[25:29]] == [ACQUIRING, ACQUIRING, TRACKING, TRACKING]
+    assert tracks[27].view.extent == tracks[20].view.extent < tracks[28].view.extent
 
 
 def test_soon_after_a_disappearance_one_look_away_from_the_prediction_is_not_believed():
@@ -732,7 +746,7 @@ def test_an_unusable_image_leaves_everything_as_it_was(size):
     tracks, tracker, _ = follow(steady, 10, WINDOW)
     image = Image(np.zeros((4, size), np.uint8), size, size, "no_such_encoding")
     bad = tracker.step(Frame(image, frame(9.5).stamp_ns))
-    assert not bad.processed
+    assert (bad.processed, bad.image_size) == (False, (size, size))
     assert "no_such_encoding" in bad.reason
     track = tracker.step(frame(10))
     assert track.state is TRACKING
