@@ -35,19 +35,54 @@ def place(lane: int) -> Box:
     return Box(20.0 + 90 * lane, 100.0, 40.0, 60.0)
 
 
-class Scene:
-    """Targets on a scripted pipeline that shows each of them where it is."""
+ONE_BY_ONE, LAUNCHED, SIDE_BY_SIDE = HOW = ("one by one", "launched", "side by side")
+"""How a pipeline computes several targets: as a GPU does, launched one behind the other; or in threads."""
 
-    def __init__(self, lanes: int = 4, camera=None, config: TrackerConfig | None = None) -> None:
-        self.pipeline = ScriptedPipeline(self.shown, SPEC, lanes=lanes)
+
+class Lanes(ScriptedPipeline):
+    """Shows each lane what the scene says."""
+
+    def __init__(self, scene: Scene, lanes: int, how: str) -> None:
+        self._scene = scene
+        self.is_asynchronous = how == LAUNCHED
+        self.has_own_features, self.side_by_side = how == SIDE_BY_SIDE, 1 + (how == SIDE_BY_SIDE)
+        super().__init__((), SPEC, lanes=lanes)
+
+    def encode(self, image, view) -> None:
+        self._scene.called("encode", self._lane)
+        super().encode(image, view)
+
+    def decode(self, prompt):
+        self._scene.called("decode", self._lane)
+        return super().decode(prompt)
+
+    def _scripted(self, index: int, view):
+        return self._scene.shown(self._lane)
+
+
+class Scene:
+    """Targets on a scripted pipeline that shows each of them where it is. ``before``: called with a lane's
+    number to encode; ``fails``: calls that fail, by name and lane."""
+
+    def __init__(
+        self, lanes: int = 4, camera=None, config: TrackerConfig | None = None, how: str = ONE_BY_ONE
+    ) -> None:
+        self.before = lambda lane: None
+        self.fails: set[tuple[str, int]] = set()
+        self.pipeline = Lanes(self, lanes, how)
         self.targets = TargetSet(self.pipeline, config, camera)
         self.lanes = {tracker: lane for lane, tracker in enumerate(reversed(self.targets._free))}
         self.hidden: set[int] = set()
         self.places = {lane: place(lane) for lane in range(lanes)}
         self.index = -1
 
-    def shown(self, index: int, view):
-        lane = self.pipeline.in_lane
+    def called(self, name: str, lane: int) -> None:
+        if name == "encode":
+            self.before(lane)
+        if (name, lane) in self.fails:
+            raise ZeroDivisionError
+
+    def shown(self, lane: int):
         return certain_candidate(Box(0, 0, 0, 0) if lane in self.hidden else self.places[lane])
 
     def step(self, prompts=None, **how):
@@ -56,6 +91,12 @@ class Scene:
         steps = self.targets.step(frame(self.index), prompts or {}, **how)
         self.targets.commit()
         return steps
+
+    def seen(self) -> list[int]:
+        """The targets that are measured in the next image."""
+        seen = [step for step in self.step() if step.track.measured]
+        assert {step.track.stamp_ns for step in seen} <= {frame(self.index).stamp_ns}
+        return [step.target_id for step in seen]
 
     def add(self, asked: int = 255) -> int:
         """Select what lies in the next lane."""
@@ -191,11 +232,31 @@ def told_until(scene, last: int, **how) -> list[int]:
     return told
 
 
-def test_an_error_of_who_is_told_an_answer_leaves_a_usable_set():
-    scene = scene_of(3)
-    assert told_until(scene, 0) == [0]
-    assert scene.targets.in_work == 0
-    assert [step.target_id for step in scene.step() if step.track.measured] == [0, 1, 2]
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("last", [0, 1])
+def test_an_error_of_who_is_told_an_answer_ends_what_was_begun_and_leaves_a_usable_set(how, last):
+    scene = scene_of(4, how=how)
+    scene.pipeline.calls.clear()
+    assert told_until(scene, last)[-1] == scene.targets.in_work == last
+    begun = {"encode": 1 if last == 0 else 2 if how == ONE_BY_ONE else 4}
+    begun["decode"] = begun["encode"]
+    assert {name: len(scene.pipeline.calls_of(name)) for name in begun} == begun
+    assert scene.seen() == scene.seen() == [0, 1, 2, 3]
+    scene.targets.clear()
+    assert not scene.seen()
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("wrong", ["encode", "decode"])
+def test_an_error_of_one_is_raised_in_its_turn_and_costs_the_others_nothing(how, wrong):
+    scene, told = scene_of(4, how=how), []
+    scene.fails = {(wrong, 2)}
+    with pytest.raises(ZeroDivisionError):
+        scene.step(answered=lambda step: told.append(step.target_id))
+    assert (told, scene.targets.in_work) == ([0, 1], 2)
+    scene.targets.remove(2)
+    scene.fails = set()
+    assert scene.seen() == scene.seen() == [0, 1, 3]
 
 
 def test_a_refused_prompt_is_raised_when_the_others_have_been_answered():
@@ -241,13 +302,12 @@ def test_one_target_is_refined_and_keeps_its_memory_and_the_others_know_nothing_
 def test_an_answer_tells_the_time_of_its_turn_alone(monkeypatch):
     scene, now_s = scene_of(3), [0.0]
     monkeypatch.setattr("efftam_ros.core.targets.time", SimpleNamespace(perf_counter=lambda: now_s[0]))
-    shown, told = scene.shown, []
+    told = []
 
-    def slow(index, view):
-        now_s[0] += 1.0 + scene.pipeline.in_lane
-        return shown(index, view)
+    def slow(lane: int) -> None:
+        now_s[0] += 1.0 + lane
 
-    scene.pipeline._play.script = slow
+    scene.before = slow
 
     def answered(step):
         told.append(step.seconds)
@@ -527,11 +587,10 @@ def test_a_new_target_starts_the_camera_s_motion_anew_only_where_it_is_alone():
 
 @pytest.mark.parametrize(("is_gpu", "count", "announced"), [(True, 3, 1), (True, 0, 0), (False, 3, 0)])
 def test_an_image_is_announced_once_to_the_camera_s_motion_where_a_gpu_leaves_the_cpu_its_time(
-    is_gpu, count, announced, monkeypatch
+    is_gpu, count, announced
 ):
-    monkeypatch.setattr(ScriptedPipeline, "is_asynchronous", is_gpu)
     camera, image = Camera(), frame(0).image
-    scene = scene_of(count, camera=camera)
+    scene = scene_of(count, camera=camera, how=LAUNCHED if is_gpu else ONE_BY_ONE)
     scene.targets.prefetch(image)
     assert camera.announced == [image] * announced
 
@@ -554,9 +613,8 @@ def test_a_proposal_changes_no_target_whether_a_lane_is_free_or_not(count):
 
 
 @pytest.fixture
-def on_gpu(monkeypatch) -> Scene:
-    monkeypatch.setattr(ScriptedPipeline, "is_asynchronous", True)
-    return scene_of(4, config=TrackerConfig(view="full"))
+def on_gpu() -> Scene:
+    return scene_of(4, config=TrackerConfig(view="full"), how=LAUNCHED)
 
 
 def test_targets_after_the_first_are_launched_before_one_of_them_is_waited_for(on_gpu):
@@ -577,101 +635,30 @@ def test_a_target_that_is_missed_is_launched_in_its_turn_and_those_after_it_too(
     assert names == [*launched, *seen, *launched, *seen, *launched, "decode", *launched, *seen]
 
 
-def test_targets_that_are_seen_in_windows_of_their_own_are_followed_one_after_the_other(monkeypatch):
-    monkeypatch.setattr(ScriptedPipeline, "is_asynchronous", True)
-    scene = scene_of(4, config=TrackerConfig(view="window"))
+def test_targets_that_are_seen_in_windows_of_their_own_are_followed_one_after_the_other():
+    scene = scene_of(4, config=TrackerConfig(view="window"), how=LAUNCHED)
     scene.pipeline.calls.clear()
     assert [(step.track.measured, step.track.windows) for step in scene.step()] == [(True, ())] * 4
     assert [call.name for call in scene.pipeline.calls] == ["encode", "attend", "decode", "remember"] * 4
 
 
-@pytest.mark.parametrize("wrong", ["encode", "decode"])
-def test_one_whose_launch_or_answer_fails_costs_those_that_were_launched_nothing(on_gpu, monkeypatch, wrong):
-    def fails(*arguments):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(on_gpu.pipeline.lane(2), wrong, fails)
-    told = []
-    with pytest.raises(ZeroDivisionError):
-        on_gpu.step(answered=lambda step: told.append(step.target_id))
-    assert told == [0, 1]
-    assert on_gpu.targets.in_work == 2
-    on_gpu.targets.remove(2)
-    for _ in range(2):
-        assert [step.target_id for step in on_gpu.step() if step.track.measured] == [0, 1, 3]
-
-
-@pytest.mark.parametrize("last", [0, 1])
-def test_an_error_of_who_is_told_ends_what_was_launched(on_gpu, last):
-    on_gpu.pipeline.calls.clear()
-    assert told_until(on_gpu, last)[-1] == last
-    launched = 1 if last == 0 else 4
-    assert len(on_gpu.pipeline.calls_of("decode")) == len(on_gpu.pipeline.calls_of("encode")) == launched
-    for _ in range(2):
-        assert [step.target_id for step in on_gpu.step() if step.track.measured] == [0, 1, 2, 3]
-
-
 # ---- side by side ------------------------------------------------------------------------------------------
 
 
-class Apart(ScriptedPipeline):
-    """Lanes with features of their own. ``before``: called with a lane's number to encode."""
-
-    has_own_features = True
-
-    def __init__(self, before, lanes: int, side_by_side: int) -> None:
-        self.before, self.side_by_side = before, side_by_side
-        super().__init__((), SPEC, lanes=lanes)
-
-    def encode(self, image, view) -> None:
-        self.before(self._lane)
-        super().encode(image, view)
-
-    def _scripted(self, index: int, view):
-        return certain_candidate(place(self._lane))
+@pytest.fixture
+def threaded() -> Scene:
+    return scene_of(4, camera=Camera(), how=SIDE_BY_SIDE)
 
 
-class SideBySide:
-    """Four targets, one per lane. ``before``: called with a lane's number where it encodes."""
-
-    def __init__(self, side_by_side: int = 2) -> None:
-        self.before = lambda lane: None
-        pipeline = Apart(lambda lane: self.before(lane), 4, side_by_side)
-        self.targets = TargetSet(pipeline, camera=Camera())
-        self.index = 0
-        for target_id in range(4):
-            self.targets.step(frame(0), {target_id: (Prompt(box=place(target_id)), False)}, ids=[target_id])
-
-    def step(self, **how):
-        self.index += 1
-        steps = self.targets.step(frame(self.index), **how)
-        self.targets.commit()
-        return steps
-
-    def fail(self, *lanes: int) -> None:
-        """From now on these, and no others."""
-
-        def fails(lane: int) -> None:
-            if lane in lanes:
-                raise ZeroDivisionError
-
-        self.before = fails
-
-    def seen(self) -> list[int]:
-        seen = [step for step in self.step() if step.track.measured]
-        assert {step.track.stamp_ns for step in seen} <= {frame(self.index).stamp_ns}
-        return [step.target_id for step in seen]
+def test_targets_after_the_first_are_computed_at_once(threaded):
+    meeting = threading.Barrier(2)
+    threaded.before = lambda lane: meeting.wait(20) if lane in (1, 2) else None
+    assert threaded.seen() == [0, 1, 2, 3]
 
 
-def test_targets_after_the_first_are_computed_at_once():
-    scene, meeting = SideBySide(), threading.Barrier(2)
-    scene.before = lambda lane: meeting.wait(20) if lane in (1, 2) else None
-    assert scene.seen() == [0, 1, 2, 3]
-
-
-def test_the_first_one_s_image_is_remembered_while_the_others_are_computed(monkeypatch):
-    scene, meeting = SideBySide(), threading.Barrier(2)
-    scene.before = lambda lane: meeting.wait(20) if lane == 1 else None
+def test_the_first_one_s_image_is_remembered_while_the_others_are_computed(threaded, monkeypatch):
+    meeting = threading.Barrier(2)
+    threaded.before = lambda lane: meeting.wait(20) if lane == 1 else None
     remember = ScriptedPipeline.remember
 
     def meets(pipeline, *arguments):
@@ -680,76 +667,46 @@ def test_the_first_one_s_image_is_remembered_while_the_others_are_computed(monke
         remember(pipeline, *arguments)
 
     monkeypatch.setattr(ScriptedPipeline, "remember", meets)
-    assert scene.seen() == [0, 1, 2, 3]
+    assert threaded.seen() == [0, 1, 2, 3]
 
 
 def test_each_is_told_of_the_others_what_it_would_be_told_one_after_the_other():
     told = []
-    for side_by_side in (1, 2):
-        scene = SideBySide(side_by_side)
+    for how in HOW:
+        scene = scene_of(4, camera=Camera(), how=how)
         steps = (step for _ in range(4) for step in scene.step())
         told.append([step.tracker.others.boxes for step in steps])
-    assert told[0] == told[1]
+    assert told[0] == told[1] == told[2]
 
 
-def test_a_target_that_is_removed_takes_the_error_of_its_turn_that_never_came_with_it():
-    scene = SideBySide()
-    scene.fail(1, 2)
+def test_a_target_that_is_removed_takes_the_error_of_its_turn_that_never_came_with_it(threaded):
+    threaded.fails = {("encode", 1), ("encode", 2)}
     with pytest.raises(ZeroDivisionError):
-        scene.step()
-    scene.fail()
+        threaded.step()
+    threaded.fails = set()
     for target_id in (2, 1):  # the lane that is freed last is given first
-        scene.targets.remove(target_id)
+        threaded.targets.remove(target_id)
     for target_id in (1, 2):
-        scene.step(prompts={target_id: (Prompt(box=place(target_id)), False)})
-    assert scene.seen() == [0, 1, 2, 3]
+        threaded.step({target_id: (Prompt(box=place(target_id)), False)})
+    assert threaded.seen() == [0, 1, 2, 3]
 
 
-def test_the_target_that_is_steered_by_is_answered_before_the_others_begin():
-    scene, begun, order = SideBySide(), [], []
-    scene.before = begun.append
-    scene.targets.steer(2)
-    scene.step(answered=lambda step: order.append((step.target_id, sorted(begun))))
+def test_the_target_that_is_steered_by_is_answered_before_the_others_begin(threaded):
+    begun, order = [], []
+    threaded.before = begun.append
+    threaded.targets.steer(2)
+    threaded.step(answered=lambda step: order.append((step.target_id, sorted(begun))))
     assert order[0] == (2, [2])
     assert [target_id for target_id, _ in order] == [2, 0, 1, 3]
     assert order[-1][1] == [0, 1, 2, 3]
 
 
-def test_an_error_of_one_is_raised_in_its_turn_and_costs_the_others_nothing():
-    scene, told = SideBySide(), []
-    scene.fail(2)
-    with pytest.raises(ZeroDivisionError):
-        scene.step(answered=lambda step: told.append(step.target_id))
-    assert told == [0, 1]
-    assert scene.targets.in_work == 2
-    scene.targets.remove(2)
-    scene.fail()
-    assert scene.seen() == scene.seen() == [0, 1, 3]
-
-
-def test_an_error_of_one_whose_turn_did_not_come_is_raised_in_the_next_image():
-    scene = SideBySide()
-    scene.fail(1, 3)
+def test_an_error_of_one_whose_turn_did_not_come_is_raised_in_the_next_image(threaded):
+    threaded.fails = {("encode", 1), ("encode", 3)}
     for wrong in (1, 3):
         with pytest.raises(ZeroDivisionError):
-            scene.seen()
-        assert scene.targets.in_work == wrong
-        scene.targets.remove(wrong)
-        scene.fail()
-    assert scene.seen() == [0, 2]
-
-
-def test_an_error_of_who_is_told_leaves_those_that_have_begun_usable():
-    scene, begun, may_go_on = SideBySide(), [], threading.Event()
-
-    def slow(lane: int) -> None:
-        assert lane < 2 or may_go_on.wait(20)
-        begun.append(lane)
-
-    scene.before = slow
-    threading.Timer(0.3, may_go_on.set).start()
-    assert told_until(scene, 1) == [0, 1]
-    assert sorted(begun) == [0, 1, 2, 3]
-    assert scene.seen() == scene.seen() == [0, 1, 2, 3]
-    scene.targets.clear()
-    assert not scene.seen()
+            threaded.seen()
+        assert threaded.targets.in_work == wrong
+        threaded.targets.remove(wrong)
+        threaded.fails = set()
+    assert threaded.seen() == [0, 2]

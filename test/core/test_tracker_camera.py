@@ -169,7 +169,9 @@ def test_a_target_that_comes_behind_the_camera_is_lost_and_not_predicted_on_the_
     assert 5 <= len(coasting) <= 12
     assert [t.box.cx for t in coasting] == sorted(t.box.cx for t in coasting)
     assert all((t.state, t.box) == (TrackState.LOST, None) for t in tracks[1 + len(coasting) :])
-    assert all(t.measured for t in run(camera, lambda i: (START, True), 19))  # whatever it says of one in view
+    assert all(
+        t.measured for t in run(camera, lambda i: (START, True), 19)
+    )  # whatever it says of one in view
 
 
 @pytest.mark.parametrize("later", [0, 1, 2])
