@@ -592,6 +592,7 @@ def test_a_further_target_of_a_tracker_for_one_is_told_how_to_open_it():
         tracker.start(two_squares(0), BOX)
         with pytest.raises(et.InputError, match=r"max_targets is 1, .*et\.Tracker\(max_targets=2\)"):
             tracker.add(two_squares(0), SECOND)
+        assert tracker.add(two_squares(0), SECOND, target_id=0).box[:2] == pytest.approx(SECOND[:2], abs=8)
 
 
 def test_a_tracker_that_is_left_at_the_interpreters_end_says_nothing(tmp_path: Path):

@@ -70,9 +70,10 @@ def test_the_window_is_a_multiple_of_the_target_around_it():
 
 
 @pytest.mark.parametrize(
-    ("factor", "width", "height", "extent"), [(5.0, 1280, 20, 1.5 * 1280), (2.0, 400, 10, 600)]
+    ("factor", "width", "height", "extent"),
+    [(5.0, 1280, 20, 1.5 * 1280), (2.0, 400, 10, 600), (5.0, 500, 500, 2.2 * 500), (5.0, 700, 700, 1280)],
 )
-def test_a_long_thin_target_fits_with_a_margin(factor, width, height, extent):
+def test_a_long_or_large_target_fits_with_a_margin(factor, width, height, extent):
     _, view = started(factor, Box.from_centre(640, 300, width, height))
     assert view.extent[0] == pytest.approx(extent)
 
@@ -122,12 +123,26 @@ def test_the_window_grows_readily_and_shrinks_hardly():
     assert wild.view(IMAGE, TARGET, 0.0).extent[0] < 1.06 * first.extent[0]
 
 
-def test_a_lasting_change_of_size_is_followed_at_half_strength():
+@pytest.mark.parametrize(("first", "later", "grown"), [(40, 160, 2), (5, 640, 8)])
+def test_a_lasting_change_of_size_is_followed_at_half_strength_up_to_eight_times(first, later, grown):
     """Four times the size for good: the window doubles. At full strength a bleeding mask would feed back."""
-    crop_policy, first = started()
+    crop_policy, view = started(box=Box.from_centre(400, 300, first, 0.75 * first))
     for _ in range(300):
-        crop_policy.update(Box.from_centre(400, 300, 160, 120), 1 / 30)
-    assert crop_policy.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(2 * first.extent[0], rel=0.01)
+        crop_policy.update(Box.from_centre(400, 300, later, 0.75 * later), 1 / 30)
+    # For the whole of a target that grew further, at least 1.5 of its longer side.
+    extent = max(grown * view.extent[0], 1.5 * later)
+    assert crop_policy.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(extent, rel=0.01)
+
+
+def test_of_a_long_target_that_turns_the_window_follows_the_length_within_half_a_second():
+    crop_policy, view = started(2.0, Box.from_centre(400, 300, 400, 10))
+    extents = []
+    for _ in range(45):
+        crop_policy.update(Box.from_centre(400, 300, 60, 60), 1 / 30)
+        extents.append(crop_policy.view(IMAGE, TARGET, 0.0).extent[0])
+    assert view.extent[0] == pytest.approx(1.5 * 400)
+    assert extents[8] == pytest.approx(1.5 * (60 + 340 / math.e), rel=0.01)
+    assert extents[-1] == pytest.approx(2 * math.sqrt(4000), rel=0.1)
 
 
 def test_the_window_opens_a_little_while_coasting_and_looks_straight_ahead_at_first():

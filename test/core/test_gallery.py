@@ -168,6 +168,14 @@ def test_where_nothing_is_known_everything_is_accepted():
         assert math.isnan(looks.likeness(DRAWN))
 
 
+def test_a_look_of_which_nothing_is_known_counts_as_asked_and_changes_nothing_else():
+    found, unknown = gallery(), vector(math.nan)
+    found.look(unknown, 10 * SECOND, learns=True)
+    assert [found.is_due(10 * SECOND + after) for after in (ASKED_NS - 1, ASKED_NS)] == [False, True]
+    found.add_prompt(unknown, 20 * SECOND)
+    assert (found.likeness_now, found.likeness(vector(0.5))) == (pytest.approx(USUAL), pytest.approx(0.5))
+
+
 def test_a_selection_unlike_the_first_looks_after_it_counts_no_more_than_they():
     """The box may show half of the target, or who stands before it."""
     found = gallery(looks=0)
@@ -218,7 +226,7 @@ APART = -(-ASKED_NS * 30 // SECOND)  # images between two looks
 
 
 def run(
-    likeness, images: int = 60, policy: str = "default", seen=None, first: float = 1.0, **settings
+    likeness, images: int = 60, seen=None, first: float = 1.0
 ) -> tuple[list[Track], ScriptedPipeline, ScriptedLooks]:
     """Two seconds at 30 Hz of something that moves right by 4 px an image; ``likeness(i)``: of what is there
     to what was selected in image 0, after the first look, which has ``first``."""
@@ -230,11 +238,13 @@ def run(
 
     looks = ScriptedLooks(lambda box: likeness(now[0]) if now[0] > APART else first if now[0] else 1.0)
     pipeline = ScriptedPipeline(script, SPEC)
-    tracker = TargetTracker(pipeline, TrackerConfig(policy=policy, **settings), describe=looks)
+    tracker = TargetTracker(pipeline, describe=looks)
     tracks = []
     for now[0] in range(images):
-        prompt = Prompt(box=DRAWN) if now[0] == 0 else None
+        asked, prompt = len(looks.asked), Prompt(box=DRAWN) if now[0] == 0 else None
         tracks.append(tracker.step(Frame(PRESENT, now[0] * SECOND // 30), prompt))
+        if seen is None and tracks[-1].measured:
+            assert len(looks.asked) == asked  # by `commit`, once it is answered
         tracker.commit()
     return tracks, pipeline, looks
 
@@ -305,10 +315,3 @@ def test_the_answer_tells_the_likeness_of_the_last_looks_and_none_before_the_fir
     tracks, _, _ = run(lambda i: USUAL)
     assert math.isnan(tracks[0].likeness)
     assert tracks[-1].likeness == pytest.approx(USUAL)
-
-
-@pytest.mark.parametrize("policy", ["samurai", "efficienttam"])
-def test_reference_policies_are_not_asked(policy: str):
-    tracks, _, looks = run(lambda i: UNLIKE, policy=policy)
-    assert not looks.asked
-    assert tracks[-1].state is TrackState.TRACKING

@@ -22,10 +22,11 @@ def test_iou_is_symmetric_and_between_zero_and_one(a, b):
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", range(4))
-def test_iou_with_a_box_that_is_not_finite_is_zero(place, number):
+def test_a_box_that_is_not_finite_is_empty_and_overlaps_nothing(place, number):
     sides = [1.0, 2.0, 30.0, 40.0]
     whole = Box(*sides)
     sides[place] = number
+    assert Box(*sides).is_empty
     assert iou(whole, Box(*sides)) == iou(Box(*sides), whole) == 0.0
 
 
@@ -39,9 +40,7 @@ def test_half_overlapping_boxes():
     assert iou(Box(0, 0, 10, 10), Box(5, 0, 10, 10)) == pytest.approx(50 / 150)
 
 
-@pytest.mark.parametrize(
-    "bad", [Box(0, 0, 0, 5), Box(0, 0, -1, 5), Box(math.nan, 0, 1, 1), Box(0, 0, math.inf, 1)]
-)
+@pytest.mark.parametrize("bad", [Box(0, 0, 0, 5), Box(0, 0, 5, -1)])
 def test_boxes_that_enclose_nothing_are_empty(bad):
     assert bad.is_empty
 

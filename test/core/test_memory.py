@@ -16,25 +16,12 @@ def filled(rule, frames, slots=24, prompted=(0,)):
     return bank
 
 
-@pytest.mark.parametrize(
-    ("frame", "maps", "pointers"),
-    [
-        (1, 1, 1),
-        (2, 2, 2),
-        (6, 6, 6),
-        (7, 7, 7),
-        (8, 7, 8),
-        (15, 7, 15),
-        (16, 7, 16),
-        (17, 7, 16),
-        (40, 7, 16),
-    ],
-)
-def test_the_reference_attends_to_the_prompt_and_the_last_frames(frame, maps, pointers):
+def test_the_reference_attends_to_the_prompt_and_the_last_frames():
     """Counts measured on the reference predictor: T = min(t, 7), P = min(t, 16), one prompt at frame 0."""
-    plan = filled(RecentFrames(), range(frame)).plan_of(frame)
-    assert len(plan.slots) == len(plan.rows) == maps
-    assert len(plan.pointer_slots) == pointers
+    for frame in range(1, 41):
+        plan = filled(RecentFrames(), range(frame)).plan_of(frame)
+        assert len(plan.slots) == len(plan.rows) == min(frame, 7)
+        assert len(plan.pointer_slots) == min(frame, 16)
 
 
 def test_the_reference_gives_rows_by_age_and_pointers_newest_first():
@@ -190,6 +177,14 @@ def test_frames_count_from_the_prompt_also_those_that_are_not_kept():
     memory.make_plan()
     plan = memory.plan  # of frame 3: the prompt on the last row, frame 1 two frames ago
     assert list(zip(plan.slots, plan.rows, strict=True)) == [(prompted, 6), (first, 1)]
+
+
+def test_frames_are_spaced_by_150_ms_also_after_stamps_that_went_back():
+    memory = MemoryBank(RecentFrames(), 24)
+    for stamp_ms in (1000, 1149, 1150, 1299, 1300, 200, 300, 350):
+        memory.store(stamp_ms * 1_000_000, 0.9, 3.0)
+    spaced = [record.is_spaced for record in memory.records]
+    assert spaced == [True, False, True, False, True, True, False, True]
 
 
 def test_what_is_forgotten_is_what_came_from_then_on_but_prompts():

@@ -81,10 +81,22 @@ def test_a_mask_that_the_views_border_cuts_is_no_reason_to_stop():
     assert asked == [144, 288, 576]
 
 
-def test_the_images_own_border_cuts_nothing():
-    at_left = window_inside(SIZE, 20, 360, 288, 192)
-    assert not is_cut(Box(0, 300, 60, 60), at_left, SIZE)
-    assert is_cut(Box(240, 300, 48, 60), at_left, SIZE)
+@pytest.mark.parametrize(
+    ("x", "y", "at_border"), [(20, 360, "x"), (1260, 360, "x1"), (640, 10, "y"), (640, 710, "y1")]
+)
+def test_the_border_of_the_view_cuts_a_mask_and_the_images_own_border_does_not(x, y, at_border):
+    """One network pixel is 1.5 px; 4 are the border."""
+    view = window_inside(SIZE, x, y, 288, 192)
+    inner = Box.from_centre(*view.to_image(Box.from_centre(96, 96, 2, 2)).edges()[:2], 20, 20)
+    assert not is_cut(inner, view, SIZE)
+    for edge in ("x", "y", "x1", "y1"):
+        for network_px, cuts in ((3.9, True), (4.1, False)):
+            side = network_px if edge in ("x", "y") else 192 - network_px
+            edges = dict(zip(("x", "y", "x1", "y1"), view.to_network(inner).edges(), strict=True)) | {
+                edge: side
+            }
+            box = view.to_image(Box.from_edges(*edges.values()))
+            assert is_cut(box, view, SIZE) is (cuts and edge != at_border)
     assert not is_cut(Box(0, 0, *SIZE), View.full(*SIZE, 192), SIZE)
 
 

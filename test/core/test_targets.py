@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,7 @@ from support.scripted_target import candidates
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.gallery import Others, Rival
+from efftam_ros.core.gallery import Gallery, Others, Rival
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.targets import NEXT_FREE, TargetSet, id_for
 from efftam_ros.core.types import CameraMotion, Frame, Image, PipelineSpec, Prompt, TrackState
@@ -337,6 +338,21 @@ def test_an_object_that_is_a_target_already_is_refused_with_its_id(prompt):
     assert scene.targets.ids == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("drawn", "away", "surest", "is_refused"),
+    [
+        *((None, 13, 1, True), (None, 14, 1, False)),  # IoU 0.51 and 0.48
+        *((place(2), 0, 0, False), (place(2), 0, 1, True)),  # of what the network sees the surest counts
+        *((place(1), 90, 1, True), (place(1).moved(14, 0), 90, 1, False)),  # and what is drawn
+    ],
+)
+def test_what_overlaps_a_target_by_more_than_half_is_that_target(drawn, away, surest, is_refused):
+    ious = [0.9 if index == surest else 0.5 for index in range(2)]
+    found = candidates(place(3), place(1).moved(away, 0), ious=ious)
+    with pytest.raises(InputError, match="target 7 already") if is_refused else nullcontext():
+        Others([Rival(7, place(1), Gallery())]).require_free(drawn, found)
+
+
 def test_an_object_that_is_a_target_already_is_refused_on_an_earlier_image_too():
     """Where it was then counts, not where it is now."""
     scene = scene_of(2)
@@ -464,6 +480,8 @@ def test_an_image_in_which_targets_overlap_is_not_remembered():
         (0.8, 0.8, place(2), place(0), True),  # expected elsewhere
         (0.9, 0.3, place(2), place(0), True),
         (0.8, 0.8, None, place(0), True),  # lost: the other one has it
+        (0.8, 0.8, None, place(0).moved(21, 0), True),  # IoU 0.31
+        (0.8, 0.8, None, place(0).moved(22, 0), False),  # 0.29
         (0.9, 0.7, None, place(0), False),  # lost, and it was taken
         (math.nan, 0.7, place(0), place(0), False),
         (math.nan, 0.7, None, place(0), True),
