@@ -129,7 +129,7 @@ def test_the_target_may_be_marked_in_four_ways(tracker: et.Tracker):
         {"point": (52, 42)},
         {"points": [(46, 40), (58, 48), (34, 24)], "labels": [1, 1, 0]},
         {"mask": mask},
-        {"mask": mask.astype(np.uint8)},
+        {"mask": 255 * mask.astype(np.uint8)},
     ):
         assert follows_the_square(list(tracker.track(map(picture, range(4)), **prompt))), prompt
 
@@ -257,6 +257,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> et.Tracker:
     return et.Tracker(max_targets=3)
 
 
+def test_images_without_times_come_at_the_rate_of_the_source_or_else_at_the_trackers(
+    quick: et.Tracker, folder: Path
+):
+    tracker = et.Tracker(fps=20)
+    for source in (folder, str(folder), [picture(i) for i in range(8)]):
+        for fps, period_s in ((None, 0.05), (10, 0.1)):
+            times = [result.time for result in tracker.track(source, BOX, fps=fps)]
+            assert times == pytest.approx([i * period_s for i in range(8)])
+
+
 def test_every_argument_of_the_tracker_and_every_setting_arrives(monkeypatch: pytest.MonkeyPatch):
     given: list[object] = []
     monkeypatch.setattr(api, "open_pipeline", given.append)
@@ -364,6 +374,7 @@ WRONG_IMAGES = [
     (np.zeros((4, 4, 4), np.uint8), "image has the shape (4, 4, 4); give [H, W, 3]"),
     (None, "image is a NoneType; OpenCV returns None for what it can't read: check the path or the camera"),
     ("a.png", "image is 'a.png'; convert it to a numpy array"),
+    (Image.from_array(picture(0), "none"), "none"),
 ]
 
 

@@ -75,9 +75,8 @@ class RecentFrames:
         tracked = {r.frame for r in records if not r.prompted}
         maps = [(f, self.temporal_rows - 1) for f in prompted]
         maps += [(frame - d, d - 1) for d in range(self.temporal_rows - 1, 0, -1) if frame - d in tracked]
-        pointers = [f for f in prompted if f <= frame]
-        pointers += [frame - d for d in range(1, self.max_pointers) if frame - d in tracked]
-        return AttendedFrames(tuple(maps), tuple(pointers))
+        pointers = [frame - d for d in range(1, self.max_pointers) if frame - d in tracked]
+        return AttendedFrames(tuple(maps), tuple(prompted + pointers))
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
         oldest = frame - max(self.max_pointers, self.temporal_rows) + 1

@@ -99,15 +99,6 @@ def test_every_view_of_a_prompt_shows_all_of_its_points(x0, y0, x1, y1, has_box)
         assert max(seen.x1, seen.y1) < 192 + 1e-6
 
 
-@settings(max_examples=40)
-@given(st.lists(st.floats(0.02, 1.0), min_size=1, max_size=120))
-def test_no_run_of_shrunken_boxes_shrinks_the_window_below_its_bound(factors):
-    crop_policy, view = started()
-    for f in factors:
-        crop_policy.update(Box.from_centre(400, 300, 40 * f, 30 * f), 1 / 30)
-    assert crop_policy.view(IMAGE, TARGET, 0.0).extent[0] >= 0.8 * view.extent[0] - 1e-9
-
-
 def test_the_window_grows_readily_and_shrinks_hardly():
     grown, first = started()
     shrunk, _ = started()
@@ -123,8 +114,8 @@ def test_the_window_grows_readily_and_shrinks_hardly():
     assert wild.view(IMAGE, TARGET, 0.0).extent[0] < 1.06 * first.extent[0]
 
 
-@pytest.mark.parametrize(("first", "later", "grown"), [(40, 160, 2), (5, 640, 8)])
-def test_a_lasting_change_of_size_is_followed_at_half_strength_up_to_eight_times(first, later, grown):
+@pytest.mark.parametrize(("first", "later", "grown"), [(40, 160, 2), (5, 640, 8), (40, 1, 0.8)])
+def test_a_lasting_change_of_size_is_followed_at_half_strength_within_bounds(first, later, grown):
     """Four times the size for good: the window doubles. At full strength a bleeding mask would feed back."""
     crop_policy, view = started(box=Box.from_centre(400, 300, first, 0.75 * first))
     for _ in range(300):
@@ -148,7 +139,7 @@ def test_of_a_long_target_that_turns_the_window_follows_the_length_within_half_a
 def test_the_window_opens_a_little_while_coasting_and_looks_straight_ahead_at_first():
     """Not much: in a window twice as wide as it was trained for, a network floods small targets."""
     crop_policy, first = started()
-    views = [crop_policy.view(IMAGE, TARGET, s) for s in (0.0, 0.1, 0.29, 0.31, 1.0, 5.0)]
+    views = [crop_policy.view(IMAGE, TARGET, s) for s in (0.0, 0.1, 0.29, 0.3, 1.0, 5.0)]
     opened = [view.extent[0] / first.extent[0] for view in views]
     assert opened == pytest.approx([1.0] * 3 + [OPENED] * 3)
     for view in views[:3]:

@@ -10,7 +10,6 @@ import pytest
 from support.scripted_looks import ScriptedLooks, vector
 from support.scripted_pipeline import ScriptedPipeline
 
-from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.gallery import ASKED_NS, DOUBT_NS, LEAST, MOST, SAME, SURE, Gallery, Looks
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import TargetTracker
@@ -226,14 +225,16 @@ APART = -(-ASKED_NS * 30 // SECOND)  # images between two looks
 
 
 def run(
-    likeness, images: int = 60, seen=None, first: float = 1.0
+    likeness, images: int = 60, seen=None, first: float = 1.0, quality: float = 1.0
 ) -> tuple[list[Track], ScriptedPipeline, ScriptedLooks]:
     """Two seconds at 30 Hz of something that moves right by 4 px an image; ``likeness(i)``: of what is there
-    to what was selected in image 0, after the first look, which has ``first``."""
+    to what was selected in image 0, after the first look, which has ``first``; ``quality``: of what is seen
+    then, as a share."""
     now = [0]
 
     def script(index: int, view: View) -> Candidates:
         found = certain_candidate(Box.from_centre(100 + 4 * now[0], 100, 30, 30))
+        found = replace(found, ious=found.ious * (quality if now[0] > APART else 1.0))
         return found if seen is None or seen(now[0]) else replace(found, presence_logit=-10.0)
 
     looks = ScriptedLooks(lambda box: likeness(now[0]) if now[0] > APART else first if now[0] else 1.0)
@@ -275,21 +276,11 @@ def test_what_was_remembered_since_the_last_look_that_was_like_the_target_is_for
     assert max(attended[-1]) == 4 * APART
 
 
-@pytest.mark.parametrize("quality", [0.5, 1.0])
-def test_only_looks_of_frames_that_are_remembered_are_learnt(quality: float):
+@pytest.mark.parametrize(("quality", "likeness"), [(0.5, NEAR), (1.0, 1.0)])
+def test_only_looks_of_frames_that_are_remembered_are_learnt(quality: float, likeness: float):
     """Seen unclearly, as where the mask takes in a passer-by, neither is."""
-    looks, now = ScriptedLooks(lambda box: NEAR if now[0] > APART else 1.0), [0]
-
-    def script(index: int, view: View) -> Candidates:
-        found = certain_candidate(DRAWN)
-        return replace(found, ious=found.ious * (quality if now[0] > APART else 1.0))
-
-    tracker = TargetTracker(ScriptedPipeline(script, SPEC), TrackerConfig(), describe=looks)
-    for now[0] in range(60):
-        tracker.step(Frame(PRESENT, now[0] * SECOND // 30), Prompt(box=DRAWN) if now[0] == 0 else None)
-        tracker.commit()
-    learnt = tracker.gallery.likeness(vector(NEAR))
-    assert learnt == pytest.approx(1.0 if quality == 1.0 else NEAR)
+    tracks, _, _ = run(lambda i: NEAR, quality=quality)
+    assert tracks[-1].likeness == pytest.approx(likeness)
 
 
 def test_a_return_is_claimed_only_by_what_is_like_the_target():

@@ -150,19 +150,6 @@ def test_a_ring_of_24_never_runs_out_and_never_loses_what_is_attended_to(rule, s
         owner[bank.add(record)] = t
 
 
-@pytest.mark.parametrize(
-    ("rule", "most"), [(RecentFrames(), 9), (SamuraiFrames(), 3), (RankedFrames(7, 6, 7, 16), None)]
-)
-def test_as_many_prompts_as_a_rule_allows_fit_into_a_ring_of_24(rule, most):
-    """The clear and the spaced frames are older than the last sixteen, so that none counts as both."""
-    assert rule.most_prompts(24) == most
-    bank = MemoryBank(rule, 24)
-    for t in range(40 * (most or 12) + 40):
-        prompted, clear = t % 40 == 0 and t < 40 * (most or 12), t % 40 < 10
-        bank.add(Record(t, prompted, 0.9 if clear else 0.1, 1.0, is_spaced=clear))
-    assert not has_room_for_prompt(bank) or most is None
-
-
 def test_a_frame_is_remembered_once():
     bank = filled(RecentFrames(), range(3))
     with pytest.raises(ValueError, match="already"):

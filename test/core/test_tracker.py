@@ -161,7 +161,7 @@ def unmoved(i, view):
 
 @pytest.mark.parametrize(
     ("policy", "max_prompts", "most"),
-    [("efficienttam", None, 9), ("samurai", None, 3), ("efficienttam", 1, 1), ("samurai", 1, 1)],
+    [("efficienttam", 20, 9), ("samurai", None, 3), ("efficienttam", 1, 1), ("samurai", 1, 1)],
 )
 def test_the_references_attend_to_every_prompt_and_refuse_more_than_there_is_room_for(
     policy, max_prompts, most
