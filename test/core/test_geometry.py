@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.core.geometry import Box, View, iou
+from efftam_ros.core.geometry import Box, View, are_nested, iou
 
 coordinate = st.floats(-2000, 2000)
 length = st.floats(0.5, 2000)
@@ -43,6 +43,8 @@ def test_half_overlapping_boxes():
 @pytest.mark.parametrize("bad", [Box(0, 0, 0, 5), Box(0, 0, 5, -1)])
 def test_boxes_that_enclose_nothing_are_empty(bad):
     assert bad.is_empty
+    assert not are_nested(bad, Box(0, 0, 9, 9))
+    assert not are_nested(Box(0, 0, 9, 9), bad)
 
 
 @given(boxes, st.floats(1, 2000), st.floats(1, 2000))

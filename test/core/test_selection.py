@@ -43,6 +43,27 @@ def point(*places):
     return Prompt(points=places or ((640, 360),), labels=(1,) * max(1, len(places)))
 
 
+MASK = np.zeros((480, 640), bool)
+MASK[3:6, 7:13] = True
+
+
+@pytest.mark.parametrize(
+    ("prompt", "box", "marked"),
+    [
+        (Prompt(box=Box(-10, 460, 50, 50)), Box(0, 460, 40, 20), Box(0, 460, 40, 20)),
+        (
+            Prompt(box=Box(600, 20, 90, 10), points=((5.0, 6.0),), labels=(0,)),
+            Box(600, 20, 40, 10),
+            Box(5, 6, 635, 24),
+        ),
+        (point((3.0, 4.0), (9.0, 2.0)), None, Box(3, 2, 6, 2)),
+        (Prompt(mask=MASK), Box(7, 3, 6, 3), Box(7, 3, 6, 3)),
+    ],
+)
+def test_a_prompt_marks_what_of_it_is_in_the_image(prompt, box, marked):
+    assert prompt.region(640, 480) == (box, marked)
+
+
 def animal(index, view):
     """Sure of the animal only where all of it is in view; of a patch or half of it before."""
     side = view.extent[0]
@@ -102,7 +123,7 @@ def test_the_border_of_the_view_cuts_a_mask_and_the_images_own_border_does_not(x
 
 @pytest.mark.parametrize(("of_whole", "chosen"), [(0.76, 1), (0.7, 0)])
 def test_of_nested_masks_that_are_equally_sure_the_whole_is_selected(of_whole, chosen):
-    assert whole(answer((PATCH, 0.8), (HALF, of_whole), (ANIMAL, 0.3))) == chosen
+    assert whole(answer((PATCH, 0.8), (HALF, of_whole), (ANIMAL, 0.72))) == chosen
 
 
 def test_a_larger_thing_beside_it_is_not_its_whole():
@@ -124,24 +145,34 @@ def test_what_lies_apart_opens_the_view(prompt, side):
     assert (seen < 192).all()
 
 
+LEFT_PART = Box(0, 200, 100, 300)
+
+
 @pytest.mark.parametrize(
-    ("sure", "as_point", "drawn", "doubt"),
+    ("drawn", "mask", "sure", "as_point", "doubt"),
     [
-        (0.6, HALF, ANIMAL.moved(9, 0), "hold one object"),
-        (0.9, ANIMAL, ANIMAL.moved(9, 0), ""),
-        (0.98, Box.from_centre(640, 360, 600, 600), Box.from_centre(640, 360, 700, 700), "only a part"),
+        (ANIMAL.moved(9, 0), ANIMAL, 0.6, HALF, "hold one object"),
+        (ANIMAL.moved(9, 0), ANIMAL, 0.9, ANIMAL, ""),
+        (Box(-300, 200, 400, 300), LEFT_PART, 0.9, LEFT_PART, ""),  # mostly outside the image
+        (
+            Box.from_centre(640, 360, 700, 700),
+            ANIMAL,
+            0.98,
+            Box.from_centre(640, 360, 600, 600),
+            "only a part",
+        ),
     ],
 )
 def test_a_box_whose_centre_marks_something_else_or_that_holds_more_is_said_to_be_weak(
-    sure, as_point, drawn, doubt
+    drawn, mask, sure, as_point, doubt
 ):
     """Then the mask, not the box, shows what the target looks like."""
-    answers, looks = iter([answer((as_point, 0.5)), answer((ANIMAL, sure))]), ScriptedLooks(lambda box: 1.0)
+    answers, looks = iter([answer((as_point, 0.5)), answer((mask, sure))]), ScriptedLooks(lambda box: 1.0)
     track, _ = select(lambda index, view: next(answers), Prompt(box=drawn), looks)
     assert track.measured
     assert doubt in track.reason
     assert bool(doubt) == bool(track.reason)
-    assert looks.asked[0].edges() == pytest.approx((ANIMAL if doubt else drawn).edges())
+    assert looks.asked[0].edges() == pytest.approx((mask if doubt else drawn.clipped(*SIZE)).edges())
 
 
 @pytest.mark.parametrize(("policy", "full"), [("default", False), ("samurai", True), ("efficienttam", True)])

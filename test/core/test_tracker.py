@@ -739,11 +739,13 @@ def test_an_unusable_image_leaves_everything_as_it_was(size):
     assert track.view.extent == pytest.approx(tracks[-1].view.extent, rel=0.01)
 
 
-@pytest.mark.parametrize("policy", ["default", "samurai", "efficienttam"])
-def test_non_finite_output_is_coasted_over_and_said(policy):
+@pytest.mark.parametrize(
+    ("policy", "field"), [("default", "ious"), ("samurai", "areas"), ("efficienttam", "presence_logit")]
+)
+def test_non_finite_output_is_coasted_over_and_said(policy, field):
     def script(i, view):
         good = steady(i, view)
-        return replace(good, ious=good.ious * np.float32("nan")) if 10 <= i < 13 else good
+        return replace(good, **{field: getattr(good, field) * np.float32("nan")}) if 10 <= i < 13 else good
 
     tracks, _, pipeline = follow(script, 20, TrackerConfig(view="full", policy=policy))
     assert all(t.state is COASTING and "not finite" in t.reason for t in tracks[10:13])
@@ -800,6 +802,7 @@ def test_a_target_that_the_network_did_not_see_at_first_is_found_again_after_a_g
         ({"lost_after": -1.0}, "lost_after is -1.0; it must lie in [0, 60]"),
         ({"policy": "best"}, "policy is 'best'; choose one of default, samurai, efficienttam"),
         ({"gate_iou": math.nan}, "gate_iou is nan"),
+        ({"max_gap": "2"}, "max_gap is '2'; it must lie in [0.01, 3600]"),
         ({"reacquire_frames": 0}, "reacquire_frames is 0"),
     ],
 )
