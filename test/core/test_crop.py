@@ -62,13 +62,6 @@ def test_points_are_looked_for_in_windows_before_the_automatic_view_is_known():
     assert crop_policy.view(IMAGE, large, 0.0).is_full(*IMAGE)
 
 
-def test_the_window_is_a_multiple_of_the_target_around_it():
-    _, view = started()
-    assert view.extent == pytest.approx((5 * TARGET.size, 5 * TARGET.size))
-    seen = view.to_network(TARGET)
-    assert (seen.cx, seen.cy) == pytest.approx((96, 96))
-
-
 @pytest.mark.parametrize(
     ("factor", "width", "height", "extent"),
     [(5.0, 1280, 20, 1.5 * 1280), (2.0, 400, 10, 600), (5.0, 500, 500, 2.2 * 500), (5.0, 700, 700, 1280)],
@@ -114,15 +107,16 @@ def test_the_window_grows_readily_and_shrinks_hardly():
     assert wild.view(IMAGE, TARGET, 0.0).extent[0] < 1.06 * first.extent[0]
 
 
-@pytest.mark.parametrize(("first", "later", "grown"), [(40, 160, 2), (5, 640, 8), (40, 1, 0.8)])
-def test_a_lasting_change_of_size_is_followed_at_half_strength_within_bounds(first, later, grown):
+@pytest.mark.parametrize(
+    ("factor", "first", "later", "grown"), [(5.0, 40, 160, 2), (20.0, 5, 400, 8), (5.0, 40, 1, 0.8)]
+)
+def test_a_lasting_change_of_size_is_followed_at_half_strength_within_bounds(factor, first, later, grown):
     """Four times the size for good: the window doubles. At full strength a bleeding mask would feed back."""
-    crop_policy, view = started(box=Box.from_centre(400, 300, first, 0.75 * first))
+    crop_policy, _ = started(factor, Box.from_centre(400, 300, first, first))
     for _ in range(300):
-        crop_policy.update(Box.from_centre(400, 300, later, 0.75 * later), 1 / 30)
-    # For the whole of a target that grew further, at least 1.5 of its longer side.
-    extent = max(grown * view.extent[0], 1.5 * later)
-    assert crop_policy.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(extent, rel=0.01)
+        crop_policy.update(Box.from_centre(400, 300, later, later), 1 / 30)
+    extent = crop_policy.view((4000, 4000), TARGET, 0.0).extent[0]
+    assert extent == pytest.approx(grown * factor * first, rel=0.01)
 
 
 def test_of_a_long_target_that_turns_the_window_follows_the_length_within_half_a_second():
@@ -136,26 +130,16 @@ def test_of_a_long_target_that_turns_the_window_follows_the_length_within_half_a
     assert extents[-1] == pytest.approx(2 * math.sqrt(4000), rel=0.1)
 
 
-def test_the_window_opens_a_little_while_coasting_and_looks_straight_ahead_at_first():
+def test_the_window_is_a_multiple_of_the_target_around_it_and_opens_a_little_while_coasting():
     """Not much: in a window twice as wide as it was trained for, a network floods small targets."""
     crop_policy, first = started()
     views = [crop_policy.view(IMAGE, TARGET, s) for s in (0.0, 0.1, 0.29, 0.3, 1.0, 5.0)]
     opened = [view.extent[0] / first.extent[0] for view in views]
+    assert first.extent == pytest.approx((5 * TARGET.size, 5 * TARGET.size))
     assert opened == pytest.approx([1.0] * 3 + [OPENED] * 3)
-    for view in views[:3]:
+    for view in (first, *views):
         seen = view.to_network(TARGET)
         assert (seen.cx, seen.cy) == pytest.approx((96, 96))
-
-
-@settings(max_examples=40)
-@given(st.floats(-2, 2), st.floats(-2, 2))
-def test_a_target_up_to_two_sizes_off_the_prediction_is_shown_as_a_whole(dx, dy):
-    crop_policy, _ = started()
-    size = TARGET.size
-    there = Box.from_centre(TARGET.cx + dx * size, TARGET.cy + dy * size, size, size)
-    seen = crop_policy.view(IMAGE, TARGET, 1.0).to_network(there)
-    assert min(seen.x, seen.y) >= 0
-    assert max(seen.x1, seen.y1) <= 192
 
 
 @pytest.mark.parametrize("size", [30.0, 200.0, 400.0])

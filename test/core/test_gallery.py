@@ -143,6 +143,17 @@ def test_at_most_so_many_looks_are_kept_and_the_selected_one_always():
     assert found.likeness(sides[0]) == 0.0
 
 
+def test_a_refinement_is_remembered_though_what_is_followed_is_in_doubt():
+    likeness, pipeline = [1.0], ScriptedPipeline(lambda index, view: certain_candidate(DRAWN), SPEC)
+    tracker = TargetTracker(pipeline, describe=ScriptedLooks(lambda box: likeness[0]))
+    for index in range(12):
+        likeness[0] = 1.0 if index < 8 else UNLIKE
+        prompt = Prompt(box=DRAWN) if index in (0, 11) else None
+        tracker.step(Frame(PRESENT, index * ASKED_NS), prompt, refine=index > 0)
+        tracker.commit()
+    assert [call.frame for call in pipeline.calls_of("remember")][-2:] == [8, 11]
+
+
 def test_a_refinement_ends_a_doubt():
     found = at(gallery(), *[UNLIKE] * DOUBTFUL)
     found.add_prompt(vector(UNLIKE), 0)

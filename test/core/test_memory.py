@@ -116,9 +116,7 @@ rules = st.one_of(
 
 
 steps_of_frames = st.lists(
-    st.tuples(
-        st.integers(1, 4), st.booleans(), st.sampled_from([False, False, False, True]), st.floats(0.3, 0.9)
-    ),
+    st.tuples(st.integers(1, 4), *[st.sampled_from([False, False, False, True])] * 2, st.floats(0.3, 0.9)),
     min_size=30,
     max_size=90,
 )

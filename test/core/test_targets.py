@@ -335,7 +335,11 @@ def test_an_object_that_is_a_target_already_is_refused_with_its_id(prompt):
     scene.places[2] = place(1)
     with pytest.raises(InputError, match=r"target 1 already \(overlap 1.00, at most 0.5\)"):
         scene.step({2: (prompt, False)})
-    assert scene.targets.ids == [0, 1]
+    scene.places[0] = place(1)
+    with pytest.raises(InputError, match="target 1 already"):
+        scene.step({0: (Prompt(box=place(1)), False)})
+    scene.places[0] = place(0)
+    assert scene.targets.ids == scene.seen() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -373,6 +377,13 @@ def test_a_target_can_be_selected_anew_where_it_is():
     scene = scene_of(2)
     (step, _) = scene.step({1: (Prompt(box=place(1)), False), 0: (Prompt(box=place(0)), True)})
     assert step.track.state is TrackState.ACQUIRING
+
+
+def test_the_others_hear_in_the_same_image_where_a_target_is_selected_anew():
+    scene = scene_of(2)
+    scene.places[0] = place(3)
+    scene.step({0: (Prompt(box=place(3)), False)})
+    assert [box.x for box in scene.targets.tracker(1).others.boxes] == [place(3).x]
 
 
 class Crossing:
@@ -582,6 +593,7 @@ def test_a_target_that_catches_up_has_the_motion_of_its_own_images_and_the_other
                 kept.append((step.target_id, step.tracker._search.last_seen.image))
     assert own == [(2, 3.0), (0, 3.0), (1, 3.0)] * 3
     (its,) = camera.made
+    assert its.excluded[0] == 2  # where the others are then
     assert its.asked == [frame(index).stamp_ns for index in (3, 5, 8, 10)]
     assert camera.asked == [frame(index).stamp_ns for index in (*range(10), 11, 12, 13)]
     # The place to recognise is that of its own image.
@@ -619,7 +631,9 @@ def test_an_image_is_announced_once_to_the_camera_s_motion_where_a_gpu_leaves_th
 @pytest.mark.parametrize("count", [0, 2, 4])
 def test_a_proposal_changes_no_target_whether_a_lane_is_free_or_not(count):
     scene = scene_of(count)
-    remembered = len(scene.pipeline.calls_of("remember"))
+    scene.index += 1
+    scene.targets.step(frame(scene.index))  # of which something is left to compute
+    remembered = len(scene.pipeline.calls_of("remember")) + (count > 0)
     box = scene.targets.propose(frame(scene.index), Prompt(points=((40.0, 130.0),), labels=(1,)))
     assert box is not None
     assert scene.targets.ids == list(range(count))

@@ -187,6 +187,7 @@ def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
     frames = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
     plan = pipeline.calls_of("attend")[-1].arguments[0]
     assert sorted(frames[slot] for slot in plan.slots) == [0, 2, 3, 4, 7, 8]
+    assert [call.frame for call in pipeline.calls_of("remember") if not call.arguments[2]] == [6]
 
 
 @pytest.mark.parametrize("policy", ["samurai", "efficienttam"])
@@ -212,7 +213,7 @@ def test_the_mask_belongs_to_the_last_measured_box_and_its_time_to_no_track():
     assert (xs.min(), xs.max() + 1, ys.min(), ys.max() + 1) == pytest.approx(
         (box.x, box.x1, box.y, box.y1), abs=1
     )
-    tracker.clear()
+    tracker.propose(frame(4), Prompt(box=moving(4)))
     assert tracker.mask() is None
 
 
@@ -671,6 +672,18 @@ def test_an_earlier_image_is_looked_at_in_a_wider_window_and_nothing_counts_as_m
     assert (track.state, tracker.moving) == (LOST, [])
 
 
+def test_by_a_reference_policy_the_window_opens_after_three_tenths_of_a_second_without_the_target():
+    """At the image before; at 25 Hz. It is the same after stamps that went back, however far."""
+    config = replace(WINDOW, policy="samurai", reacquire_frames=1)
+    tracks, tracker, _ = follow(absent_between(11, 99), [1.2 * i for i in range(20)], config)
+    first, *others = (track.view.extent[0] for track in tracks[16:])
+    assert others == pytest.approx([first, first, OPENED * first])
+    _, tracker, _ = follow(lambda i, view: steady(0, view), 10, config)
+    back = [tracker.step(frame(i)) for i in (-20, -19)]
+    assert [track.state for track in back] == [TRACKING] * 2
+    assert back[1].view.extent[0] == pytest.approx(first, rel=0.01)
+
+
 def test_a_frame_that_is_not_finite_counts_in_the_ages_of_those_before_it():
     def script(i, view):
         found = steady(i, view)
@@ -747,8 +760,11 @@ def test_non_finite_output_is_coasted_over_and_said(policy, field):
         good = steady(i, view)
         return replace(good, **{field: getattr(good, field) * np.float32("nan")}) if 10 <= i < 13 else good
 
-    tracks, _, pipeline = follow(script, 20, TrackerConfig(view="full", policy=policy))
+    config = TrackerConfig(view="full", policy=policy)
+    tracks, _, pipeline = follow(script, 20, config)
     assert all(t.state is COASTING and "not finite" in t.reason for t in tracks[10:13])
+    absent = follow(absent_between(10, 13), 13, config)[0][-1]  # the position is as uncertain
+    assert np.array_equal(tracks[12].motion.covariance, absent.motion.covariance)
     assert not {c.frame for c in pipeline.calls_of("remember")} & {10, 11, 12}
     assert tracks[-1].state is TRACKING
 
@@ -760,15 +776,8 @@ def test_a_selection_on_nothing_is_refused_and_the_target_kept():
     _, tracker, _ = follow(script, 10)
     with pytest.raises(InputError, match="finds nothing"):
         tracker.step(frame(10), Prompt(points=((5.0, 5.0),), labels=(1,)))
-    assert tracker.state is TRACKING
+    assert (tracker.state, tracker.mask()) == (TRACKING, None)  # the network has seen another image
     assert tracker.step(frame(11)).state is TRACKING
-
-
-def test_a_box_on_what_the_network_does_not_see_is_believed_but_not_measured():
-    tracks, _, _ = follow(lambda i, v: candidates(None, None, None), 1)
-    assert tracks[0].state is ACQUIRING
-    assert not tracks[0].measured
-    assert tracks[0].box.edges() == pytest.approx(moving(0).edges())
 
 
 @pytest.mark.parametrize(
@@ -783,13 +792,15 @@ def test_a_selection_that_marks_nothing_is_refused_before_the_network_runs(promp
     assert not pipeline.calls
 
 
-def test_a_target_that_the_network_did_not_see_at_first_is_found_again_after_a_gap():
+def test_a_box_on_what_the_network_does_not_see_is_believed_and_the_target_found_again_after_a_gap():
     def script(i, view):
         if i == 0:
             return candidates(None, None, None)
         return replace(steady(i, view), presence_logit=-4.0) if 10 <= i < 15 else steady(i, view)
 
     tracks, _, _ = follow(script, 25)
+    assert (tracks[0].state, tracks[0].measured) == (ACQUIRING, False)
+    assert tracks[0].box.edges() == pytest.approx(moving(0).edges())
     assert [t.state for t in tracks[15:18]] == [ACQUIRING, ACQUIRING, TRACKING]
 
 
