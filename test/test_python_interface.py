@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 import pytest
 from free_ports import free_port
-from support.streams import sender, web_server
+from support.streams import sender
 
 import efftam_ros as et
 from efftam_ros import api
@@ -142,13 +142,6 @@ def test_a_camera_gives_its_newest_images_with_the_time_of_their_arrival(tracker
     assert times == sorted(set(times))
     assert before < times[0] < times[-1] < time.time()
     assert results[0].measured
-
-
-def test_a_finished_video_behind_an_address_has_its_own_times(tracker: et.Tracker, clip: Path):
-    with web_server(clip.parent) as address:
-        results = list(tracker.track(f"{address}/{clip.name}", box=BOX))
-    assert [facts(r) for r in results] == [facts(r) for r in tracker.track(clip, box=BOX)]
-    assert [r.time for r in results] == pytest.approx([i / 10 for i in range(8)])
 
 
 def test_a_camera_that_is_not_there_is_named(tracker: et.Tracker):
@@ -550,26 +543,20 @@ def test_several_targets_have_a_result_each_with_its_mask(several: et.Tracker):
         assert (xs.min(), ys.min()) == (pytest.approx(near[0], abs=8), pytest.approx(near[1], abs=8))
 
 
-def test_the_steered_target_is_the_one_that_update_tells_of(several: et.Tracker):
+def test_the_steered_target_is_the_one_that_update_and_state_tell_of(several: et.Tracker):
     several.start(two_squares(0), BOX, time=0.0)
     several.add(two_squares(0), SECOND, target_id=7)
     assert several.update(two_squares(1)).target_id == 0
     several.steer(7)
     assert several.update(two_squares(2)).target_id == 7
-    assert [result.target_id for result in several.update_all(two_squares(3))] == [0, 7]
-    several.remove(0)
-    assert (several.ids, several.update(two_squares(4)).target_id) == ([7], 7)
-
-
-def test_the_state_is_that_of_the_steered_target(several: et.Tracker):
-    several.start(two_squares(0), BOX, time=0.0)
-    several.add(two_squares(0), SECOND)
-    for index in range(1, 4):
-        states = [result.state for result in several.update_all(picture(index))]  # the second one is gone
-    assert states[0] is not states[1]
-    for target_id in (0, 1):
+    states = {result.target_id: result.state for result in several.update_all(picture(3))}  # 7 is gone
+    assert list(states) == [0, 7]
+    assert states[0] is not states[7]
+    for target_id in (0, 7):
         several.steer(target_id)
         assert several.state is states[target_id]
+    several.remove(0)
+    assert (several.ids, several.update(two_squares(4)).target_id) == ([7], 7)
 
 
 @pytest.mark.parametrize(("removed", "box"), [(None, SECOND), (0, BOX)])

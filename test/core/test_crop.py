@@ -77,6 +77,8 @@ def test_around_a_point_ever_wider_windows_are_tried_up_to_the_whole_image():
     assert [view.extent[0] for view in views] == pytest.approx([144, 288, 576, 1280])
     seen = views[0].to_network(Box.from_centre(900, 500, 2, 2))
     assert (seen.cx, seen.cy) == pytest.approx((96, 96))
+    apart = crop_policy.starts(IMAGE, None, Box(300, 200, 700, 400))  # several points
+    assert [view.extent[0] for view in apart] == pytest.approx([1.2 * 700, 1280])
     crop_policy.settle(TARGET)
     assert crop_policy.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(5 * TARGET.size)
 

@@ -122,12 +122,6 @@ def test_looks_that_change_slowly_stay_one_individual():
     assert found.likeness(vector(0.0)) > SAME - 0.1
 
 
-def test_what_is_not_alone_in_its_box_is_judged_and_not_learnt():
-    cosine = (SURE + SAME) / 2
-    assert at(gallery(), *[cosine] * 10, learns=False).likeness(vector(cosine)) == pytest.approx(cosine)
-    assert at(gallery(), *[cosine] * 10).likeness(vector(cosine)) == pytest.approx(1.0)
-
-
 def test_at_most_so_many_looks_are_kept_and_the_selected_one_always():
     step, sides = (SURE + SAME) / 2, np.eye(20, dtype=np.float32)
     found, seen = Gallery(), sides[0]

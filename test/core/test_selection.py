@@ -130,21 +130,6 @@ def test_a_larger_thing_beside_it_is_not_its_whole():
     assert whole(answer((PATCH, 0.8), (ANIMAL.moved(400, 0), 0.79))) == 0
 
 
-@pytest.mark.parametrize(
-    ("prompt", "side"),
-    [
-        (point((300.0, 200.0), (900.0, 600.0)), 1.2 * 600),
-        (Prompt(box=Box(100, 100, 40, 40), points=((1200.0, 700.0),), labels=(0,)), 1.2 * 1100),
-    ],
-)
-def test_what_lies_apart_opens_the_view(prompt, side):
-    track, asked = select(lambda index, view: answer((PATCH, 0.9)), prompt)
-    assert asked == [round(side)]
-    seen = track.view.points_to_network(np.array(prompt.points, np.float32))
-    assert (seen > 0).all()
-    assert (seen < 192).all()
-
-
 LEFT_PART = Box(0, 200, 100, 300)
 
 
@@ -199,24 +184,17 @@ def test_a_point_on_a_real_target_selects_all_of_it_at_any_size(zoom):
 
 
 def test_a_proposal_is_the_box_that_a_selection_gives_and_the_target_is_followed_as_without_it():
-    shown = clip(8)
-    frames = [Frame(Image.from_array(bgr), i * 40_000_000) for i, (bgr, _) in enumerate(shown)]
-    box = shown[0].box
-    asked, config = point((box.cx, box.cy)), TrackerConfig(camera_motion="off")
-    proposed = []
-
-    def run(proposes: bool) -> list:
-        tracker = open_tracker(open_pipeline(PipelineConfig(threads=1)), config)
-        tracks = []
+    frames = [Frame(Image.from_array(bgr), i * 40_000_000) for i, (bgr, _) in enumerate(clip(8))]
+    box, config = clip(1)[0].box, TrackerConfig(camera_motion="off")
+    asked, told = point((box.cx, box.cy)), []
+    for proposes in (False, True):
+        tracker, tracks = open_tracker(open_pipeline(PipelineConfig(threads=1)), config), []
         for i, frame in enumerate(frames):
-            if proposes:
-                proposed.append(tracker.propose(frames[0], asked))
-            tracks.append(tracker.step(frame, Prompt(box=box) if i == 0 else None))
-        return [(track.state, track.box, track.likeness) for track in tracks]
-
-    assert run(True) == run(False)
-    selected = open_tracker(open_pipeline(PipelineConfig(threads=1)), config).step(frames[0], asked)
-    assert proposed == [selected.box] * len(frames)
+            proposed = tracker.propose(frames[0], asked) if proposes else None
+            tracks.append(tracker.step(frame, None if i else Prompt(box=box)))
+        told.append([(track.state, track.box, track.likeness) for track in tracks])
+    assert told[0] == told[1]
+    assert proposed == tracker.step(frames[0], asked).box
 
 
 def test_where_the_network_finds_nothing_nothing_is_proposed():

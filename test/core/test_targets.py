@@ -445,6 +445,24 @@ def test_what_is_as_like_both_targets_stays_with_the_one_that_is_expected_there(
         assert {lane: box.cx for lane, box in boxes.items()} == {0: 300.0, 1: 325.0}
 
 
+class Taken(Crossing):
+    """The first one is lost, and comes back in the place of the second one, whose target follows it."""
+
+    def true(self, lane: int, index: int) -> Box:
+        return place(0) if lane == 0 and index < 40 else place(3)
+
+    def shown(self, index: int, view):
+        lane = self.pipeline.in_lane
+        is_seen = lane == 1 or not 8 <= self.index < 40
+        return candidates(self.true(lane, self.index), presence_logit=6.0 if is_seen else -8.0)
+
+
+def test_a_lost_target_takes_back_what_another_has_taken():
+    seen = [set(boxes) for boxes in Taken(alike=0.4).run(60)]
+    assert seen[8:42] == [{1}] * 34
+    assert seen[42] == {0}  # at the second look, long before the other one is given up
+
+
 def test_what_comes_back_between_two_that_were_lost_is_one_of_them():
     """The second hears in the same image that the first has it."""
 

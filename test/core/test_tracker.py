@@ -155,6 +155,10 @@ def test_no_more_maps_are_attended_to_than_the_network_takes(max_maps, attended)
     assert len(pipeline.calls_of("attend")[-1].arguments[0].slots) == attended
 
 
+def unmoved_box(i: float) -> Box:
+    return moving(0)
+
+
 def unmoved(i, view):
     return candidates(moving(0))
 
@@ -378,34 +382,24 @@ def test_what_is_like_the_target_goes_on_though_its_points_end():
     assert all(track.measured for track in with_points(EndingPoints(20), script, 28))
 
 
-def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_when_it_is_missed():
+@pytest.mark.parametrize(
+    ("times", "logits", "calls"),
+    [
+        ([], [], ["follow", "keep"]),
+        ([8, 9], [-5.0, -5.0], ["follow", "reset", "reset"]),  # while it is missed none are followed
+        ([8], [math.nan], ["follow", "reset"]),  # else they would be those of an older image when it returns
+        ([7 + 0.24 * FPS], [5.0], ["keep", "follow", "keep"]),
+        ([7 + 0.26 * FPS], [5.0], ["keep", "reset", "follow", "keep"]),  # in a gap they end by themselves
+    ],
+)
+def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_when_it_is_missed(
+    times, logits, calls
+):
     points = EndingPoints()
-    tracks = with_points(
-        points, lambda i, view: replace(steady(i, view), presence_logit=5.0 if i < 8 else -5), 10
-    )
+    with_points(points, shows(unmoved_box, logit=lambda i: [*[5.0] * 8, *logits][i]), [*range(8), *times])
+    assert [name for name, _ in points.calls[-len(calls) :]] == calls
     kept = [box for name, box in points.calls if name == "keep"]
-    assert kept == [track.box for track in tracks[:8]]
-    names = [name for name, _ in points.calls]
-    assert names[-3:] == ["follow", "reset", "reset"]  # while it is missed none are followed
-    assert names.count("follow") == 8
-
-
-@pytest.mark.parametrize(("gap_s", "forgotten"), [(0.24, False), (0.26, True)])
-def test_over_a_gap_between_images_no_points_are_followed(gap_s, forgotten):
-    """They would end by themselves."""
-    points = EndingPoints()
-    with_points(points, unmoved, [*range(8), 7 + gap_s * FPS])
-    names = [name for name, _ in points.calls]
-    assert names[-2 - forgotten :] == ["reset"] * forgotten + ["follow", "keep"]
-    assert names[-3 - forgotten] == "keep"
-
-
-def test_output_that_is_not_finite_ends_the_points():
-    """They would be those of an older image when the target returns."""
-    points = EndingPoints()
-    bad = candidates(None, None, None, presence_logit=np.nan)
-    with_points(points, lambda i, view: bad if i == 6 else steady(i, view), 7)
-    assert [name for name, _ in points.calls[-2:]] == ["follow", "reset"]
+    assert kept == [unmoved_box(0)] * (8 + sum(logit > 0 for logit in logits))
 
 
 def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None):
@@ -709,9 +703,11 @@ def test_a_gap_of_exactly_max_gap_loses_nothing_and_a_presence_of_exactly_the_th
     assert tracker.step(Frame(frame(0).image, later)).state is TRACKING
 
 
-def test_a_gap_longer_than_max_gap_loses_the_target():
-    tracks, _, _ = follow(absent_between(10, 99), [*range(10), 40], TrackerConfig(view="full", max_gap=0.5))
-    track = tracks[-1]
+def test_a_gap_longer_than_max_gap_loses_the_target_also_with_unusable_images_in_it():
+    _, tracker, _ = follow(absent_between(10, 99), 10, TrackerConfig(view="full", max_gap=0.5))
+    unusable = Image(np.zeros((4, SIDE), np.uint8), SIDE, SIDE, "no_such_encoding")
+    assert not any(tracker.step(Frame(unusable, frame(i).stamp_ns)).processed for i in (20, 30))
+    track = tracker.step(frame(40))
     assert (track.state, track.box) == (LOST, None)
     assert "no image for 1.03 s (max_gap is 0.5 s)" in track.reason
 
