@@ -204,8 +204,6 @@ class MemoryBank:
 
     def add(self, record: Record) -> int:
         """Keep a frame and return its slot, evicting frames that no later frame will attend to."""
-        if record.frame in self._slots:
-            raise ValueError(f"frame {record.frame} is already remembered")
         if not self._free:
             needed = self.rule.needed([*self.records, record], record.frame + 1)
             self._evict([old for old in self.records if old.frame not in needed])

@@ -148,12 +148,6 @@ def test_a_ring_of_24_never_runs_out_and_never_loses_what_is_attended_to(rule, s
         owner[bank.add(record)] = t
 
 
-def test_a_frame_is_remembered_once():
-    bank = filled(RecentFrames(), range(3))
-    with pytest.raises(ValueError, match="already"):
-        bank.add(Record(2, False, 0.9, 1.0))
-
-
 def test_frames_count_from_the_prompt_also_those_that_are_not_kept():
     memory = MemoryBank(RecentFrames(), 24)
     prompted = memory.store(0, 0.9, 3.0, prompted=True)

@@ -64,42 +64,30 @@ def test_a_prompt_marks_what_of_it_is_in_the_image(prompt, box, marked):
     assert prompt.region(640, 480) == (box, marked)
 
 
-def animal(index, view):
-    """Sure of the animal only where all of it is in view; of a patch or half of it before."""
-    side = view.extent[0]
-    seen = {144: (PATCH, 0.5), 288: (HALF, 0.6), 576: (ANIMAL, 0.86)}.get(round(side), (ANIMAL, 0.7))
-    return answer(seen)
-
-
-def test_a_point_on_a_large_animal_selects_the_animal():
-    track, asked = select(animal, point())
-    assert track.box.edges() == pytest.approx(ANIMAL.edges())
-    assert track.view.extent[0] == pytest.approx(576)
-    assert asked == [144, 288, 576]
-
-
-def test_a_point_on_something_small_is_settled_in_the_first_view():
-    track, asked = select(lambda index, view: answer((PATCH, 0.9)), point())
-    assert track.box.edges() == pytest.approx(PATCH.edges())
-    assert asked == [144]
-
-
-def test_where_no_view_is_sure_the_surest_counts_and_is_the_one_that_is_remembered():
-    sure = {144: 0.4, 288: 0.7, 576: 0.5, 1280: 0.3}
-    track, asked = select(lambda index, view: answer((PATCH, sure[round(view.extent[0])])), point())
-    assert track.quality == pytest.approx(0.7)
-    assert track.view.extent[0] == pytest.approx(288)
-    assert asked == [144, 288, 576, 1280, 288]
-
-
-def test_a_mask_that_the_views_border_cuts_is_no_reason_to_stop():
+@pytest.mark.parametrize(
+    ("seen", "asked", "chosen"),
+    [
+        ({144: (PATCH, 0.5), 288: (HALF, 0.6), 576: (ANIMAL, 0.86)}, [144, 288, 576], 576),
+        ({144: (PATCH, 0.9)}, [144], 144),  # something small
+        (
+            {144: (PATCH, 0.4), 288: (PATCH, 0.7), 576: (PATCH, 0.5), 1280: (PATCH, 0.3)},
+            [144, 288, 576, 1280, 288],  # the surest, which is the one that is remembered
+            288,
+        ),
+        # Filling the view, that is, cut by its border.
+        ({144: (None, 0.85), 288: (None, 0.85), 576: (ANIMAL, 0.82)}, [144, 288, 576], 576),
+    ],
+)
+def test_a_point_is_looked_at_in_wider_and_wider_views_until_the_mask_is_sure_and_whole(seen, asked, chosen):
     def script(index, view):
-        visible = Box.from_edges(*View.to_image(view, Box(0, 0, 192, 192)).edges())
-        return answer((visible, 0.85)) if view.extent[0] < 500 else answer((ANIMAL, 0.82))
+        box, quality = seen[round(view.extent[0])]
+        return answer((box or view.to_image(Box(0, 0, 192, 192)), quality))
 
-    track, asked = select(script, point())
-    assert track.box.edges() == pytest.approx(ANIMAL.edges())
-    assert asked == [144, 288, 576]
+    track, sides = select(script, point())
+    assert sides == asked
+    assert track.view.extent[0] == pytest.approx(chosen)
+    assert track.quality == np.float32(seen[chosen][1])
+    assert track.box.edges() == pytest.approx(seen[chosen][0].edges())
 
 
 @pytest.mark.parametrize(

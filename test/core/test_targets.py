@@ -123,13 +123,6 @@ def test_without_a_target_an_image_has_one_idle_answer():
     assert (target_id, track.state, told) == (0, TrackState.IDLE, told_steps)
 
 
-def test_targets_get_the_next_free_ids_and_each_is_where_it_was_selected():
-    scene = scene_of(3)
-    answers = scene.step()
-    assert [step.target_id for step in answers] == scene.targets.ids == [0, 1, 2]
-    assert [step.track.box.edges() for step in answers] == [place(lane).edges() for lane in range(3)]
-
-
 @pytest.mark.parametrize(
     ("asked", "ids", "steered", "given"),
     [
@@ -158,8 +151,9 @@ def test_the_first_target_is_steered_by_until_another_is_named_or_it_is_removed(
     assert scene.targets.ids == []
 
 
-def test_a_removed_targets_place_is_taken_by_the_next_one():
+def test_each_target_is_where_it_was_selected_and_a_removed_ones_place_is_taken_by_the_next():
     scene = scene_of(4)
+    assert scene.targets.ids == [0, 1, 2, 3]
     scene.targets.remove(1)
     assert scene.add() == 1
     assert [step.track.box.edges() for step in scene.step()] == [place(lane).edges() for lane in range(4)]
