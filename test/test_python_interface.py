@@ -254,7 +254,8 @@ def test_images_without_times_come_at_the_rate_of_the_source_or_else_at_the_trac
     quick: et.Tracker, folder: Path
 ):
     tracker = et.Tracker(fps=20)
-    for source in (folder, str(folder), [picture(i) for i in range(8)]):
+    pictures = [picture(i) for i in range(8)]
+    for source in (folder, str(folder), pictures, np.stack(pictures)):
         for fps, period_s in ((None, 0.05), (10, 0.1)):
             times = [result.time for result in tracker.track(source, BOX, fps=fps)]
             assert times == pytest.approx([i * period_s for i in range(8)])
@@ -310,8 +311,12 @@ def test_a_loop_and_a_mask_are_of_the_target_that_they_were_begun_with(
         assert next(loop).measured
 
 
-def test_a_closed_tracker_is_refused(quick: et.Tracker):
-    quick.close()
+def test_a_tracker_that_was_left_is_closed_and_refused(quick: et.Tracker, monkeypatch: pytest.MonkeyPatch):
+    freed: list[NullPipeline] = []
+    monkeypatch.setattr(NullPipeline, "close", lambda pipeline: freed.append(pipeline))
+    with quick:
+        pass
+    assert len(freed) == 1
     for call in (
         lambda: quick.start(picture(0), BOX),
         lambda: quick.update(picture(0)),

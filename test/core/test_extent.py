@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.scripted_target import candidates, followed
 
@@ -61,7 +61,6 @@ def test_later_boxes_do_not_count_because_the_target_may_come_closer():
     assert extent.factors == before
 
 
-@settings(deadline=None)
 @given(sides, sides, st.lists(st.tuples(sides, sides), max_size=8), sides, sides)
 def test_a_box_never_shrinks_nor_more_than_doubles_and_keeps_its_centre(width, height, seen, w, h):
     extent = DrawnExtent(Box.from_centre(0, 0, width, height))

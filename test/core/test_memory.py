@@ -1,7 +1,7 @@
 """Which frames are kept and attended to (SAMURAI's rule has its golden trace in test_samurai_trace)."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
@@ -131,7 +131,8 @@ def has_room_for_prompt(bank: MemoryBank) -> bool:
 
 
 @given(rules, steps_of_frames)
-@settings(max_examples=80, deadline=None)
+@example(RankedFrames(7, 6, 7, 1), [(1, False, False, 0.9)] * 30)  # more maps than pointers
+@settings(max_examples=80)
 def test_a_ring_of_24_never_runs_out_and_never_loses_what_is_attended_to(rule, steps):
     bank, t = MemoryBank(rule, 24), 0
     owner = {bank.add(Record(0, True, 0.9, 1.0)): 0}

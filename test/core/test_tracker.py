@@ -815,12 +815,23 @@ def test_both_ends_of_a_settings_range_are_allowed():
             assert getattr(TrackerConfig(**{f.name: given}), f.name) == given
 
 
-def test_thresholds_change_while_tracking_and_the_policy_does_not():
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("policy", "samurai"),
+        ("view", "auto"),
+        ("window_factor", 3.0),
+        ("camera_motion", "off"),
+        ("identity", False),
+    ],
+)
+def test_thresholds_change_while_tracking_and_what_was_built_for_a_setting_does_not(name, value):
     _, tracker, _ = follow(absent_between(10, 99), 12)
+    with pytest.raises(InputError, match=f"{name} cannot change"):
+        tracker.reconfigure(replace(tracker.config, lost_after=0.05, **{name: value}))
+    assert tracker.step(frame(12)).state is COASTING
     tracker.reconfigure(replace(tracker.config, lost_after=0.05))
-    assert tracker.step(frame(12)).state is LOST
-    with pytest.raises(InputError, match="policy cannot change"):
-        tracker.reconfigure(replace(tracker.config, policy="samurai"))
+    assert tracker.step(frame(13)).state is LOST
 
 
 # ---- ours against the reference, on the recorded sequences -------------------------------------------------
