@@ -68,10 +68,8 @@ class Scene:
 
     def candidates(self, view: View) -> Candidates:
         """The visible targets whose centre is in the view, and a part of the first."""
-        (width, height), places = (
-            view.extent,
-            [self.place(i) for i in range(self.is_hidden, 2 - self.is_alone)],
-        )
+        width, height = view.extent
+        places = [self.place(i) for i in range(self.is_hidden, 2 - self.is_alone)]
         seen = [p for p in places if view.x <= p.cx < view.x + width and view.y <= p.cy < view.y + height]
         shown = [*seen, *(p.moved(3, 5) for p in seen[:1]), None, None, None][:3]
         ious = [0.9, 0.8, 0.6] if self.is_finite else [math.nan] * 3
