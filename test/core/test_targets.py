@@ -445,7 +445,7 @@ class Taken(Crossing):
 
 
 def test_a_lost_target_takes_back_what_another_has_taken():
-    seen = [set(boxes) for boxes in Taken(alike=0.4).run(60)]
+    seen = [set(boxes) for boxes in Taken(alike=0.4).run(43)]
     assert seen[8:42] == [{1}] * 34
     assert seen[42] == {0}  # at the second look, long before the other one is given up
 
