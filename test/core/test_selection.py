@@ -185,7 +185,15 @@ def test_a_proposal_is_the_box_that_a_selection_gives_and_the_target_is_followed
     assert proposed == tracker.step(frames[0], asked).box
 
 
-def test_where_the_network_finds_nothing_nothing_is_proposed():
-    tracker = TargetTracker(ScriptedPipeline(lambda index, view: candidates(None), SPEC))
-    assert tracker.propose(Frame(PICTURE, 0), point()) is None
+@pytest.mark.parametrize(
+    ("seen", "proposed"),
+    [
+        (candidates(None), None),
+        (answer((PATCH, 0.8), (HALF, 0.79)), HALF),
+        (answer((Box(-20, 300, 60, 60), 0.9)), Box(0, 300, 40, 60)),
+    ],
+)
+def test_the_whole_of_what_is_seen_in_the_image_is_proposed(seen, proposed):
+    tracker = TargetTracker(ScriptedPipeline(lambda index, view: seen, SPEC))
+    assert tracker.propose(Frame(PICTURE, 0), point()) == proposed
     assert tracker.state is TrackState.IDLE

@@ -19,7 +19,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import Gallery, Others, Rival
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.targets import NEXT_FREE, TargetSet, id_for
-from efftam_ros.core.types import CameraMotion, Frame, Image, PipelineSpec, Prompt, TrackState
+from efftam_ros.core.types import NO_POINTS, CameraMotion, Frame, Image, PipelineSpec, Prompt, TrackState
 from simulation.null_pipeline import certain_candidate
 
 PICTURE = np.zeros((400, 800, 3), np.uint8)
@@ -66,12 +66,17 @@ class Scene:
     number to encode; ``fails``: calls that fail, by name and lane."""
 
     def __init__(
-        self, lanes: int = 4, camera=None, config: TrackerConfig | None = None, how: str = ONE_BY_ONE
+        self,
+        lanes: int = 4,
+        camera=None,
+        config: TrackerConfig | None = None,
+        how: str = ONE_BY_ONE,
+        **sources,
     ) -> None:
         self.before = lambda lane: None
         self.fails: set[tuple[str, int]] = set()
         self.pipeline = Lanes(self, lanes, how)
-        self.targets = TargetSet(self.pipeline, config, camera)
+        self.targets = TargetSet(self.pipeline, config, camera, **sources)
         self.lanes = {tracker: lane for lane, tracker in enumerate(reversed(self.targets._free))}
         self.hidden: set[int] = set()
         self.places = {lane: place(lane) for lane in range(lanes)}
@@ -127,7 +132,7 @@ def test_without_a_target_an_image_has_one_idle_answer():
     ("asked", "ids", "steered", "given"),
     [
         *((0, [], None, 0), (7, [], None, 7), (NEXT_FREE, [], None, 0)),
-        *((0, [0, 1, 2], 2, 2), (0, [2], None, 2), (2, [0, 1, 2], 0, 2)),  # replaced
+        *((0, [0, 1, 2], 2, 2), (0, [2], None, 2), (5, [0, 1, 2, 5], 0, 5)),  # replaced
         *((NEXT_FREE, [0, 1], 0, 2), (NEXT_FREE, [0, 2], 0, 1), (NEXT_FREE, [1], 1, 2)),  # 0 is the first's
         *((-1, [], None, "0 to 254"), (256, [], None, "0 to 254"), (0, [0, 2], None, "steered by.*0, 2")),
         *((NEXT_FREE, [0, 1, 2, 5], 0, "4 targets .*max_targets"), (9, [0, 1, 2, 5], 0, "max_targets")),
@@ -172,8 +177,10 @@ def test_one_target_too_many_is_refused():
 
 @pytest.mark.parametrize("call", ["remove", "steer", "tracker"])
 def test_a_target_that_is_not_there_is_named_with_those_that_are(call):
+    scene = scene_of(2)
     with pytest.raises(InputError, match=r"no target 5; targets: 0, 1"):
-        getattr(scene_of(2).targets, call)(5)
+        getattr(scene.targets, call)(5)
+    assert (scene.targets.ids, scene.targets.steered) == ([0, 1], 0)
 
 
 # ---- a step ------------------------------------------------------------------------------------------------
@@ -510,6 +517,28 @@ def test_a_candidate_belongs_to_the_target_with_the_better_evidence(mine, theirs
     found, holder = others.withheld(seen, looks, expected)
     assert (holder == 7) == (not found.visible) == is_withheld
     assert np.isfinite(seen.boxes).all()
+
+
+def test_each_target_has_points_of_its_own_and_is_weak_where_there_is_nothing():
+    class Points:
+        def __init__(self) -> None:
+            self.kept: list[float] = []
+            sources.append(self)
+
+        def reset(self) -> None: ...
+
+        def follow(self, image, expected):
+            return NO_POINTS
+
+        def keep(self, image, box) -> None:
+            self.kept.append(box.x)
+
+    sources: list[Points] = []
+    scene = scene_of(1, points=Points, is_blank=lambda image, box: box == place(1))
+    clear, blank = scene.step({1: (Prompt(box=place(1)), False)})
+    assert ("weak" in clear.track.reason, "weak" in blank.track.reason) == (False, True)
+    scene.step()
+    assert [points.kept for points in reversed(sources)][:2] == [[place(0).x] * 3, [place(1).x] * 2]
 
 
 # ---- what they share ---------------------------------------------------------------------------------------
