@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[et.Tracker]:
-    with et.Tracker() as tracker:
+    with et.Tracker(max_targets=3) as tracker:
         yield tracker
 
 
@@ -140,12 +140,6 @@ def test_a_camera_gives_its_newest_images_with_the_time_of_their_arrival(tracker
     assert times == sorted(set(times))
     assert before < times[0] < times[-1] < time.time()
     assert results[0].measured
-
-
-def test_a_camera_that_is_not_there_is_named(tracker: et.Tracker):
-    for camera in (97, "/dev/video97", Path("/dev/video97"), "rtsp://127.0.0.1:9/stream1"):
-        with pytest.raises(et.InputError, match=re.escape(f"camera {camera} can't be opened: ")):
-            tracker.track(camera, box=BOX)
 
 
 def test_channels_are_named(tracker: et.Tracker):
@@ -405,6 +399,9 @@ def test_a_wrong_source_is_one_line(tracker: et.Tracker, clip: Path, tmp_path: P
         ([item], None, "item 0 of the source is a tuple of 3; give an image or (image, time in s)"),
         ([picture(0)], 0, "fps is 0; give images per second"),
         (0, 30, "camera 0 has its own times; leave out the frame rate"),
+        (97, None, "camera 97 can't be opened: "),
+        (Path("/dev/video97"), None, "camera /dev/video97 can't be opened: "),
+        ("rtsp://127.0.0.1:9/stream1", None, "camera rtsp://127.0.0.1:9/stream1 can't be opened: "),
     ):
         with pytest.raises(et.InputError, match=re.escape(line)):
             tracker.track(source, box=BOX, fps=fps)
@@ -521,24 +518,12 @@ def two_squares(index: int) -> np.ndarray:
     return image
 
 
-@pytest.fixture(scope="module")
-def opened() -> Iterator[et.Tracker]:
-    with et.Tracker(max_targets=3) as tracker:
-        yield tracker
-
-
-@pytest.fixture
-def several(opened: et.Tracker) -> et.Tracker:
-    opened.reset()
-    return opened
-
-
-def test_several_targets_have_a_result_each_with_its_mask(several: et.Tracker):
-    several.start(two_squares(0), BOX, time=0.0)
-    added = several.add(two_squares(0), SECOND)
-    assert (added.time, added.target_id, several.ids) == (0.0, 1, [0, 1])
+def test_several_targets_have_a_result_each_with_its_mask(tracker: et.Tracker):
+    tracker.start(two_squares(0), BOX, time=0.0)
+    added = tracker.add(two_squares(0), SECOND)
+    assert (added.time, added.target_id, tracker.ids) == (0.0, 1, [0, 1])
     for index in (1, 2):
-        results = several.update_all(two_squares(index))
+        results = tracker.update_all(two_squares(index))
     assert [result.target_id for result in results] == [0, 1]
     for result, near in zip(results, ((46, 34), (110, 80)), strict=True):
         assert result.box[:2] == pytest.approx(near, abs=8)
@@ -546,34 +531,34 @@ def test_several_targets_have_a_result_each_with_its_mask(several: et.Tracker):
         assert (xs.min(), ys.min()) == (pytest.approx(near[0], abs=8), pytest.approx(near[1], abs=8))
 
 
-def test_the_steered_target_is_the_one_that_update_and_state_tell_of(several: et.Tracker):
-    several.start(two_squares(0), BOX, time=0.0)
-    several.add(two_squares(0), SECOND, target_id=7)
-    assert several.update(two_squares(1)).target_id == 0
-    several.steer(7)
-    assert several.update(two_squares(2)).target_id == 7
-    states = {result.target_id: result.state for result in several.update_all(picture(3))}  # 7 is gone
+def test_the_steered_target_is_the_one_that_update_and_state_tell_of(tracker: et.Tracker):
+    tracker.start(two_squares(0), BOX, time=0.0)
+    tracker.add(two_squares(0), SECOND, target_id=7)
+    assert tracker.update(two_squares(1)).target_id == 0
+    tracker.steer(7)
+    assert tracker.update(two_squares(2)).target_id == 7
+    states = {result.target_id: result.state for result in tracker.update_all(picture(3))}  # 7 is gone
     assert list(states) == [0, 7]
     assert states[0] is not states[7]
     for target_id in (0, 7):
-        several.steer(target_id)
-        assert several.state is states[target_id]
-    several.remove(0)
-    assert (several.ids, several.update(two_squares(4)).target_id) == ([7], 7)
+        tracker.steer(target_id)
+        assert tracker.state is states[target_id]
+    tracker.remove(0)
+    assert (tracker.ids, tracker.update(two_squares(4)).target_id) == ([7], 7)
 
 
 @pytest.mark.parametrize(("removed", "box"), [(None, SECOND), (0, BOX)])
 def test_a_start_replaces_all_targets_also_after_the_steered_one_was_removed(
-    several: et.Tracker, removed: int | None, box: tuple
+    tracker: et.Tracker, removed: int | None, box: tuple
 ):
-    several.start(two_squares(0), BOX, time=0.0)
-    several.add(two_squares(0), SECOND)
-    several.add(two_squares(0), (10, 80, 24, 24))
+    tracker.start(two_squares(0), BOX, time=0.0)
+    tracker.add(two_squares(0), SECOND)
+    tracker.add(two_squares(0), (10, 80, 24, 24))
     if removed is not None:
-        several.remove(removed)
-    several.start(two_squares(0), box, time=0.0)
-    assert len(several.ids) == 1
-    assert several.update(two_squares(1)).box[:2] == pytest.approx(box[:2], abs=8)
+        tracker.remove(removed)
+    tracker.start(two_squares(0), box, time=0.0)
+    assert len(tracker.ids) == 1
+    assert tracker.update(two_squares(1)).box[:2] == pytest.approx(box[:2], abs=8)
 
 
 def test_what_can_t_be_added_or_removed_is_refused_with_the_ids(quick: et.Tracker):

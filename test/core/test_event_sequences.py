@@ -416,19 +416,6 @@ def test_a_target_that_was_found_again_is_looked_for_as_if_it_had_never_been_mis
     assert looked[0] == looked[1]
 
 
-@settings(max_examples=40)
-@given(events=sequences([*EVENTS, "second"]), later_s=st.integers(1, 10**9))
-@example(events=[("unusable", 5), ("go_back", 1)], later_s=1)  # an image of the same stamp
-def test_only_differences_of_stamps_count(events, later_s):
-    now, later = World(), World()
-    for world, start_s in ((now, 10_000), (later, 10_000 + later_s)):  # no stamp is below 0
-        world.scene.now_ns = start_s * SECOND
-        world.zero_ns = world.scene.now_ns
-        world.select()
-        world.do(events)
-    assert now.answers == later.answers
-
-
 CHANGED = {
     "lost_after": 0.8,
     "max_gap": 6.0,

@@ -133,14 +133,6 @@ def test_what_appears_far_off_is_taken_sooner_where_the_camera_may_have_jerked(c
     assert jerked < 30 < 60 < rests
 
 
-def test_the_image_of_the_selection_is_kept_with_the_target_on_it():
-    """A target that is missed on the very next image is looked for by the scene around it."""
-    camera, kept = Pan(recognises=True), []
-    camera.keep = kept.append
-    run(camera, lambda i: (START, True), images=1)
-    assert kept == [[START]]
-
-
 def test_the_kept_image_is_compared_at_most_eleven_times_a_second():
     camera = Pan(recognises=True)
     compared = []
