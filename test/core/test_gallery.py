@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -122,15 +123,26 @@ def test_looks_that_change_slowly_stay_one_individual():
     assert found.likeness(vector(0.0)) > SAME - 0.1
 
 
-def test_at_most_so_many_looks_are_kept_and_the_selected_one_always():
-    step, sides = (SURE + SAME) / 2, np.eye(20, dtype=np.float32)
-    found, seen = Gallery(), sides[0]
-    found.add_prompt(seen, 0)
-    for number, other in enumerate(sides[1:]):
-        seen = step * seen + np.float32(math.sqrt(1.0 - step**2)) * other
-        for time in (2 * number, 2 * number + 1):
-            found.look(seen, time * DOUBT_NS, learns=True)
-    assert len(found._kept) == MOST
+def test_at_most_so_many_looks_are_kept_the_selected_one_always_and_of_two_that_are_alike_one():
+    sides, times = np.eye(20, dtype=np.float32), count(1)
+
+    def turned(look, cosine: float, other):
+        return np.float32(cosine) * look + np.float32(math.sqrt(1.0 - cosine**2)) * other
+
+    def learn(look) -> None:
+        for _ in range(2):
+            found.look(look, next(times) * DOUBT_NS, learns=True)
+
+    found, looks = Gallery(), [sides[0]]
+    found.add_prompt(looks[0], 0)
+    for other in sides[1:MOST]:
+        looks.append(turned(looks[-1], NEAR, other))
+        learn(looks[-1])
+    learn(turned(looks[3], SAME - 0.01, sides[MOST]))
+    assert [found.likeness(look) for look in looks] == pytest.approx([1, 1, 1, SAME - 0.01, 1, 1])
+    for other in sides[MOST + 1 :]:
+        looks.append(turned(looks[-1], NEAR, other))
+        learn(looks[-1])
     assert found.likeness(sides[0]) == pytest.approx(1.0)
     for other in sides[1 : MOST + 1]:  # refined: of the prompts the newest
         found.add_prompt(other, 0)
@@ -209,7 +221,7 @@ def test_of_a_target_whose_every_look_differs_some_are_taken_for_it_and_no_more(
 
 
 def test_two_looks_of_a_slow_video_end_no_claim():
-    found = gallery()
+    found = at(gallery(), *[UNLIKE] * (MOST // 2), USUAL)
     for number in range(MOST // 2 + 1):
         found.look(vector(UNLIKE), (10 + number) * SECOND, learns=True)
         assert found.is_other is (number == MOST // 2)
