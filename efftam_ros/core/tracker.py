@@ -358,6 +358,7 @@ class TargetTracker:
         window.settle(start)
         self._window = window
         self._motion.start(context.frame.stamp_ns, start)
+        self._search.stop()
         if self.searches:
             self._extent = make_extent(context.drawn, choice.box, context.size)
         self._target.select(context.frame.stamp_ns)

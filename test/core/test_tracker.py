@@ -217,8 +217,11 @@ def test_the_mask_belongs_to_the_last_measured_box_and_its_time_to_no_track():
     assert (xs.min(), xs.max() + 1, ys.min(), ys.max() + 1) == pytest.approx(
         (box.x, box.x1, box.y, box.y1), abs=1
     )
-    tracker.propose(frame(4), Prompt(box=moving(4)))
-    assert tracker.mask() is None
+    for forget in (lambda: tracker.propose(frame(5), Prompt(box=moving(5))), tracker.clear):
+        forget()
+        assert tracker.mask() is None
+        tracker.step(frame(5), Prompt(box=moving(5)))
+        assert tracker.mask() is not None
 
 
 # ---- absence and return ------------------------------------------------------------------------------------
@@ -400,6 +403,14 @@ def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_wh
     assert [name for name, _ in points.calls[-len(calls) :]] == calls
     kept = [box for name, box in points.calls if name == "keep"]
     assert kept == [unmoved_box(0)] * (8 + sum(logit > 0 for logit in logits))
+
+
+def test_a_refinement_starts_with_points_of_its_own():
+    points = EndingPoints()
+    _, tracker, _ = follow(unmoved, 5, points=points)
+    tracker.step(frame(5), Prompt(box=moving(0)), refine=True)
+    tracker.commit()
+    assert [name for name, _ in points.calls[-3:]] == ["keep", "reset", "keep"]
 
 
 def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None):
@@ -756,6 +767,20 @@ def test_a_selection_on_nothing_is_refused_and_the_target_kept():
         tracker.step(frame(10), Prompt(points=((5.0, 5.0),), labels=(1,)))
     assert (tracker.state, tracker.mask()) == (TRACKING, None)  # the network has seen another image
     assert tracker.step(frame(11)).state is TRACKING
+
+
+@pytest.mark.parametrize("refine", [False, True])
+def test_a_box_on_what_the_network_does_not_see_ends_the_search_at_other_places(refine):
+    def script(i, view):
+        return steady(i, view) if i < 10 else candidates(None, None, None)
+
+    _, tracker, _ = follow(script, 60, WINDOW)
+    assert tracker.state is LOST
+    there = Box(700, 700, 60, 40)
+    tracker.step(frame(60), Prompt(box=there), refine)
+    assert [tracker.step(frame(i)).state for i in (61, 62)] == [COASTING] * 2
+    window = tracker.step(frame(63)).windows[0].to_network(there)
+    assert (window.cx, window.cy) == pytest.approx((SIDE / 2, SIDE / 2), abs=1)
 
 
 @pytest.mark.parametrize(
