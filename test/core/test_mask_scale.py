@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,6 +112,9 @@ def test_the_tracker_follows_what_was_drawn(view, taken):
         return candidates(*(box.moved(3.0 * i, 0) for box in shown), ious=[0.80, 0.84, 0.79])
 
     drawn = (head, body)[taken]
-    tracks, _, _ = followed(script, 20, Prompt(box=drawn))
-    for i, track in enumerate(tracks[1:], 1):
-        assert iou(track.box, drawn.moved(3.0 * i, 0)) > 0.99
+    mask = np.zeros((1024, 1024), bool)
+    mask[int(drawn.y) : int(drawn.y1), int(drawn.x) : int(drawn.x1)] = True
+    for prompt in (Prompt(box=drawn), Prompt(mask=mask)):
+        tracks, _, _ = followed(script, 20, prompt)
+        for i, track in enumerate(tracks[1:], 1):
+            assert iou(track.box, drawn.moved(3.0 * i, 0)) > 0.99

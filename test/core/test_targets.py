@@ -378,8 +378,13 @@ def test_a_target_can_be_selected_anew_where_it_is():
     assert step.track.state is TrackState.ACQUIRING
 
 
-def test_the_others_hear_in_the_same_image_where_a_target_is_selected_anew():
+def test_each_hears_where_the_others_are_in_this_very_image_predicted_or_selected_anew():
     scene = scene_of(2)
+    for _ in range(12):
+        scene.places[1] = scene.places[1].moved(8, 0)
+        scene.step()
+    (box,) = scene.targets.tracker(0).others.boxes
+    assert box.x == pytest.approx(scene.places[1].x, abs=2)
     scene.places[0] = place(3)
     scene.step({0: (Prompt(box=place(3)), False)})
     assert [box.x for box in scene.targets.tracker(1).others.boxes] == [place(3).x]
@@ -557,6 +562,7 @@ def test_missed_targets_share_the_windows_that_the_others_leave():
     assert all(sum(count.values()) == 4 and count[0] == count[3] == 0 for count in counts)
     assert {tuple(sorted(count[one] for one in (1, 2, 4))) for count in counts} == {(1, 1, 2)}
     assert [sum(count[one] for count in counts) for one in (1, 2, 4)] == [8, 8, 8]
+    assert sum(len(step.track.windows) for step in scene.step(ids=[0, 1, 2])) == 5  # of those in this image
     scene.targets.clear()
     scene.add()
     scene.hidden = set(range(8))
