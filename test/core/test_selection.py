@@ -171,20 +171,6 @@ def test_a_point_on_a_real_target_selects_all_of_it_at_any_size(zoom):
     assert iou(track.box, true) > 0.9
 
 
-def test_a_proposal_is_the_box_that_a_selection_gives_and_the_target_is_followed_as_without_it():
-    frames = [Frame(Image.from_array(bgr), i * 40_000_000) for i, (bgr, _) in enumerate(clip(8))]
-    box, config = clip(1)[0].box, TrackerConfig(camera_motion="off")
-    asked, told = point((box.cx, box.cy)), []
-    for proposes in (False, True):
-        tracker, tracks = open_tracker(open_pipeline(PipelineConfig(threads=1)), config), []
-        for i, frame in enumerate(frames):
-            proposed = tracker.propose(frames[0], asked) if proposes else None
-            tracks.append(tracker.step(frame, None if i else Prompt(box=box)))
-        told.append([(track.state, track.box, track.likeness) for track in tracks])
-    assert told[0] == told[1]
-    assert proposed == tracker.step(frames[0], asked).box
-
-
 @pytest.mark.parametrize(
     ("seen", "proposed"),
     [

@@ -68,11 +68,3 @@ def test_tracking_is_only_claimed_after_enough_hits_in_a_row(events):
             assert run.endswith("hh") or run.endswith("sh")
         if events[i - 1 : i] == "m" and i:
             assert state in "CL"
-
-
-def test_a_claim_of_later_stamps_does_not_soften_a_miss_after_they_went_back():
-    _, target = play("shhhhhhhhhhh")
-    target.lose(times_valid=False)
-    target.hit(FRAME)
-    target.miss(2 * FRAME)
-    assert target.state is LOST

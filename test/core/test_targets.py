@@ -208,20 +208,11 @@ def test_a_targets_mask_is_there_until_the_next_ones_answer_is_computed():
 
 
 def test_an_answer_is_there_before_its_image_is_remembered_and_that_before_the_next_answer():
-    """What the last one leaves is computed by `commit` or with the next image."""
-    scene, seen = scene_of(2), ["encode", "attend", "decode"]
+    scene, remembered = scene_of(2), []
     scene.pipeline.calls.clear()
-    for index in (1, 2):
-        scene.targets.step(frame(scene.index + index))
-    names = [call.name for call in scene.pipeline.calls]
-    assert names == ([*seen, "remember"] * 4)[:-1]
-    scene.targets.commit()
-    assert scene.pipeline.calls[-1].name == "remember"
-    remembered = []
-    scene.pipeline.calls.clear()
-    scene.index += 2
     scene.step(answered=lambda step: remembered.append(len(scene.pipeline.calls_of("remember"))))
     assert remembered == [0, 1]
+    assert len(scene.pipeline.calls_of("remember")) == 2
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -273,6 +264,8 @@ def test_of_more_targets_than_the_limit_the_steered_one_and_the_others_in_turn_a
     scene = scene_of(4)
     turns = [[step.target_id for step in scene.step(limit=2)] for _ in range(6)]
     assert turns == [[0, 1], [0, 2], [0, 3]] * 2
+    prompts = {1: (Prompt(box=place(1)), False)}  # does not count
+    assert [step.target_id for step in scene.step(prompts, limit=2)] == [0, 1, 2]
 
 
 def test_a_target_can_catch_up_alone():
@@ -283,20 +276,19 @@ def test_a_target_can_catch_up_alone():
 
 
 def test_one_target_is_refined_and_keeps_its_memory_and_the_others_know_nothing_of_it():
-    plans = {}
-    for prompt in (None, (Prompt(box=place(1)), True), (Prompt(box=place(1)), False)):
-        scene = scene_of(3)
-        for _ in range(10):
-            scene.step()
-        scene.step({} if prompt is None else {1: prompt})
-        scene.step()
-        trackers = [scene.targets.tracker(one) for one in scene.targets.ids]
-        plans[prompt and prompt[1]] = [len(tracker.memory.plan.slots) for tracker in trackers]
-    tracked, refined, anew = plans[None], plans[True], plans[False]
-    assert tracked[0] == refined[0] == anew[0] > 3
-    assert tracked[2] == refined[2] == anew[2]
-    assert refined[1] >= tracked[1] > 3
-    assert anew[1] < 3
+    scene, known = scene_of(2), []
+    for prompts in (
+        *[{}] * 10,
+        {1: (Prompt(box=place(1)), True)},
+        {},
+        {1: (Prompt(box=place(1)), False)},
+        {},
+    ):
+        scene.step(prompts)
+        known.append([len(scene.targets.tracker(one).memory.plan.slots) for one in (0, 1)])
+    assert known[9][1] > 3
+    assert known[11][1] >= known[9][1]
+    assert known[13][1] < 3 < known[13][0]
 
 
 def test_an_answer_tells_the_time_of_its_turn_alone(monkeypatch):

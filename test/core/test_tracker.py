@@ -9,7 +9,6 @@ import json
 import math
 import re
 from dataclasses import fields, replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -120,15 +119,6 @@ def test_what_fails_after_an_answer_fails_once(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         tracker.step(frame(4))
     assert tracker.step(frame(5)).measured
-
-
-def test_a_pipeline_that_only_enqueues_remembers_at_once():
-    pipeline = ScriptedPipeline(steady, SPEC)
-    pipeline.is_asynchronous = True
-    tracker = TargetTracker(pipeline)
-    tracker.step(frame(0), Prompt(box=moving(0)))
-    tracker.step(frame(1))
-    assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
 
 
 def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
@@ -900,14 +890,6 @@ def test_a_distractor_that_outscores_the_target_is_never_followed():
     ours = [iou(t.box, truth("distractor", i)[0]) for i, t in enumerate(tracks)]
     assert min(ours) > 0.6
     assert np.mean(ours[36:]) > 0.8
-
-
-@pytest.mark.parametrize("name", ["occlusion", "distractor", "edge_cases"])
-def test_no_jump_without_a_state_that_says_so(name):
-    tracks, _ = replayed(name, "default")
-    for before, now in pairwise(tracks):
-        if before.box and now.box and iou(before.box, now.box) < 0.1:
-            assert now.state is not TRACKING
 
 
 def test_the_samurai_policy_chooses_what_the_reference_chose():
