@@ -52,11 +52,14 @@ def test_a_target_coasts_until_exactly_lost_after():
         assert target.state is state
 
 
-def test_age_counts_from_the_last_accepted_box():
-    _, target = play("shhmm")
-    assert target.age_s(4 * FRAME) == pytest.approx(2 * FRAME * 1e-9)
+def test_age_counts_from_the_last_accepted_box_and_no_time_of_before_once_stamps_went_back():
+    _, target = play("shhhhmm")
+    assert target.age_s(6 * FRAME) == pytest.approx(2 * FRAME * 1e-9)
     target.lose(times_valid=False)
-    assert math.isnan(target.age_s(4 * FRAME))
+    assert math.isnan(target.age_s(6 * FRAME))
+    target.hit(FRAME)
+    target.miss(2 * FRAME)
+    assert target.state is LOST  # not coasting by a claim of later stamps
 
 
 @given(st.text(alphabet="hm", max_size=60))
