@@ -153,8 +153,10 @@ def test_by_itself_a_bundles_automatic_view_leaves_the_references_as_they_are(po
     pipeline = ScriptedPipeline(lambda index, view: answer((PATCH, 0.9)), replace(SPEC, default_view="auto"))
     tracker = TargetTracker(pipeline, TrackerConfig(policy=policy))
     assert tracker.step(Frame(PICTURE, 0), Prompt(box=PATCH)).view.is_full(*SIZE) == full
-    chosen = TargetTracker(pipeline, TrackerConfig(policy=policy, view="auto"))
-    assert not chosen.step(Frame(PICTURE, 0), Prompt(box=PATCH)).view.is_full(*SIZE)
+    for default, view in (("auto", "auto"), ("window", "bundle")):
+        pipeline.spec = replace(SPEC, default_view=default)
+        chosen = TargetTracker(pipeline, TrackerConfig(policy=policy, view=view))
+        assert not chosen.step(Frame(PICTURE, 0), Prompt(box=PATCH)).view.is_full(*SIZE)
 
 
 @pytest.mark.parametrize("zoom", [1, 5])
