@@ -716,7 +716,7 @@ def test_targets_that_are_seen_in_windows_of_their_own_are_followed_one_after_th
 
 @pytest.fixture
 def threaded() -> Scene:
-    return scene_of(4, camera=Camera(), how=SIDE_BY_SIDE)
+    return scene_of(4, camera=Camera(), config=TrackerConfig(view="window"), how=SIDE_BY_SIDE)
 
 
 def test_targets_after_the_first_are_computed_at_once(threaded):

@@ -642,6 +642,15 @@ def test_the_overlap_with_the_prediction_counts_a_fifth_of_the_predicted_iou(qua
 # ---- faults of the input -----------------------------------------------------------------------------------
 
 
+def test_the_same_stamp_is_not_processed_twice():
+    _, tracker, pipeline = follow(steady, 10)
+    calls = len(pipeline.calls) + 1  # the last image is remembered
+    again = tracker.step(frame(9))
+    assert (again.processed, len(pipeline.calls)) == (False, calls)
+    assert "already processed" in again.reason
+    assert tracker.mask() is not None
+
+
 def test_by_a_reference_policy_the_window_opens_after_three_tenths_of_a_second_without_the_target():
     """At the image before; at 25 Hz. It is the same after stamps that went back, however far."""
     config = replace(WINDOW, policy="samurai", reacquire_frames=1)
