@@ -643,7 +643,7 @@ def test_the_overlap_with_the_prediction_counts_a_fifth_of_the_predicted_iou(qua
 
 
 def test_the_same_stamp_is_not_processed_twice():
-    _, tracker, pipeline = follow(steady, 10)
+    _, tracker, pipeline = follow(steady, 10, WINDOW)
     calls = len(pipeline.calls) + 1  # the last image is remembered
     again = tracker.step(frame(9))
     assert (again.processed, len(pipeline.calls)) == (False, calls)
