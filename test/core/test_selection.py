@@ -114,6 +114,12 @@ def test_of_nested_masks_that_are_equally_sure_the_whole_is_selected(of_whole, c
     assert whole(answer((PATCH, 0.8), (HALF, of_whole), (ANIMAL, 0.72))) == chosen
 
 
+def test_a_point_whose_surest_mask_is_empty_is_what_another_shows():
+    track, _ = select(lambda index, view: candidates(None, PATCH, ious=[0.9, 0.5]), point())
+    assert (track.state, track.measured) == (TrackState.ACQUIRING, False)
+    assert track.box.edges() == pytest.approx(PATCH.edges())
+
+
 def test_a_larger_thing_beside_it_is_not_its_whole():
     assert whole(answer((PATCH, 0.8), (ANIMAL.moved(400, 0), 0.79))) == 0
 

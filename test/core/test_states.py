@@ -3,8 +3,6 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.tracker import TargetState
@@ -60,14 +58,3 @@ def test_age_counts_from_the_last_accepted_box_and_no_time_of_before_once_stamps
     target.hit(FRAME)
     target.miss(2 * FRAME)
     assert target.state is LOST  # not coasting by a claim of later stamps
-
-
-@given(st.text(alphabet="hm", max_size=60))
-def test_tracking_is_only_claimed_after_enough_hits_in_a_row(events):
-    states, _ = play("s" + events)
-    for i, state in enumerate(states):
-        if state == "T" and states[i - 1] != "T":
-            run = ("s" + events)[: i + 1]
-            assert run.endswith("hh") or run.endswith("sh")
-        if events[i - 1 : i] == "m" and i:
-            assert state in "CL"

@@ -536,11 +536,11 @@ def test_each_target_has_points_of_its_own_and_is_weak_where_there_is_nothing():
             self.kept.append(box.x)
 
     sources: list[Points] = []
-    scene = scene_of(1, points=Points, is_blank=lambda image, box: box == place(1))
-    clear, blank = scene.step({1: (Prompt(box=place(1)), False)})
+    scene = Scene(points=Points, is_blank=lambda image, box: box == place(1))
+    clear, blank = scene.step({one: (Prompt(box=place(one)), False) for one in (0, 1)})
     assert ("weak" in clear.track.reason, "weak" in blank.track.reason) == (False, True)
     scene.step()
-    assert [points.kept for points in reversed(sources)][:2] == [[place(0).x] * 3, [place(1).x] * 2]
+    assert [points.kept for points in reversed(sources)][:2] == [[place(0).x] * 2, [place(1).x] * 2]
 
 
 # ---- what they share ---------------------------------------------------------------------------------------
