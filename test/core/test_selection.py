@@ -83,8 +83,10 @@ def test_a_point_is_looked_at_in_wider_and_wider_views_until_the_mask_is_sure_an
         box, quality = seen[round(view.extent[0])]
         return answer((box or view.to_image(Box(0, 0, 192, 192)), quality))
 
-    track, sides = select(script, point())
+    looks = ScriptedLooks(lambda box: 1.0)
+    track, sides = select(script, point(), looks)
     assert sides == asked
+    assert looks.asked[0] == track.box
     assert track.view.extent[0] == pytest.approx(chosen)
     assert track.quality == np.float32(seen[chosen][1])
     assert track.box.edges() == pytest.approx(seen[chosen][0].edges())

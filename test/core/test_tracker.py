@@ -801,7 +801,8 @@ def test_a_box_on_what_the_network_does_not_see_is_believed_and_the_target_found
         return replace(steady(i, view), presence_logit=-4.0) if 10 <= i < 15 else steady(i, view)
 
     tracks, _, _ = follow(script, 25)
-    assert (tracks[0].state, tracks[0].measured) == (ACQUIRING, False)
+    first = tracks[0]
+    assert (first.state, first.measured, first.reason) == (ACQUIRING, False, "the mask is empty")
     assert tracks[0].box.edges() == pytest.approx(moving(0).edges())
     assert [t.state for t in tracks[15:18]] == [ACQUIRING, ACQUIRING, TRACKING]
 

@@ -143,6 +143,11 @@ def test_the_kept_image_is_compared_at_most_eleven_times_a_second():
     assert 1 <= len(compared) <= 1 + missed_s / 0.09
 
 
+def test_a_target_that_the_network_has_not_seen_yet_has_no_place_to_recognise():
+    tracks = run(Pan(), lambda i: (None, False), 6)
+    assert [track.state for track in tracks] == [TrackState.ACQUIRING, *[TrackState.COASTING] * 5]
+
+
 def test_a_target_that_comes_behind_the_camera_is_lost_and_not_predicted_on_the_other_side():
     """A camera with f = 600 px turns by 10 degrees an image away from a target that is just missed."""
     intrinsics = np.array([[600.0, 0, 640], [0, 600, 360], [0, 0, 1]])
