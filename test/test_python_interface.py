@@ -377,13 +377,6 @@ def test_a_wrong_image_is_one_line_and_leaves_the_target(tracker: et.Tracker, im
     assert tracker.update(picture(1)).measured
 
 
-def test_an_update_needs_a_target(tracker: et.Tracker):
-    line = r"no target yet; select one with start\(image, box=\(x, y, width, height\)\)"
-    with pytest.raises(et.InputError, match=line):
-        tracker.update(picture(0))
-    assert tracker.state is et.State.IDLE
-
-
 def test_a_wrong_source_is_one_line(tracker: et.Tracker, clip: Path, tmp_path: Path):
     (tmp_path / "text.mp4").write_text("no video")
     (tmp_path / "empty").mkdir()
@@ -561,7 +554,10 @@ def test_a_start_replaces_all_targets_also_after_the_steered_one_was_removed(
     assert tracker.update(two_squares(1)).box[:2] == pytest.approx(box[:2], abs=8)
 
 
-def test_what_can_t_be_added_or_removed_is_refused_with_the_ids(quick: et.Tracker):
+def test_what_can_t_be_followed_added_or_removed_is_refused_with_the_ids(quick: et.Tracker):
+    with pytest.raises(et.InputError, match=r"no target yet; select one with start\(image, box="):
+        quick.update(picture(0))
+    assert quick.state is et.State.IDLE
     quick.start(picture(0), BOX, time=0.0)
     quick.add(picture(0), SECOND)
     with pytest.raises(et.InputError, match="target 1 already"):

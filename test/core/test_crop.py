@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.crop import OPENED, make_crop_policy
-from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.geometry import Box
 
 IMAGE = (1280, 720)
 TARGET = Box.from_centre(400, 300, 40, 30)
@@ -16,14 +16,6 @@ TARGET = Box.from_centre(400, 300, 40, 30)
 def started(factor=5.0, box=TARGET):
     crop_policy = make_crop_policy("window", 192, factor)
     return crop_policy, crop_policy.starts(IMAGE, box, box)[0]
-
-
-def test_the_full_view_is_always_the_whole_image():
-    crop_policy = make_crop_policy("full", 512, 5.0)
-    crop_policy.settle(TARGET)
-    crop_policy.update(TARGET, 0.1)
-    (start,) = crop_policy.starts(IMAGE, TARGET, TARGET)
-    assert start == crop_policy.view(IMAGE, TARGET, 0.3) == View.full(*IMAGE, 512)
 
 
 def network_px(view, box):
