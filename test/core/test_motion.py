@@ -19,9 +19,11 @@ from efftam_ros.core.motion import (
     EDGE_PX,
     INITIAL_SPEED,
     LEAST_CAMERA_S,
+    LEAST_DEPTH,
     SIZE_RATE_S,
     SIZE_WALK,
     MotionFilter,
+    TargetMotion,
     linearised,
     moved_box,
     moved_point,
@@ -67,7 +69,10 @@ def test_a_place_moves_with_its_surroundings_whatever_the_homographys_scale(matr
     point, change = linearised(matrix, x, y)
     assert point == pytest.approx(moved_point(matrix, x, y))
     np.testing.assert_allclose(change, derivative(matrix, x, y), rtol=1e-7, atol=1e-9)
-    assert zoom(matrix, x, y) == pytest.approx(math.sqrt(abs(np.linalg.det(change))))
+    growth = math.sqrt(abs(np.linalg.det(change)))
+    assert zoom(matrix, x, y) == pytest.approx(growth)
+    moved = moved_box(matrix, Box.from_centre(x, y, 30, 40))
+    assert moved.xywh() == pytest.approx(Box.from_centre(*point, 30 * growth, 40 * growth).xywh())
 
 
 @given(st.floats(-0.05, 0.05), st.floats(0, 1280), st.floats(0, 720))
@@ -79,12 +84,10 @@ def test_rotation_moves_pixels_as_the_rotated_ray_projects(angle, x, y):
     assert moved == pytest.approx(projected[:2] / projected[2])
 
 
-def test_a_box_moves_by_its_centre_and_grows_with_the_zoom():
-    zoomed = np.diag([2.0, 2.0, 1.0])
-    assert moved_box(zoomed, Box(10, 20, 30, 40)).xywh() == pytest.approx((20, 40, 60, 80))
-
-
 # ---- the filter against one as in textbooks ----------------------------------------------------------------
+
+
+START = Box(280.0, 180.0, 60.0, 40.0)
 
 
 class Textbook:
@@ -165,9 +168,9 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
-    st.sampled_from([Box(280.0, 180.0, 60.0, 40.0), Box(280.0, 180.0, 0.6, 0.8)]),
+    st.sampled_from([START, Box(280.0, 180.0, 0.6, 0.8)]),
     st.lists(events, min_size=1, max_size=14),
     boxes,
     st.integers(0, SECOND),
@@ -217,6 +220,67 @@ def test_whatever_happens_the_filter_is_the_one_of_the_textbook(start, events, s
         np.testing.assert_allclose(
             motion.mahalanobis(other, 0.7), model.distance(other, 0.7), rtol=1e-6, atol=1e-9
         )
+
+
+# ---- the filter of the target, and that of when all of it was visible --------------------------------------
+
+
+target_events = st.one_of(
+    st.tuples(st.just("see"), boxes, st.booleans(), st.booleans()),
+    st.tuples(st.just("coast"), st.booleans()),
+    st.tuples(st.just("turn"), st.none() | homographies(), st.sampled_from([0.0, 0.03])),
+    st.tuples(st.just("resize"), st.sampled_from([np.diag([2.0, 2, 1]), np.diag([0.5, 0.25, 1])])),
+)
+
+
+@given(st.lists(st.tuples(target_events, st.sampled_from([30, 400, 999, 1000])), max_size=10))
+def test_a_target_that_is_missed_goes_on_as_when_all_of_it_was_last_visible(events):
+    """Within a second, in the first image that misses it; the camera moves what is known of then, too."""
+    target, now_ns = TargetMotion(), 0
+    target.start(0, START)
+    now, whole = MotionFilter(0, START), None
+    for (name, *given_), passed_ms in events:
+        now_ns += passed_ms * SECOND // 1000
+        if name == "turn":
+            matrix, dt_s = given_
+            if matrix is not None:
+                assert target.is_behind(matrix) == (depth(matrix, now.box.cx, now.box.cy) < LEAST_DEPTH)
+            for one in (now, whole):
+                if one is not None and matrix is not None and dt_s:
+                    depth(matrix, one.box.cx, one.box.cy)
+                    one.follow_camera(matrix, dt_s)
+                elif one is not None:
+                    one.camera_unknown()
+            target.follow_camera(matrix, dt_s)
+        if name == "resize":
+            now.predict(now_ns)
+            now.follow_camera(given_[0])
+            whole = None
+            target.resize(given_[0], now_ns)
+        now.predict(now_ns)
+        target.filter = target.filter.predicted(now_ns)  # as the tracker does
+        if name == "see":
+            box, restart, partial = relative(now.box, *given_[0]), *given_[1:]
+            target.measure(now_ns, box, 0.8, restart, partial)
+            now = MotionFilter(now_ns, box) if restart else now
+            if not restart:
+                now.update(box, 0.8)
+            whole = whole if partial else now.predicted(now_ns)
+        elif name == "coast":
+            if given_[0] and whole is not None and now_ns - whole.stamp_ns < SECOND:
+                now, whole = whole.predicted(now_ns), None
+            now.coast()
+            target.coast(now_ns, was_seen=given_[0])
+        told, expected = target.filter.motion, now.motion
+        assert (told.stamp_ns, told.box.edges(), told.velocity) == (
+            now_ns,
+            expected.box.edges(),
+            expected.velocity,
+        )
+        assert np.array_equal(told.covariance, expected.covariance)
+    target.lose()
+    target.coast(now_ns, was_seen=True)
+    assert (target.filter, target.is_behind(-np.eye(3))) == (None, False)
 
 
 # ---- what that means ---------------------------------------------------------------------------------------
