@@ -410,7 +410,6 @@ class Reacquisition:
         next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
         target."""
         sweep, views = self._swept(image_size, extent_px, side), []
-        self._image_size = image_size
         if self.prior is not None:
             self.prior.advance(stamp_ns)
             if self.prior.ground is not None:
