@@ -104,7 +104,7 @@ def test_a_recognised_place_is_where_the_steps_of_the_camera_would_have_led(
     for one in (told, untold):
         for share in (0.5, 1.0):
             one.advance(round(share * gone_s * NS))
-    untold.recognise_place(moved, round(gone_s * NS), Sighting(0, target, velocity))
+    untold.recognise_place(moved, Sighting(0, target, velocity))
     for passed_s in (gone_s, gone_s + later_s):
         for one in (told, untold):
             one.advance(round(passed_s * NS))

@@ -147,11 +147,6 @@ def test_what_does_not_tell_is_no_motion_with_a_reason(ground, case):
     assert motion.reason
 
 
-def test_a_frozen_image_is_a_camera_at_rest(ground):
-    picture = look(ground)
-    assert told(picture, picture).matrix == pytest.approx(np.eye(3), abs=0.02)
-
-
 def test_a_bad_image_is_no_motion_and_leaves_the_one_before(ground):
     source = ImageCameraMotion()
     source.estimate(Image.from_array(look(ground)), 0, ())
@@ -300,11 +295,11 @@ def test_an_announced_image_gives_the_same_motion_to_the_last_bit(ground, when):
 
     def announce(source, index, now):
         if when == "another":
-            source.prefetch(film(ground)[0])
+            source.prefetch(another)
         elif when == now and index + 1 < len(images):
             source.prefetch(images[index + 1])
 
-    images = film(ground)
+    images, another = film(ground), Image.from_array(look(ground))
     expected = answers(images, lambda *_: None)
     assert len({found for found, _ in expected if found}) >= 15
     assert answers(images, announce) == expected
@@ -332,11 +327,13 @@ def after(*pictures, kept: int = 0, target: Box | None = None) -> CameraMotion:
     return motion
 
 
-def test_a_camera_that_turned_away_and_back_finds_the_kept_place_to_two_pixels(ground):
-    """What it saw between shares nothing with the kept image, so that steps could not be added up."""
-    motion = after(look(ground), noise(7), look(ground, 520, 170, 1.1))
-    for x, y in ((300, 200), (640, 360), (900, 500)):
-        expected = ((x + 400 - 520) * 1.1, (y + 250 - 170) * 1.1)
+@pytest.mark.parametrize(("left", "top", "zoom"), [(520, 170, 1.1), (1240, 250, 1.0)])
+def test_a_camera_that_turned_away_and_back_finds_the_kept_place_to_two_pixels(ground, left, top, zoom):
+    """What it saw between shares nothing with the kept image, so that steps could not be added up. A third of
+    the image is enough, where two images in a row must share more."""
+    motion = after(look(ground), noise(7), look(ground, left, top, zoom))
+    for x, y in ((900, 200), (1000, 360), (1200, 500)):
+        expected = ((x + 400 - left) * zoom, (y + 250 - top) * zoom)
         assert moved_point(motion.matrix, x, y) == pytest.approx(expected, abs=2.0)
 
 
@@ -353,12 +350,6 @@ def test_enough_features_must_agree_and_three_of_ten(together, apart, is_known):
     assert not is_known or moved_point(found, 640, 360) == pytest.approx((660, 350), abs=0.1)
 
 
-def test_another_scene_is_not_the_kept_place(ground):
-    motion = after(look(ground), noise(7))
-    assert motion.matrix is None
-    assert motion.reason
-
-
 def test_a_target_that_moves_on_does_not_move_the_kept_place(ground):
     """A textured target of a sixth of the image goes its own way; where it was kept is left out."""
     target = Box(300, 200, 500, 300)
@@ -366,10 +357,12 @@ def test_a_target_that_moves_on_does_not_move_the_kept_place(ground):
     assert moved_point(motion.matrix, 640, 100) == pytest.approx((640, 100), abs=1.5)
 
 
-@pytest.mark.parametrize("case", ["never kept", "another size", "no features"])
+@pytest.mark.parametrize("case", ["never kept", "another scene", "another size", "no features"])
 def test_without_a_kept_image_to_compare_there_is_a_reason(ground, case):
     source = ImageCameraMotion()
     first, last = look(ground), look(ground)
+    if case == "another scene":
+        last = noise(7)
     if case == "no features":
         last = np.full_like(last, 90)
     if case == "another size":
