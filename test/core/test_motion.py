@@ -9,7 +9,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.rotation import rotation_motion
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import (
@@ -66,22 +65,14 @@ def depth(matrix: Array, x: float, y: float) -> float:
 @given(homographies(), near(-400, 800), near(-400, 800))
 def test_a_place_moves_with_its_surroundings_whatever_the_homographys_scale(matrix, x, y):
     assert relative_depth(matrix, x, y) == pytest.approx(depth(matrix, x, y))
-    point, change = linearised(matrix, x, y)
+    (*moved, divisor), (point, change) = matrix @ (x, y, 1.0), linearised(matrix, x, y)
+    assert moved_point(matrix, x, y) == pytest.approx(np.array(moved) / divisor)
     assert point == pytest.approx(moved_point(matrix, x, y))
     np.testing.assert_allclose(change, derivative(matrix, x, y), rtol=1e-7, atol=1e-9)
     growth = math.sqrt(abs(np.linalg.det(change)))
     assert zoom(matrix, x, y) == pytest.approx(growth)
-    moved = moved_box(matrix, Box.from_centre(x, y, 30, 40))
-    assert moved.xywh() == pytest.approx(Box.from_centre(*point, 30 * growth, 40 * growth).xywh())
-
-
-@given(st.floats(-0.05, 0.05), st.floats(0, 1280), st.floats(0, 720))
-def test_rotation_moves_pixels_as_the_rotated_ray_projects(angle, x, y):
-    intrinsics, c, s = np.array([[1000.0, 0, 640], [0, 1000, 360], [0, 0, 1]]), np.cos(angle), np.sin(angle)
-    rotation = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])
-    projected = intrinsics @ rotation @ np.linalg.inv(intrinsics) @ [x, y, 1.0]
-    moved = moved_point(rotation_motion(intrinsics, rotation), x, y)
-    assert moved == pytest.approx(projected[:2] / projected[2])
+    box = moved_box(matrix, Box.from_centre(x, y, 30, 40))
+    assert box.xywh() == pytest.approx(Box.from_centre(*point, 30 * growth, 40 * growth).xywh())
 
 
 # ---- the filter against one as in textbooks ----------------------------------------------------------------
@@ -376,14 +367,3 @@ def test_the_rate_of_the_size_is_that_of_an_approach(fps):
 def test_breathing_edges_are_not_an_approach():
     rates = [approach(2.0, rate=0.0, jitter=1.5, seed=seed).motion.size_rate for seed in range(20)]
     assert np.std(rates) < 4.0  # px/s; from one image to the next the edges move by 60 px/s
-
-
-def test_the_velocity_over_the_ground_is_without_the_cameras():
-    """The ground moves by 30 px an image of 0.1 s, the target by 35 to the right and 4 up."""
-    motion = MotionFilter(0, Box.from_centre(300, 200, 40, 30))
-    for i in range(1, 21):
-        motion.follow_camera(np.array([[1.0, 0, 30], [0, 1, 0], [0, 0, 1]]), 0.1)
-        motion.predict(i * SECOND // 10)
-        motion.update(Box.from_centre(300 + 35 * i, 200 - 4 * i, 40, 30))
-    assert motion.ground.velocity == pytest.approx((50, -40), abs=2.0)
-    assert motion.motion.velocity == pytest.approx((350, -40), abs=2.0)

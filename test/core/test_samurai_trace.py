@@ -13,7 +13,6 @@ import pytest
 from efftam_ros.core.memory import MemoryBank, Record
 from efftam_ros.core.policies.reference import SamuraiFrames
 from efftam_ros.core.policies.samurai_filter import (
-    ReferenceFilter,
     ReferenceSelector,
     SamuraiConfig,
     reference_iou,
@@ -40,19 +39,6 @@ def config_of(sequence) -> SamuraiConfig:
 
 def edges_of(frame):
     return np.array([box or (0, 0, 0, 0) for box in frame["boxes"]], float)
-
-
-def test_the_filter_alone():
-    filtered = None
-    for step in TRACE["kf_unit"]:
-        if step["step"] == "initiate":
-            filtered = ReferenceFilter(np.array(step["z"]))
-        elif step["step"] == "predict":
-            filtered.predict()
-        else:
-            filtered.update(np.array(step["z"]))
-        assert filtered.mean == pytest.approx(step["mean"], rel=1e-9, abs=1e-9)
-        assert filtered.covariance == pytest.approx(np.array(step["cov"]), rel=1e-9, abs=1e-9)
 
 
 def test_the_overlap_alone():

@@ -62,13 +62,6 @@ def at(one: PositionPrior, x: float, y: float) -> float:
 # ---- prior -------------------------------------------------------------------------------------------------
 
 
-def test_with_time_far_places_become_likelier_but_are_never_forbidden():
-    odds = [at(prior(s), 1200, 650) for s in (0.1, 1, 3, 10, 60)]
-    assert odds == sorted(odds)
-    assert odds[0] > -12
-    assert odds[-1] > -1
-
-
 @given(st.sampled_from([30.0, 0.5]), st.floats(0, 30), st.floats(-600, 600), st.floats(-600, 600))
 def test_it_is_expected_on_the_ground_where_it_is_in_the_image_or_anywhere(size, gone_s, dx, dy):
     """With 60, 20 and 20 %, relative to the likelier of the two middles. Sizes below 1 px count as 1."""
@@ -382,22 +375,14 @@ def test_the_best_place_is_the_one_with_most_evidence_not_the_one_seen_last():
     assert searching.loss.tracks[0].box.cx == pytest.approx(NEAR.cx, abs=TARGET.size)
 
 
-def test_of_two_alike_in_equal_places_none_is_taken():
-    searching = Searching()
-    left, right = TARGET.moved(-60, 0), TARGET.moved(60, 0)
-    assert not any(searching.show((left, 2.2), (right, 2.2)) for _ in range(20))
-
-
-def test_of_two_the_better_one_is_taken_only_with_a_clear_lead():
+@pytest.mark.parametrize(
+    ("better", "other", "is_taken"), [(2.0, 0.5, True), (2.0, 1.2, False), (2.2, 2.2, False)]
+)
+def test_of_two_the_better_one_is_taken_only_with_a_clear_lead(better, other, is_taken):
     """In places that are equally likely, by evidence alone: e^3 to 1."""
-
-    def taken(better: float, other: float) -> bool:
-        searching = Searching()
-        left, right = TARGET.moved(-60, 0), TARGET.moved(60, 0)
-        return any(searching.show((left, better), (right, other)) for _ in range(20))
-
-    assert taken(2.0, 0.5)
-    assert not taken(2.0, 1.2)
+    searching = Searching()
+    shown = (TARGET.moved(-60, 0), better), (TARGET.moved(60, 0), other)
+    assert any(searching.show(*shown) for _ in range(20)) is is_taken
 
 
 def test_the_best_place_is_seen_by_the_frames_own_view_and_its_rival_by_a_window():
