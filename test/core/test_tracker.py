@@ -392,9 +392,9 @@ def test_the_reference_policies_follow_no_points():
     assert points.calls == []
 
 
-def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None):
+def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None, usual=1.0):
     """The tracks of a target that is missed from frame 20 on, and seen from frame ``again`` on with this
-    presence; from frame ``changes`` on (None: ``again``) it is less like itself by ``change``."""
+    presence; from frame ``changes`` on (None: ``again``) its likeness is less than ``usual`` by ``change``."""
     seen, changes = returning((0, 0), last=again), again if changes is None else changes
 
     def script(i, view):
@@ -402,22 +402,27 @@ def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None):
         return replace(seen(i, view), presence_logit=logit) if i >= again else seen(i, view)
 
     now = [0]
-    looks = ScriptedLooks(lambda box: 1.0 - change * (now[0] >= changes))
+    looks = ScriptedLooks(lambda box: (usual if now[0] else 1.0) - change * (now[0] >= changes))
     return follow(script, again + 6, describe=looks)[0]
 
 
 @pytest.mark.parametrize(
-    ("change", "logit", "again", "taken"),
+    ("change", "logit", "again", "usual", "taken"),
     [
-        *((0.0, 1.7, 25, True), (0.08, 1.7, 25, True), (0.2, 1.7, 25, False)),
-        (0.16, 5.0, 70, True),  # surely present; light and background differ where it returns
-        (0.0, 0.5, 70, True),  # barely present, by several looks
+        *((0.0, 1.7, 25, 1.0, True), (0.08, 1.7, 25, 1.0, True), (0.2, 1.7, 25, 1.0, False)),
+        (0.16, 5.0, 70, 1.0, True),  # surely present; light and background differ where it returns
+        (0.0, 0.5, 70, 1.0, True),  # barely present, by several looks
+        # Of a target that is hardly like its selection: at least 0.53, and 0.65 once it is lost.
+        *((0.16, 5.0, 25, 0.7, True), (0.18, 5.0, 25, 0.7, False)),
+        *((0.04, 5.0, 70, 0.7, True), (0.06, 5.0, 70, 0.7, False)),
     ],
 )
-def test_what_is_seen_where_the_target_disappeared_must_be_like_it_and_present(change, logit, again, taken):
+def test_what_is_seen_where_the_target_disappeared_must_be_like_it_and_present(
+    change, logit, again, usual, taken
+):
     """5 times the change and 0.33 for each unit of the logit below 4 is less evidence, and 1.2 less than
     usual is the limit of a single look, after five frames. A lost target is searched for."""
-    tracks = missed_and_seen_again(change, logit, again)
+    tracks = missed_and_seen_again(change, logit, again, usual=usual)
     assert tracks[again - 1].state is (COASTING if again == 25 else LOST)
     assert (TRACKING in [t.state for t in tracks[again:]]) is taken
 
@@ -440,7 +445,12 @@ def test_a_return_must_be_seen_as_clearly_as_the_target_usually_is():
 
 
 def test_what_is_suddenly_seen_unclearly_is_what_hides_the_target():
-    tracks, _, _ = follow(shows(quality=lambda i: 0.9 if i < 20 else 0.33), 25)
+    """Of several candidates, the best one's refusal is told."""
+
+    def script(i, view):
+        return candidates(moving(i), moving(i).moved(400, 0), ious=[0.9 if i < 20 else 0.33, 0.3])
+
+    tracks, _, _ = follow(script, 25)
     assert tracks[19].state is TRACKING
     assert "unclearly" in tracks[20].reason
     assert all(t.state is COASTING and not t.measured for t in tracks[20:])
@@ -548,6 +558,7 @@ def test_one_jump_is_refused_and_a_lasting_one_accepted_as_unconfirmed():
     tracks, _, _ = follow(script, 80)
     assert tracks[15].state is COASTING
     assert "seen where it cannot be" in tracks[15].reason
+    assert [one.box for one in tracks[15].hypotheses] == [moving(15).moved(300, 0)]
     assert [t.state for t in tracks[16:19]] == [ACQUIRING, ACQUIRING, TRACKING]
     assert not tracks[25].measured
     assert TRACKING not in [t.state for t in tracks[25:28]]

@@ -313,7 +313,7 @@ class DefaultPolicy(Policy):
         least = self.SEEN_SHARE * model.usual_quality
         if seen.quality < least:
             return "seen unclearly"
-        is_sure = context.is_confirmed and candidates.presence_logit > self.SURE_PRESENCE
+        is_sure = candidates.presence_logit > self.SURE_PRESENCE
         if not context.is_confirmed and not context.looks.accepts(seen.box):
             return "seen too unlike the target for a return"
         if have_ended(context.points, seen.box):
