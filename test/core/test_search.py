@@ -294,16 +294,22 @@ def test_what_overlaps_a_place_or_is_beside_it_belongs_to_it(box, is_same):
     assert len(searching.loss.tracks) == (1 if is_same else 2)
 
 
-def test_a_detection_belongs_to_the_nearest_place_and_no_more_than_twelve_are_kept():
+@pytest.mark.parametrize(("shift", "nearest"), [(17, 0), (23, 40)])
+def test_a_detection_belongs_to_the_nearest_place(shift, nearest):
     searching = Searching()
     searching.show((TARGET, 0.5), (TARGET.moved(40, 0), 1.0))
-    searching.show((TARGET.moved(17, 0), 1.5))
-    assert [track.seen_ns for track in searching.loss.tracks] == [searching.stamp, searching.stamp - NS // 10]
-    searching.show(*((TARGET.moved(60 * i, 300), 1.0 + 0.1 * i) for i in range(15)))
-    assert [track.llr for track in searching.loss.tracks[-2:]] == sorted(
-        (track.llr for track in searching.loss.tracks[-2:]), reverse=True
-    )
-    assert len(searching.loss.tracks) == 12
+    searching.show((TARGET.moved(shift, 0), 1.5))
+    best, other = searching.loss.tracks
+    assert (best.seen_ns, other.seen_ns) == (searching.stamp, searching.stamp - NS // 10)
+    assert other.box.x == pytest.approx(TARGET.x + 40 - nearest)
+
+
+def test_of_many_places_the_best_twelve_are_kept():
+    searching = Searching()
+    searching.show(*((TARGET.moved(60 * i, 300), 1.0 + 0.5 * i) for i in range(15)))
+    assert [round(place.llr, 3) for place in searching.loss.tracks] == [
+        1.0 + 0.5 * i for i in range(14, 2, -1)
+    ]
 
 
 @pytest.mark.parametrize(("dx", "dy"), [(59, 0), (0, -59), (61, 0), (-61, 0), (0, 61), (0, -61)])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from support.scripted_target import SPEC, candidates
 
-from efftam_ros.core.policies.default import RETURN_MARGIN, TargetModel
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.policies.base import NOT_KNOWN
+from efftam_ros.core.policies.default import RETURN_MARGIN, DefaultPolicy, TargetModel
 
 
 def known(quality: float = 0.8, area: float = 900.0, logit: float = 4.0) -> TargetModel:
@@ -52,3 +56,13 @@ def test_the_usual_area_follows_the_size_of_the_images():
     model.resize(4.0)
     assert model.usual_area == 3600.0
     assert model.llr(3600.0, 0.8, 4.0, 0.0) == known(area=900.0).llr(900.0, 0.8, 4.0, 0.0)
+
+
+def test_of_candidates_that_overlap_the_clearest_is_a_detection():
+    box = Box(100, 100, 40, 30)
+    shown = candidates(box, box.moved(6, 4), box.moved(200, 0), ious=[0.7, 0.9, 0.6])
+    found = DefaultPolicy(SPEC, TrackerConfig()).detections(shown, NOT_KNOWN)
+    assert [(one.box.x, one.quality) for one in found] == [
+        (106, pytest.approx(0.9)),
+        (300, pytest.approx(0.6)),
+    ]

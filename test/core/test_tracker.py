@@ -394,7 +394,7 @@ def test_the_reference_policies_follow_no_points():
 
 def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None, usual=1.0):
     """The tracks of a target that is missed from frame 20 on, and seen from frame ``again`` on with this
-    presence; from frame ``changes`` on (None: ``again``) its likeness is less than ``usual`` by ``change``."""
+    presence; from frame ``changes`` on (None: ``again``) it is less like itself than ``usual``."""
     seen, changes = returning((0, 0), last=again), again if changes is None else changes
 
     def script(i, view):
@@ -425,6 +425,13 @@ def test_what_is_seen_where_the_target_disappeared_must_be_like_it_and_present(
     tracks = missed_and_seen_again(change, logit, again, usual=usual)
     assert tracks[again - 1].state is (COASTING if again == 25 else LOST)
     assert (TRACKING in [t.state for t in tracks[again:]]) is taken
+    assert any(t.measured for t in tracks[again:]) is taken
+
+
+@pytest.mark.parametrize(("logit", "is_possible"), [(-1.3, True), (-1.5, False)])
+def test_what_is_present_by_a_fifth_may_be_the_target_and_is_not_claimed(logit, is_possible):
+    track = missed_and_seen_again(0.0, logit, 70)[-1]
+    assert (bool(track.hypotheses), track.measured) == (is_possible, False)
 
 
 def test_a_return_is_confirmed_only_by_what_is_like_the_target():
@@ -464,11 +471,25 @@ def test_a_target_that_slides_behind_something_is_measured_but_its_rest_is_not_r
     assert max(c.frame for c in pipeline.calls_of("remember")) == 25  # half of it hidden
 
 
+def test_a_target_that_was_hidden_in_part_for_long_returns_as_the_whole():
+    """What was not remembered does not tell how large it is."""
+    script = shows(
+        lambda i: stretched(moving(i), 0.2 if 20 <= i < 60 else 1.0),
+        logit=lambda i: -4.0 if 60 <= i < 65 else 5.0,
+    )
+    tracks, _, _ = follow(script, 66)
+    assert [track.measured for track in tracks[58:]] == [True] * 2 + [False] * 5 + [True]
+
+
 @pytest.mark.parametrize(
-    ("wider", "quality", "remembered"), [(1.6, 0.75, 19), (1.6, 0.85, 28), (1.4, 0.75, 28)]
+    ("wider", "quality", "remembered"),
+    [(1.6, 0.75, 19), (1.6, 0.85, 28), (1.4, 0.75, 28), (1.0, 0.6, 19), (1.0, 0.66, 28)],
 )
-def test_a_mask_that_takes_in_a_neighbour_is_measured_but_not_remembered(wider, quality, remembered):
-    """It is half as large again and less clear than the target usually is (0.9): 0.81 is the limit."""
+def test_a_mask_that_takes_in_a_neighbour_or_is_unclear_is_measured_but_not_remembered(
+    wider, quality, remembered
+):
+    """The one is half as large again and less clear than the target usually is (0.9): 0.81 is the limit, and
+    0.63 that of any."""
     merged = shows(
         lambda i: replace(moving(i), width=60 * (wider if i >= 20 else 1.0)),
         lambda i: quality if i >= 20 else 0.9,

@@ -379,8 +379,7 @@ class DefaultPolicy(Policy):
         model, quality = self._model, float(candidates.ious[choice.index])
         area, keeps = max(choice.box.width * choice.box.height, 1.0), context.is_prompted
         if not context.is_prompted:
-            if not self._scale.is_settled:
-                self._scale.add(candidates)
+            self._scale.add(candidates)
             share, is_clear = self._share(area), not quality < self.KEPT_SHARE * model.usual_quality
             # The mask seems to include another object beside the target.
             is_merged = share > self.GROWN_SHARE and quality < self.GROWN_CLEARNESS * model.usual_quality
