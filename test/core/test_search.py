@@ -584,6 +584,7 @@ def test_in_images_of_another_size_the_search_starts_anew_from_where_the_target_
     assert (search.is_running, search.prior) == (False, None)
     assert search.last_seen.box.xywh() == pytest.approx(Box.from_centre(800, 150, 30, 30).xywh())
     assert search.last_seen.velocity == pytest.approx((40, 5))
+    Reacquisition().resize(np.eye(3))  # of one that was not seen yet
 
 
 def test_a_search_that_has_ended_leaves_nothing_to_the_next_one():

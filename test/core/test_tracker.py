@@ -778,8 +778,10 @@ def test_a_selection_on_nothing_is_refused_and_the_target_kept():
     assert tracker.step(frame(11)).state is TRACKING
 
 
-def test_a_box_on_what_the_network_does_not_see_is_believed_but_not_measured():
-    tracks, _, _ = follow(lambda i, v: candidates(None, None, None), 1)
+def test_a_box_on_what_the_network_does_not_see_is_believed_and_remembered_but_not_measured():
+    tracks, tracker, pipeline = follow(lambda i, v: candidates(None, None, None), 1)
+    tracker.commit()
+    assert len(pipeline.calls_of("remember")) == 1
     assert tracks[0].state is ACQUIRING
     assert not tracks[0].measured
     assert tracks[0].box.edges() == pytest.approx(moving(0).edges())
