@@ -168,6 +168,8 @@ def test_a_candidate_that_is_another_object_is_not_published():
     assert shown(extent, BESIDE) == MIDDLE
     empty = of(Box(280, 280, 30, 40), Box(270, 280, 60, 40), None)
     assert shown(extent, empty) == MIDDLE
+    two = of(Box(252, 280, 96, 40), Box(270, 280, 60, 40))  # of another number of candidates nothing is known
+    assert shown(extent, two) == MIDDLE
 
 
 def test_of_a_target_that_comes_into_the_image_no_part_is_published():

@@ -149,14 +149,13 @@ def test_the_place_behind_the_camera_is_no_window_of_the_search():
     assert all(view.extent[0] < 1.3 * EXTENT for view in views)  # tiles of the sweep, which are narrower
 
 
-def test_a_track_that_comes_behind_the_camera_is_dropped():
+@pytest.mark.parametrize(("tilt", "left"), [((0, -1 / 390), 1), ((-1 / 390, 0), 0)])
+def test_a_track_that_comes_behind_the_camera_is_dropped(tilt, left):
+    """At (400, 300): before the camera is what lies less than 390 px down, or to the right."""
     searching = Searching()
     searching.show((TARGET, 1.5))
-    turned(searching.loss, 60)
-    (item,) = searching.loss.tracks
-    assert item.box.cx > 1280
-    turned(searching.loss, 60)
-    assert not searching.loss.tracks
+    searching.loss.follow_camera(np.array([[1, 0, 0], [0, 1, 0], [*tilt, 1.0]]))
+    assert len(searching.loss.tracks) == left
 
 
 # ---- sweep -------------------------------------------------------------------------------------------------

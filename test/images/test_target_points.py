@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.policies.default import have_ended
-from efftam_ros.core.types import Image
+from efftam_ros.core.types import FoundPoints, Image
 from efftam_ros.images.motion import LONG_IMAGES, FlowPoints
 
 WIDTH, HEIGHT = 640, 360
@@ -140,6 +140,14 @@ def test_new_points_keep_their_distance_from_those_that_are_followed():
     assert (places > (shown.x - 1.5, shown.y - 1.5)).all()
     assert (places < (shown.x1 + 1.5, shown.y1 + 1.5)).all()
     assert apart.min() > 2.5  # a twelfth of the target, less a pixel that the mask rounds
+
+
+@pytest.mark.parametrize(
+    ("earlier", "inside", "ended"), [(5, 0, False), (6, 0, True), (20, 3, True), (20, 4, False)]
+)
+def test_of_at_least_six_points_all_but_fifteen_percent_must_be_gone(earlier, inside, ended):
+    found = FoundPoints(earlier, np.array([[210.0, 130.0]] * inside).reshape(-1, 2))
+    assert have_ended(found, Box(200, 120, 60, 40)) is ended
 
 
 def test_a_target_without_texture_has_too_few_points_to_say_anything():
