@@ -569,11 +569,12 @@ def test_a_recognised_place_counts_for_150_ms_and_only_of_a_target_that_was_seen
 
 def test_the_prior_starts_once_with_the_first_motion_that_is_known():
     search = Reacquisition()
+    search.last_seen = Sighting(0, TARGET, (0.0, 0.0))
     for motion in (None, MotionFilter(0, TARGET), MotionFilter(0, FAR)):
         search.begin(SIZE, motion)
-        search.recognise_place(PAN, NS)
+        search.recognise_place(np.eye(3), NS)
         assert (search.prior is None) == (motion is None)
-    assert search.prior.ground == pytest.approx((TARGET.cx, TARGET.cy))
+    assert search.prior.image == (TARGET.cx, TARGET.cy)
 
 
 def test_in_images_of_another_size_the_search_starts_anew_from_where_the_target_was_seen():

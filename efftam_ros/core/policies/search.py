@@ -378,7 +378,7 @@ class Reacquisition:
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
         """The scene was recognised; ``matrix``: the camera's motion from the image of the last confirmed
         frame to that of ``stamp_ns``."""
-        if not self.is_running or self.last_seen is None:
+        if self.last_seen is None:
             return
         self._is_motion_known = True
         if self.prior is None:
