@@ -554,17 +554,26 @@ def test_the_kept_image_is_compared_every_90_ms_and_at_once_after_stamps_that_we
     assert compared == [0, 90, 180, 100, 190]
 
 
-def test_a_recognised_place_counts_for_150_ms_and_only_of_a_target_that_was_seen_and_is_missed():
+def test_a_recognised_place_counts_for_150_ms_and_only_of_a_target_that_was_seen():
+    """It goes on moving from there, slower and slower."""
+
+    def place(passed_s: float) -> tuple[float, float]:
+        return pytest.approx((600 + 100 * FADING_S * (1 - math.exp(-passed_s / FADING_S)), 300))
+
     search = missed(TARGET)
+    search.last_seen = Sighting(0, TARGET, (100.0, 0.0))
     assert search.expected(NS) is None
     search.recognise_place(PAN, NS)
     expected = [search.expected(NS + ms * 1_000_000) for ms in (-1, 0, 150, 151)]
-    assert expected == [None, pytest.approx((600, 300)), pytest.approx((600, 300)), None]
-    never_seen, not_missed = missed(TARGET), Reacquisition()
-    never_seen.last_seen, not_missed.last_seen = None, search.last_seen
-    for other in (never_seen, not_missed):
-        other.recognise_place(PAN, NS)
-        assert other.expected(NS) is None
+    assert expected == [None, place(1.0), place(1.15), None]
+    assert middle(search.windows(3 * NS // 2, SIZE, EXTENT, SIDE, 2)[0]) == place(1.5)
+    search.recognise_place(np.array([[1.0, 0, 0], [0, 1, 0], [-1 / 200, 0, 1]]), 2 * NS)  # behind the camera
+    assert search.expected(2 * NS) is None
+    search.recognise_place(PAN, 3 * NS)
+    assert search.expected(3 * NS) == place(3.0)
+    search.last_seen = None
+    search.recognise_place(PAN, 4 * NS)
+    assert search.expected(4 * NS) is None
 
 
 def test_the_prior_starts_once_with_the_first_motion_that_is_known():
