@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.policies.default import have_ended
 from efftam_ros.core.types import FoundPoints, Image
-from efftam_ros.images.motion import LONG_IMAGES, FlowPoints
+from efftam_ros.images.motion import LONG_IMAGES, FlowPoints, is_blank
 
 WIDTH, HEIGHT = 640, 360
 
@@ -128,18 +128,27 @@ def test_fast_targets_are_followed_by_where_they_are_expected(dx):
 
 
 def test_new_points_keep_their_distance_from_those_that_are_followed():
-    points, box = FlowPoints(), Box(200, 120, 60, 40)
-    for shift in range(6):
-        image = Image.from_array(scene(box.moved(4 * shift, 0)))
-        points.follow(image, box.moved(4 * shift, 0))
-        points.keep(image, box.moved(4 * shift, 0))
+    """Those of the left half are followed as the other half comes into view."""
+    points, whole, left = FlowPoints(), Box(200, 120, 60, 40), Box(200, 120, 30, 40)
+    image = Image.from_array(scene(whole))
+    for box in (left, left, whole, whole):
+        points.follow(image, box)
+        points.keep(image, box)
     places = points._places
     apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) + 99 * np.eye(len(places))
-    assert len(places) > 10
-    shown = Box.from_centre(box.cx + 20, box.cy, 0.8 * box.width, 0.8 * box.height)  # its inner part
-    assert (places > (shown.x - 1.5, shown.y - 1.5)).all()
+    shown = Box.from_centre(whole.cx, whole.cy, 0.8 * whole.width, 0.8 * whole.height)  # its inner part
+    assert 10 < len(places) <= 30
+    assert (places > (left.x, shown.y - 1.5)).all()
     assert (places < (shown.x1 + 1.5, shown.y1 + 1.5)).all()
     assert apart.min() > 2.5  # a twelfth of the target, less a pixel that the mask rounds
+
+
+def test_the_number_of_points_is_compared_with_the_most_of_three_images():
+    cover, counts = Box(180, 90, 160, 120), []
+    for covered in range(1, 5):
+        found = followed(path(Box(200, 120, 60, 40), 8 + covered), [None] * 8 + [cover] * covered)
+        counts.append(found.earlier_count)
+    assert counts[0] == counts[1] == counts[2] >= 6 > counts[3]
 
 
 @pytest.mark.parametrize(
@@ -207,3 +216,11 @@ def test_any_box_is_taken(x, y, width, height, shift):
         points.keep(image, box)
     assert found.positions.shape[1] == 2
     assert len(found.positions) <= found.earlier_count
+
+
+def test_a_target_of_one_shade_is_blank_only_where_its_surroundings_are_so_too():
+    box, plain, picture = Box(200, 120, 60, 40), np.full_like(GROUND, 90), GROUND.copy()
+    picture[120:160, 200:260] = 90
+    assert is_blank(Image.from_array(plain), box)
+    assert not is_blank(Image.from_array(picture), box)
+    assert not is_blank(Image(plain[:2], WIDTH, HEIGHT, "bgr8"), box)  # a bad image is refused elsewhere
