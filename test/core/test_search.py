@@ -404,8 +404,10 @@ def test_the_best_place_is_seen_by_the_frames_own_view_and_its_rival_by_a_window
         assert view.extent == pytest.approx((EXTENT, EXTENT))
 
 
-def test_several_windows_of_one_image_are_one_detection():
-    assert not Searching().show((NEAR, 1.5), (NEAR, 1.5), (NEAR.moved(1, 0), 1.5))
+def test_several_windows_of_one_image_are_one_detection_by_the_best():
+    searching = Searching()
+    assert not searching.show((NEAR, 0.5), (NEAR, 1.5), (NEAR.moved(1, 0), 1.2))
+    assert [place.llr for place in searching.loss.tracks] == [1.5]
 
 
 def test_a_target_seen_where_something_else_was_seen_before_starts_its_motion_anew():
