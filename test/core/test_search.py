@@ -141,14 +141,6 @@ def test_what_came_behind_the_camera_has_no_place_in_the_image_until_it_turns_ba
     assert one.size == pytest.approx(30, rel=0.01)
 
 
-def test_the_place_behind_the_camera_is_no_window_of_the_search():
-    loss = missed(TARGET)
-    turned(loss.prior, 180)
-    views = loss.windows(NS, SIZE, EXTENT, SIDE, 6)
-    assert len(views) == 6
-    assert all(view.extent[0] < 1.3 * EXTENT for view in views)  # tiles of the sweep, which are narrower
-
-
 @pytest.mark.parametrize(("tilt", "left"), [((0, -1 / 390), 1), ((-1 / 390, 0), 0)])
 def test_a_track_that_comes_behind_the_camera_is_dropped(tilt, left):
     """At (400, 300): before the camera is what lies less than 390 px down, or to the right."""
@@ -313,12 +305,14 @@ def test_of_many_places_the_best_twelve_are_kept():
 
 @pytest.mark.parametrize(("dx", "dy"), [(59, 0), (0, -59), (61, 0), (-61, 0), (0, 61), (0, -61)])
 def test_a_place_must_lie_well_inside_a_window_to_be_missed_there(dx, dy):
-    """Within the inner 80 % of 150 px."""
-    searching = Searching()
+    """Within the inner 80 % of 150 px. What is missed accelerates three times as much."""
+    searching, is_missed = Searching(), max(abs(dx), abs(dy)) < 60
     searching.show((NEAR, 1.5))
     searching.show((NEAR.moved(dx, dy), None))
     (track,) = searching.loss.tracks
-    assert (track.missed_ns == searching.stamp) == (max(abs(dx), abs(dy)) < 60)
+    assert (track.missed_ns == searching.stamp) is is_missed
+    now, later = (track.motion.at(searching.stamp + passed_ns).covariance[2, 2] for passed_ns in (0, NS))
+    assert later - now == pytest.approx((9 if is_missed else 1) * TARGET.size**2)
 
 
 def test_the_windows_and_the_frames_own_view_of_an_image_are_told_one_after_the_other():
@@ -375,14 +369,6 @@ def test_far_away_it_is_taken_in_the_end():
     assert [searching.show((FAR, 2.2)) for _ in range(20)][-1]
 
 
-def test_the_best_place_is_the_one_with_most_evidence_not_the_one_seen_last():
-    searching = Searching()
-    for _ in range(3):
-        searching.show((NEAR, 1.5))
-    searching.show((FAR, 0.5))
-    assert searching.loss.tracks[0].box.cx == pytest.approx(NEAR.cx, abs=TARGET.size)
-
-
 @pytest.mark.parametrize(
     ("better", "other", "is_taken"), [(2.0, 0.5, True), (2.0, 1.2, False), (2.2, 2.2, False)]
 )
@@ -420,18 +406,6 @@ def test_a_target_seen_where_something_else_was_seen_before_starts_its_motion_an
     assert searching.loss.tracks[0].box.xywh() == pytest.approx(NEAR.moved(15, 0).xywh())
     searching.show((NEAR.moved(25, 0), 1.5))
     assert searching.loss.tracks[0].motion.motion.velocity[0] > 10
-
-
-def test_where_a_missed_thing_is_grows_uncertain_as_for_a_target_that_coasts():
-    """Its acceleration is three times that of one that is seen: nine times the variance."""
-    growth = []
-    for misses in (False, True):
-        thing = CandidateTrack(0, TARGET)
-        if misses:
-            thing.miss(0)
-        later = thing.motion.at(NS).covariance[2, 2] - thing.motion.at(0).covariance[2, 2]
-        growth.append(later)
-    assert growth[1] == pytest.approx(9 * growth[0])
 
 
 def test_a_place_without_detections_is_forgotten():
@@ -572,6 +546,8 @@ def test_a_recognised_place_counts_for_150_ms_and_only_of_a_target_that_was_seen
     assert middle(search.windows(3 * NS // 2, SIZE, EXTENT, SIDE, 2)[0]) == place(1.5)
     search.recognise_place(np.array([[1.0, 0, 0], [0, 1, 0], [-1 / 200, 0, 1]]), 2 * NS)  # behind the camera
     assert search.expected(2 * NS) is None
+    views = search.windows(2 * NS, SIZE, EXTENT, SIDE, 2)
+    assert [view.extent[0] < 1.3 * EXTENT for view in views] == [True, True]  # both of the sweep
     search.recognise_place(PAN, 3 * NS)
     assert search.expected(3 * NS) == place(3.0)
     search.last_seen = None
