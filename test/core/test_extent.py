@@ -62,14 +62,6 @@ def test_later_boxes_do_not_count_because_the_target_may_come_closer():
     assert extent.factors == before
 
 
-@pytest.mark.parametrize("drawn", [None, Box(0, 0, LARGEST_PX, LARGEST_PX)])
-def test_large_targets_and_those_without_a_drawn_box_keep_the_box_of_their_mask(drawn):
-    extent = make_extent(drawn, None, SIZE)
-    extent.add(of(Box(0, 0, 10, 10)), 0)
-    box = Box(3, 4, 10, 11)
-    assert extent.shown(of(box), 0, box, box) == (0, box)
-
-
 @settings(deadline=None)
 @given(sides, sides, st.lists(st.tuples(sides, sides), max_size=8), sides, sides)
 def test_a_box_never_shrinks_nor_more_than_doubles_and_keeps_its_centre(width, height, seen, w, h):

@@ -358,7 +358,8 @@ def test_the_search_tells_how_many_windows_and_places_there_were():
     searching = Searching()
     for _ in range(2):
         searching.loss.windows(searching.stamp, SIZE, EXTENT, SIDE, 3)
-    searching.loss.view(SIZE, EXTENT, SIDE)  # where nothing is seen yet, of the sweep, too
+    searching.show((NEAR, -1.1))
+    searching.loss.view(SIZE, EXTENT, SIDE)  # where nothing likely is seen, of the sweep, too
     searching.show((NEAR, 1.5), (FAR, 1.2))
     searching.loss.view(SIZE, EXTENT, SIDE)
     assert re.findall(r"\w+: \d+", searching.loss.summary) == ["searched: 7", "places: 2"]
@@ -373,9 +374,9 @@ def test_far_away_it_is_taken_in_the_end():
     ("better", "other", "is_taken"), [(2.0, 0.5, True), (2.0, 1.2, False), (2.2, 2.2, False)]
 )
 def test_of_two_the_better_one_is_taken_only_with_a_clear_lead(better, other, is_taken):
-    """In places that are equally likely, by evidence alone: e^3 to 1."""
+    """In places that are equally likely, by evidence alone: e^3 to 1. A third one is hardly seen."""
     searching = Searching()
-    shown = (TARGET.moved(-60, 0), better), (TARGET.moved(60, 0), other)
+    shown = (TARGET.moved(-60, 0), better), (TARGET.moved(60, 0), other), (TARGET.moved(0, 60), -0.5)
     assert any(searching.show(*shown) for _ in range(20)) is is_taken
 
 
