@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -79,6 +79,7 @@ def test_a_place_moves_with_its_surroundings_whatever_the_homographys_scale(matr
 
 
 START = Box(280.0, 180.0, 60.0, 40.0)
+SHIFT = np.array([[1.0, 0, 20], [0, 1, -10], [0, 0, 1]])
 
 
 class Textbook:
@@ -150,6 +151,7 @@ def relative(box: Box, dx: float, dy: float, across: float, down: float) -> Box:
     )
 
 
+SAME, LEFT_HALF = (0.0, 0.0, 1.0, 1.0), (-0.25, 0.0, 0.5, 1.0)  # relative to a box
 boxes = st.tuples(near(-0.8, 0.8), near(-0.8, 0.8), near(0.3, 1.8), near(0.3, 1.8))
 events = st.one_of(
     st.tuples(st.just("wait"), st.sampled_from([0, 1, SECOND // 200, SECOND // 30, SECOND])),
@@ -160,6 +162,7 @@ events = st.one_of(
 
 
 @settings(max_examples=80)
+@example(START, [("turn", SHIFT, 1e-6), ("camera unknown",), ("turn", SHIFT, 0.03)], SAME, 0)
 @given(
     st.sampled_from([START, Box(280.0, 180.0, 0.6, 0.8)]),
     st.lists(events, min_size=1, max_size=14),
@@ -224,6 +227,12 @@ target_events = st.one_of(
 )
 
 
+WHOLE, PART, MISSED = ("see", SAME, False, False), ("see", LEFT_HALF, False, True), ("coast", True)
+
+
+@example([(WHOLE, 30), (PART, 30), (("turn", SHIFT, 0.03), 0), (MISSED, 30)])
+@example([(WHOLE, 30), (PART, 30), (MISSED, 970)])
+@example([(WHOLE, 30), (PART, 30), (("resize", np.diag([2.0, 2, 1])), 30), (MISSED, 30)])
 @given(st.lists(st.tuples(target_events, st.sampled_from([30, 400, 999, 1000])), max_size=10))
 def test_a_target_that_is_missed_goes_on_as_when_all_of_it_was_last_visible(events):
     """Within a second, in the first image that misses it; the camera moves what is known of then, too."""
