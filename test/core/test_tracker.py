@@ -856,23 +856,17 @@ def truth(name: str, i: int) -> tuple[Box, np.ndarray]:
     return Box.from_centre(cx, cy, 80 + 0.6 * s * i, 120 + 0.8 * s * i), (centre(i + 0.5) - centre(i - 0.5))
 
 
-def replayed(name: str, policy: str, across: float = 1.0, down: float = 1.0):
-    """Run a recorded sequence through the tracker, in images so many times as wide and high as the network's;
-    half-open edges (the trace has inclusive corners)."""
+def replayed(name: str, policy: str):
+    """Run a recorded sequence through the tracker; half-open edges (the trace has inclusive corners)."""
     frames = SEQUENCES[name]["frames"]
-
-    def scaled(x: float, y: float, x1: float, y1: float) -> Box:
-        return Box.from_edges(across * x, down * y, across * x1, down * y1)
 
     def script(i, view):
         f = frames[i]
-        boxes = [scaled(b[0], b[1], b[2] + 1, b[3] + 1) if b else None for b in f["boxes"]]
+        boxes = [Box.from_edges(b[0], b[1], b[2] + 1, b[3] + 1) if b else None for b in f["boxes"]]
         return candidates(*boxes, ious=f["ious"], presence_logit=f["object_score_logit"])
 
-    config = TrackerConfig(view="full", policy=policy)
-    prompt = Prompt(box=scaled(*truth(name, 0)[0].edges()))
-    picture = np.zeros((round(down * SIDE), round(across * SIDE), 3), np.uint8)
-    tracks, _, pipeline = follow(script, len(frames), config, prompt, picture=picture)
+    config, prompt = TrackerConfig(view="full", policy=policy), Prompt(box=truth(name, 0)[0])
+    tracks, _, pipeline = follow(script, len(frames), config, prompt)
     return tracks, pipeline
 
 
@@ -908,8 +902,8 @@ def test_no_jump_without_a_state_that_says_so(name):
 
 @pytest.mark.parametrize("name", ["smooth", "occlusion", "distractor"])
 def test_the_samurai_policy_chooses_what_the_reference_chose(name):
-    """Through the whole tracker and a view, boxes one px larger than the trace's inclusive corners."""
-    _, pipeline = replayed(name, "samurai", 2.0, 0.5)
+    """Through the whole tracker, boxes one px larger than the trace's inclusive corners."""
+    _, pipeline = replayed(name, "samurai")
     frames = SEQUENCES[name]["frames"][:-1]  # the last is uncommitted
     chosen = [(c.arguments[0], c.arguments[2]) for c in pipeline.calls_of("remember")]
     assert chosen == [(f["out"]["chosen"], f["object_score_logit"] > -1) for f in frames]
