@@ -220,6 +220,7 @@ def test_whatever_happens_the_filter_is_the_one_of_the_textbook(start, events, s
 target_events = st.one_of(
     st.tuples(st.just("see"), boxes, st.booleans(), st.booleans()),
     st.tuples(st.just("coast"), st.booleans()),
+    st.tuples(st.just("start")),
     st.tuples(st.just("turn"), st.none() | homographies(), st.sampled_from([0.0, 0.03])),
     st.tuples(st.just("resize"), st.sampled_from([np.diag([2.0, 2, 1]), np.diag([0.5, 0.25, 1])])),
 )
@@ -230,6 +231,7 @@ WHOLE, PART, MISSED = ("see", SAME, False, False), ("see", LEFT_HALF, False, Tru
 
 @example([(WHOLE, 30), (("turn", SHIFT, 0.03), 0), (PART, 30), (("turn", SHIFT, 0.03), 0), (MISSED, 30)])
 @example([(WHOLE, 30), (PART, 30), (MISSED, 970)])
+@example([(WHOLE, 30), (("start",), 30), (MISSED, 30)])
 @example([(WHOLE, 30), (PART, 30), (("resize", np.diag([2.0, 2, 1])), 30), (MISSED, 30)])
 @given(st.lists(st.tuples(target_events, st.sampled_from([30, 400, 999, 1000])), max_size=10))
 def test_a_target_that_is_missed_goes_on_as_when_all_of_it_was_last_visible(events):
@@ -257,7 +259,10 @@ def test_a_target_that_is_missed_goes_on_as_when_all_of_it_was_last_visible(even
             target.resize(given_[0], now_ns)
         now.predict(now_ns)
         target.filter = target.filter.predicted(now_ns)  # as the tracker does
-        if name == "see":
+        if name == "start":
+            now, whole = MotionFilter(now_ns, START), None
+            target.start(now_ns, START)
+        elif name == "see":
             box, restart, partial = relative(now.box, *given_[0]), *given_[1:]
             target.measure(now_ns, box, 0.8, restart, partial)
             if restart:
@@ -273,6 +278,7 @@ def test_a_target_that_is_missed_goes_on_as_when_all_of_it_was_last_visible(even
         told, expected = target.filter.motion, now.motion
         assert (told.stamp_ns, told.box, told.velocity) == (now_ns, expected.box, expected.velocity)
         assert np.array_equal(told.covariance, expected.covariance)
+    target.measure(now_ns, START, 0.8, restart=True, partial=False)
     target.lose()
     target.coast(now_ns, was_seen=True)
     assert (target.filter, target.is_behind(-np.eye(3))) == (None, False)
