@@ -184,6 +184,13 @@ def test_the_references_attend_to_every_prompt_and_refuse_more_than_there_is_roo
         assert tracker.step(frame(i)).measured
     plan = pipeline.calls_of("attend")[-1].arguments[0]
     assert plan.rows.count(SPEC.temporal_rows - 1) == most
+    assert len(plan.pointer_slots) == most + SPEC.max_pointers - 1
+
+
+def test_the_reference_predictor_follows_what_is_rather_present_than_not():
+    script = shows(logit=lambda i: -0.5 if i == 3 else 0.5)
+    tracks, _, _ = follow(script, 5, TrackerConfig(view="full", policy="efficienttam"))
+    assert [track.measured for track in tracks] == [True, True, True, False, True]
 
 
 def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
@@ -904,6 +911,15 @@ def test_no_jump_without_a_state_that_says_so(name):
 def test_the_samurai_policy_chooses_what_the_reference_chose(name):
     """Through the whole tracker, boxes one px larger than the trace's inclusive corners."""
     _, pipeline = replayed(name, "samurai")
-    frames = SEQUENCES[name]["frames"][:-1]  # the last is uncommitted
-    chosen = [(c.arguments[0], c.arguments[2]) for c in pipeline.calls_of("remember")]
-    assert chosen == [(f["out"]["chosen"], f["object_score_logit"] > -1) for f in frames]
+    frames, frame_of = SEQUENCES[name]["frames"], {}
+    for call in pipeline.calls:
+        seen = frames[call.frame]
+        if call.name == "remember":
+            index, frame_of[call.arguments[1]], present = call.arguments[0], call.frame, call.arguments[2]
+            assert (index, present) == (seen["out"]["chosen"], seen["object_score_logit"] > -1)
+        elif call.name == "attend":
+            (plan,) = call.arguments
+            attended = [(frame_of[slot], row) for slot, row in zip(plan.slots, plan.rows, strict=True)]
+            assert attended == [(f, row) for f, _, row in seen["out"]["memory"]]
+            assert [frame_of[slot] for slot in plan.pointer_slots] == [f for f, _ in seen["out"]["pointers"]]
+    assert len(frame_of) > 20
