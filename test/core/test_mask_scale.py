@@ -114,16 +114,3 @@ def test_the_tracker_follows_what_was_drawn(view, taken):
     tracks, _, _ = followed(script, 20, Prompt(box=drawn))
     for i, track in enumerate(tracks[1:], 1):
         assert iou(track.box, drawn.moved(3.0 * i, 0)) > 0.99
-
-
-def test_the_part_is_followed_while_it_comes_closer():
-    """Three times as large, nothing fits the drawn box: what was seen in the first frames counts."""
-
-    def head(i: int) -> Box:
-        return Box.from_centre(500, 400, 30 * 1.03**i, 30 * 1.03**i)
-
-    def script(i: int, _: object) -> Candidates:
-        return nested(1.0, 1.6, 2.0, ious=(0.70, 0.90, 0.69), at=head(i))
-
-    tracks, _, _ = followed(script, 40, Prompt(box=head(0)))
-    assert iou(tracks[-1].box, head(39)) > 0.99

@@ -193,15 +193,6 @@ def test_the_reference_predictor_follows_what_is_rather_present_than_not():
     assert [track.measured for track in tracks] == [True, True, True, False, True]
 
 
-def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
-    """Frame 5 has a low predicted IoU and frame 6 no target; frames 0 and 1 count only when prompted."""
-    script = shows(quality=lambda i: 0.3 if i == 5 else 0.9, logit=lambda i: -5.0 if i == 6 else 5.0)
-    _, _, pipeline = follow(script, 10, TrackerConfig(view="full", policy="samurai"))
-    frames = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
-    plan = pipeline.calls_of("attend")[-1].arguments[0]
-    assert sorted(frames[slot] for slot in plan.slots) == [0, 2, 3, 4, 7, 8]
-
-
 def test_the_mask_belongs_to_the_last_measured_box():
     _, tracker, _ = follow(steady, 5)
     mask = tracker.mask()
