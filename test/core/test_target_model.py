@@ -49,6 +49,7 @@ def test_before_the_target_was_seen_nothing_is_unclear_and_nothing_is_usual():
     model = TargetModel()
     assert 0.7 * model.usual_quality <= 0.01
     assert (model.usual_area, model.least_llr) == (None, 0.0)
+    assert known(quality=0.0).llr(900.0, 0.0, 4.0, 0.0) == pytest.approx(0.32)  # nor infinitely likely
 
 
 def test_the_usual_area_follows_the_size_of_the_images():
