@@ -43,12 +43,12 @@ def moving_target(ground, box: Box, shift: int) -> list[np.ndarray]:
     return pictures
 
 
-def told(*pictures, target=None):
-    """The motion to the last picture, in which the target is told."""
+def told(*pictures, targets=()):
+    """The motion to the last picture, in which the targets are told."""
     source = ImageCameraMotion()
     for index, picture in enumerate(pictures, 1):
-        targets = [target] if target and index == len(pictures) else []
-        motion = source.estimate(Image.from_array(np.ascontiguousarray(picture)), index, targets)
+        image = Image.from_array(np.ascontiguousarray(picture))
+        motion = source.estimate(image, index, targets if index == len(pictures) else ())
     return motion
 
 
@@ -66,12 +66,14 @@ def test_pans_and_zooms_are_found_to_a_pixel(ground, dx, dy, zoom):
 # Most of the image with its surroundings, which are left out, too; and at the image's corner.
 @pytest.mark.parametrize("target", [Box(340, 160, 600, 400), Box(0, 0, 820, 480)])
 @pytest.mark.parametrize("rests", [1, 3])
-def test_the_target_does_not_count_as_ground(ground, target, rests):
-    """It moves by itself, with all around it; the rest of the ground rests. ``rests``: images before, whose
-    corners are followed on."""
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_target_does_not_count_as_ground(ground, target, rests, is_first):
+    """It moves by itself, with all around it; a second target and the ground rest. ``rests``: images
+    before, whose corners are followed on."""
     moving = Box.from_centre(target.cx, target.cy, 1.45 * target.width, 1.45 * target.height)
     before, moved = moving_target(ground, moving.clipped(1200, HEIGHT), 30)
-    motion = told(*[before] * rests, moved, target=target)
+    targets = [target, Box(1240, 20, 20, 20)][:: 1 if is_first else -1]
+    motion = told(*[before] * rests, moved, targets=targets)
     assert moved_point(motion.matrix, 1260, 700) == pytest.approx((1260, 700), abs=1.0)
 
 
@@ -306,7 +308,7 @@ def test_an_image_that_never_has_its_turn_keeps_no_grey_version(ground):
     """The node counts the bytes of the images that it keeps."""
     image, source = Image.from_array(cv2.resize(look(ground), (320, 180))), ImageCameraMotion()
     source.prefetch(image)
-    source.estimate(replace(image), 0, ())  # after it, in the same thread's queue
+    source._worker.shutdown()  # it has looked at the image
     assert GREY not in image.derived
 
 

@@ -68,9 +68,9 @@ def test_points_go_on_with_a_target_that_moves(size, encoding):
     ("boxes", "lag"),
     [
         ([Box(150 + 3 * i, 100, 40 + 4 * i, 30 + 3 * i) for i in range(26)], 0),
-        (path(Box(100, 120, 60, 40), 14, dx=9, dy=0), 1),
+        # Always ahead of where it was expected, on each side.
+        *((path(Box(250, 150, 60, 40), 14, dx, dy), 1) for dx, dy in ((9, 0), (-9, 0), (0, 9), (0, -9))),
     ],
-    ids=["grows to three times its size", "is always ahead of where it was expected"],
 )
 def test_points_go_on_with_a_target_that_leaves_the_area_around_its_first_box(boxes, lag):
     """``lag``: images by which the expected box is behind."""
@@ -206,9 +206,15 @@ def test_any_box_is_taken(x, y, width, height, shift):
     assert len(found.positions) <= found.earlier_count
 
 
-def test_a_target_of_one_shade_is_blank_only_where_its_surroundings_are_so_too():
-    box, plain, picture = Box(200, 120, 60, 40), np.full_like(GROUND, 90), GROUND.copy()
-    picture[120:160, 200:260] = 90
-    assert is_blank(Image.from_array(plain), box)
-    assert not is_blank(Image.from_array(picture), box)
-    assert not is_blank(Image(plain[:2], WIDTH, HEIGHT, "bgr8"), box)  # a bad image is refused elsewhere
+@pytest.mark.parametrize(
+    ("plain", "is_plain"),
+    [((140, 80, 320, 200), True), ((144, 80, 316, 200), False), ((140, 84, 320, 196), False)],
+)
+def test_a_target_of_one_shade_is_blank_only_where_all_is_up_to_three_times_its_size(plain, is_plain):
+    picture, (left, top, right, bottom) = GROUND.copy(), plain
+    picture[top:bottom, left:right] = 90
+    assert is_blank(Image.from_array(picture), Box(200, 120, 60, 40)) is is_plain
+
+
+def test_a_bad_image_is_not_called_blank():
+    assert not is_blank(Image(GROUND[:2], WIDTH, HEIGHT, "bgr8"), Box(200, 120, 60, 40))
