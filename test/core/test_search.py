@@ -392,6 +392,16 @@ def test_a_target_seen_where_something_else_was_seen_before_starts_its_motion_an
     assert searching.loss.tracks[0].motion.motion.velocity[0] > 10
 
 
+def test_a_doubtful_detection_moves_a_place_less():
+    moved = []
+    for quality in (0.9, 0.2):
+        track = CandidateTrack(0, NEAR)
+        for stamp_ns, shift in ((0, 0), (NS // 10, 12)):
+            track.detect(stamp_ns, Detection(NEAR.moved(shift, 0), quality, 1.0))
+        moved.append(track.box.x - NEAR.x)
+    assert 0 < moved[1] < moved[0]
+
+
 def test_a_place_without_detections_is_forgotten():
     searching = Searching()
     searching.show((FAR, 0.5))
