@@ -232,6 +232,7 @@ WHOLE, PART, MISSED = ("see", SAME, False, False), ("see", LEFT_HALF, False, Tru
 @example([(WHOLE, 30), (("turn", SHIFT, 0.03), 0), (PART, 30), (("turn", SHIFT, 0.03), 0), (MISSED, 30)])
 @example([(WHOLE, 30), (PART, 30), (MISSED, 970)])
 @example([(WHOLE, 30), (("start",), 30), (MISSED, 30)])
+@example([(WHOLE, 30), (MISSED, 30), (PART, 30), (MISSED, 30)])
 @example([(WHOLE, 30), (PART, 30), (("resize", np.diag([2.0, 2, 1])), 30), (MISSED, 30)])
 @given(st.lists(st.tuples(target_events, st.sampled_from([30, 400, 999, 1000])), max_size=10))
 def test_a_target_that_is_missed_goes_on_as_when_all_of_it_was_last_visible(events):

@@ -54,8 +54,10 @@ def test_before_the_target_was_seen_nothing_is_unclear_and_nothing_is_usual():
 
 def test_the_usual_area_follows_the_size_of_the_images():
     model = known(area=900.0)
+    for _ in range(20):
+        model.add(300.0, 0.8, 4.0, remembered=False)
     model.resize(4.0)
-    assert model.usual_area == 3600.0
+    assert model.usual_area == 1200.0
     assert model.llr(3600.0, 0.8, 4.0, 0.0) == known(area=900.0).llr(900.0, 0.8, 4.0, 0.0)
 
 

@@ -269,6 +269,16 @@ def test_a_lost_target_that_returns_near_its_prediction_is_found_at_the_second_l
     assert "found again" in tracks[71].reason
 
 
+def test_what_is_found_again_is_the_place_with_the_evidence_and_not_the_clearest_candidate():
+    def script(i, view):
+        other = moving(i).moved(0, 300) if i >= 71 else None
+        return candidates(moving(i), other, ious=[0.9, 0.95], presence_logit=-4.0 if 20 <= i < 70 else 5.0)
+
+    tracks, _, _ = follow(script, 72)
+    assert "found again" in tracks[71].reason
+    assert iou(tracks[71].box, moving(71)) > 0.9
+
+
 def test_far_from_where_it_is_expected_a_target_must_be_seen_more_often():
     """0.5 s after it was seen last, on the spot and nine sizes off."""
 
@@ -327,9 +337,9 @@ def with_points(points: EndingPoints, script, frames, **config) -> list[Track]:
 
 
 def less_like_from(first: int, logit: float = 2.5):
-    """Seen with a predicted IoU of 0.4 and a presence that are high enough to go on; 0.9 and surely present
-    before. The evidence is 0.9 less by the predicted IoU and 0.33 for each unit of the logit below 4."""
-    return shows(moving, lambda i: 0.4 if i >= first else 0.9, lambda i: logit if i >= first else 5.0)
+    """Seen with a predicted IoU of 0.37 and a presence that are high enough to go on; 0.9 and surely present
+    before. The evidence is 0.94 less by the predicted IoU and 0.33 for each unit of the logit below 4."""
+    return shows(moving, lambda i: 0.37 if i >= first else 0.9, lambda i: logit if i >= first else 5.0)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +360,10 @@ def test_where_the_points_on_the_target_end_what_is_seen_has_to_be_like_it(ends,
 
 def test_what_is_like_the_target_goes_on_though_its_points_end():
     """It turned, or was blurred; and its size may change, as that of a car which drives up."""
-    script = shows(lambda i: stretched(moving(i), 1.25, 1.25) if i >= 20 else moving(i))
+    script = shows(
+        lambda i: stretched(moving(i), 1.25, 1.25) if i >= 20 else moving(i),
+        logit=lambda i: 2.5 if i >= 20 else 5.0,
+    )
     assert all(track.measured for track in with_points(EndingPoints(20), script, 28))
 
 
@@ -599,6 +612,13 @@ def test_a_fast_target_that_stops_at_once_is_followed_where_it_was(shift, taken)
     assert iou(at(20), at(20).moved(11, shift)) < 0.3
     assert (iou(at(20), at(20).moved(0, shift)) > 0.3) is taken
     assert tracks[21].measured is taken
+
+
+def test_what_overlaps_the_prediction_is_accepted_however_sure_that_one_is():
+    tracks, tracker, _ = follow(shows(lambda i: moving(i).moved(28 if i == 20 else 0, 0)), 21)
+    gate = tracker.config.gate_iou
+    assert iou(moving(19), moving(20).moved(28, 0)) < gate < iou(moving(20), moving(20).moved(28, 0))
+    assert tracks[20].measured
 
 
 def test_where_it_was_counts_for_a_quarter_of_a_second_only():

@@ -140,7 +140,7 @@ SILENT = {
     "black before": lambda ground: [np.zeros((HEIGHT, WIDTH, 3), np.uint8), look(ground)],
     "blurred to nothing": lambda ground: [cv2.blur(look(ground), (401, 401))] * 2,
     "another scene": lambda ground: [noise(1), noise(2)],
-    "another size": lambda ground: [look(ground), look(ground)[:360, :640]],
+    "another size": lambda ground: [look(ground), cv2.resize(look(ground), (640, 360))],
     "a strip of texture": lambda ground: [_strip(ground, 0), _strip(ground, 8)],
     "mirrored": lambda ground: [look(ground), look(ground)[:, ::-1]],
 }
