@@ -150,15 +150,6 @@ def test_of_at_least_six_points_all_but_fifteen_percent_must_be_gone(earlier, in
     assert have_ended(found, Box(200, 120, 60, 40)) is ended
 
 
-def test_a_target_without_texture_has_too_few_points_to_say_anything():
-    points, image = FlowPoints(), Image.from_array(np.full((HEIGHT, WIDTH, 3), 90, np.uint8))
-    for _ in range(9):
-        found = points.follow(image, Box(200, 120, 60, 40))
-        points.keep(image, Box(200, 120, 60, 40))
-    assert found.earlier_count == 0
-    assert not have_ended(found, Box(500, 300, 20, 20))
-
-
 @pytest.mark.parametrize("moved", [(-1913.0, 0.0), (0.0, -1493.0)])
 def test_a_patch_of_a_large_target_whose_part_in_the_image_is_reduced_to_nothing_has_no_points(moved):
     """Nine pixels at a scale of 1/22."""
