@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -284,6 +285,22 @@ def test_an_announced_image_gives_the_same_motion_to_the_last_bit(ground, when):
     expected = answers(images, lambda *_: None)
     assert len({found for found, _ in expected if found}) >= 15
     assert answers(images, announce) == expected
+
+
+def test_every_announced_image_is_compared_in_the_other_thread(ground, monkeypatch):
+    """But where corners are looked for anew, after five images."""
+    source, flow, threads = ImageCameraMotion(), cv2.calcOpticalFlowPyrLK, []
+
+    def noted(*given, **how):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return flow(*given, **how)
+
+    monkeypatch.setattr(cv2, "calcOpticalFlowPyrLK", noted)
+    for index in range(11):
+        image = Image.from_array(look(ground, 20 + 25 * index))
+        source.prefetch(image)
+        source.estimate(image, index, ())
+    assert threads == [True, *[False] * 5, True, *[False] * 3]
 
 
 def test_an_image_that_never_has_its_turn_keeps_no_grey_version(ground):
