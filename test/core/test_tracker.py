@@ -796,6 +796,13 @@ def test_a_selection_on_nothing_is_refused_and_the_target_kept():
     assert tracker.step(frame(11)).state is TRACKING
 
 
+def test_presence_does_not_overrule_a_selection():
+    (track,), tracker, pipeline = follow(shows(logit=-3.0), 1)
+    tracker.commit()
+    assert (track.measured, track.state) == (True, ACQUIRING)
+    assert [call.arguments[2] for call in pipeline.calls_of("remember")] == [True]
+
+
 def test_a_box_on_what_the_network_does_not_see_is_believed_and_remembered_but_not_measured():
     tracks, tracker, pipeline = follow(lambda i, v: candidates(None, None, None), 1)
     tracker.commit()
