@@ -335,14 +335,3 @@ def test_what_covers_the_target_does_not_drag_the_motion_along():
     assert motion.motion.velocity[0] > 110
     hidden_since = motion.at(motion.stamp_ns + SECOND // 3).box
     assert hidden_since.cx > 300
-
-
-@pytest.mark.parametrize("fps", [10, 30])
-def test_the_rate_of_the_size_is_that_of_an_approach(fps):
-    """A box of 60 x 40 px grows by 30 % of that per second."""
-    motion = MotionFilter(0, Box.from_centre(300, 200, 60, 40))
-    for i in range(1, 3 * fps + 1):
-        grown = 1 + 0.3 * i / fps
-        motion.predict(round(i * SECOND / fps))
-        motion.update(Box.from_centre(300, 200, 60 * grown, 40 * grown), 0.9)
-    assert motion.motion.size_rate == pytest.approx((18.0, 12.0), rel=0.1)
