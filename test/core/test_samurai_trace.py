@@ -37,9 +37,7 @@ def edges_of(frame):
 
 
 def test_the_overlap_alone():
-    unit = TRACE["iou_unit"]
-    cases = unit if isinstance(unit, list) else [unit]
-    for case in cases:
+    for case in TRACE["iou_unit"]:
         cx, cy, aspect, height = case["pred_xyah"]
         predicted = np.array(
             [cx - aspect * height / 2, cy - height / 2, cx + aspect * height / 2, cy + height / 2]
