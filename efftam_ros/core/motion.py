@@ -332,7 +332,7 @@ class MotionFilter:
         if continuous and dt > 0:
             seen = (self._x[4:] - self._sized) / dt
             self._size_rate = self._size_rate + (1 - math.exp(-dt / SIZE_RATE_S)) * (seen - self._size_rate)
-        self._sized_ns, self._sized = self.stamp_ns, self._x[4:].copy()
+        self._sized_ns, self._sized = self.stamp_ns, self._x[4:]
 
     def mahalanobis(self, box: Box, quality: float = 1.0) -> float:
         """Squared Mahalanobis distance of a measured centre from the prediction (2 degrees of freedom).

@@ -1,7 +1,7 @@
 """SAMURAI's reference, frame by frame, against a recorded run of it (test/golden/samurai_trace.json).
 
 The trace: boxes are corner numbers of inclusive pixel indices in a 1024 x 1024 network image, used as they
-are; velocities are per frame.
+are; velocities are per frame. Which frames are attended to is compared through the tracker (test_tracker).
 """
 
 import json
@@ -13,7 +13,6 @@ import pytest
 from efftam_ros.core.memory import MemoryBank, Record
 from efftam_ros.core.policies.reference import SamuraiFrames
 from efftam_ros.core.policies.samurai_filter import (
-    ReferenceFilter,
     ReferenceSelector,
     SamuraiConfig,
     reference_iou,
@@ -30,11 +29,6 @@ def config_of(sequence) -> SamuraiConfig:
         stable_frames=c["stable_frames_threshold"],
         stable_iou=c["stable_ious_threshold"],
         min_presence_logit=c["min_obj_score_logits"],
-        memory_iou=c["memory_bank_iou_threshold"],
-        memory_presence_logit=c["memory_bank_obj_score_threshold"],
-        memory_motion_iou=c["memory_bank_kf_score_threshold"],
-        max_maps=c["num_maskmem"],
-        max_pointers=c["max_obj_ptrs_in_encoder"],
     )
 
 
@@ -42,23 +36,8 @@ def edges_of(frame):
     return np.array([box or (0, 0, 0, 0) for box in frame["boxes"]], float)
 
 
-def test_the_filter_alone():
-    filtered = None
-    for step in TRACE["kf_unit"]:
-        if step["step"] == "initiate":
-            filtered = ReferenceFilter(np.array(step["z"]))
-        elif step["step"] == "predict":
-            filtered.predict()
-        else:
-            filtered.update(np.array(step["z"]))
-        assert filtered.mean == pytest.approx(step["mean"], rel=1e-9, abs=1e-9)
-        assert filtered.covariance == pytest.approx(np.array(step["cov"]), rel=1e-9, abs=1e-9)
-
-
 def test_the_overlap_alone():
-    unit = TRACE["iou_unit"]
-    cases = unit if isinstance(unit, list) else [unit]
-    for case in cases:
+    for case in TRACE["iou_unit"]:
         cx, cy, aspect, height = case["pred_xyah"]
         predicted = np.array(
             [cx - aspect * height / 2, cy - height / 2, cx + aspect * height / 2, cy + height / 2]
@@ -92,30 +71,6 @@ def test_choice_filter_and_counter_of_every_frame(name):
             assert (value is None) == (want[key] is None), key
             if value is not None:
                 assert value == pytest.approx(want[key], rel=1e-9, abs=1e-9), key
-
-
-@pytest.mark.parametrize("name", SEQUENCES)
-def test_memory_and_pointers_of_every_frame_in_a_ring_of_24(name):
-    sequence = SEQUENCES[name]
-    config = config_of(sequence)
-    bank = MemoryBank(SamuraiFrames(config), slots=24)
-    slot_of = {}
-    for frame in sequence["frames"]:
-        t, want = frame["frame"], frame["out"]
-        plan = bank.plan_of(t) if t else None
-        if plan is not None:
-            assert list(zip(plan.slots, plan.rows, strict=True)) == [
-                (slot_of[f], row) for f, _, row in want["memory"]
-            ]
-            assert list(plan.pointer_slots) == [slot_of[f] for f, _ in want["pointers"]]
-        record = Record(
-            frame=t,
-            prompted=t == 0,
-            quality=frame["ious"][want["chosen"]],
-            presence_logit=frame["object_score_logit"],
-            motion_iou=want["kf_score"],
-        )
-        slot_of[t] = bank.add(record)
 
 
 def test_twenty_two_slots_are_enough_and_twenty_one_are_not():

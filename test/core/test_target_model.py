@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+from support.scripted_target import SPEC, candidates
 
-from efftam_ros.core.policies.default import RETURN_MARGIN, TargetModel
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.policies.base import NOT_KNOWN
+from efftam_ros.core.policies.default import RETURN_MARGIN, DefaultPolicy, TargetModel
 
 
 def known(quality: float = 0.8, area: float = 900.0, logit: float = 4.0) -> TargetModel:
@@ -15,17 +18,25 @@ def known(quality: float = 0.8, area: float = 900.0, logit: float = 4.0) -> Targ
     return model
 
 
-def test_a_candidate_weighs_less_the_less_it_is_like_the_target_up_to_a_half():
-    weights = [known().llr(900.0, 0.8, 4.0, deficit) for deficit in (0.0, 0.1, 0.4, 0.5, 0.8)]
-    assert weights[0] > weights[1] > weights[2] > weights[3] == weights[4]
-
-
-def test_a_candidate_weighs_less_the_more_its_area_differs_and_much_less_beyond_three_times():
+@pytest.mark.parametrize(
+    ("area", "quality", "logit", "deficit", "weight"),
+    [
+        *((900, 0.8, 4, 0, 1.92), (None, 0.8, 4, 0, 1.92)),
+        *((900, 0.8, 9, 0, 1.92), (900, 0.8, -3, 0, -0.39), (900, 0.8, -9, 0, -0.39)),
+        *((900, 0.4, 4, 0, 1.12), (900, 0.95, 4, 0, 2.22), (900, 1.0, 4, 0, 2.24)),  # at most 1.2 times usual
+        *((900, 0.8, 4, 0.1, 1.42), (900, 0.8, 4, 0.5, -0.58), (900, 0.8, 4, 0.8, -0.58)),
+        *((1800, 0.8, 4, 0, 1.6913), (450, 0.8, 4, 0, 1.6913)),
+        *((3600, 0.8, 4, 0, 0.8929), (225, 0.8, 4, 0, 0.8929)),  # beyond three times it counts seven times
+    ],
+)
+def test_what_a_candidate_weighs_beside_a_target_of_900_px2_with_a_predicted_iou_of_0_8(
+    area, quality, logit, deficit, weight
+):
     model = known()
-    weights = [model.llr(900.0 * factor, 0.8, 4.0, 0.0) for factor in (1.0, 2.0, 2.9, 3.1)]
-    assert weights == sorted(weights, reverse=True)
-    assert weights[2] - weights[3] > 2 * (weights[0] - weights[1]) * np.log(3.1 / 2.9) / np.log(2)
-    assert model.llr(None, 0.8, 4.0, 0.0) == weights[0]
+    for _ in range(20):
+        model.add(300.0, 0.8, 4.0, remembered=False)  # hidden in part
+    assert model.usual_area == 300.0
+    assert model.llr(area, quality, logit, deficit) == pytest.approx(weight, abs=1e-4)
 
 
 def test_a_return_may_weigh_a_little_less_than_confirmed_frames_do_but_never_less_than_nothing():
@@ -38,10 +49,23 @@ def test_before_the_target_was_seen_nothing_is_unclear_and_nothing_is_usual():
     model = TargetModel()
     assert 0.7 * model.usual_quality <= 0.01
     assert (model.usual_area, model.least_llr) == (None, 0.0)
+    assert known(quality=0.0).llr(900.0, 0.0, 4.0, 0.0) == pytest.approx(0.32)  # nor infinitely likely
 
 
 def test_the_usual_area_follows_the_size_of_the_images():
     model = known(area=900.0)
+    for _ in range(20):
+        model.add(300.0, 0.8, 4.0, remembered=False)
     model.resize(4.0)
-    assert model.usual_area == 3600.0
+    assert model.usual_area == 1200.0
     assert model.llr(3600.0, 0.8, 4.0, 0.0) == known(area=900.0).llr(900.0, 0.8, 4.0, 0.0)
+
+
+def test_of_candidates_that_overlap_the_clearest_is_a_detection():
+    box = Box(100, 100, 40, 30)
+    shown = candidates(box, box.moved(6, 4), box.moved(200, 0), ious=[0.7, 0.9, 0.6])
+    found = DefaultPolicy(SPEC, TrackerConfig()).detections(shown, NOT_KNOWN)
+    assert [(one.box.x, one.quality) for one in found] == [
+        (106, pytest.approx(0.9)),
+        (300, pytest.approx(0.6)),
+    ]

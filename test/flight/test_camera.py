@@ -470,17 +470,11 @@ def test_a_silent_tracker_is_not_claimed_to_track_and_it_is_said_once_of_one_tha
 # The picture the operator sees
 
 
-@given(
-    left=st.floats(-0.2, 0.5),
-    top=st.floats(-0.2, 0.5),
-    width=st.floats(0.1, 1.0),
-    height=st.floats(0.1, 1.0),
-    turns=st.integers(0, 3),
-    u=st.floats(0, 1),
-    v=st.floats(0, 1),
-)
-def test_the_map_to_the_video_goes_both_ways(left, top, width, height, turns, u, v):
-    view = StreamView(left, top, width, height, turns)
+corners, sides, shares = st.floats(-0.2, 0.5), st.floats(0.1, 1.0), st.floats(0, 1)
+
+
+@given(st.builds(StreamView, corners, corners, sides, sides, st.integers(0, 3)), shares, shares)
+def test_the_map_to_the_video_goes_both_ways(view, u, v):
     assert view.to_video(*view.to_image(u, v)) == pytest.approx((u, v), abs=1e-9)
 
 

@@ -313,7 +313,7 @@ class DefaultPolicy(Policy):
         least = self.SEEN_SHARE * model.usual_quality
         if seen.quality < least:
             return "seen unclearly"
-        is_sure = context.is_confirmed and candidates.presence_logit > self.SURE_PRESENCE
+        is_sure = candidates.presence_logit > self.SURE_PRESENCE
         if not context.is_confirmed and not context.looks.accepts(seen.box):
             return "seen too unlike the target for a return"
         if have_ended(context.points, seen.box):
@@ -379,8 +379,7 @@ class DefaultPolicy(Policy):
         model, quality = self._model, float(candidates.ious[choice.index])
         area, keeps = max(choice.box.width * choice.box.height, 1.0), context.is_prompted
         if not context.is_prompted:
-            if not self._scale.is_settled:
-                self._scale.add(candidates)
+            self._scale.add(candidates)
             share, is_clear = self._share(area), not quality < self.KEPT_SHARE * model.usual_quality
             # The mask seems to include another object beside the target.
             is_merged = share > self.GROWN_SHARE and quality < self.GROWN_CLEARNESS * model.usual_quality

@@ -37,8 +37,6 @@ RELATED_FRAMES = 3  # newest frames by which the published box is placed relativ
 
 def size_overlap(a: Box, b: Box) -> float:
     """IoU of two boxes laid on one centre, 0..1; 0 for an empty one."""
-    if a.is_empty or b.is_empty:
-        return 0.0
     return iou(a, Box.from_centre(a.cx, a.cy, b.width, b.height))
 
 

@@ -56,8 +56,6 @@ def measurement(edges: Array) -> Array:
 def reference_iou(predicted: Array, candidate: Array) -> float:
     """The reference's IoU: 0 for the all-zero box and for a zero union; a negative predicted height is not
     caught."""
-    if not candidate.any():
-        return 0.0
     w = max(0.0, min(predicted[2], candidate[2]) - max(predicted[0], candidate[0]))
     h = max(0.0, min(predicted[3], candidate[3]) - max(predicted[1], candidate[1]))
     union = (

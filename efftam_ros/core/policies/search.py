@@ -71,18 +71,17 @@ class PositionPrior:
         self._velocity = derivative @ self._velocity
         self.size *= zoom(matrix, x, y)
 
-    def recognise_place(self, matrix: Matrix, stamp_ns: int, seen: Sighting) -> None:
+    def recognise_place(self, matrix: Matrix, seen: Sighting) -> None:
         """Replace the distribution that stays with the ground, and thereby the errors of `follow_camera`
-        since a sighting; ``matrix`` is the camera's motion from its image to that of ``stamp_ns``."""
+        since a sighting; ``matrix`` is the camera's motion from its image to the present one."""
         x, y = seen.box.cx, seen.box.cy
         self._is_behind = relative_depth(matrix, x, y) < 0
-        kept = math.exp(-max(0.0, (stamp_ns - seen.stamp_ns) * 1e-9) / FADING_S)
+        kept = math.exp(-max(0.0, (self.stamp_ns - seen.stamp_ns) * 1e-9) / FADING_S)
         place, derivative = linearised(matrix, x, y)
         velocity = derivative @ np.array(seen.velocity)
         self.size = max(seen.box.size, 1.0) * zoom(matrix, x, y)
         self._ground = place + velocity * FADING_S * (1 - kept)
         self._velocity = velocity * kept
-        self.stamp_ns = stamp_ns
 
     def advance(self, stamp_ns: int) -> None:
         """Move to a later stamp."""
@@ -379,14 +378,14 @@ class Reacquisition:
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
         """The scene was recognised; ``matrix``: the camera's motion from the image of the last confirmed
         frame to that of ``stamp_ns``."""
-        if not self.is_running or self.last_seen is None:
+        if self.last_seen is None:
             return
         self._is_motion_known = True
         if self.prior is None:
             return
         self.prior.advance(stamp_ns)
         before, spread = self.prior.ground, self.prior.spread_px
-        self.prior.recognise_place(matrix, stamp_ns, self.last_seen)
+        self.prior.recognise_place(matrix, self.last_seen)
         self._recognised_ns = stamp_ns
         now = self.prior.ground
         if before is None or now is None or math.dist(before, now) > spread:
@@ -410,7 +409,6 @@ class Reacquisition:
         next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
         target."""
         sweep, views = self._swept(image_size, extent_px, side), []
-        self._image_size = image_size
         if self.prior is not None:
             self.prior.advance(stamp_ns)
             if self.prior.ground is not None:
