@@ -419,13 +419,13 @@ class TestPrefetching:
         assert copied[3:] == [third, second]
         self.answers(rig.pipeline, third, view)
         assert copied[3:] == [third, second], "the image that was fetched ahead is still there"
-        # The window moves farther than was fetched ahead: columns, then rows are missing.
+        # The window moves as far as was fetched ahead, then farther: columns, then rows are missing.
         self.answers(rig.pipeline, second, View.window(120, 180, 100, view.side))
-        for image, place in ((third, (160, 180)), (second, (160, 240))):
+        for image, place, copies in ((third, (130, 170), 1), (second, (170, 170), 2), (third, (170, 230), 2)):
             del copied[:]
             rig.pipeline.prefetch(image)
             self.answers(rig.pipeline, image, View.window(*place, 100, view.side))
-            assert copied == [image, image]
+            assert copied == [image] * copies
 
     def test_is_safe_beside_the_frames(self, shipped: Bundle, rig: Rig) -> None:
         """Another thread fetches images without a pause; every frame still sees its own."""
@@ -726,19 +726,24 @@ class TestOpening:
         spoiled: Callable[[Callable[[dict[str, Any]], None]], Path],
     ) -> None:
         another = Bundle.load(spoiled(lambda manifest: manifest.update(family="another")))
-        agreement, judged = verify.Agreement((), (), 0.0), []
-        judge = SimpleNamespace(judge=lambda *given: judged.append(given) or agreement)
+        agreements, judged = [verify.Agreement((), (), 0.0)], []
+        judge = SimpleNamespace(judge=lambda *given: judged.append(given) or agreements[-1])
         monkeypatch.setattr(verify, "Reference", lambda bundle, lanes: judge)
 
-        def checks(bundle: Bundle = shipped, precision: str = "tf32", **how: Any) -> int:
+        def checks(bundle: Bundle = shipped, precision: str = "tf32", when: str = "once", **how: Any) -> int:
             """Of two starts alike."""
             judged.clear()
             for _ in range(2):
                 row = backend_of("onnxruntime-cuda")
-                opening.open_device_pipeline(bundle, row, precision, "once", **how).close()
+                opening.open_device_pipeline(bundle, row, precision, when, **how).close()
             return len(judged)
 
-        assert [checks(), checks()] == [1, 0]
+        assert [checks(when=when) for when in ("never", "once", "once", "always")] == [0, 1, 0, 2]
+        agreements.append(verify.Agreement((), (verify.Deviation("image 1", "mask", "mask", 1, 0.1),), 0.0))
+        with pytest.raises(BackendError, match="does not compute what the CPU computes: image 1: mask"):
+            checks(when="always")
+        del agreements[-1]
+        assert checks() == 1, "that it agreed once does not count any more"
         for how in ({"bundle": another}, {"precision": "fp32"}, {"zero_copy": True}, {"max_targets": 2}):
             assert checks(**how) == 1, how
         cuda, facts = opening._opened()

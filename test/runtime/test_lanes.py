@@ -134,6 +134,9 @@ def test_every_target_gets_what_it_would_get_alone(backend: str) -> None:
                 one.remember(choice, 23, is_present)
     for pipeline in (together, *alone):
         pipeline.close()
+    for lane in range(count):
+        with pytest.raises(RuntimeError, match="closed"):
+            together.lane(lane).mask(0)
 
 
 def test_a_frame_ends_where_another_target_s_begins(lanes: list[Pipeline]) -> None:

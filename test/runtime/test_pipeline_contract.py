@@ -155,12 +155,23 @@ def test_a_search_in_no_view_finds_nothing_and_one_without_memory_is_an_error(pi
 
 
 def test_each_tracked_frame_attends_before_it_is_decoded(pipeline: Pipeline) -> None:
-    for _ in range(2):  # that the frame before it has attended does not count
-        pipeline.encode(image(1), window(pipeline, 1))
+    """That the frame before it has attended, or tried to, or it itself before a prompt, does not count."""
+
+    def refused() -> None:
         with pytest.raises(RuntimeError, match="without attend"):
             pipeline.decode(None)
+
+    for _ in range(2):
+        pipeline.encode(image(1), window(pipeline, 1))
+        refused()
+        with pytest.raises(IndexError):
+            pipeline.attend(MemoryPlan((24,), (6,), (0,)))
+        refused()
         pipeline.attend(ONE_MAP)
         pipeline.decode(None)
+        pipeline.decode(Prompt(box=BOX))
+        refused()
+        pipeline.attend(ONE_MAP)
 
 
 def test_a_refused_image_leaves_no_old_one_behind(pipeline: Pipeline) -> None:
@@ -171,9 +182,12 @@ def test_a_refused_image_leaves_no_old_one_behind(pipeline: Pipeline) -> None:
 
 
 def test_a_refused_prompt_leaves_the_frame_usable(pipeline: Pipeline) -> None:
-    pipeline.encode(image(0), window(pipeline, 0))
+    wanted = tracked(pipeline, 1)
+    pipeline.encode(image(1), window(pipeline, 1))
+    pipeline.attend(ONE_MAP)
     with pytest.raises(InputError, match="5000"):
         pipeline.decode(Prompt(box=Box(5000, 5000, 10, 10)))
+    assert same(pipeline.decode(None), wanted)
     assert len(pipeline.decode(Prompt(box=BOX))) == 1
 
 

@@ -186,7 +186,7 @@ def test_int8_has_wider_limits() -> None:
 @pytest.mark.parametrize(
     ("output", "wanted", "value", "found"),
     [
-        ("box", [10, 10, 30, 30], [10, 11, 30, 30], 0.05),
+        ("box", [10, 10, 20, 50], [10, 9, 20, 50], 0.05),
         ("box", [np.nan] * 4, [np.nan] * 4, 0.0),
         ("box", [10, 10, 30, 30], [np.nan] * 4, np.inf),
         ("presence", [0.5], [0.4], 0.1),
@@ -235,8 +235,9 @@ class TestTheRecord:
         record.path.write_text(text)
         assert not record.agreed
 
-    def test_that_everyone_may_write_does_not_count(self, record: AgreementRecord) -> None:
-        record.path.chmod(0o666)
+    @pytest.mark.parametrize("part", ["file", "folder"])
+    def test_that_everyone_may_write_does_not_count(self, record: AgreementRecord, part: str) -> None:
+        (record.path if part == "file" else record.path.parent).chmod(0o777)
         assert not record.agreed
 
     def test_needs_no_folder_that_can_be_written(self, tmp_path: Path) -> None:
