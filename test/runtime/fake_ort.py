@@ -237,6 +237,7 @@ class FakeSession:
         assert not enable_fallback, "onnxruntime would try other providers by itself"
         self.graph = "" if isinstance(path_or_bytes, bytes) else path_or_bytes.rpartition("/")[2][:-5]
         self.module, self.entries = module, dict(sess_options.entries)
+        self.threads = sess_options.intra_op_num_threads, sess_options.inter_op_num_threads
         self.provider, self.options = providers[0]
         self.registered = [name for name, _ in providers]
         self._check_options(providers)

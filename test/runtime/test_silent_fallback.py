@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import onnxruntime
@@ -53,6 +54,11 @@ def test_the_refusal_of_onnxruntime_itself_is_known(shipped: Bundle, provider: s
     assert is_cpu_fallback_error(raised.value) or "Please install TensorRT libraries" in str(raised.value)
 
 
+CUDA_LINKED = ["libonnxruntime_providers_shared.so", "libcublas.so.12", "libcudnn.so.9"]
+TENSORRT_LINKED = {"tensorrt": ["libnvinfer.so.10"], "cuda": CUDA_LINKED}
+"""What the library of each provider links."""
+
+
 class TestLibraries:
     """Against libraries that are on every machine."""
 
@@ -82,30 +88,48 @@ class TestLibraries:
         assert tried == ["libcuda.so.1"]
 
     @pytest.mark.parametrize(
-        ("provider", "absent", "there", "reason", "remedy"),
+        ("provider", "linked", "there", "reason", "remedy"),
         [
             (
                 "tensorrt",
-                ["libnvinfer.so.10", "libnvonnxparser.so.10", "libc.so.6"],
-                ("libcuda.so.1", "libnvinfer.so.11"),
-                "TensorRT 11 is installed",
+                TENSORRT_LINKED,
+                {"libcuda.so.1", "libnvinfer.so.11"},
+                "needs libnvinfer.so.10, libcublas.so.12; TensorRT 11 is installed",
                 "it replaces TensorRT 11, so use another",
             ),
             (
+                "tensorrt",
+                TENSORRT_LINKED,
+                {"libcuda.so.1"},
+                "needs libnvinfer.so.10, libcublas.so.12, which can't be loaded",
+                f"install TensorRT 10: {backend_of('onnxruntime-tensorrt').install.here()}",
+            ),
+            (
                 "cuda",
-                ["libcublas.so.12"],
-                ("libcuda.so.1",),
+                {"cuda": CUDA_LINKED},
+                {"libcuda.so.1"},
                 "needs libcublas.so.12, which can't be loaded",
                 backend_of("onnxruntime-cuda").install.here(),
             ),
         ],
     )
     def test_one_that_does_not_load_is_named_with_the_remedy(
-        self, shipped: Bundle, ort: FakeOrt, monkeypatch, provider, absent, there, reason, remedy
+        self, shipped: Bundle, ort: FakeOrt, monkeypatch, tmp_path, provider, linked, there, reason, remedy
     ) -> None:
-        monkeypatch.setattr(libraries, "needed", lambda library: absent)
+        """Those in packages of pip are found: onnxruntime loads CUDA's, importing TensorRT its own."""
+
+        def preload(self: FakeOrt, directory: str) -> None:
+            there.add("libcudnn.so.9")
+
+        monkeypatch.setattr(FakeOrt, "preload_dlls", preload, raising=False)
+        monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "tensorrt.py").write_text("")
+        monkeypatch.setattr(libraries, "needed", lambda library: linked[library.stem.rpartition("_")[2]])
         monkeypatch.setattr(libraries, "_loads", lambda name: name in there)
         with pytest.raises(BackendError) as refused:
             OrtGraphs(shipped, provider, STREAM, ort=ort)
         assert reason in refused.value.reason
         assert remedy in refused.value.remedy
+        assert ("tensorrt" in sys.modules) == (provider == "tensorrt")
+        sys.modules.pop("tensorrt", None)
