@@ -19,6 +19,7 @@ from support.gpu_rig import Rig
 from efftam_ros.core.types import MemoryPlan
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import MemoryLayout
+from efftam_ros.runtime.frame_state import Decoded
 from efftam_ros.runtime.verify import (
     INT8_FACTOR,
     LIMITS,
@@ -49,6 +50,18 @@ def flown(lanes: int = 1, **options: bool) -> Iterator[Rig]:
         rig.pipeline.close()
 
 
+FIRST = [
+    "image 0 (bgr8), first target prompted",
+    "image 1 (nv12), first target tracked",
+    "image 2 (mono8), first target tracked",
+    "image 3 (bgr8), first target tracked",
+    *(f"window {index} of the search in image 4" for index in range(3)),
+    "image 4 (nv12), first target tracked",
+]
+ANOTHER = ["image 5 (mono8), second target prompted", "image 6 (bgr8), second target tracked"]
+BESIDE_IT = ["image 5 (mono8), first target tracked", "image 6 (bgr8), first target tracked"]
+
+
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize(
     "options", [{}, {"zero_copy": True}, {"tensorrt": True}], ids=lambda options: str(options)
@@ -57,6 +70,9 @@ def test_a_pipeline_that_is_right_stays_far_below_the_limits(lanes: int, options
     with flown(lanes, **options) as rig:
         agreement = reference(lanes).judge(rig.pipeline, "fp32")
     assert agreement.fault == ""
+    for deviations in (agreement.flown, agreement.stages):
+        frames = {found.frame for found in deviations}
+        assert frames == {*FIRST, *ANOTHER, *(BESIDE_IT if lanes == 2 else ())}
     assert {found.stage for found in agreement.stages} == {
         "preprocess", "image_encoder", "prompt_encoder", "memory_attention", "mask_decoder", "mask", "search",
         "memory_encoder",
@@ -98,6 +114,16 @@ def another_slot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rig.pipeline, "_remember", lambda row, slot, present: right(row, slot + 1, present))
 
 
+def always_seen(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = rig.pipeline._remember
+    monkeypatch.setattr(rig.pipeline, "_remember", lambda row, slot, present: right(row, slot, True))
+
+
+def features_of_the_frame_before(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an image that was announced."""
+    monkeypatch.setattr(rig.pipeline._network, "take_ahead", lambda: None)
+
+
 def another_order_of_colours(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     right = shared_shim().launch
 
@@ -126,6 +152,8 @@ def another_order_of_colours(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         (wrong_kernel("mask_upsample", 2, 20_000), "mask gives mask"),
         (swapped_slots, "memory_attention gives conditioned"),
         (another_slot, "memory_encoder gives ring_maps"),
+        (always_seen, "memory_encoder gives ring_maps"),
+        (features_of_the_frame_before, "image_encoder gives features"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -137,6 +165,21 @@ def test_a_fault_is_found_and_its_stage_named(
         agreement = reference(1).judge(rig.pipeline, "fp32")
     assert stage in agreement.fault
     assert re.search(r"deviate by [\d.e+]+, 0\.(02|1) is the limit", agreement.fault)
+
+
+def test_whatever_a_pipeline_prefers_the_cpus_choice_is_compared_and_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with flown() as rig:
+        right = rig.pipeline._decode
+
+        def reversed_ious(prompt: object) -> Decoded:
+            found = right(prompt)
+            return found._replace(ious=found.ious[::-1])
+
+        monkeypatch.setattr(rig.pipeline, "_decode", reversed_ious)
+        agreement = reference(1).judge(rig.pipeline, "fp32")
+    assert {found.output for found in agreement.flown if found.is_wrong} == {"predicted IoU"}
 
 
 def no_event_behind_the_preprocessing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
