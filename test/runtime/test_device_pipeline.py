@@ -12,14 +12,14 @@ from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, CENTRES, clip
 from hypothesis import given
 from hypothesis import strategies as st
-from runtime.cuda.fake_cuda import COPIES, FakeGpu
+from runtime.cuda.fake_cuda import COPIES, HOST_WAITS, Call, FakeGpu
 from runtime.cuda.shim import shared_shim
 from runtime.fake_ort import FakeOrt
 from support.gpu_rig import Rig, divided_arena, fake_gpu
@@ -43,7 +43,7 @@ from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
 from efftam_ros.runtime.verify import Reference
 
-ABSENT = 2
+ABSENT, UNATTENDED = 2, 4
 FRAMES = 5
 WINDOW = 420.0
 EXACT_PX, EXACT = 1e-3, 1e-4
@@ -52,6 +52,13 @@ EXACT_PX, EXACT = 1e-3, 1e-4
 @pytest.fixture
 def rig(shipped: Bundle) -> Iterator[Rig]:
     rig = Rig(shipped)
+    yield rig
+    rig.pipeline.close()
+
+
+@pytest.fixture
+def tensorrt(shipped: Bundle) -> Iterator[Rig]:
+    rig = Rig(shipped, tensorrt=True)
     yield rig
     rig.pipeline.close()
 
@@ -119,7 +126,7 @@ def test_of_pixels_that_need_no_resizing_it_makes_exactly_what_the_cpu_makes(
             view = View(80 + 14 * index, 104 + 6 * index, 1.0, 1.0, side)
             pipeline.encode(Image.from_array(clip()[0][index], "rgb8"), view)
             if index:
-                pipeline.attend(plan(index))
+                pipeline.attend(plan(index) if index != UNATTENDED else MemoryPlan())
             answers.append(pipeline.decode(None if index else given))
             masks.append(pipeline.mask(0))
             pipeline.remember(0, index, present=index != ABSENT)
@@ -145,48 +152,76 @@ def test_an_official_network_gives_what_the_cpu_gives(golden_bundle: Path) -> No
     rig.pipeline.close()
 
 
-def test_nothing_is_attended_to_on_an_empty_plan(shipped: Bundle, rig: Rig) -> None:
-    cpu = OrtPipeline(shipped)
-    answers = []
-    for pipeline in (rig.pipeline, cpu):
-        one_frame(pipeline, 0, PROMPTS["mask"])
-        pipeline.encode(Image.from_array(clip()[0][1], "rgb8"), window(pipeline, 1))
-        pipeline.attend(MemoryPlan())
-        answers.append(pipeline.decode(None))
-    assert np.allclose(answers[0].ious, answers[1].ious, atol=0.01)
-
-
 class TestTheFrame:
     """One stream, one wait, nothing allocated: what makes a frame fast and right."""
 
+    COUNTED: ClassVar = {*COPIES, *GRAPHS, "cuLaunchKernel", "cuGraphLaunch", *HOST_WAITS}
+    ALIKE: ClassVar = {
+        "cuMemcpy2DAsync": 1,  # the image's bytes that the window shows
+        "cuEventSynchronize": 1,
+    }
+
     def test_is_these_copies_kernels_and_graphs_and_one_wait(self, rig: Rig) -> None:
-        begin(rig.pipeline, 2)
-        counted = {*COPIES, *GRAPHS, "cuLaunchKernel", *(call.name for call in rig.gpu.host_waits())}
-        for index in range(2, FRAMES):
-            rig.gpu.mark(f"frame {index}")
-            allocations, runs = len(rig.gpu.allocations()), len(rig.ort.runs)
-            one_frame(rig.pipeline, index)
-            calls = rig.gpu.since(f"frame {index}")
-            assert Counter(call.name for call in calls if call.name in counted) == {
+        for calls in self.calls(rig):
+            assert Counter(call.name for call in calls if call.name in self.COUNTED) == self.ALIKE | {
                 "cuMemcpyHtoDAsync": 3,  # descriptions of image and view, plan, decision
-                "cuMemcpy2DAsync": 1,  # the image's bytes that the window shows
                 "cuMemcpyDtoHAsync": 1,  # boxes and scores
                 "cuLaunchKernel": 4,  # preprocess, gather, choose, store
-                "cuEventSynchronize": 1,
                 **dict.fromkeys(set(GRAPHS) - {"prompt_encoder"}, 1),
             }
-            assert len(rig.gpu.allocations()) == allocations
-            assert all(run.replayed and not run.host_waited for run in rig.ort.runs[runs:])
-            assert len({call.stream for call in calls if call.stream is not None}) == 2
+            assert all(run.replayed and not run.host_waited for run in rig.ort.runs[-4:])
             assert {call.stream for call in calls if call.name in GRAPHS} == {rig.stream.handle}
 
-    def test_finds_everything_warm_when_the_first_click_comes(self, shipped: Bundle) -> None:
+    def test_is_two_graph_launches_of_engines_which_can_be_captured_with_what_is_around_them(
+        self, tensorrt: Rig
+    ) -> None:
+        assert set(tensorrt.pipeline.launch.values()) == {"cuda graph"}
+        for calls in self.calls(tensorrt):
+            assert Counter(call.name for call in calls if call.name in self.COUNTED) == self.ALIKE | {
+                "cuMemcpyHtoDAsync": 1,  # descriptions of image and view
+                "cuLaunchKernel": 1,  # preprocess
+                "cuGraphLaunch": 2,
+            }
+
+    @staticmethod
+    def calls(rig: Rig) -> Iterator[list[Call]]:
+        """Those of each tracked frame."""
+        begin(rig.pipeline, 2)
+        for index in range(2, FRAMES):
+            rig.gpu.mark(f"frame {index}")
+            allocations = len(rig.gpu.allocations())
+            one_frame(rig.pipeline, index)
+            calls = rig.gpu.since(f"frame {index}")
+            assert len(rig.gpu.allocations()) == allocations
+            assert len({call.stream for call in calls if call.stream is not None}) == 2
+            yield calls
+
+    def test_finds_everything_warm_when_the_first_click_comes(self, tensorrt: Rig) -> None:
         """The first run of a context loads kernels, tries them and allocates."""
-        rig = Rig(shipped, tensorrt=True)
-        assert rig.trt.fake.first_runs == rig.trt.fake.contexts_alive == 8
-        one_frame(rig.pipeline, 0, PROMPTS["box"])
-        assert rig.trt.fake.first_runs == 8
-        rig.pipeline.close()
+        assert tensorrt.trt.fake.first_runs == tensorrt.trt.fake.contexts_alive == 8
+        one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
+        assert tensorrt.trt.fake.first_runs == 8
+
+    def test_is_worked_at_from_attend_on_and_only_decode_waits(self, tensorrt: Rig) -> None:
+        """The host does its own work in between: it follows the target's points."""
+        one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
+        tensorrt.pipeline.encode(Image.from_array(clip()[0][1], "rgb8"), window(tensorrt.pipeline, 1))
+        waits = len(tensorrt.gpu.host_waits())
+        tensorrt.gpu.mark("attend")
+        tensorrt.pipeline.attend(plan(1))
+        assert "cuGraphLaunch" in [call.name for call in tensorrt.gpu.since("attend")]
+        assert len(tensorrt.gpu.host_waits()) == waits
+        tensorrt.gpu.mark("decode")
+        assert tensorrt.pipeline.decode(None).is_finite
+        assert "cuGraphLaunch" not in [call.name for call in tensorrt.gpu.since("decode")]
+
+    def test_that_is_searched_for_the_target_is_one_wait_too(self, tensorrt: Rig) -> None:
+        one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
+        waits = len(tensorrt.gpu.host_waits())
+        views = [window(tensorrt.pipeline, index) for index in range(3)]
+        found = tensorrt.pipeline.search(Image.from_array(clip()[0][1], "rgb8"), views, plan(1))
+        assert len(tensorrt.gpu.host_waits()) == waits + 1
+        assert all(candidates.is_finite for candidates in found)
 
 
 class TestTheBytesOfAnImage:
@@ -488,63 +523,6 @@ class TestTheImageThatWaits:
         rig.gpu.mark("window")
         one_frame(rig.pipeline, 1)
         assert [call.name for call in rig.gpu.since("window")].count("image_encoder") == 1
-
-
-class TestOnTensorRT:
-    """Engines can be captured with what is around them: the frame becomes two graphs."""
-
-    @pytest.fixture
-    def tensorrt(self, shipped: Bundle) -> Iterator[Rig]:
-        rig = Rig(shipped, tensorrt=True)
-        yield rig
-        rig.pipeline.close()
-
-    def test_a_tracked_frame_is_one_wait_and_two_graph_launches(self, tensorrt: Rig) -> None:
-        assert set(tensorrt.pipeline.launch.values()) == {"cuda graph"}
-        for index in range(3):
-            tensorrt.gpu.mark(f"frame {index}")
-            one_frame(tensorrt.pipeline, index, None if index else PROMPTS["box"])
-        calls = [call.name for call in tensorrt.gpu.since("frame 2")]
-        assert calls.count("cuGraphLaunch") == 2
-        assert calls.count("cuEventSynchronize") == 1
-        assert calls.count("cuLaunchKernel") == 1, "preprocess"
-        assert calls.count("cuMemcpy2DAsync") == 1, "the image"
-        assert calls.count("cuMemcpyHtoDAsync") == 1, "its description"
-
-    def test_the_gpu_works_from_attend_on_and_only_decode_waits(self, tensorrt: Rig) -> None:
-        """The host does its own work in between: it follows the target's points."""
-        one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
-        tensorrt.pipeline.encode(Image.from_array(clip()[0][1], "rgb8"), window(tensorrt.pipeline, 1))
-        waits = len(tensorrt.gpu.host_waits())
-        tensorrt.gpu.mark("attend")
-        tensorrt.pipeline.attend(plan(1))
-        assert "cuGraphLaunch" in [call.name for call in tensorrt.gpu.since("attend")]
-        assert len(tensorrt.gpu.host_waits()) == waits
-        tensorrt.gpu.mark("decode")
-        assert tensorrt.pipeline.decode(None).is_finite
-        assert "cuGraphLaunch" not in [call.name for call in tensorrt.gpu.since("decode")]
-
-    def test_searches_with_one_wait(self, tensorrt: Rig) -> None:
-        one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
-        waits = len(tensorrt.gpu.host_waits())
-        views = [window(tensorrt.pipeline, index) for index in range(3)]
-        found = tensorrt.pipeline.search(Image.from_array(clip()[0][1], "rgb8"), views, plan(1))
-        assert len(tensorrt.gpu.host_waits()) == waits + 1
-        assert all(candidates.is_finite for candidates in found)
-
-
-class TestFallback:
-    """What can't be captured runs by plain launches, and says so."""
-
-    @pytest.mark.parametrize("fault", ["no_capture", "capture_fails"])
-    def test_plain_launches_give_the_same(self, shipped: Bundle, rig: Rig, fault: str) -> None:
-        plain = Rig(shipped, **{fault: True})
-        told = plain.pipeline.launch
-        assert all(told[name].startswith("plain launches: ") for name in GRAPHS if name in told)
-        for index in range(3):
-            prompt = None if index else PROMPTS["box"]
-            ours, theirs = (one_frame(r.pipeline, index, prompt) for r in (plain, rig))
-            assert np.array_equal(ours.boxes, theirs.boxes)
 
 
 class TestAnotherThread:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import shutil
 import signal
 import subprocess
@@ -159,27 +158,20 @@ def test_an_engine_cut_short_or_with_one_wrong_bit_is_refused(store: EngineStore
         assert "is damaged: its sha256" in refusal(store)
 
 
+WRONG_TYPE = json.dumps({"key": KEY.parts | {"onnx_sha256": 7}, "report": {}})
+
+
 @pytest.mark.parametrize(
-    "content", ["[]", "null", '{"key": 3, "report": {}}', '{"key": {}, "report": {}}', "[" * 100_000]
+    "content",
+    [
+        *("[]", "null", '{"key": 3, "report": {}}', '{"key": {}, "report": {}}', "[" * 100_000),
+        *(WRONG_TYPE, WRONG_TYPE[:-9], "\udcff"),
+    ],
 )
 def test_a_report_of_another_kind_is_refused(store: EngineStore, content: str) -> None:
     store.put(NAME, KEY, b"plan", {})
-    store.path(NAME, KEY).with_suffix(".json").write_text(content)
+    store.path(NAME, KEY).with_suffix(".json").write_text(content, errors="surrogateescape")
     assert "has a damaged report" in refusal(store)
-
-
-def test_a_report_cut_short_or_spoiled_anywhere_never_loads_another_engine(store: EngineStore) -> None:
-    store.put(NAME, KEY, b"plan", {})
-    path = store.path(NAME, KEY).with_suffix(".json")
-    whole = path.read_bytes()
-    rng = random.Random(0)
-    for at in range(0, len(whole), 5):
-        for spoiled in (whole[:at], whole[:at] + bytes([rng.randrange(256)]) + whole[at + 1 :]):
-            path.write_bytes(spoiled)
-            found = store.load(NAME, KEY)
-            assert found == b"plan" or isinstance(found, EngineMissing)
-            if spoiled == whole[:at] and whole[at:].strip() != b"":
-                assert isinstance(found, EngineMissing)
 
 
 def test_engines_swapped_between_modules_are_refused(store: EngineStore) -> None:
@@ -233,29 +225,6 @@ def test_a_writer_killed_before_any_of_its_system_calls_leaves_a_whole_engine_or
     store.put(NAME, KEY, b"next", {})
     assert store.load(NAME, KEY) == b"next"
     assert not list(store.folder.glob("*.tmp")), "what the killed writer left is cleaned away"
-
-
-def test_a_reader_beside_a_writer_gets_whole_engines_or_a_refusal(store: EngineStore) -> None:
-    process = child(
-        """
-        while True:
-            for letter in (b"a", b"b"):
-                store.put(NAME, key, letter * 100_000, {})
-        """,
-        store.folder,
-    )
-    seen = set()
-    deadline = time.monotonic() + 20
-    try:
-        while len(seen) < 2 and time.monotonic() < deadline:
-            found = store.load(NAME, KEY)
-            if isinstance(found, bytes):
-                assert found in (b"a" * 100_000, b"b" * 100_000)
-                seen.add(found[:1])
-    finally:
-        process.kill()
-        process.communicate()
-    assert seen == {b"a", b"b"}
 
 
 # Several at once.
