@@ -46,14 +46,6 @@ class TestEveryRow:
     def test_is_a_value_of_the_command_line_option(self, row: Backend) -> None:
         assert options().parse_args(["--backend", row.name]).backend == row.name
 
-    def test_is_a_value_of_the_nodes_parameter(self, row: Backend) -> None:
-        pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-        from efftam_ros.ros.tracker.parameters import NodeConfig
-
-        for precision in ("auto", *row.precisions):
-            config = NodeConfig(backend=row.name, precision=precision)
-            assert (config.backend, config.precision) == (row.name, precision)
-
     def test_offers_its_precisions_and_refuses_the_others_in_one_line(self, row: Backend) -> None:
         assert set(row.precisions) < set(PRECISIONS)
         assert row.resolved("auto") == row.auto
@@ -78,16 +70,8 @@ def test_engines_differ_by_their_precision() -> None:
 def test_a_precision_in_the_name_is_refused_with_the_two_settings_it_is(name: str) -> None:
     backend, precision = FORMER_NAMES[name]
     line = f"back end '{name}' is not known; give {backend} and the precision {precision}"
-    with pytest.raises(InputError) as refusal:
-        open_pipeline(PipelineConfig(backend=name))
-    assert str(refusal.value) == line
     with pytest.raises(argparse.ArgumentError, match=line):
         options().parse_args(["--backend", name])
-    pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.ros.tracker.parameters import NodeConfig
-
-    with pytest.raises(InputError, match=line):
-        NodeConfig(backend=name)
 
 
 def test_an_exact_cpu_is_the_same_as_an_automatic_one(shipped: Bundle) -> None:

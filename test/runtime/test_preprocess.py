@@ -167,11 +167,17 @@ class TestTheFilter:
         assert got.std() < 64
 
     @pytest.mark.parametrize(
-        ("width", "height", "samples"), [(100, 100, 1), (640, 480, 2), (6700, 480, 21), (60_000, 480, 21)]
+        ("width", "height", "samples"),
+        [
+            *((96, 96, 1), (192, 320, 1), (320, 192, 1), (192, 326, 2), (640, 480, 2), (650, 480, 3)),
+            *((6700, 480, 21), (60_000, 480, 21)),
+            (960.0000000000002, 192, 3),  # above a whole number of samples by rounding alone
+        ],
     )
     def test_takes_as_many_samples_as_the_image_has_pixels_for_and_at_most_4096_along_a_side(
-        self, width: int, height: int, samples: int
+        self, width: float, height: float, samples: int
     ) -> None:
+        """Six tenths of a sample for a pixel will do."""
         assert fineness(View.full(width, height, 192)) == samples
 
     def test_keeps_both_views_alike(self) -> None:

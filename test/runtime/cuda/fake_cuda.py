@@ -28,7 +28,7 @@ from runtime.cuda.fake_status import (
 )
 from runtime.cuda.fake_streams import CALL_MS, Job, Scheduler, Work
 
-BINDINGS_VERSIONS = {"12.6": 12060, "12.9": 12090, "13": 13040}
+BINDINGS_VERSIONS = {"12.9": 12090, "13": 13040}
 
 # Where a call takes a stream.
 STREAM_ARGUMENT = {
@@ -105,7 +105,7 @@ class Call:
 class FakeGpu:
     """One driver with its GPUs, of which one is used at a time.
 
-    ``version``: of cuda-bindings, "12.6", "12.9" or "13".
+    ``version``: of cuda-bindings, "12.9" or "13".
     ``driver_version``: 0 for none. ``seed``: of the order in which work runs. ``kernels(name, grid, block,
     parameters_address)`` computes a launch; ``signatures`` gives each parameter's access, "in", "out",
     "inout" or "value".
@@ -133,8 +133,7 @@ class FakeGpu:
         self._marks: dict[str, int] = {}
         self._faults: dict[str, tuple[int, int]] = {}
         self._lost = 0
-        self._faulty_work: dict[str, tuple[int, int]] = {}
-        self._failing: list[tuple[int, int]] = []  # code, and how many calls still pass
+        self._faulty_work: dict[str, int] = {}
         self.scheduler.on_run = self._on_run
         self._lock = threading.RLock()
         self.here = threading.local()
@@ -173,11 +172,10 @@ class FakeGpu:
         """Let every call answer ``code`` from now on; work that has not run never will."""
         self._lost = code
 
-    def fail_work(self, name: str, code: int, calls: int = 1_000_000) -> None:
+    def fail_work(self, name: str, code: int) -> None:
         """Let work of this name fail on the GPU. As with real ones the call that enqueues it succeeds, and
-        whatever comes when the GPU gets there answers ``code``: a wait for it, or any call once ``calls`` of
-        them have passed."""
-        self._faulty_work[name] = (code, calls)
+        whatever comes when the GPU gets there answers ``code``."""
+        self._faulty_work[name] = code
 
     def take(self, owner: object, nbytes: int) -> bool:
         """Device memory that another library's ``owner`` holds as long as it lives; False where there is too
@@ -251,8 +249,6 @@ class FakeGpu:
         """Into the stream, or into the graph that it captures."""
         capture = self.captures.get(stream)
         if capture is None:
-            if job.name in self._faulty_work:
-                self._failing.append(self._faulty_work[job.name])
             return self.scheduler.submit(stream, job)
         if capture.invalid:
             raise RefusedError(CAPTURE_INVALIDATED)
@@ -269,7 +265,7 @@ class FakeGpu:
 
     def _on_run(self, name: str) -> None:
         if name in self._faulty_work:
-            self._lost = self._faulty_work[name][0]
+            self._lost = self._faulty_work[name]
 
     def _refuse(self, name: str) -> None:
         if name in ALWAYS:
@@ -280,8 +276,6 @@ class FakeGpu:
             raise RefusedError(code)
         if after > 0:
             self._faults[name] = (after - 1, code)
-        self._failing = [(code, calls - 1) for code, calls in self._failing]
-        self._lost = next((code for code, calls in self._failing if calls < 0), self._lost)
         if self._lost:
             raise RefusedError(self._lost)
         if name in NOT_IN_CAPTURE:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import mmap
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,7 +47,7 @@ the host need not hold it."""
 @dataclass(frozen=True)
 class Range:
     """Bytes from address ``start`` to before ``stop``; of a part of a matrix the first ``width`` of every
-    ``pitch`` alone."""
+    ``pitch`` are written or read. Two overlap where those between do, too."""
 
     start: int
     stop: int
@@ -61,23 +60,7 @@ class Range:
         return cls(start, start + (height - 1) * pitch + width, width, pitch)
 
     def overlaps(self, other: Range) -> bool:
-        if not (self.start < other.stop and other.start < self.stop):
-            return False
-        return any(other._touches(row) for row in self._rows())
-
-    def _rows(self) -> Iterator[Range]:
-        if self.width == 0:
-            yield self
-        else:
-            for start in range(self.start, self.stop, self.pitch):
-                yield Range(start, start + self.width)
-
-    def _touches(self, plain: Range) -> bool:
-        if self.width == 0:
-            return self.start < plain.stop and plain.start < self.stop
-        # The first row that ends behind the start of the other range.
-        row = max(0, (plain.start - self.start - self.width) // self.pitch + 1)
-        return self.start + row * self.pitch < min(plain.stop, self.stop)
+        return self.start < other.stop and other.start < self.stop
 
 
 @dataclass

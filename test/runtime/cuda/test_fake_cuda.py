@@ -47,10 +47,6 @@ class Bench:
     def copy_in(self, stream: Stream) -> None:
         stream.copy_in(self.x.pointer, self.given, NBYTES)
 
-    def part(self, stream: Stream, rows: slice, columns: slice) -> None:
-        """Copy it of a matrix of 4 rows of 64 bytes."""
-        stream.copy_part_in(self.x.pointer, self.given, 64, rows, columns)
-
     def compute(self) -> None:
         self.launch(self.x, self.y).run(self.main)
 
@@ -86,19 +82,10 @@ def bench() -> Bench:
     return Bench()
 
 
-LEFT, SHARED_COLUMN = (slice(0, 2), slice(0, 8)), (slice(0, 4), slice(7, 16))
-SHARED_ROW = (slice(1, 4), slice(0, 8))
 Step = Callable[[Bench], object]
 REFUSED: dict[str, tuple[Step, Step, type[Exception], str]] = {
     "race": (lambda b: b.copy_in(b.copies), Bench.compute, RaceError, r"HtoD .* and add .* no event or wait"),
     "early event": (Bench.early_event, Bench.compute, RaceError, "HtoD"),
-    "shared column": (
-        lambda b: b.part(b.main, *LEFT),
-        lambda b: b.part(b.copies, *SHARED_COLUMN),
-        RaceError,
-        "2D",
-    ),
-    "shared row": (lambda b: b.part(b.main, *LEFT), lambda b: b.part(b.copies, *SHARED_ROW), RaceError, "2D"),
     "shared block": (
         lambda b: b.zero_behind(),
         lambda b: b.launch(b.large, b.y).run(b.main),
@@ -167,17 +154,11 @@ def test_an_event_orders_two_streams(seed: int) -> None:
     assert (floats(bench.y.pointer) == 2).all()
 
 
-@pytest.mark.parametrize("how", ["stream", "event", "query"])
-def test_the_host_s_wait_orders_them_too(bench: Bench, how: str) -> None:
+@pytest.mark.parametrize("waited_for", ["copies", "event"])
+def test_the_host_s_wait_orders_them_too(bench: Bench, waited_for: str) -> None:
     bench.copy_in(bench.copies)
     bench.copies.record(bench.event)
-    if how == "stream":
-        bench.copies.synchronize()
-    elif how == "event":
-        bench.event.wait()
-    else:
-        while int(bench.cuda.driver.cuEventQuery(bench.event.handle)[0]):
-            pass
+    bench.copies.synchronize() if waited_for == "copies" else bench.event.wait()
     bench.compute()
 
 
@@ -185,9 +166,6 @@ def test_what_only_reads_or_lies_apart_is_no_race(bench: Bench) -> None:
     bench.launch(bench.x, bench.y).run(bench.main)
     bench.launch(bench.x, bench.large).run(bench.copies)
     bench.fake.scheduler.wait_for_all()
-    bench.part(bench.main, *LEFT)
-    bench.part(bench.copies, slice(0, 4), slice(8, 16))
-    bench.part(bench.copies, slice(2, 4), slice(0, 8))
     bench.fake.divide(bench.large.pointer, NBYTES)
     bench.zero_behind()
     bench.launch(bench.large, bench.y).run(bench.main)
