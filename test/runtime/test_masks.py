@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Candidates
-from efftam_ros.runtime.preprocess import boxes_and_areas, image_mask
+from efftam_ros.core.types import Candidates, Prompt
+from efftam_ros.runtime.preprocess import boxes_and_areas, encode_prompt, image_mask
 
 
 def disc(side: int, x: float, y: float, radius: float) -> np.ndarray:
@@ -73,6 +73,17 @@ class TestCandidates:
 
     def test_carry_on_what_is_not_finite(self) -> None:
         assert not candidates(np.full((1, 4), np.nan), [1], [np.nan], np.inf).is_finite
+
+
+@pytest.mark.parametrize(("x", "y"), [(5, 40), (60, 5)])
+def test_a_drawn_mask_ends_where_the_image_does(x: float, y: float) -> None:
+    view = View.window(x, y, 40, 32)
+    shown = encode_prompt(Prompt(mask=np.ones((48, 64), bool)), view, 64, 48).mask[0, 0]
+    centres = 40 / 32 * (np.arange(32) + 0.5)
+    inside = [
+        (first + centres > 0) & (first + centres < size) for first, size in ((view.y, 48), (view.x, 64))
+    ]
+    assert np.array_equal(shown, np.outer(*inside))
 
 
 class TestImageMask:

@@ -199,6 +199,8 @@ def test_a_slot_that_does_not_exist_is_an_error(pipeline: Pipeline, slot: int) -
     with pytest.raises(IndexError, match=str(slot)):
         pipeline.attend(MemoryPlan((slot,), (6,), (0,)))
     with pytest.raises(IndexError, match=str(slot)):
+        pipeline.attend(MemoryPlan((0,), (6,), (0, slot)))
+    with pytest.raises(IndexError, match=str(slot)):
         pipeline.search(image(1), [window(pipeline, 1)], MemoryPlan((0,), (6,), (slot,)))
 
 
