@@ -12,18 +12,24 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.runtime.backends import BACKENDS, GPU_BACKENDS, PipelineConfig
+from efftam_ros.runtime.backends import BACKENDS, GPU_BACKENDS, PipelineConfig, backend_of
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.cpu import default_threads, set_threads
-from efftam_ros.runtime.opening import open_pipeline
+from efftam_ros.runtime.opening import open_pipeline, open_targets, open_tracker
+from simulation.null_pipeline import NullPipeline
 
 
-@pytest.mark.parametrize("given", ["nothing", "a folder", "one that is open"])
-def test_the_bundle_may_be_given_in_any_form(shipped: Bundle, given: str) -> None:
-    folder = str(shipped.folder) if given == "a folder" else ""
+@pytest.mark.parametrize("given", ["nothing", "a folder", "a folder at home", "one that is open"])
+def test_the_bundle_may_be_given_in_any_form(
+    shipped: Bundle, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(shipped.folder.parent))
+    folders = {"a folder": str(shipped.folder), "a folder at home": f"~/{shipped.folder.name}"}
+    folder = folders.get(given, "")
     bundle = shipped if given == "one that is open" else None
     pipeline = open_pipeline(PipelineConfig(folder, threads=1), bundle)
     assert pipeline.spec == shipped.spec
@@ -46,6 +52,34 @@ def test_what_can_not_be_opened_is_refused(config: dict[str, Any], words: tuple[
     with pytest.raises(InputError) as refusal:
         open_pipeline(PipelineConfig(**config))
     assert [word for word in words if word not in str(refusal.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "sources"),
+    [
+        ({}, {"camera motion", "identity"}),
+        ({"camera_motion": "off"}, {"identity"}),
+        ({"identity": False}, {"camera motion"}),
+        ({"policy": "samurai"}, {"camera motion"}),
+    ],
+)
+def test_a_tracker_has_the_sources_that_its_settings_and_its_policy_ask_for(
+    settings: dict[str, Any], sources: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for made, opens in (("tracker.TargetTracker", open_tracker), ("targets.TargetSet", open_targets)):
+        monkeypatch.setattr(f"efftam_ros.core.{made}", lambda *given: given)
+        _, _, camera, *_, describe = opens(NullPipeline(), TrackerConfig(**settings))
+        found = {"camera motion": camera, "identity": describe}
+        assert {name for name, source in found.items() if source is not None} == sources
+
+
+def test_a_gpu_s_pipeline_is_opened_with_all_that_was_asked_for(
+    shipped: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("efftam_ros.runtime.device.opening.open_device_pipeline", lambda *given: given)
+    asked = {"precision": "int8", "verify": "never", "zero_copy": True, "max_targets": 3}
+    opened = open_pipeline(PipelineConfig(backend="tensorrt", **asked), shipped)
+    assert opened == (shipped, backend_of("tensorrt"), *asked.values())
 
 
 @pytest.mark.parametrize("backend", GPU_BACKENDS)
