@@ -71,10 +71,13 @@ def test_a_power_mode_that_changed_since_the_build_is_told(
     for module in shipped.graphs.keys() & set(GRAPHS):
         built.store.put(shipped.spec.name, built.key(module), b"engine", {"power_mode": "25W (1)"})
     told = {mode: board(mode).opener(stream).notice for mode in ("25W (1)", "", "MAXN (0)")}
+    assert board("MAXN (0)").opener(stream, lambda module: b"engine").notice == "", "not the stored ones"
     assert told["25W (1)"] == told[""] == ""
     assert "built in power mode 25W (1), the board is in MAXN (0)" in told["MAXN (0)"]
     assert f"efftam build {shipped.folder} --precision fp16 --force" in told["MAXN (0)"]
     assert board("MAXN (0)").plan("mask_decoder") == b"engine"
+    built.store.put(shipped.spec.name, built.key(GRAPHS[0]), b"engine", {})  # of which nobody knows
+    assert board("MAXN (0)").opener(stream).notice == ""
     caches = {timing_cache_path(tmp_path, library, facts, mode) for mode in told}
     assert len(caches) == 3
 
@@ -85,8 +88,13 @@ def test_every_part_counts(
     bundle = Bundle.load(folder)
     assert keys(bundle, library, facts) == keys(Bundle.load(folder), library, facts)
     found = [keys(bundle, library, facts), keys(bundle, library, facts, "fp32")]
-    found.append(keys(bundle, library, replace(facts, name="another GPU")))
-    found.append(keys(bundle, library, replace(facts, compute_capability=(8, 9))))
+    others: list[dict[str, Any]] = [
+        {"name": "another GPU"},
+        {"compute_capability": (8, 9)},
+        {"multiprocessors": 7},
+        {"total_bytes": facts.total_bytes * 2},
+    ]
+    found += [keys(bundle, library, replace(facts, **other)) for other in others]
     found.append(keys(bundle, Library.of(make_fake("10.0.1", gpu)), facts))
     (folder / WEIGHTS).write_bytes(b"other weights")  # the graphs themselves are the same
     found.append(keys(Bundle.load(folder), library, facts))
@@ -95,3 +103,6 @@ def test_every_part_counts(
     for number, one in enumerate(found):
         for other in found[:number]:
             assert not set(map(str, one)) & set(map(str, other))
+    before = EngineSet(bundle, "fp16", library, facts, folder).key("prompt_encoder")
+    monkeypatch.setitem(engine_set.AXES, "n", (1, 1, 512))
+    assert EngineSet(bundle, "fp16", library, facts, folder).key("prompt_encoder") != before

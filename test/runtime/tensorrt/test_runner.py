@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -367,6 +368,7 @@ def test_what_a_pipeline_is_made_of_names_each_engine(graphs: TrtGraphs, library
         told.append(graphs.made_of)
     assert told[0] == f"TensorRT {library.dotted}"
     assert len(set(told)) == 3
+    assert all(later.startswith(earlier) for earlier, later in pairwise(told))
 
 
 def test_held_memory_is_that_of_the_weights_and_one_working_memory(
@@ -380,7 +382,10 @@ def test_held_memory_is_that_of_the_weights_and_one_working_memory(
     assert graphs.device_bytes == one_engine
     graphs.open("mask_decoder")
     assert one_engine < graphs.device_bytes < 2 * one_engine
-    bound(graphs, device, shipped, "memory_encoder", fixed=False).binding.run()
+    one = bound(graphs, device, shipped, "memory_encoder", fixed=False)
+    before = graphs.device_bytes
+    one.binding.run()
+    assert graphs.device_bytes == before, "what it will allocate counts before"
     device.stream.synchronize()
     graphs.close()
     assert graphs.device_bytes == 0

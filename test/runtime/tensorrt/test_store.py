@@ -289,14 +289,19 @@ def test_many_threads_build_once(store: EngineStore) -> None:
     assert (len(builds), got) == (1, [b"the engine"] * 8)
 
 
-def test_engines_of_other_keys_are_not_waited_for(store: EngineStore) -> None:
+def test_engines_of_other_keys_are_not_waited_for_and_what_is_being_written_of_them_stays(
+    store: EngineStore,
+) -> None:
+    other = replace(KEY, module="memory_encoder")
     with store.lock(NAME, KEY):
-        thread = threading.Thread(
-            target=store.put, args=(NAME, replace(KEY, module="memory_encoder"), b"x", {})
-        )
+        ours, theirs = (store.path(NAME, key).with_suffix(".x.tmp") for key in (KEY, other))
+        for path in (ours, theirs):
+            path.write_text("")
+        thread = threading.Thread(target=store.put, args=(NAME, other, b"x", {}))
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
+        assert (ours.exists(), theirs.exists()) == (True, False)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("gate"), KeyboardInterrupt()])
@@ -323,7 +328,7 @@ def test_a_set_that_lacks_one_engine_is_built_as_a_whole(store: EngineStore) -> 
     new = {key.module: (f"new {key.module}".encode(), {}) for key in keys}
     plans = store.load_or_build(NAME, keys, lambda: new)
     assert plans == {module: plan for module, (plan, _) in new.items()}
-    assert store.load(NAME, KEY) == b"new mask_decoder"
+    assert {key.module: store.load(NAME, key) for key in keys} == plans
 
 
 # Folders that can't be written.
