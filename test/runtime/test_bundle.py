@@ -88,123 +88,88 @@ def test_a_newer_format_asks_for_a_newer_program_and_an_older_one_for_a_newer_bu
         Bundle.load(spoiled(lambda manifest: manifest.update(format=number)))
 
 
-def refused(spoiled: Spoil, change: Callable[[Manifest], None], message: str) -> tuple[Path, str]:
-    """The folder of a spoiled bundle, and why it is refused."""
-    folder = spoiled(change)
-    with pytest.raises(InputError, match=message) as refusal:
-        Bundle.load(folder)
-    return folder, one_line(refusal)
-
-
-def without(*path: str) -> Callable[[Manifest], None]:
-    def change(manifest: Manifest) -> None:
-        for key in path[:-1]:
-            manifest = manifest[key]
-        del manifest[path[-1]]
-
-    return change
-
-
-def with_value(value: Any, *path: str) -> Callable[[Manifest], None]:
-    def change(manifest: Manifest) -> None:
-        for key in path[:-1]:
-            manifest = manifest[key]
-        manifest[path[-1]] = value
-
-    return change
+MISSING = object()
+OTHER_GRAPH = {"file": "image_encoder.onnx", "inputs": {}, "outputs": {}}
+OTHER_TENSOR = {"dtype": "float32", "shape": [1]}
+ENCODER, DECODER = "graphs/image_encoder", "graphs/mask_decoder"
+ATTENTION, POINTER = "graphs/memory_attention/inputs", "graphs/memory_encoder/outputs/stored_pointer"
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("entry", "value", "said"),
     [
-        (without("name"), "name is missing; it must be present"),
-        (without("protocol", "max_pointers"), "protocol.max_pointers is missing"),
-        (with_value("192", "image", "side"), "image.side is '192'; it must be of type int"),
-        (with_value(True, "image", "side"), "image.side is True; it must be of type int"),
-        (with_value(100, "image", "side"), "image.side is 100; it must be a positive multiple of 16"),
-        (with_value([0.5, 0.5], "image", "mean"), r"image.mean is \[0.5, 0.5\]; it must be three numbers"),
-        (with_value("float8", "protocol", "memory_dtype"), "'float8'; it must be one of float32, bfloat16"),
-        (with_value("zoom", "protocol", "default_view"), "'zoom'; it must be one of auto, full, window"),
+        ("name", MISSING, "name is missing; it must be present"),
+        ("protocol/max_pointers", MISSING, "protocol.max_pointers is missing"),
+        ("image/side", "192", "image.side is '192'; it must be of type int"),
+        ("image/side", True, "image.side is True; it must be of type int"),
+        ("image/side", 100, "image.side is 100; it must be a positive multiple of 16"),
+        ("image/mean", [0.5, 0.5], r"image.mean is \[0.5, 0.5\]; it must be three numbers"),
+        ("protocol/memory_dtype", "float8", "'float8'; it must be one of float32, bfloat16"),
+        ("protocol/default_view", "zoom", "'zoom'; it must be one of auto, full, window"),
+        ("protocol/window_factor", "wide", "window_factor is 'wide'; it must be of type int or float"),
+        (f"{DECODER}/file", MISSING, "graphs.mask_decoder.file is missing"),
+        (DECODER, MISSING, "has no graph mask_decoder"),
+        ("graphs/extra", OTHER_GRAPH, "unknown graph extra"),
+        (f"{DECODER}/outputs/ious", MISSING, "mask_decoder lacks output ious"),
+        (f"{DECODER}/outputs/depth", OTHER_TENSOR, "mask_decoder has an unknown output depth"),
         (
-            with_value("wide", "protocol", "window_factor"),
-            "window_factor is 'wide'; it must be of type int or float",
+            f"{ENCODER}/outputs/features_s8",
+            MISSING,
+            "decoder wants features_s8, which image_encoder does not",
         ),
+        ("files/mask_decoder.onnx", MISSING, "graph file mask_decoder.onnx is not listed under files"),
+        ("files/mask_decoder.onnx/sha256", MISSING, "files/mask_decoder.onnx/sha256 is missing"),
+        # Tensors that do not fit together.
         (
-            with_value({"x/../../y": {}}, "files"),
-            r"files is 'x/\.\./\.\./y'; it must be names of files in the bundle's own folder",
-        ),
-        (without("graphs", "mask_decoder", "file"), "graphs.mask_decoder.file is missing"),
-        (without("graphs", "mask_decoder"), "has no graph mask_decoder"),
-        (
-            with_value({"file": "image_encoder.onnx", "inputs": {}, "outputs": {}}, "graphs", "extra"),
-            "unknown graph extra",
-        ),
-        (without("graphs", "mask_decoder", "outputs", "ious"), "mask_decoder lacks output ious"),
-        (
-            with_value({"dtype": "float32", "shape": [1]}, "graphs", "mask_decoder", "outputs", "depth"),
-            "mask_decoder has an unknown output depth",
-        ),
-        (
-            without("graphs", "image_encoder", "outputs", "features_s8"),
-            "mask_decoder wants features_s8, which image_encoder does not give",
-        ),
-        (without("files", "mask_decoder.onnx"), "graph file mask_decoder.onnx is not listed under files"),
-        (without("files", "mask_decoder.onnx", "sha256"), "files/mask_decoder.onnx/sha256 is missing"),
-        (
-            with_value([1, 128, 13, 12], "graphs", "image_encoder", "outputs", "features", "shape"),
+            f"{ENCODER}/outputs/features/shape",
+            [1, 128, 13, 12],
             r"output features is float32 \[1, 128, 13, 12\]; it must be float32 \[1, 128, 12, 12\]",
         ),
-        (
-            with_value([1, 3, 12.5], "graphs", "image_encoder", "outputs", "features", "shape"),
-            r"features.shape is \[1, 3, 12.5\]; it must be positive sizes or axis names",
-        ),
-        (
-            with_value([1, 64], "graphs", "memory_encoder", "outputs", "stored_pointer", "shape"),
-            r"memory_encoder output stored_pointer is float32 \[1, 64\]; it must be float32 \[1, 128\]",
-        ),
-        (
-            with_value("float32", "graphs", "memory_attention", "inputs", "rows", "dtype"),
-            r"memory_attention input rows is float32 \[T\]; it must be int64 \[T\]",
-        ),
-        (
-            with_value([7, 144, 64], "graphs", "memory_attention", "inputs", "maps", "shape"),
-            r"memory_attention input maps is float32 \[7, 144, 64\]; it must be float32 \[T, 144, M\]",
-        ),
-        (
-            with_value(["T", 144, "M"], "graphs", "memory_attention", "inputs", "maps", "shape"),
-            r"memory_attention input maps is float32 \[T, 144, M\]; it must be",
-        ),
+        (f"{ENCODER}/outputs/features/shape", [1, 3, 12.5], r"is \[1, 3, 12.5\]; .* sizes or axis names"),
+        (f"{POINTER}/shape", [1, 64], r"pointer is float32 \[1, 64\]; it must be float32 \[1, 128\]"),
+        (f"{ATTENTION}/rows/dtype", "float32", r"rows is float32 \[T\]; it must be int64 \[T\]"),
+        (f"{ATTENTION}/maps/shape", [7, 144, 64], r"maps is .*; it must be float32 \[T, 144, M\]"),
+        (f"{ATTENTION}/maps/shape", ["T", 144, "M"], r"maps is float32 \[T, 144, M\]; it must be"),
         # What leads elsewhere or asks for too much.
-        (with_value("x/../../engine", "name"), "name is 'x/../../engine'; it must be letters"),
-        (with_value("x" * 1000, "name"), "name is 'xxx"),
+        ("name", "x/../../engine", "name is 'x/../../engine'; it must be letters"),
+        ("name", "x" * 1000, "name is 'xxx"),
         (
-            with_value("x/../../y.onnx", "graphs", "mask_decoder", "file"),
-            "graphs.mask_decoder.file is 'x/../../y.onnx'; it must be the name of a file in the bundle's own",
+            f"{DECODER}/file",
+            "x/../../y.onnx",
+            "is 'x/../../y.onnx'; it must be .* in the bundle's own folder",
         ),
-        (with_value([0.5, 0.5, 0.0], "image", "std"), "image.std is .* three numbers from 0.001 to 10"),
-        (with_value([0.5, -0.5, 0.5], "image", "mean"), "image.mean is .* from 0 to 1"),
-        (with_value([0.5, 0.5, True], "image", "mean"), "image.mean is"),
-        (with_value(-3, "protocol", "max_pointers"), "max_pointers is -3; it must be from 1 to 64"),
-        (with_value(10**400, "protocol", "temporal_rows"), "temporal_rows is 1000.* from 2 to 64"),
-        (with_value(-1, "protocol", "recent_maps"), "recent_maps is -1"),
-        (with_value(0, "protocol", "max_maps"), "max_maps is 0"),
-        (with_value(10**400, "protocol", "window_factor"), "window_factor is 1000.* from 1 to 100"),
-        (with_value(0, "protocol", "window_factor"), "window_factor is 0"),
-        (with_value(1 << 20, "image", "side"), "image.side is 1048576; it must be .* up to 4096"),
-        (with_value(-1, "files", "mask_decoder.onnx", "bytes"), "bytes is -1; it must be 0 or more"),
-        (with_value("00", "files", "mask_decoder.onnx", "sha256"), "must be 64 hexadecimal digits"),
-        (
-            with_value([1, 10**12], "graphs", "image_encoder", "outputs", "features", "shape"),
-            "features.shape is .* positive sizes",
-        ),
+        ("files", {"x/../../y": {}}, "files is 'x/../../y'; it must be names .* in the bundle's own folder"),
+        ("image/std", [0.5, 0.5, 0.0], "image.std is .* three numbers from 0.001 to 10"),
+        ("image/mean", [0.5, -0.5, 0.5], "image.mean is .* from 0 to 1"),
+        ("image/mean", [0.5, 0.5, True], "image.mean is"),
+        ("protocol/max_pointers", -3, "max_pointers is -3; it must be from 1 to 64"),
+        ("protocol/temporal_rows", 10**400, "temporal_rows is 1000.* from 2 to 64"),
+        ("protocol/recent_maps", -1, "recent_maps is -1"),
+        ("protocol/max_maps", 0, "max_maps is 0"),
+        ("protocol/window_factor", 10**400, "window_factor is 1000.* from 1 to 100"),
+        ("protocol/window_factor", 0, "window_factor is 0"),
+        ("image/side", 1 << 20, "image.side is 1048576; it must be .* up to 4096"),
+        ("files/mask_decoder.onnx/bytes", -1, "bytes is -1; it must be 0 or more"),
+        ("files/mask_decoder.onnx/sha256", "00", "must be 64 hexadecimal digits"),
+        (f"{ENCODER}/outputs/features/shape", [1, 10**12], "features.shape is .* positive sizes"),
     ],
 )
 def test_a_faulty_manifest_is_refused_naming_the_entry(
-    spoiled: Spoil, change: Callable[[Manifest], None], message: str
+    spoiled: Spoil, entry: str, value: Any, said: str
 ) -> None:
-    folder, refusal = refused(spoiled, change, message)
-    assert str(folder) in refusal
-    assert len(refusal) < 400 + len(str(folder))
+    def change(manifest: Manifest) -> None:
+        *path, last = entry.split("/")
+        for key in path:
+            manifest = manifest[key]
+        manifest[last] = value
+        if value is MISSING:
+            del manifest[last]
+
+    folder = spoiled(change)
+    with pytest.raises(InputError, match=said) as refusal:
+        Bundle.load(folder)
+    assert str(folder) in one_line(refusal)
+    assert len(str(refusal.value)) < 400 + len(str(folder))
 
 
 @pytest.mark.parametrize(
