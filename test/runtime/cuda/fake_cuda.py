@@ -7,73 +7,29 @@ cuda-bindings.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from runtime.cuda.fake_driver import FakeDriver
 from runtime.cuda.fake_memory import DefaultStreamError, Memory, Range
 from runtime.cuda.fake_status import (
-    CAPTURE_INVALIDATED,
-    CAPTURE_UNSUPPORTED,
-    INVALID_CONTEXT,
-    INVALID_HANDLE,
     Capture,
     FakeDevice,
     RefusedError,
+    Status,
     real_driver,
 )
 from runtime.cuda.fake_streams import CALL_MS, Job, Scheduler, Work
 
 BINDINGS_VERSIONS = {"12.9": 12090, "13": 13040}
 
-# Where a call takes a stream.
-STREAM_ARGUMENT = {
-    "cuStreamSynchronize": 0,
-    "cuStreamDestroy": 0,
-    "cuStreamWaitEvent": 0,
-    "cuStreamBeginCapture": 0,
-    "cuStreamEndCapture": 0,
-    "cuMemcpyHtoDAsync": 3,
-    "cuMemcpyDtoHAsync": 3,
-    "cuMemcpyDtoDAsync": 3,
-    "cuMemcpy2DAsync": 1,
-    "cuMemsetD8Async": 3,
-    "cuEventRecord": 1,
-    "cuEventRecordWithFlags": 1,
-    "cuGraphLaunch": 1,
-    "cuGraphUpload": 1,
-    "cuLaunchKernel": 8,
-}
 COPIES = ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpy2DAsync")
-# How many values follow the status.
-OUTPUTS = {
-    "cuMemGetInfo": 2,
-    **dict.fromkeys(
-        (
-            "cuDriverGetVersion",
-            "cuDeviceGetCount",
-            "cuDeviceGet",
-            "cuDeviceGetName",
-            "cuDeviceGetAttribute",
-            "cuDevicePrimaryCtxRetain",
-            "cuMemAlloc",
-            "cuMemHostAlloc",
-            "cuMemHostGetDevicePointer",
-            "cuStreamCreate",
-            "cuStreamEndCapture",
-            "cuEventCreate",
-            "cuEventElapsedTime",
-            "cuGraphInstantiate",
-            "cuModuleLoadDataEx",
-            "cuModuleGetFunction",
-        ),
-        1,
-    ),
-}
 ALLOCATIONS = ("cuMemAlloc", "cuMemHostAlloc")
 HOST_WAITS = ("cuStreamSynchronize", "cuEventSynchronize")
 # What a thread may not call while it captures.
@@ -214,11 +170,9 @@ class FakeGpu:
 
     def dispatch(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """A call: recorded, perhaps refused, else done."""
-        statuses = real_driver.CUresult
         with self._lock:
             self.scheduler.host_ms += CALL_MS
-            outputs = OUTPUTS.get(name, 0)
-            position = STREAM_ARGUMENT.get(name)
+            position, outputs = _interface(getattr(type(self.driver.functions), name))
             stream = None if position is None else int(args[position] or 0)
             self.log.append(Call(name, stream, ", ".join(map(_text, args)), self.phase))
             if self.driver_version == 0:
@@ -231,10 +185,10 @@ class FakeGpu:
                 if self._lost and name in HOST_WAITS:
                     raise RefusedError(self._lost)
             except RefusedError as refusal:
-                return (statuses(refusal.code), *[None] * outputs)
+                return (Status(refusal.code), *[None] * outputs)
             if outputs == 0:
-                return (statuses(0),)
-            return (statuses(0), *(values if outputs > 1 else (values,)))
+                return (Status(0),)
+            return (Status(0), *(values if outputs > 1 else (values,)))
 
     def stream(self, handle: Any) -> int:
         """A usable stream's number."""
@@ -242,7 +196,7 @@ class FakeGpu:
         if number in (0, 1, 2):  # default, legacy default, per-thread default
             raise DefaultStreamError(f"work on the default stream (handle {number})")
         if number not in self.driver.functions.streams:
-            raise RefusedError(INVALID_HANDLE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_HANDLE)
         return number
 
     def submit(self, stream: int, job: Job) -> Work | None:
@@ -251,7 +205,7 @@ class FakeGpu:
         if capture is None:
             return self.scheduler.submit(stream, job)
         if capture.invalid:
-            raise RefusedError(CAPTURE_INVALIDATED)
+            raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
         for touched in (*job.reads, *job.writes):
             self.memory.block(touched)
         capture.jobs.append(job)
@@ -260,7 +214,7 @@ class FakeGpu:
     def current_device(self) -> FakeDevice:
         """Of this thread."""
         if not hasattr(self.here, "device"):
-            raise RefusedError(INVALID_CONTEXT)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_CONTEXT)
         return self.devices[self.here.device]
 
     def _on_run(self, name: str) -> None:
@@ -282,14 +236,10 @@ class FakeGpu:
             self._refuse_in_capture()
 
     def _refuse_in_capture(self) -> None:
-        modes = real_driver.CUstreamCaptureMode
         for capture in self.captures.values():
-            mine = capture.thread == threading.get_ident()
-            if capture.mode == modes.CU_STREAM_CAPTURE_MODE_GLOBAL or (
-                mine and capture.mode == modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-            ):
+            if capture.thread == threading.get_ident():
                 capture.invalid = True
-                raise RefusedError(CAPTURE_UNSUPPORTED)
+                raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 
 
 class FakeModule:
@@ -310,6 +260,14 @@ class FakeModule:
             raise AttributeError(f"the fake GPU does not model {name}")
         bound = getattr(self.functions, name)
         return lambda *args: self.gpu.dispatch(name, bound, args)
+
+
+@cache
+def _interface(function: Callable[..., Any]) -> tuple[int | None, int]:
+    """Which argument of a call is its stream, and how many values follow the status."""
+    names = list(inspect.signature(function).parameters)[1:]
+    outputs = {"None": 0, "tuple[int, int]": 2}.get(function.__annotations__.get("return"), 1)
+    return names.index("stream") if "stream" in names else None, outputs
 
 
 def _text(argument: Any) -> str:

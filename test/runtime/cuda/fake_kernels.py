@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from runtime.cuda.fake_memory import MisuseError
 from runtime.cuda.fake_status import (
-    INVALID_PTX,
-    INVALID_VALUE,
-    NEW_PTX,
-    NO_BINARY,
-    NOT_FOUND,
     FakeDevice,
     RefusedError,
+    Status,
     known,
     real_driver,
 )
@@ -49,7 +45,7 @@ class FakeKernels:
     ) -> Any:
         device = self._device()
         if count != len(options) or count != len(values):
-            raise RefusedError(INVALID_VALUE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         given = dict(zip(options, values, strict=True))
         log = given.get(real_driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER)
         code, message = self._compile_error(image, device)
@@ -67,7 +63,7 @@ class FakeKernels:
         self._device()
         there = known(self._modules, module)
         if name.decode() not in there:
-            raise RefusedError(NOT_FOUND)
+            raise RefusedError(Status.CUDA_ERROR_NOT_FOUND)
         number = next(self._gpu.numbers)
         self._functions[number] = Function(name.decode(), there[name.decode()], int(module))
         return real_driver.CUfunction(number)
@@ -97,7 +93,7 @@ class FakeKernels:
             raise MisuseError(f"launch of {kernel.name}, whose module was unloaded")
         grid, block = (grid_x, grid_y, grid_z), (block_x, block_y, block_z)
         if min(*grid, *block) < 1 or np.prod(block) > 1024 or grid_y > 65535 or grid_z > 65535:
-            raise RefusedError(INVALID_VALUE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         if kernel.name not in self._gpu.signatures or self._gpu.kernels is None:
             raise MisuseError(f"launch of {kernel.name}: give the fake GPU its signature and kernels")
         accesses = self._gpu.signatures[kernel.name]
@@ -132,17 +128,20 @@ class FakeKernels:
         version = re.search(r"^\.version (\d+)\.(\d+)", text, re.MULTILINE)
         target = re.search(r"^\.target (?:sm|compute)_(\d+)", text, re.MULTILINE)
         if version is None or target is None:
-            return INVALID_PTX, "ptxas application ptx input, line 1; fatal   : Missing .version directive"
+            return (
+                Status.CUDA_ERROR_INVALID_PTX,
+                "ptxas application ptx input, line 1; fatal   : Missing .version directive",
+            )
         # CUDA 12 reads ISA 8, CUDA 13 ISA 9, minor by minor.
         known = (self._gpu.driver_version // 1000 - 4, self._gpu.driver_version % 1000 // 10)
         isa = (int(version[1]), int(version[2]))
         if isa > known:
             return (
-                NEW_PTX,
+                Status.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
                 f"ptxas application ptx input, line 1; fatal   : Unsupported .version {isa[0]}.{isa[1]}",
             )
         major, minor = device.compute_capability
-        return (NO_BINARY, "") if int(target[1]) > 10 * major + minor else (0, "")
+        return (Status.CUDA_ERROR_NO_BINARY_FOR_GPU, "") if int(target[1]) > 10 * major + minor else (0, "")
 
 
 def entries(ptx: str) -> dict[str, tuple[int, ...]]:
