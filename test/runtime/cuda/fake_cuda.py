@@ -25,7 +25,7 @@ from runtime.cuda.fake_status import (
     Status,
     real_driver,
 )
-from runtime.cuda.fake_streams import CALL_MS, Job, Scheduler, Work
+from runtime.cuda.fake_streams import Job, Scheduler, Work
 
 BINDINGS_VERSIONS = {"12.9": 12090, "13": 13040}
 
@@ -171,7 +171,6 @@ class FakeGpu:
     def dispatch(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """A call: recorded, perhaps refused, else done."""
         with self._lock:
-            self.scheduler.host_ms += CALL_MS
             position, outputs = _interface(getattr(type(self.driver.functions), name))
             stream = None if position is None else int(args[position] or 0)
             self.log.append(Call(name, stream, ", ".join(map(_text, args)), self.phase))

@@ -172,10 +172,8 @@ class FakeDriver(FakeKernels):
         def run() -> None:
             to_block.bytes_of(to)[:] = from_block.bytes_of(source)
 
-        name, nbytes = "Memcpy2D HtoD", width * height
-        self._gpu.submit(
-            int(stream), Job(name, (source,), (to,), run, fills=True, nbytes=nbytes, engine="copy")
-        )
+        job = Job("Memcpy2D HtoD", (source,), (to,), run, fills=True, nbytes=width * height)
+        self._gpu.submit(int(stream), job)
 
     def cuMemsetD8Async(self, pointer: Any, value: int, nbytes: int, stream: Any) -> None:
         self._device()
@@ -185,7 +183,7 @@ class FakeDriver(FakeKernels):
         def run() -> None:
             block.bytes_of(to)[:] = value
 
-        self._gpu.submit(int(stream), Job("Memset", (), (to,), run, fills=True, nbytes=nbytes))
+        self._gpu.submit(int(stream), Job("Memset", (), (to,), run, fills=True))
 
     # Streams.
 
@@ -353,7 +351,7 @@ class FakeDriver(FakeKernels):
         def run() -> None:
             to_block.bytes_of(to)[:] = from_block.bytes_of(source_range)
 
-        job = Job(f"Memcpy {way}", (source_range,), (to,), run, fills=True, nbytes=nbytes, engine="copy")
+        job = Job(f"Memcpy {way}", (source_range,), (to,), run, fills=True, nbytes=nbytes)
         self._gpu.submit(int(stream), job)
 
     def _side(self, pointer: int, nbytes: int, kind: str) -> Range:
