@@ -16,17 +16,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from golden.clip import BOX_EDGES, CENTRES, clip
+from golden.clip import clip
 from hypothesis import given
 from hypothesis import strategies as st
 from runtime.cuda.fake_cuda import COPIES, HOST_WAITS, Call, FakeGpu
 from runtime.cuda.shim import shared_shim
 from runtime.fake_ort import FakeOrt
+from runtime.frames import PROMPTS, clip_image, window
 from support.gpu_rig import Rig, divided_arena, fake_gpu
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, PipelineLostError
-from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.images.encodings import ENCODINGS
 from efftam_ros.runtime import verify
@@ -45,7 +46,6 @@ from efftam_ros.runtime.verify import Reference
 
 ABSENT, UNATTENDED = 2, 4
 FRAMES = 5
-WINDOW = 420.0
 EXACT_PX, EXACT = 1e-3, 1e-4
 
 
@@ -71,10 +71,6 @@ def opened() -> Iterator[Rig]:
     rig.pipeline.close()
 
 
-def window(pipeline: Pipeline, index: int) -> View:
-    return View.window(180 + 14 * index, 200 + 6 * index, WINDOW, pipeline.spec.image_side)
-
-
 def plan(index: int) -> MemoryPlan:
     """The prompted frame in the last row, the recent ones before it."""
     slots = (0, *range(index - 1, 0, -1))
@@ -88,27 +84,12 @@ def begin(pipeline: Pipeline, frames: int) -> None:
 
 
 def one_frame(pipeline: Pipeline, index: int, prompt: Prompt | None = None) -> Candidates:
-    pipeline.encode(Image.from_array(clip()[0][index], "rgb8"), window(pipeline, index))
+    pipeline.encode(clip_image(index), window(index, pipeline.spec.image_side))
     if prompt is None:
         pipeline.attend(plan(index))
     candidates = pipeline.decode(prompt)
     pipeline.remember(0, index, present=index != ABSENT)
     return candidates
-
-
-def a_mask() -> np.ndarray:
-    x0, y0, x1, y1 = (round(edge) for edge in BOX_EDGES)
-    mask = np.zeros(clip()[0][0].shape[:2], bool)
-    mask[y0:y1, x0:x1] = True
-    return mask
-
-
-PROMPTS = {
-    "box": Prompt(box=Box.from_edges(*BOX_EDGES)),
-    "click": Prompt(points=(CENTRES[0],), labels=(1,)),
-    "box and clicks": Prompt(box=Box.from_edges(*BOX_EDGES), points=(CENTRES[0], (5.0, 5.0)), labels=(1, 0)),
-    "mask": Prompt(mask=a_mask()),
-}
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
@@ -118,13 +99,11 @@ def test_of_pixels_that_need_no_resizing_it_makes_exactly_what_the_cpu_makes(
     """One image pixel to a network pixel: nothing is left that could hide a small fault of the wiring."""
     rig, cpu = Rig(shipped), OrtPipeline(shipped)
     side, given = shipped.spec.image_side, PROMPTS[prompt]
-    if len(given.points) > 1:
-        given = replace(given, points=(CENTRES[0], (85.0, 110.0)))  # both within the view
     for index in range(FRAMES):
         answers, masks = [], []
         for pipeline in (rig.pipeline, cpu):
             view = View(80 + 14 * index, 104 + 6 * index, 1.0, 1.0, side)
-            pipeline.encode(Image.from_array(clip()[0][index], "rgb8"), view)
+            pipeline.encode(clip_image(index), view)
             if index:
                 pipeline.attend(plan(index) if index != UNATTENDED else MemoryPlan())
             answers.append(pipeline.decode(None if index else given))
@@ -205,7 +184,7 @@ class TestTheFrame:
     def test_is_worked_at_from_attend_on_and_only_decode_waits(self, tensorrt: Rig) -> None:
         """The host does its own work in between: it follows the target's points."""
         one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
-        tensorrt.pipeline.encode(Image.from_array(clip()[0][1], "rgb8"), window(tensorrt.pipeline, 1))
+        tensorrt.pipeline.encode(clip_image(1), window(1))
         waits = len(tensorrt.gpu.host_waits())
         tensorrt.gpu.mark("attend")
         tensorrt.pipeline.attend(plan(1))
@@ -218,8 +197,8 @@ class TestTheFrame:
     def test_that_is_searched_for_the_target_is_one_wait_too(self, tensorrt: Rig) -> None:
         one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
         waits = len(tensorrt.gpu.host_waits())
-        views = [window(tensorrt.pipeline, index) for index in range(3)]
-        found = tensorrt.pipeline.search(Image.from_array(clip()[0][1], "rgb8"), views, plan(1))
+        views = [window(index) for index in range(3)]
+        found = tensorrt.pipeline.search(clip_image(1), views, plan(1))
         assert len(tensorrt.gpu.host_waits()) == waits + 1
         assert all(candidates.is_finite for candidates in found)
 
@@ -396,7 +375,7 @@ class TestTheImagesStream:
     def test_is_not_behind_the_memory_encoder(self, rig: Rig) -> None:
         begin(rig.pipeline, 3)
         encoder = rig.gpu.scheduler.latest["memory_encoder"]
-        rig.pipeline.encode(Image.from_array(clip()[0][3], "rgb8"), window(rig.pipeline, 3))
+        rig.pipeline.encode(clip_image(3), window(3))
         upload = rig.gpu.scheduler.latest["Memcpy2D HtoD"]
         assert upload.stream != encoder.stream
         assert not encoder.precedes(upload.clock)
@@ -423,8 +402,8 @@ class TestPrefetching:
 
     @staticmethod
     def images(rig: Rig) -> tuple[Image, Image, View]:
-        second, third = (Image.from_array(clip()[0][index], "rgb8") for index in (2, 3))
-        return second, third, window(rig.pipeline, 2)
+        second, third = (clip_image(index) for index in (2, 3))
+        return second, third, window(2)
 
     @staticmethod
     def answers(pipeline: Pipeline, image: Image, view: View) -> Candidates:
@@ -467,7 +446,7 @@ class TestPrefetching:
             for index in range(FRAMES):
                 answers = []
                 for pipeline in (rig.pipeline, quiet.pipeline):
-                    pipeline.encode(pictures[index], window(pipeline, index))
+                    pipeline.encode(pictures[index], window(index))
                     if index:
                         pipeline.attend(plan(index))
                     answers.append(pipeline.decode(None if index else PROMPTS["box"]))
@@ -508,7 +487,7 @@ class TestTheImageThatWaits:
 
     def test_is_left_alone_in_a_window_whose_place_is_not_known_yet(self, rig: Rig) -> None:
         one_frame(rig.pipeline, 0, PROMPTS["box"])
-        rig.pipeline.prefetch(Image.from_array(clip()[0][2], "rgb8"))
+        rig.pipeline.prefetch(clip_image(2))
         rig.gpu.mark("window")
         one_frame(rig.pipeline, 1)
         assert [call.name for call in rig.gpu.since("window")].count("image_encoder") == 1
@@ -566,7 +545,7 @@ class TestTooLittleMemory:
         """Frames go on as before, once there is enough memory again also larger ones."""
         rig = Rig(shipped, zero_copy=zero_copy)
         pipeline, side = rig.pipeline, rig.pipeline.spec.image_side
-        small, again = (Image.from_array(clip()[0][index], "rgb8") for index in (1, 2))
+        small, again = (clip_image(index) for index in (1, 2))
         large = Image.from_array(np.repeat(np.repeat(clip()[0][1], 2, axis=0), 2, axis=1), "rgb8")
 
         def boxes(image: Image) -> np.ndarray:

@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from golden.clip import BOX_EDGES, CENTRES, clip
+from golden.clip import clip
+from runtime import frames
+from runtime.frames import PROMPTS, SIDE, window
 from support.gpu_rig import Rig
 
 from efftam_ros.core.errors import InputError
@@ -29,14 +31,9 @@ MAKERS: dict[str, Callable[[Bundle], FramePipeline]] = {
 }
 STEPS = 60
 LARGER = Image.from_array(np.repeat(np.repeat(clip()[0][1], 2, axis=0), 2, axis=1), "rgb8")
-IMAGES = [*(Image.from_array(picture, "rgb8") for picture in clip()[0][:6]), LARGER]
+IMAGES = [*map(frames.clip_image, range(6)), LARGER]
 FAULTY = replace(IMAGES[1], encoding="jpeg2000")
 OUTSIDE = Prompt(box=Box(5000, 5000, 10, 10))
-BOX = Box.from_edges(*BOX_EDGES)
-DRAWN = np.zeros(clip()[0][0].shape[:2], bool)
-LEFT, TOP, RIGHT, BOTTOM = map(round, BOX_EDGES)
-DRAWN[TOP:BOTTOM, LEFT:RIGHT] = True
-PROMPTS = [Prompt(box=BOX), Prompt(points=(CENTRES[0],), labels=(1,)), Prompt(mask=DRAWN)]
 
 
 @pytest.fixture(params=MAKERS)
@@ -48,14 +45,14 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[FramePipeline, FrameP
 
 
 def prompt_of(draw: random.Random, image: Image) -> Prompt:
-    return draw.choice(PROMPTS[:2] if image is LARGER else PROMPTS)  # of a mask's size are the others
+    """A mask is as large as the others."""
+    return draw.choice([one for one in PROMPTS.values() if one.mask is None or image is not LARGER])
 
 
 def view_of(draw: random.Random, image: Image, index: int) -> View:
-    side = default_bundle().spec.image_side
     if draw.random() < 0.6:
-        return View.full(image.width, image.height, side)
-    return View.window(180 + 14 * index, 200 + 6 * index, 420, side)
+        return View.full(image.width, image.height, SIDE)
+    return window(index)
 
 
 def plan_of(slots: list[int]) -> MemoryPlan:

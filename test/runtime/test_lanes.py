@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden.clip import BOX_EDGES, clip
+from golden.clip import clip
+from runtime.frames import BOX, clip_image, same, window
 from support.gpu_rig import Rig
 from support.scripted_pipeline import ScriptedPipeline
 
@@ -30,7 +31,6 @@ from efftam_ros.runtime.opening import open_targets
 from simulation.null_pipeline import NullPipeline, certain_candidate
 
 LANES = 4
-BOX = Box.from_edges(*BOX_EDGES)
 ONE_MAP = MemoryPlan((23,), (6,), (23,))
 MAKERS: dict[str, Callable[[Bundle, int], Pipeline]] = {
     "null": lambda bundle, lanes: NullPipeline(bundle.spec, lanes),
@@ -56,39 +56,26 @@ def lanes(opened: Pipeline) -> list[Pipeline]:
     return [opened.lane(index) for index in range(LANES)]
 
 
-def image(index: int) -> Image:
-    return Image.from_array(clip()[0][index], "rgb8")
-
-
-IMAGES = [image(index) for index in range(3)]
+IMAGES = [clip_image(index) for index in range(3)]
 
 
 def target(lane: int) -> Box:
     return BOX.moved(-9.0 * lane, 5.0 * lane)
 
 
-def view_of(lane: int, index: int, side: int) -> View:
+def view_of(lane: int, index: int) -> View:
     """Lanes 0 and 1 look at the same."""
-    shift = 0.0 if lane < 2 else 10.0 * lane
-    return View.window(180 + 14 * index - shift, 200 + 6 * index, 420, side)
+    return window(index, shift=0.0 if lane < 2 else -10.0 * lane)
 
 
 def visited(pipeline: Pipeline, lane: int, index: int) -> Candidates:
     """A frame of one target: image 0 selects it, and every image is remembered."""
-    pipeline.encode(IMAGES[index], view_of(lane, index, pipeline.spec.image_side))
+    pipeline.encode(IMAGES[index], view_of(lane, index))
     if index:
         pipeline.attend(ONE_MAP)
     found = pipeline.decode(None if index else Prompt(box=target(lane)))
     pipeline.remember(0, 23, True)
     return found
-
-
-def same(one: Candidates, other: Candidates) -> bool:
-    return (
-        np.array_equal(one.boxes, other.boxes, equal_nan=True)
-        and np.array_equal(one.ious, other.ious)
-        and one.presence_logit == other.presence_logit
-    )
 
 
 @pytest.mark.parametrize("backend", WITH_NETWORK)
@@ -101,7 +88,7 @@ def test_every_target_gets_what_it_would_get_alone(backend: str) -> None:
         picture, previous = IMAGES[step % 3], IMAGES[step % 3 - 1]
         views = [
             View.full(picture.width, picture.height, side),
-            *(view_of(n, step % 3, side) for n in (0, 3)),
+            *(view_of(n, step % 3) for n in (0, 3)),
         ]
         order = draw.sample(range(count), count)
         chosen = [draw.choice(views)] * count if draw.random() < 0.5 else draw.choices(views, k=count)
@@ -144,10 +131,9 @@ def test_a_frame_ends_where_another_target_s_begins(lanes: list[Pipeline]) -> No
         pytest.skip("each lane has a frame of its own")
     visited(lanes[0], 0, 0)
     visited(lanes[1], 1, 0)
-    side = lanes[0].spec.image_side
-    lanes[0].encode(IMAGES[1], view_of(0, 1, side))
+    lanes[0].encode(IMAGES[1], view_of(0, 1))
     lanes[0].attend(ONE_MAP)
-    lanes[1].encode(IMAGES[1], view_of(2, 1, side))
+    lanes[1].encode(IMAGES[1], view_of(2, 1))
     for call in (
         lambda: lanes[0].attend(ONE_MAP),
         lambda: lanes[0].decode(None),
@@ -316,7 +302,7 @@ def test_on_a_gpu_targets_in_one_view_can_wait_together(tensorrt: bool) -> None:
     for lane, one in enumerate(lanes):
         visited(one, lane, 0)
     for one in lanes:
-        one.encode(IMAGES[1], view_of(0, 1, rig.pipeline.spec.image_side))
+        one.encode(IMAGES[1], view_of(0, 1))
         one.attend(ONE_MAP)
     waits = len(rig.gpu.host_waits())
     assert all(one.decode(None).is_finite for one in lanes)
