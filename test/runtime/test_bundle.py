@@ -26,22 +26,6 @@ def one_line(refusal: pytest.ExceptionInfo[InputError]) -> str:
 
 
 class TestTheShippedBundle:
-    def test_says_what_the_tracker_must_know(self, shipped: Bundle) -> None:
-        manifest = json.loads((shipped.folder / "bundle.json").read_text())
-        spec = shipped.spec
-        assert spec.name == manifest["name"]
-        assert spec.image_side == manifest["image"]["side"]
-        for key in (
-            "temporal_rows",
-            "max_maps",
-            "max_pointers",
-            "recent_maps",
-            "default_view",
-            "window_factor",
-        ):
-            assert getattr(spec, key) == manifest["protocol"][key]
-        assert spec.slots == 24
-
     def test_lists_every_graph_with_its_tensors(self, shipped: Bundle) -> None:
         graph = shipped.graphs["image_encoder"]
         side = shipped.spec.image_side
@@ -176,6 +160,7 @@ def test_a_faulty_manifest_is_refused_naming_the_entry(
     "limits",
     [
         {"temporal_rows": 2, "max_maps": 1, "max_pointers": 1, "recent_maps": 0, "window_factor": 1},
+        {"default_view": "full", "max_maps": 3, "max_pointers": 4, "recent_maps": 5},
         {"temporal_rows": 64, "max_maps": 64, "max_pointers": 64, "recent_maps": 64, "window_factor": 100.0},
         {"max_maps": None},
     ],
@@ -187,6 +172,7 @@ def test_the_limits_themselves_are_taken(spoiled: Spoil, limits: Manifest) -> No
 
     bundle = Bundle.load(spoiled(change))
     assert {key: getattr(bundle.spec, key) for key in limits} == limits
+    assert (bundle.spec.name, bundle.spec.image_side, bundle.spec.slots) == ("compact_192", 192, 24)
     assert (bundle.mean, bundle.std) == ((0.0, 0.5, 1.0), (0.001, 0.5, 10.0))
 
 

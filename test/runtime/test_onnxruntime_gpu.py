@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from runtime.cuda.fake_cuda import FakeGpu
-from runtime.cuda.fake_status import ORIN_AGX, ORIN_NANO, ORIN_NX
+from runtime.cuda.fake_status import ORIN_NANO, ORIN_NX
 from runtime.fake_ort import CPU, CUDA, OUT_OF_MEMORY, TENSORRT, FakeOrt, Faults
 from support.bound_graphs import Bound, Device
 
@@ -319,15 +319,6 @@ class TestTheEngineCache:
     ) -> None:
         first = self.folder(fake, shipped, tmp_path)
         assert self.folder(fake, shipped, tmp_path, stream=STREAM + 256, device=1) == first
-
-    def test_of_another_board_with_the_same_name_is_not(
-        self, fake: FakeOrt, shipped: Bundle, tmp_path: Path
-    ) -> None:
-        boards = [
-            open_device(Cuda(FakeGpu(device=device).driver)).board
-            for device in (ORIN_AGX, ORIN_NX, ORIN_NANO)
-        ]
-        assert len({self.folder(fake, shipped, tmp_path, board=board) for board in boards}) == 3
 
     def test_of_another_onnxruntime_or_network_is_not(
         self,

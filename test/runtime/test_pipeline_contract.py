@@ -202,16 +202,3 @@ def test_nothing_comes_after_closing_which_may_be_done_twice(maker: str, shipped
     ):
         with pytest.raises(RuntimeError, match="closed"):
             call()
-
-
-@pytest.mark.parametrize(
-    ("prompt", "box"),
-    [
-        (Prompt(points=((5.0, 5.0), (40.0, 30.0)), labels=(0, 1)), Box(24, 14, 32, 32)),
-        (Prompt(box=Box(-10, 460, 30, 30)), Box(0, 460, 20, 20)),
-    ],
-)
-def test_without_a_network_any_prompt_has_a_box(prompt: Prompt, box: Box) -> None:
-    pipeline = NullPipeline()
-    pipeline.encode(clip_image(0), View.full(640, 480, pipeline.spec.image_side))
-    assert pipeline.decode(prompt).box(0) == box

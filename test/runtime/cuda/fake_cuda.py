@@ -78,8 +78,7 @@ class FakeGpu:
         self.bindings_version = BINDINGS_VERSIONS[version]
         self.driver_version = self.bindings_version if driver_version is None else driver_version
         self.devices = (device,) if isinstance(device, FakeDevice) else tuple(device)
-        shared = any(one.integrated for one in self.devices)
-        self.memory = Memory(total_bytes, 4_000_000_000, shared)
+        self.memory = Memory(total_bytes, 4_000_000_000)
         self.scheduler = Scheduler(self.memory, seed)
         self.kernels: Callable[[str, tuple[int, ...], tuple[int, ...], int], None] | None = None
         self.signatures: Mapping[str, Sequence[str]] = {}

@@ -330,7 +330,7 @@ class FakeDriver(FakeKernels):
 
     def _allocate(self, kind: str, nbytes: int) -> Block:
         memory = self._gpu.memory
-        if nbytes > (memory.free_bytes if kind == "device" else memory.free_pinned_bytes):
+        if nbytes > memory.free(kind):
             raise RefusedError(Status.CUDA_ERROR_OUT_OF_MEMORY)
         return memory.allocate(kind, nbytes)
 

@@ -98,21 +98,23 @@ class Block:
 class Memory:
     """All blocks, freed ones too: an address is never used twice, so that late use is seen for sure."""
 
-    def __init__(self, total_bytes: int, pinned_bytes: int, shared: bool) -> None:
-        """``pinned_bytes``: as many the system can pin; ``shared``: host and device have one memory."""
-        self.total_bytes, self._pinned_bytes, self._shared = total_bytes, pinned_bytes, shared
+    def __init__(self, total_bytes: int, pinned_bytes: int) -> None:
+        """``pinned_bytes``: as many the system can pin."""
+        self._bytes = {"device": total_bytes, "pinned": pinned_bytes}
         self._blocks: list[Block] = []
         self._starts: list[int] = []
 
     @property
-    def free_bytes(self) -> int:
-        kinds = ("device", "pinned") if self._shared else ("device",)
-        return self.total_bytes - sum(b.nbytes for b in self._blocks if b.alive and b.kind in kinds)
+    def total_bytes(self) -> int:
+        return self._bytes["device"]
+
+    def free(self, kind: str) -> int:
+        """Bytes that can be allocated."""
+        return self._bytes[kind] - sum(b.nbytes for b in self._blocks if b.alive and b.kind == kind)
 
     @property
-    def free_pinned_bytes(self) -> int:
-        free = self._pinned_bytes - sum(b.nbytes for b in self._blocks if b.alive and b.kind == "pinned")
-        return min(free, self.free_bytes) if self._shared else free
+    def free_bytes(self) -> int:
+        return self.free("device")
 
     @property
     def alive(self) -> list[Block]:

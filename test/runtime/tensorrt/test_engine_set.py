@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runtime.cuda.fake_cuda import FakeGpu
-from runtime.cuda.fake_status import ORIN_AGX, ORIN_NANO, ORIN_NX
 from runtime.tensorrt.fake_tensorrt import make_fake
 
-from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.cuda.api import Cuda, DeviceFacts, open_device
+from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt import engine_set
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
@@ -35,27 +32,6 @@ def folder(shipped: Bundle, tmp_path: Path) -> Path:
 def keys(bundle: Bundle, library: Library, facts: DeviceFacts, precision: str = "fp16") -> list[Any]:
     engines = EngineSet(bundle, precision, library, facts, bundle.folder / "engines")
     return [engines.key(name) for name in GRAPHS]
-
-
-def test_an_engine_of_another_board_with_the_same_name_is_not_loaded(
-    shipped: Bundle, trt: Any, library: Library, tmp_path: Path
-) -> None:
-    boards = {
-        name: open_device(Cuda(FakeGpu(device=device).driver))
-        for name, device in (("AGX", ORIN_AGX), ("NX", ORIN_NX), ("Nano", ORIN_NANO))
-    }
-    sets = {name: EngineSet(shipped, "fp16", library, facts, tmp_path) for name, facts in boards.items()}
-    agx = sets["AGX"]
-    agx.store.put(shipped.spec.name, agx.key("mask_decoder"), b"engine", {})
-    assert agx.plan("mask_decoder") == b"engine"
-    for name, multiprocessors in (("NX", 8), ("Nano", 4)):
-        with pytest.raises(BackendError) as refused:
-            sets[name].plan("mask_decoder")
-        assert f"built for a board with 16 multiprocessors, here {multiprocessors}" in refused.value.reason
-        assert "efftam build" in refused.value.remedy
-        assert "\n" not in str(refused.value)
-    caches = {timing_cache_path(tmp_path, library, facts) for facts in boards.values()}
-    assert len(caches) == 3
 
 
 def test_a_power_mode_that_changed_since_the_build_is_told(

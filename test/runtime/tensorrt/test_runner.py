@@ -206,10 +206,9 @@ def test_an_output_that_comes_out_larger_than_bound_is_refused_not_overrun(
 
 
 def test_too_little_memory_for_a_context_is_refused(trt: Any, graphs: TrtGraphs) -> None:
-    trt.fake.contexts_left = 1
     graph = graphs.open("mask_decoder")
-    graph.binding(True)
-    with pytest.raises(BackendError, match=r"can't run mask_decoder \(Requested amount.*smaller bundle"):
+    trt.fake.faults.add("context")
+    with pytest.raises(BackendError, match=r"can't run mask_decoder \(context was told.*smaller bundle"):
         graph.binding(True)
 
 

@@ -172,6 +172,7 @@ def test_a_report_of_another_kind_is_refused(store: EngineStore, content: str) -
     store.put(NAME, KEY, b"plan", {})
     store.path(NAME, KEY).with_suffix(".json").write_text(content, errors="surrogateescape")
     assert "has a damaged report" in refusal(store)
+    assert "one there" not in refusal(store, replace(KEY, version="11.4.1")), "nobody knows what it is"
 
 
 def test_engines_swapped_between_modules_are_refused(store: EngineStore) -> None:
