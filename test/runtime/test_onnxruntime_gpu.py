@@ -114,12 +114,6 @@ class TestAFixedBinding:
         binding.run()
         assert not any(run.host_waited for run in fake.runs)
 
-    def test_without_memory_for_them_is_refused(self, opener: Opener, fake: FakeOrt, bound: Binder) -> None:
-        fake.allocate = lambda session, nbytes: False
-        binding = bound(opener().open("memory_encoder")).binding
-        with pytest.raises(BackendError, match=r"GPU memory ran out in onnxruntime .*smaller bundle"):
-            binding.run()
-
 
 def test_closing_lets_the_sessions_go(opener: Opener, fake: FakeOrt) -> None:
     """They hold memory as long as anything refers to them."""

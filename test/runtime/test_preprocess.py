@@ -122,18 +122,6 @@ class TestAPointOfTheImageLiesWhereTheViewSaysIt:
         target = view.to_network(Box(x, y, 0, 0))
         assert centroid(got) == pytest.approx((target.x, target.y), abs=0.05 + view.scale_x / 64)
 
-    @settings(max_examples=60, deadline=None)
-    @given(edge=st.integers(120, 280), offset=st.floats(-0.3, 0.3), extent=st.floats(20.0, 64.0))
-    def test_an_edge_between_two_pixels(self, edge: int, offset: float, extent: float) -> None:
-        """Measured as the length of the bright part of a row; a hard edge falls between samples, hence the
-        limit."""
-        pixels = np.zeros((300, 400), np.uint8)
-        pixels[:, :edge] = 240
-        view = View.window(edge + offset * extent, 150.0, extent, 64)
-        row = levels(make(64)(Image.from_array(pixels, "mono8"), view))[0, 31]
-        expected = view.to_network(Box.from_edges(0, 0, edge, 300)).clipped(64, 64).width
-        assert row.sum() / 240 == pytest.approx(expected, abs=0.13)
-
 
 class TestTheFilter:
     def test_differs_little_from_the_reference_on_the_golden_clip(self) -> None:

@@ -22,6 +22,7 @@ SESSION = (
 IMPORTS = {
     "the package": f"import efftam_ros; {SESSION}",
     "a module of it alone": f"import efftam_ros.core.geometry; {SESSION}",
+    "the command": "from efftam_ros.tools.cli import main; main(['doctor'])",
     "the back end": f"import efftam_ros.runtime.onnxruntime.cpu; {SESSION}",
     "a child": "import efftam_ros, subprocess, sys;"
     f"subprocess.run([sys.executable, '-c', {SESSION!r}], check=True)",
@@ -46,11 +47,6 @@ def files(folder: Path) -> list[Path]:
 @pytest.mark.parametrize("case", IMPORTS)
 def test_no_file_appears_under_the_users_home(case: str, tmp_path: Path):
     run(IMPORTS[case], tmp_path)
-    assert files(tmp_path) == []
-
-
-def test_the_command_leaves_no_file_either(tmp_path: Path):
-    run("from efftam_ros.tools.cli import main; main(['doctor'])", tmp_path)
     assert files(tmp_path) == []
 
 

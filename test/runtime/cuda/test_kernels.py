@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runtime.cuda.guarded import Guarded
 from runtime.cuda.on_gpu import OnGpu, shared_gpu
 from runtime.cuda.shim import Shim, shared_shim
 
@@ -22,6 +21,23 @@ from efftam_ros.runtime.device.memory import MemoryLayout
 from efftam_ros.runtime.frame_state import round_bfloat16
 from efftam_ros.runtime.preprocess import Preprocessor, image_mask
 from efftam_workshop.agreement.compare import laid_out
+
+GUARD = 256
+
+
+class Guarded:
+    """An array [shape] between two strips of known bytes; its elements start as the same bytes (0xA5)."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: type = np.float32) -> None:
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        self._bytes = np.full(size + 2 * GUARD, 0xA5, np.uint8)
+        self.array = self._bytes[GUARD : GUARD + size].view(dtype).reshape(shape)
+
+    @property
+    def intact(self) -> bool:
+        """True while nothing was written outside the array."""
+        return bool((self._bytes[:GUARD] == 0xA5).all() and (self._bytes[-GUARD:] == 0xA5).all())
+
 
 Kernels = Shim | OnGpu
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -41,18 +41,6 @@ def board(cuda: Cuda) -> Board:
 
 
 class TestAStream:
-    def test_is_never_the_default_one(self, fake: FakeGpu, board: Board) -> None:
-        assert board.stream.handle > 2
-        (call,) = fake.calls("cuStreamCreate")
-        assert call.summary == "1"  # CU_STREAM_NON_BLOCKING
-
-    def test_refuses_handle_0(self, fake: FakeGpu, cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
-        kind = fake.driver.CUstream
-        functions = type(fake.driver.functions)
-        monkeypatch.setattr(functions, "cuStreamCreate", lambda self, flags: kind(0))
-        with pytest.raises(RuntimeError, match="default stream"):
-            Stream(cuda)
-
     def test_copies_parts_of_host_buffers(self, board: Board) -> None:
         board.stream.zero(board.x.pointer, NBYTES)
         board.stream.copy_in(board.x.pointer + 16, board.given, 8, offset=40)
