@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from runtime.frames import BOX, PROMPTS, SIDE, clip_image, window
 
 from efftam_ros.core.geometry import Box, View
@@ -208,6 +211,51 @@ class TestBoxesAndMasks:
             boxes, areas = boxes_and_areas(answer["masks"][0])
             assert np.abs(boxes - answer["boxes"]).max() < 0.01
             assert np.array_equal(areas, answer["areas"])
+
+
+def rounded(value: float) -> float:
+    """To bfloat16."""
+    array = np.array([value], np.float32)
+    round_bfloat16(array)
+    return float(array[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (1.0, 1.0),
+        (1.0 + 2**-8, 1.0),  # a tie, down to the even neighbour
+        (1.0 + 3 * 2**-8, 1.0 + 2**-6),  # a tie, up to the even neighbour
+        (-1.0 - 3 * 2**-8, -1.0 - 2**-6),
+        (1e-40, 2.0**-133),  # subnormal
+        (math.inf, math.inf),
+        (-math.inf, -math.inf),
+        (3.4e38, math.inf),  # beyond the largest bfloat16
+    ],
+)
+def test_bfloat16_has_known_values(value: float, expected: float) -> None:
+    assert rounded(value) == pytest.approx(expected, rel=1e-7, abs=0)
+
+
+def test_rounding_keeps_every_nan() -> None:
+    bits = np.array([0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x3F800000], np.uint32)
+    values = bits.view(np.float32)
+    round_bfloat16(values)
+    assert np.isnan(values[:4]).all()
+    assert values[4] == 1.0
+
+
+@settings(deadline=None)
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**100), max_value=2.0**100))
+def test_rounding_gives_a_bfloat16_and_none_is_nearer(value: float) -> None:
+    result = np.array([rounded(value)], np.float32)
+    bits = int(result.view(np.uint32)[0])
+    assert bits & 0xFFFF == 0
+    step = abs(
+        float(np.array([(bits & 0x7FFFFFFF) + 0x10000], np.uint32).view(np.float32)[0])
+        - abs(float(result[0]))
+    )
+    assert abs(float(result[0]) - value) <= step / 2
 
 
 def test_output_that_is_not_finite_is_handed_on(shipped: Bundle) -> None:

@@ -29,7 +29,6 @@ from efftam_ros.runtime.verify import (
     Deviation,
     Reference,
     deviation,
-    images,
 )
 
 Plant = Callable[[Rig, pytest.MonkeyPatch], None]
@@ -224,10 +223,6 @@ def test_int8_has_wider_limits() -> None:
 def test_deviations_are_in_the_units_of_the_output(output, wanted, value, found) -> None:
     dtype = np.uint8 if output == "mask" else np.float32
     assert deviation(output, np.array(wanted, dtype), np.array(value, dtype)) == pytest.approx(found)
-
-
-def test_the_images_come_in_the_encodings_of_cameras() -> None:
-    assert [image.encoding for image in images()] == ["bgr8", "nv12", "mono8"] * 2 + ["bgr8"]
 
 
 class TestTheRecord:

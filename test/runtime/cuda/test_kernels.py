@@ -22,6 +22,14 @@ from efftam_ros.runtime.frame_state import round_bfloat16
 from efftam_ros.runtime.preprocess import Preprocessor, image_mask
 from efftam_workshop.agreement.compare import laid_out
 
+Kernels = Shim | OnGpu
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SIDE = 32
+
+# OpenCV 4 rounds the positions of a warp to 1/32 px, OpenCV 5 no longer does.
+ROUNDED_PX = 0.0 if int(cv2.__version__.split(".")[0]) >= 5 else 1 / 64
+
+
 GUARD = 256
 
 
@@ -37,14 +45,6 @@ class Guarded:
     def intact(self) -> bool:
         """True while nothing was written outside the array."""
         return bool((self._bytes[:GUARD] == 0xA5).all() and (self._bytes[-GUARD:] == 0xA5).all())
-
-
-Kernels = Shim | OnGpu
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SIDE = 32
-
-# OpenCV 4 rounds the positions of a warp to 1/32 px, OpenCV 5 no longer does.
-ROUNDED_PX = 0.0 if int(cv2.__version__.split(".")[0]) >= 5 else 1 / 64
 
 
 @pytest.fixture(scope="module", params=["g++", pytest.param("gpu", marks=pytest.mark.gpu)])
