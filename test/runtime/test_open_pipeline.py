@@ -91,6 +91,12 @@ def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
     assert str(unavailable.value) == f"{unavailable.value.reason}; {unavailable.value.remedy}"
 
 
+def said_by(script: str) -> str:
+    """By a process of its own."""
+    command, root = [sys.executable, "-c", script], Path(__file__).parents[2]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+
 @pytest.mark.parametrize(
     ("backend", "module", "remedy"),
     [
@@ -101,7 +107,7 @@ def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
 def test_a_missing_library_is_named_with_the_line_that_mends_it(
     backend: str, module: str, remedy: str
 ) -> None:
-    """In a process of its own, where that module can't be imported."""
+    """Where that module can't be imported."""
     script = f"""
 import sys
 sys.modules["{module}"] = None
@@ -112,11 +118,7 @@ try:
 except BackendError as error:
     print(error)
 """
-    root = Path(__file__).parents[2]
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert f"{backend} can't run: the Python module {module} is not installed; {remedy}" in result.stdout
+    assert f"{backend} can't run: the Python module {module} is not installed; {remedy}" in said_by(script)
 
 
 def test_opening_the_cpu_back_end_imports_neither_torch_nor_ros() -> None:
@@ -127,11 +129,7 @@ from efftam_ros.runtime.opening import open_pipeline
 open_pipeline()
 print(sorted({"torch", "rclpy", "matplotlib", "av"} & set(sys.modules)))
 """
-    root = Path(__file__).parents[2]
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+    assert said_by(script) == "[]"
 
 
 @pytest.mark.parametrize(

@@ -40,14 +40,10 @@ def run(code: str, home: Path, **environment: str) -> None:
     )
 
 
-def files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
 @pytest.mark.parametrize("case", IMPORTS)
 def test_no_file_appears_under_the_users_home(case: str, tmp_path: Path):
     run(IMPORTS[case], tmp_path)
-    assert files(tmp_path) == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_whoever_wants_it_keeps_what_was_set(tmp_path: Path):

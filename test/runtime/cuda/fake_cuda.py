@@ -41,6 +41,11 @@ NOT_IN_CAPTURE = {
     "cuEventQuery",
     "cuModuleLoadDataEx",
 }
+# What needs no context that was made current in its thread.
+WITHOUT_CONTEXT = {
+    *("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"),
+    *("cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease", "cuCtxSetCurrent"),
+}
 # What works with a lost device.
 ALWAYS = {"cuDriverGetVersion"}
 
@@ -177,6 +182,8 @@ class FakeGpu:
                 raise RuntimeError("Failed to dlopen libcuda.so.1")
             try:
                 self._refuse(name)
+                if name not in WITHOUT_CONTEXT:
+                    self.current_device()
                 if position is not None:
                     self.stream(args[position])
                 values = function(*args)

@@ -106,30 +106,25 @@ class FakeDriver(FakeKernels):
     # Memory.
 
     def cuMemGetInfo(self) -> tuple[int, int]:
-        device, memory = self._device(), self._gpu.memory
+        device, memory = self._gpu.current_device(), self._gpu.memory
         total = device.total_bytes or memory.total_bytes
         return min(memory.free_bytes, total), total
 
     def cuMemAlloc(self, nbytes: int) -> Any:
-        self._device()
         return real_driver.CUdeviceptr(self._allocate("device", nbytes).start)
 
     def cuMemFree(self, pointer: Any) -> None:
-        self._device()
         self._release("cuMemFree", "device", int(pointer))
 
     def cuMemHostAlloc(self, nbytes: int, flags: int) -> int:
-        self._device()
         if flags & ~7:
             raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         return self._allocate("pinned", nbytes).start
 
     def cuMemFreeHost(self, pointer: int) -> None:
-        self._device()
         self._release("cuMemFreeHost", "pinned", pointer)
 
     def cuMemHostGetDevicePointer(self, pointer: int, flags: int) -> Any:
-        self._device()
         block = self._gpu.memory.find(pointer)
         if flags or block is None or not block.alive or block.kind != "pinned":
             raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
@@ -147,7 +142,6 @@ class FakeDriver(FakeKernels):
     def cuMemcpy2DAsync(self, described: Any, stream: Any) -> None:
         """From pinned memory to the device alone, as the documentation of CUDA_MEMCPY2D has it: rows begin
         ``Y`` pitches and ``XInBytes`` bytes behind the base addresses, and lie within their pitch."""
-        device = self._device()
         if not isinstance(described, real_driver.CUDA_MEMCPY2D):
             raise TypeError("cuMemcpy2DAsync takes a CUDA_MEMCPY2D")
         if (described.srcMemoryType, described.dstMemoryType) != (HOST, DEVICE):
@@ -160,7 +154,7 @@ class FakeDriver(FakeKernels):
             (described.dstDevice, described.dstY, described.dstXInBytes, described.dstPitch, "device"),
             (described.srcHost, described.srcY, described.srcXInBytes, described.srcPitch, "pinned"),
         ):
-            if not width + int(column) <= int(pitch) <= device.max_pitch:
+            if not width + int(column) <= int(pitch):
                 raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
             start = int(base) + int(row) * int(pitch) + int(column)
             part = Range.part(start, width, int(pitch), height)
@@ -176,7 +170,6 @@ class FakeDriver(FakeKernels):
         self._gpu.submit(int(stream), job)
 
     def cuMemsetD8Async(self, pointer: Any, value: int, nbytes: int, stream: Any) -> None:
-        self._device()
         to = self._side(int(pointer), nbytes, "device")
         block = self._gpu.memory.block(to)
 
@@ -188,7 +181,6 @@ class FakeDriver(FakeKernels):
     # Streams.
 
     def cuStreamCreate(self, flags: int) -> Any:
-        self._device()
         if flags != int(real_driver.CUstream_flags.CU_STREAM_NON_BLOCKING):
             raise DefaultStreamError("a stream without CU_STREAM_NON_BLOCKING waits for the default stream")
         number = next(self._gpu.numbers)
@@ -197,15 +189,12 @@ class FakeDriver(FakeKernels):
         return real_driver.CUstream(number)
 
     def cuStreamDestroy(self, stream: Any) -> None:
-        self._device()
         self.streams.discard(int(stream))
 
     def cuStreamSynchronize(self, stream: Any) -> None:
-        self._device()
         self._gpu.scheduler.wait_for_stream(int(stream))
 
     def cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
-        self._device()
         state = self._event(event)
         capturing = int(stream) in self._gpu.captures
         if capturing != state.captured:
@@ -216,19 +205,16 @@ class FakeDriver(FakeKernels):
     # Events.
 
     def cuEventCreate(self, flags: int) -> Any:
-        self._device()
         number = next(self._gpu.numbers)
         timing = not flags & int(real_driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         self._events[number] = EventState(timing)
         return real_driver.CUevent(number)
 
     def cuEventDestroy(self, event: Any) -> None:
-        self._device()
         self._event(event)
         del self._events[int(event)]
 
     def cuEventRecord(self, event: Any, stream: Any) -> None:
-        self._device()
         state = self._event(event)
         state.work = self._gpu.submit(int(stream), Job("event"))
         state.captured = state.work is None
@@ -236,26 +222,22 @@ class FakeDriver(FakeKernels):
 
     def cuEventRecordWithFlags(self, event: Any, stream: Any, flags: int) -> None:
         """With CU_EVENT_RECORD_EXTERNAL, in a capture: recorded by every launch of the graph."""
-        self._device()
         external = int(real_driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
         if flags != external or int(stream) not in self._gpu.captures:
             raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         self._gpu.submit(int(stream), Job("event", event=self._event(event)))
 
     def cuEventSynchronize(self, event: Any) -> None:
-        self._device()
         work = self._recorded(event)
         if work is not None:
             self._gpu.scheduler.wait(work)
 
     def cuEventQuery(self, event: Any) -> None:
-        self._device()
         work = self._recorded(event)
         if work is not None and not self._gpu.scheduler.ask(work):
             raise RefusedError(Status.CUDA_ERROR_NOT_READY)
 
     def cuEventElapsedTime(self, start: Any, end: Any) -> float:
-        self._device()
         states = [self._event(event) for event in (start, end)]
         if not all(state.timing and state.work for state in states):
             raise RefusedError(Status.CUDA_ERROR_INVALID_HANDLE)
@@ -267,7 +249,6 @@ class FakeDriver(FakeKernels):
     # Graphs.
 
     def cuStreamBeginCapture(self, stream: Any, mode: Any) -> None:
-        self._device()
         if int(stream) in self._gpu.captures:
             raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         if enumeration(mode, CAPTURE_MODES) != CAPTURE_MODES.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL:
@@ -275,7 +256,6 @@ class FakeDriver(FakeKernels):
         self._gpu.captures[int(stream)] = Capture(threading.get_ident(), [])
 
     def cuStreamEndCapture(self, stream: Any) -> Any:
-        self._device()
         capture = self._gpu.captures.get(int(stream))
         if capture is None:
             raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)
@@ -289,17 +269,14 @@ class FakeDriver(FakeKernels):
         return real_driver.CUgraph(number)
 
     def cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
-        self._device()
         number = next(self._gpu.numbers)
         self._executables[number] = known(self._graphs, graph)
         return real_driver.CUgraphExec(number)
 
     def cuGraphUpload(self, executable: Any, stream: Any) -> None:
-        self._device()
         known(self._executables, executable)
 
     def cuGraphLaunch(self, executable: Any, stream: Any) -> None:
-        self._device()
         jobs = known(self._executables, executable)
         if int(stream) in self._gpu.captures:
             raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
@@ -344,7 +321,6 @@ class FakeDriver(FakeKernels):
     def _copy(
         self, way: str, target: int, source: int, nbytes: int, stream: Any, kinds: tuple[str, str]
     ) -> None:
-        self._device()
         to, source_range = self._side(target, nbytes, kinds[0]), self._side(source, nbytes, kinds[1])
         to_block, from_block = self._gpu.memory.block(to), self._gpu.memory.block(source_range)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from runtime.cuda.fake_memory import MisuseError
 from runtime.cuda.fake_status import (
-    FakeDevice,
     RefusedError,
     Status,
     known,
@@ -43,7 +42,6 @@ class FakeKernels:
     def cuModuleLoadDataEx(
         self, image: bytes, count: int, options: Sequence[Any], values: Sequence[Any]
     ) -> Any:
-        self._device()
         if not image.endswith(b"\0"):
             raise MisuseError("PTX without a NUL at its end: the driver would read on")
         if b"\n.version " not in image:
@@ -56,7 +54,6 @@ class FakeKernels:
         return real_driver.CUmodule(number)
 
     def cuModuleGetFunction(self, module: Any, name: bytes) -> Any:
-        self._device()
         there = known(self._modules, module)
         if name.decode() not in there:
             raise RefusedError(Status.CUDA_ERROR_NOT_FOUND)
@@ -65,7 +62,6 @@ class FakeKernels:
         return real_driver.CUfunction(number)
 
     def cuModuleUnload(self, module: Any) -> None:
-        self._device()
         known(self._modules, module)
         del self._modules[int(module)]
 
@@ -83,7 +79,6 @@ class FakeKernels:
         parameters: int,
         extra: int,
     ) -> None:
-        self._device()
         kernel = known(self._functions, function)
         if kernel.module not in self._modules:
             raise MisuseError(f"launch of {kernel.name}, whose module was unloaded")
@@ -114,9 +109,6 @@ class FakeKernels:
 
         self._gpu.submit(int(stream), Job(kernel.name, reads, writes, run))
 
-    def _device(self) -> FakeDevice:
-        return self._gpu.current_device()
-
 
 def entries(ptx: str) -> dict[str, tuple[int, ...]]:
     """The kernels of a PTX text with their parameters' sizes in bytes."""
@@ -125,9 +117,8 @@ def entries(ptx: str) -> dict[str, tuple[int, ...]]:
         sizes = []
         for parameter in listed.split(",") if listed.strip() else []:
             bits = re.search(r"\.[usbf](8|16|32|64)\b", parameter)
-            count = re.search(r"\[(\d+)\]", parameter)
             assert bits is not None, parameter
-            sizes.append(int(bits[1]) // 8 * (int(count[1]) if count else 1))
+            sizes.append(int(bits[1]) // 8)
         found[name] = tuple(sizes)
     return found
 

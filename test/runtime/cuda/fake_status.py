@@ -17,15 +17,13 @@ Status = real_driver.CUresult
 
 @dataclass(frozen=True)
 class FakeDevice:
-    """What the driver says of a GPU. ``total_bytes``: 0 for as much as the `FakeGpu` has; ``max_pitch``: that
-    of every GPU that is supported, bytes."""
+    """What the driver says of a GPU. ``total_bytes``: 0 for as much as the `FakeGpu` has."""
 
     name: str = "Fake GPU"
     compute_capability: tuple[int, int] = (8, 7)
     integrated: bool = False
     multiprocessors: int = 16
     total_bytes: int = 0
-    max_pitch: int = 2**31 - 1
 
 
 ORIN_AGX = FakeDevice("Orin", (8, 7), True, 16, 64_300_000_000)

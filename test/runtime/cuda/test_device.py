@@ -91,14 +91,13 @@ def test_another_thread_needs_the_device_made_current(cuda: Cuda, is_current: bo
         assert ("call make_current" in pool.submit(load).result()) == (not is_current)
 
 
-class TestTheBoard:
-    """What engines of one board are told apart by from those of another."""
-
-    @pytest.mark.parametrize(
-        ("device", "memory_gib"), [(ORIN_AGX, 60), (ORIN_NX, 16), (ORIN_NANO, 4), (DESKTOP, 8)]
-    )
-    def test_has_memory_in_even_gib(self, device: FakeDevice, memory_gib: int) -> None:
-        assert open_device(wrapped(FakeGpu(device=device))).memory_gib == memory_gib
+@pytest.mark.parametrize(
+    ("device", "memory_gib"), [(ORIN_AGX, 60), (ORIN_NX, 16), (ORIN_NANO, 4), (DESKTOP, 8)]
+)
+def test_the_boards_that_engines_are_made_for_have_memory_in_even_gib(
+    device: FakeDevice, memory_gib: int
+) -> None:
+    assert open_device(wrapped(FakeGpu(device=device))).memory_gib == memory_gib
 
 
 KINDS = pytest.mark.parametrize("kind", [DeviceBuffer, HostBuffer])

@@ -110,9 +110,6 @@ class TestThePtx:
 
 
 class TestLoading:
-    def test_gives_the_bytes_of_the_file(self) -> None:
-        assert load_ptx("masks") == (KERNEL_FOLDER / "masks.ptx").read_bytes()
-
     @pytest.mark.parametrize("name", ["memory.ptx", "memory.cu"])
     def test_refuses_a_file_that_changed(self, copy: Path, name: str) -> None:
         (copy / name).write_bytes((copy / name).read_bytes() + b"\n")

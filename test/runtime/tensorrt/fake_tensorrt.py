@@ -34,6 +34,7 @@ VERSIONS = tuple(
     )
 )
 MAGIC = b"fake engine\n"
+PLAIN = ("ILogger", "IProgressMonitor", "IProfiler", "ITensor")
 STEPS = 4
 """Of each of a build's two phases."""
 SCRATCH_SHARE = 16
@@ -138,17 +139,9 @@ def _numbers(shape: list[Any]) -> tuple[int, ...]:
 # The classes. A method or property that a version does not list is left out of that version's class.
 
 
-class _ILogger:
-    def __init__(self) -> None:
-        pass
+class _Plain:
+    """A class without calls of its own that are used; Python code derives from it."""
 
-
-class _IProgressMonitor:
-    def __init__(self) -> None:
-        pass
-
-
-class _IProfiler:
     def __init__(self) -> None:
         pass
 
@@ -166,10 +159,6 @@ class _Dims:
 
 class _IHostMemory(np.ndarray):
     """Bytes behind Python's buffer protocol, with the one property that is used, nbytes."""
-
-
-class _ITensor:
-    pass
 
 
 class _Builder:
@@ -637,7 +626,7 @@ def _array(address: int, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
 def _make_class(name: str, api: dict[str, Any], module: Any, control: Control) -> Any:
     if name == "IHostMemory":
         return type(name, (_IHostMemory,), {"_make": classmethod(_make)})
-    source = vars(globals()[f"_{name}"])
+    source = vars(_Plain if name in PLAIN else globals()[f"_{name}"])
     names: dict[str, Any] = {
         key: value
         for key, value in source.items()
