@@ -461,13 +461,14 @@ class TestTheImageThatWaits:
     """In the full view it is encoded right behind the memory encoder."""
 
     @staticmethod
-    def frame(rig: Rig, index: int, image: Image, waiting: Image) -> None:
+    def frame(rig: Rig, index: int, image: Image, waiting: Image | None = None) -> None:
         """One in the full view; ``waiting`` is announced while it is in work."""
         pipeline = rig.pipeline
         pipeline.encode(image, View.full(image.width, image.height, pipeline.spec.image_side))
         if index:
             pipeline.attend(plan(index))
-        pipeline.prefetch(waiting)
+        if waiting is not None:
+            pipeline.prefetch(waiting)
         pipeline.decode(None if index else PROMPTS["box"])
         pipeline.remember(0, index, present=True)
 
@@ -485,12 +486,26 @@ class TestTheImageThatWaits:
         assert names.index("cuEventSynchronize") < last_launch, "the next image's encoder"
         assert names.count("cuEventSynchronize") == 1
 
-    def test_is_left_alone_in_a_window_whose_place_is_not_known_yet(self, rig: Rig) -> None:
-        one_frame(rig.pipeline, 0, PROMPTS["box"])
-        rig.pipeline.prefetch(clip_image(2))
-        rig.gpu.mark("window")
-        one_frame(rig.pipeline, 1)
-        assert [call.name for call in rig.gpu.since("window")].count("image_encoder") == 1
+    def test_is_left_alone_where_it_was_encoded_or_its_place_in_a_window_is_not_known_yet(
+        self, shipped: Bundle, rig: Rig
+    ) -> None:
+        images = [clip_image(index) for index in range(4)]
+
+        def encoded(frame: Callable[[], object], rig: Rig = rig) -> int:
+            """How often in a frame."""
+            rig.gpu.mark("frame")
+            frame()
+            return [call.name for call in rig.gpu.since("frame")].count("image_encoder")
+
+        assert encoded(lambda: self.frame(rig, 0, *images[:2])) == 2
+        assert encoded(lambda: self.frame(rig, 1, images[2])) == 1, "another came in its place"
+        rig.pipeline.prefetch(images[3])
+        assert encoded(lambda: self.frame(rig, 2, images[3])) == 1, "its own frame has begun"
+        rig.pipeline.prefetch(images[0])
+        assert encoded(lambda: one_frame(rig.pipeline, 3)) == 1
+        several = Rig(shipped, lanes=2)
+        assert encoded(lambda: self.frame(several, 0, *images[:2]), several) == 1, "each target has its turn"
+        several.pipeline.close()
 
 
 class TestAnotherThread:
