@@ -62,10 +62,6 @@ class TestEveryRow:
             assert "\n" not in command
 
 
-def test_engines_differ_by_their_precision() -> None:
-    assert ENGINES.variants == ("auto", "fp32", "int8")
-
-
 @pytest.mark.parametrize("name", FORMER_NAMES)
 def test_a_precision_in_the_name_is_refused_with_the_two_settings_it_is(name: str) -> None:
     backend, precision = FORMER_NAMES[name]
@@ -77,6 +73,7 @@ def test_a_precision_in_the_name_is_refused_with_the_two_settings_it_is(name: st
 def test_an_exact_cpu_is_the_same_as_an_automatic_one(shipped: Bundle) -> None:
     open_pipeline(PipelineConfig(threads=1, precision="fp32"), shipped).close()
     assert backend_of("onnxruntime-cpu").variants == ("auto",)
+    assert ENGINES.variants == ("auto", "fp32", "int8")
 
 
 NVPMODEL = (

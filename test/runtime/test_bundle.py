@@ -25,16 +25,8 @@ def one_line(refusal: pytest.ExceptionInfo[InputError]) -> str:
     return text
 
 
-class TestTheShippedBundle:
-    def test_lists_every_graph_with_its_tensors(self, shipped: Bundle) -> None:
-        graph = shipped.graphs["image_encoder"]
-        side = shipped.spec.image_side
-        assert graph.inputs["image"].shape == (1, 3, side, side)
-        assert graph.inputs["image"].dtype == "float32"
-        assert graph.path.is_file()
-
-    def test_fits_in_ten_megabytes(self, shipped: Bundle) -> None:
-        assert sum(path.stat().st_size for path in shipped.folder.iterdir()) < 10e6
+def test_the_network_that_ships_fits_in_ten_megabytes(shipped: Bundle) -> None:
+    assert sum(path.stat().st_size for path in shipped.folder.iterdir()) < 10e6
 
 
 def test_a_folder_without_a_manifest_is_no_bundle(tmp_path: Path) -> None:

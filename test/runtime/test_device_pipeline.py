@@ -337,6 +337,20 @@ class TestTimesOfStages:
         assert told[4] == told[5] == told[3] | {"memory_encoder": told[4]["memory_encoder"]}
         assert set(told[6]) == tracked
 
+    def test_are_those_of_the_first_target_in_a_view(self, shipped: Bundle) -> None:
+        rig, events = Rig(shipped, lanes=2, tensorrt=True), []
+        rig.pipeline.stage_interval = 1
+        for lane in (0, 1):
+            one_frame(rig.pipeline.lane(lane), 0, PROMPTS["box"])
+        image, driver = clip_image(1), rig.gpu.driver.functions
+        for lane in (0, 1):
+            before = driver.events_recorded
+            rig.pipeline.lane(lane).encode(image, window(1))
+            rig.pipeline.lane(lane).attend(plan(1))
+            events.append(driver.events_recorded - before)
+        assert events == [2 * len(("preprocess", "encoder", "attention", "decoder")) + 1, 0]
+        rig.pipeline.close()
+
     def test_are_those_of_the_gpu(self, shipped: Bundle) -> None:
         rig = Rig(shipped, tensorrt=True)
         rig.pipeline.stage_interval = 2
@@ -713,11 +727,6 @@ class TestOpening:
 
 class TestLayout:
     """What the fixed form of memory attention is laid out as."""
-
-    def test_counts_the_keys_of_the_graph(self, shipped: Bundle) -> None:
-        layout = MemoryLayout.of(shipped)
-        assert (layout.rows, layout.tokens, layout.channels) == (7, 144, 64)
-        assert layout.keys == layout.rows * layout.tokens + layout.pointers * layout.pointer_tokens
 
     def test_names_each_row_once(self, shipped: Bundle) -> None:
         layout = MemoryLayout.of(shipped)

@@ -37,10 +37,6 @@ class TestACall:
             "stop other programs that hold GPU memory, or choose a smaller bundle"
         )
 
-    def test_to_the_driver_is_checked_alike(self, cuda: Cuda) -> None:
-        with pytest.raises(CudaError, match=r"^cuModuleUnload failed: CUDA_ERROR_INVALID_HANDLE \(400\)$"):
-            cuda.call("cuModuleUnload", cuda.driver.CUmodule(1))
-
 
 @pytest.mark.parametrize("code", STICKY)
 def test_an_error_that_stays_asks_for_a_restart(fake: FakeGpu, cuda: Cuda, code: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 from runtime.cuda.fake_cuda import FakeGpu
@@ -61,9 +59,6 @@ class TestArguments:
         """``"x"``: the address of a buffer."""
         with pytest.raises(error, match=said):
             add_kernel(cuda).bind(GRID, BLOCK, *(x if one == "x" else one for one in arguments))
-
-    def test_may_be_ctypes_already(self, cuda: Cuda, x: int) -> None:
-        add_kernel(cuda).bind(GRID, BLOCK, ctypes.c_void_p(x), x, ctypes.c_int(3), ctypes.c_float(0.5))
 
 
 class TestALaunch:

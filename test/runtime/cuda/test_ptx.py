@@ -83,11 +83,6 @@ class TestTheBuild:
         assert "NVRTC can't compile" in done.stderr
         assert "masks.cu(1): error" in done.stderr
 
-    def test_refuses_a_folder_without_sources(self, tmp_path: Path) -> None:
-        done = build("--folder", str(tmp_path))
-        assert done.returncode == 2
-        assert "no .cu file in" in done.stderr
-
 
 class TestThePtx:
     @pytest.mark.parametrize("file", FILES)

@@ -256,17 +256,6 @@ def test_an_engine_that_needs_more_and_comes_later_leaves_the_captured_ones_alon
             one.check()
 
 
-def test_a_binding_that_is_closed_gives_its_context_back(trt: Any, graphs: TrtGraphs) -> None:
-    graph = graphs.open("mask_decoder")
-    bindings = [graph.binding(False) for _ in range(3)]
-    assert trt.fake.contexts_alive == 3
-    bindings[1].close()
-    bindings[1].close()
-    assert trt.fake.contexts_alive == 2
-    graph.close()
-    assert trt.fake.contexts_alive == 0
-
-
 def test_a_driver_that_is_older_than_tensorrts_cuda_is_named(
     trt: Any, library: Library, facts: DeviceFacts, stream: Stream, shipped: Bundle
 ) -> None:
