@@ -7,12 +7,13 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.bundle import Bundle, external_files, file_sha256
+from efftam_ros.runtime.bundle import Bundle, Tensor, external_files, file_sha256
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
 Manifest = dict[str, Any]
@@ -335,6 +336,20 @@ class TestGraphsThatAreNotWhatTheTableSays:
         ) as e:
             OrtPipeline(bundle, threads=1)
         one_line(e)
+
+
+@pytest.mark.parametrize("left_open", [None, "any_name"])
+def test_an_opened_graph_may_leave_axes_open_that_the_table_leaves_open(
+    shipped: Bundle, left_open: str | None
+) -> None:
+    def opened(name: str, tensor: Tensor) -> Any:
+        kind = {"float32": "tensor(float)", "int64": "tensor(int64)"}[tensor.dtype]
+        shape = [left_open if isinstance(axis, str) else axis for axis in tensor.shape]
+        return SimpleNamespace(name=name, type=kind, shape=shape)
+
+    graph = shipped.graphs["prompt_encoder"]
+    tables = ([opened(*one) for one in table.items()] for table in (graph.inputs, graph.outputs))
+    shipped.check_session("prompt_encoder", *tables)
 
 
 def test_a_bundle_may_lie_anywhere(shipped: Bundle, tmp_path: Path) -> None:

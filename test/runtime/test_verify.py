@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -193,6 +194,7 @@ def test_of_a_missing_wait_that_stages_hide_the_frames_in_flight_tell() -> None:
         == "image 1: mask_decoder gives box that deviate by 0.4, 0.05 is the limit"
     )
     assert Agreement((good,), (good,), 0.0).fault == ""
+    assert "deviate by nan" in Agreement((good,), (replace(good, value=float("nan")),), 0.0).fault
 
 
 @pytest.mark.parametrize("value", [1.01 * LIMIT, float("inf"), float("nan")])
@@ -218,6 +220,7 @@ def test_int8_has_wider_limits() -> None:
         ("mask", [0, 0], [0, 0], 0.0),
         ("features", [3.0, -4.0], [3.0, -3.0], 0.2),
         ("features", [3.0, -4.0], [3.0], np.inf),
+        ("features", [3.0, np.nan], [np.nan, 3.0], np.inf),
     ],
 )
 def test_deviations_are_in_the_units_of_the_output(output, wanted, value, found) -> None:
@@ -235,7 +238,11 @@ class TestTheRecord:
         folder = tmp_path / "engines"
         AgreementRecord(folder, {"made_of": "a", "lanes": 1}).keep(self.good)
         assert AgreementRecord(folder, {"lanes": 1, "made_of": "a"}).agreed
-        assert not AgreementRecord(folder, {"made_of": "b", "lanes": 1}).agreed
+        other = AgreementRecord(folder, {"made_of": "b", "lanes": 1})
+        assert not other.agreed
+        other.keep(self.good)
+        assert other.agreed
+        assert AgreementRecord(folder, {"made_of": "a", "lanes": 1}).agreed, "each has a file of its own"
 
     @pytest.fixture
     def record(self, tmp_path: Path) -> AgreementRecord:
