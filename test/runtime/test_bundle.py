@@ -30,21 +30,17 @@ def test_the_network_that_ships_fits_in_ten_megabytes(shipped: Bundle) -> None:
     assert sum(path.stat().st_size for path in shipped.folder.iterdir()) < 10e6
 
 
-def test_a_folder_without_a_manifest_is_no_bundle(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"is not a bundle: it has no bundle\.json; give a folder"
-    ) as refusal:
-        Bundle.load(tmp_path)
-    assert str(tmp_path) in one_line(refusal)
-
-
-def test_a_missing_folder_is_named_and_the_network_that_ships_where_its_name_was_given(
+def test_what_is_no_bundle_is_named_and_the_network_that_ships_where_its_name_was_given(
     tmp_path: Path, shipped: Bundle
 ) -> None:
-    with pytest.raises(InputError, match=r"nowhere does not exist; give a folder made by"):
-        Bundle.load(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=f"does not exist; the network that ships is {shipped.folder}$"):
-        Bundle.load(tmp_path / shipped.folder.name)
+    for folder, said in (
+        (tmp_path, r"is not a bundle: it has no bundle\.json; give a folder made by"),
+        (tmp_path / "nowhere", "does not exist; give a folder made by"),
+        (tmp_path / shipped.folder.name, f"does not exist; the network that ships is {shipped.folder}$"),
+    ):
+        with pytest.raises(InputError, match=said) as refusal:
+            Bundle.load(folder)
+        assert str(folder) in one_line(refusal)
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"format": "1"}'])

@@ -12,7 +12,6 @@ from typing import Any
 import onnx
 import pytest
 from runtime.tensorrt.fake_tensorrt import VERSIONS, header_of, make_fake
-from support.rtx_layers import rtx_library
 
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Tensor, default_bundle
@@ -183,18 +182,3 @@ def test_a_timing_cache_that_can_not_be_written_costs_a_warning_not_the_engine(
     (tmp_path / "file").write_text("")
     assert build_engine(library, decoder, timing_cache=tmp_path / "file" / "times")
     assert "can't be written" in library.log.warnings()[-1]
-
-
-# The real compiler.
-
-
-def test_the_real_compiler_ends_a_build_that_is_cancelled() -> None:
-    steps: list[int] = []
-
-    def progress(phase: str, step: int, count: int) -> bool:
-        steps.append(step)
-        return len(steps) < 20
-
-    with pytest.raises(BuildCancelledError):
-        build_engine(rtx_library(), onnx.load(GRAPHS["image_encoder"].path), progress=progress)
-    assert len(steps) == 20

@@ -161,7 +161,7 @@ WRONG_TYPE = json.dumps({"key": KEY.parts | {"onnx_sha256": 7}, "report": {}})
     "content",
     [
         *("[]", "null", '{"key": 3, "report": {}}', '{"key": {}, "report": {}}', "[" * 100_000),
-        *(WRONG_TYPE, WRONG_TYPE[:-9], "\udcff"),
+        *(WRONG_TYPE, WRONG_TYPE[:-9], json.dumps({"key": KEY.parts}), "\udcff"),
     ],
 )
 def test_a_report_of_another_kind_is_refused(store: EngineStore, content: str) -> None:
