@@ -174,21 +174,22 @@ def test_threads_spin_only_where_the_time_has_a_limit(version: str, spins: str) 
             options.get_session_config_entry(SPIN_US)
 
 
-def test_every_graph_of_a_pipeline_gets_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("threads", "lanes", "at_once"), [(3, 1, 1), (3, 2, 2), (1, 2, 1)])
+def test_every_graph_of_a_pipeline_gets_the_threads_and_as_many_targets_are_computed_at_once(
+    threads: int, lanes: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[onnxruntime.SessionOptions] = []
     session = onnxruntime.InferenceSession
 
-    def recording(
-        path: str, options: onnxruntime.SessionOptions, **rest: Any
-    ) -> onnxruntime.InferenceSession:
+    def recording(path: str, options: onnxruntime.SessionOptions, **rest: Any) -> Any:
         opened.append(options)
         return session(path, options, **rest)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", recording)
-    open_pipeline(PipelineConfig(threads=3)).close()
-    expected = onnxruntime.SessionOptions()
-    set_threads(expected, 3, onnxruntime.__version__)
-    assert [options.intra_op_num_threads for options in opened] == [3] * 5
-    assert {o.get_session_config_entry(SPINNING) for o in opened} == {
-        expected.get_session_config_entry(SPINNING)
-    }
+    pipeline = open_pipeline(PipelineConfig(threads=threads, max_targets=lanes))
+    assert (pipeline.lanes, pipeline.side_by_side) == (lanes, at_once)
+    pipeline.close()
+    set_threads(expected := onnxruntime.SessionOptions(), threads, onnxruntime.__version__)
+    assert [options.intra_op_num_threads for options in opened] == [threads] * 5
+    spins = {options.get_session_config_entry(SPINNING) for options in opened}
+    assert spins == {expected.get_session_config_entry(SPINNING)}
