@@ -90,10 +90,6 @@ def test_a_box_has_one_answer_and_its_mask_has_the_image_s_size(pipeline: Pipeli
     assert set(np.unique(pipeline.mask(0))) <= {0, 255}
 
 
-def test_a_tracked_frame_offers_three_candidates(pipeline: Pipeline, has_network: bool) -> None:
-    assert len(tracked(pipeline, 1)) == (3 if has_network else 1)
-
-
 def test_a_search_finds_in_each_view_what_a_frame_would(pipeline: Pipeline) -> None:
     views = [window(1, shift=shift) for shift in (0.0, 40.0, -30.0)]
     found = pipeline.search(clip_image(1), views, ONE_MAP)
