@@ -132,10 +132,14 @@ def damaged(folder: Path) -> str:
     return "damaged"
 
 
-def newer(folder: Path) -> str:
+def newer(folder: Path, number: int = 2) -> str:
     manifest = json.loads((folder / MANIFEST).read_text())
-    (folder / MANIFEST).write_text(json.dumps(manifest | {"format": 2}))
-    return "format 2"
+    (folder / MANIFEST).write_text(json.dumps(manifest | {"format": number}))
+    return f"format {number}"
+
+
+def older(folder: Path) -> str:
+    return newer(folder, 0)
 
 
 def another(folder: Path) -> str:
@@ -143,7 +147,7 @@ def another(folder: Path) -> str:
     return MANIFEST
 
 
-@pytest.fixture(params=[without, damaged, newer, another], ids=lambda spoil: spoil.__name__)
+@pytest.fixture(params=[without, damaged, newer, older, another], ids=lambda spoil: spoil.__name__)
 def spoilt(request, tmp_path: Path) -> tuple[Path, str]:
     spoil: Callable[[Path], str] = request.param
     shutil.copytree(SHIPPED, tmp_path / "identity")
