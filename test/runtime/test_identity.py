@@ -117,9 +117,6 @@ def test_the_demos_two_cars_are_told_apart(identity, pictures, boxes):
     assert later @ now[0] > later @ now[1]
 
 
-# ---- files -------------------------------------------------------------------------------------------------
-
-
 def without(folder: Path) -> str:
     (folder / GRAPH).unlink()
     return "missing"

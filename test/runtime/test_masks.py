@@ -71,9 +71,6 @@ class TestCandidates:
         assert not np.isnan(found.boxes[1]).any()
         assert found.is_finite
 
-    def test_carry_on_what_is_not_finite(self) -> None:
-        assert not candidates(np.full((1, 4), np.nan), [1], [np.nan], np.inf).is_finite
-
 
 @pytest.mark.parametrize(("x", "y"), [(5, 40), (60, 5)])
 def test_a_drawn_mask_ends_where_the_image_does(x: float, y: float) -> None:

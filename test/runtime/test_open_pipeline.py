@@ -88,7 +88,6 @@ def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
         open_pipeline(PipelineConfig(backend=backend))
     assert backend in unavailable.value.reason
     assert "onnxruntime-cpu" in unavailable.value.remedy
-    assert str(unavailable.value) == f"{unavailable.value.reason}; {unavailable.value.remedy}"
 
 
 def said_by(script: str) -> str:

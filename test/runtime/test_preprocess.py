@@ -90,10 +90,6 @@ class TestTheArray:
             prepare(Image(np.zeros((60, 100), np.uint8), 80, 60, "bgr8"), View.full(80, 60, 32))
         assert np.array_equal(prepare.output, before)
 
-    def test_a_view_for_another_network_is_our_own_fault(self) -> None:
-        with pytest.raises(ValueError, match="view of side 64 given to a preprocessor of side 32"):
-            make(32)(Image.from_array(np.zeros((60, 80, 3), np.uint8)), View.full(80, 60, 64))
-
 
 class TestAPointOfTheImageLiesWhereTheViewSaysIt:
     """Up to 0.05 network px, and in windows half of the 1/32 image px to which OpenCV 4 rounds positions."""

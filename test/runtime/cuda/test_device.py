@@ -37,6 +37,17 @@ def test_an_open_gpu_says_what_it_is() -> None:
     )
 
 
+def test_each_gpu_s_context_is_taken_once_and_given_back() -> None:
+    fake = FakeGpu(device=(DESKTOP, ORIN))
+    cuda = wrapped(fake)
+    for index in (0, 1, 0):
+        cuda.make_current(index)
+    assert fake.driver.functions.retained == {0: 1, 1: 1}
+    for _ in range(2):
+        cuda.close()
+        assert fake.driver.functions.retained == {0: 0, 1: 0}
+
+
 @pytest.mark.parametrize("index", [2, -1])
 def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(index: int) -> None:
     fake = FakeGpu(device=(DESKTOP, ORIN))

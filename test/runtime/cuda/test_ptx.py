@@ -76,13 +76,6 @@ class TestTheBuild:
         )
         assert (copy / name).read_text() == changed
 
-    def test_shows_the_compilers_complaint(self, copy: Path) -> None:
-        (copy / "masks.cu").write_text("nonsense here;")
-        done = build("--folder", str(copy))
-        assert done.returncode == 1
-        assert "NVRTC can't compile" in done.stderr
-        assert "masks.cu(1): error" in done.stderr
-
 
 class TestThePtx:
     @pytest.mark.parametrize("file", FILES)

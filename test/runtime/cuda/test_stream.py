@@ -179,6 +179,7 @@ class TestACapturedGraph:
             failing()
         assert fake.driver.functions.held == held
         board.frame()  # the stream works on
+        board.stream.record(Event(board.cuda))
         board.stream.synchronize()
         with pytest.raises(ValueError, match="launch it after its capture"):
             kept[0].launch(board.stream)
