@@ -27,7 +27,6 @@ ROOT = Path(__file__).parents[2]
 every_row = pytest.mark.parametrize("row", TABLE, ids=BACKENDS)
 FORMER_NAMES = {
     "onnxruntime-cuda-fp32": ("onnxruntime-cuda", "fp32"),
-    "tensorrt-fp32": ("tensorrt", "fp32"),
     "tensorrt-int8": ("tensorrt", "int8"),
 }
 

@@ -720,6 +720,14 @@ class TestOpening:
         monkeypatch.setattr(opening, "__version__", "0.0")
         assert checks() == 1
 
+    def test_is_refused_at_once_with_less_memory_than_the_libraries_take(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        little = FakeGpu(total_bytes=500_000_000)
+        monkeypatch.setattr(Cuda, "load", lambda: Cuda(little.driver))
+        with pytest.raises(BackendError, match=r"500 MB .* are needed"), opening.device_session():
+            pytest.fail("nothing is opened")
+
     def test_a_session_is_refused_without_a_stream(self, gpu: FakeGpu) -> None:
         gpu.fail("cuStreamCreate", 2)
         with pytest.raises(BackendError, match="cuStreamCreate"), opening.device_session():

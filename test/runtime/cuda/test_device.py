@@ -17,6 +17,7 @@ from efftam_ros.runtime.cuda.module import KernelModule
 
 ORIN = FakeDevice("Orin", (8, 7), integrated=True)
 DESKTOP = FakeDevice("RTX", (8, 9))
+JUST_OVER_8 = FakeDevice("RTX", (8, 9), total_bytes=(8 << 30) + 1)
 
 
 def wrapped(fake: FakeGpu) -> Cuda:
@@ -68,6 +69,7 @@ def test_too_little_memory_is_refused_with_the_numbers() -> None:
     ):
         open_device(cuda, needed_bytes=3_999_500_000)
     open_device(cuda, needed_bytes=3_999_000_000)
+    open_device(wrapped(FakeGpu(device=ORIN, total_bytes=4_000_000_000)), needed_bytes=5_000_000_000)
 
 
 def test_a_driver_that_is_missing_or_old_is_refused_first() -> None:
@@ -103,7 +105,7 @@ def test_another_thread_needs_the_device_made_current(cuda: Cuda, is_current: bo
 
 
 @pytest.mark.parametrize(
-    ("device", "memory_gib"), [(ORIN_AGX, 60), (ORIN_NX, 16), (ORIN_NANO, 4), (DESKTOP, 8)]
+    ("device", "memory_gib"), [(ORIN_AGX, 60), (ORIN_NX, 16), (ORIN_NANO, 4), (JUST_OVER_8, 10)]
 )
 def test_the_boards_that_engines_are_made_for_have_memory_in_even_gib(
     device: FakeDevice, memory_gib: int

@@ -20,7 +20,6 @@ from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.stream import Event, Stream
 
 NBYTES = 4 * COUNT
-SEEDS = range(8)
 
 
 class Bench:
@@ -92,7 +91,7 @@ def test_misuse_is_refused(bench: Bench, case: str) -> None:
         then(bench)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("waits", ["stream", "host", "host for all"])
 def test_an_event_or_a_wait_orders_two_streams(seed: int, waits: str) -> None:
     bench = Bench(seed)
@@ -108,7 +107,7 @@ def test_an_event_or_a_wait_orders_two_streams(seed: int, waits: str) -> None:
     assert (floats(bench.y.pointer) == 2).all()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(8))
 def test_what_the_host_sees_before_it_waits_is_no_number(seed: int) -> None:
     bench = Bench(seed)
     bench.result.array[:] = 0
