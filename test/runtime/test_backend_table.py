@@ -26,7 +26,6 @@ from efftam_ros.tools.common.options import add_backend_arguments
 ROOT = Path(__file__).parents[2]
 every_row = pytest.mark.parametrize("row", TABLE, ids=BACKENDS)
 FORMER_NAMES = {
-    "onnxruntime-cuda-fp32": ("onnxruntime-cuda", "fp32"),
     "tensorrt-int8": ("tensorrt", "int8"),
 }
 

@@ -129,7 +129,6 @@ def features_of_the_frame_before(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     [
         (wrong_kernel("preprocess", 2, 40_000), "preprocess gives image"),
         (wrong_kernel("choose_candidate", 3, 4_000), "memory_encoder gives ring_maps"),
-        (wrong_kernel("store_memory", 3, 4_000), "memory_encoder gives ring_maps"),
         (wrong_kernel("mask_upsample", 2, 20_000), "mask gives mask"),
         (swapped_slots, "memory_attention gives conditioned"),
         (another_slot, "memory_encoder gives ring_maps"),

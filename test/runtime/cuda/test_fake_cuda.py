@@ -76,7 +76,6 @@ REFUSED: dict[str, tuple[Step, Step, type[Exception], str]] = {
     "free": (Bench.compute, lambda b: b.y.free(), RaceError, "cuMemFree of memory that add"),
     "use of freed": (lambda b: b.x.free(), lambda b: b.graph.launch(b.main), UseAfterFreeError, "freed"),
     "pageable": (lambda b: None, Bench.copy_pageable, PageableMemoryError, "256 bytes"),
-    "beyond": (lambda b: None, lambda b: b.main.zero(b.x.pointer + 1, NBYTES), OutOfBoundsError, "leave"),
     "beside": (Bench.write_beside, lambda b: b.main.synchronize(), OutOfBoundsError, "wrote beside"),
     "default stream": (lambda b: None, lambda b: b.fake.enqueue(0, "add"), DefaultStreamError, "handle 0"),
 }
