@@ -25,9 +25,7 @@ from efftam_ros.tools.common.options import add_backend_arguments
 
 ROOT = Path(__file__).parents[2]
 every_row = pytest.mark.parametrize("row", TABLE, ids=BACKENDS)
-FORMER_NAMES = {
-    "tensorrt-int8": ("tensorrt", "int8"),
-}
+FORMER_NAMES = {"tensorrt-int8": ("tensorrt", "int8")}
 
 
 def options() -> argparse.ArgumentParser:

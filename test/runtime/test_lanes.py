@@ -13,7 +13,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 from golden.clip import clip
-from runtime.frames import BOX, clip_image, same, window
+from runtime.frames import BOX, PROMPTS, clip_image, same, window
 from support.gpu_rig import Rig
 from support.scripted_pipeline import ScriptedPipeline
 
@@ -98,7 +98,8 @@ def test_every_target_gets_what_it_would_get_alone(backend: str) -> None:
             together.lane(lane).attend(plans[lane])
         for lane in order:
             ours, theirs = together.lane(lane), alone[lane]
-            prompt = Prompt(box=target(lane)) if step == 0 or draw.random() < 0.2 else None
+            given = draw.choice((Prompt(box=target(lane)), PROMPTS["mask"]))
+            prompt = given if step == 0 or draw.random() < 0.2 else None
             before = draw.choice(("", "", "given up", "searched", "encoded twice")) if step else ""
             story.append(f"{step}, lane {lane}: {before}, {views.index(chosen[lane])}, at once {at_once}")
             if not at_once:
