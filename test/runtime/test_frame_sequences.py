@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from golden.clip import BOX_EDGES, CENTRES, clip
+from golden.clip import clip
+from runtime import frames
+from runtime.frames import PROMPTS, SIDE, window
 from support.gpu_rig import Rig
 
 from efftam_ros.core.errors import InputError
@@ -28,15 +30,10 @@ MAKERS: dict[str, Callable[[Bundle], FramePipeline]] = {
     "memory that host and GPU share": lambda bundle: Rig(bundle, zero_copy=True).pipeline,
 }
 STEPS = 60
-IMAGES = [Image.from_array(picture, "rgb8") for picture in clip()[0][:6]]
 LARGER = Image.from_array(np.repeat(np.repeat(clip()[0][1], 2, axis=0), 2, axis=1), "rgb8")
+IMAGES = [*map(frames.clip_image, range(6)), LARGER]
 FAULTY = replace(IMAGES[1], encoding="jpeg2000")
 OUTSIDE = Prompt(box=Box(5000, 5000, 10, 10))
-BOX = Box.from_edges(*BOX_EDGES)
-DRAWN = np.zeros(clip()[0][0].shape[:2], bool)
-LEFT, TOP, RIGHT, BOTTOM = map(round, BOX_EDGES)
-DRAWN[TOP:BOTTOM, LEFT:RIGHT] = True
-PROMPTS = [Prompt(box=BOX), Prompt(points=(CENTRES[0],), labels=(1,)), Prompt(mask=DRAWN)]
 
 
 @pytest.fixture(params=MAKERS)
@@ -47,11 +44,15 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[FramePipeline, FrameP
         pipeline.close()
 
 
+def prompt_of(draw: random.Random, image: Image) -> Prompt:
+    """A mask is as large as the others."""
+    return draw.choice([one for one in PROMPTS.values() if one.mask is None or image is not LARGER])
+
+
 def view_of(draw: random.Random, image: Image, index: int) -> View:
-    side = default_bundle().spec.image_side
     if draw.random() < 0.6:
-        return View.full(image.width, image.height, side)
-    return View.window(180 + 14 * index, 200 + 6 * index, 420, side)
+        return View.full(image.width, image.height, SIDE)
+    return window(index)
 
 
 def plan_of(slots: list[int]) -> MemoryPlan:
@@ -73,7 +74,7 @@ def test_what_comes_between_changes_no_answer(both: tuple[FramePipeline, FramePi
         index = step % len(IMAGES)
         image, previous, following = (IMAGES[(index + n) % len(IMAGES)] for n in (0, -1, 1))
         view, other = view_of(draw, image, index), view_of(draw, previous, index + 1)
-        prompt = draw.choice(PROMPTS) if step == 0 or draw.random() < 0.15 else None
+        prompt = prompt_of(draw, image) if step == 0 or draw.random() < 0.15 else None
         before = draw.choice(BEFORE) if step and draw.random() < 0.5 else ""
         within = draw.choice(WITHIN) if step and draw.random() < 0.5 else ""
         story.append(f"{step}: {before}, {within}, {view}, prompt {prompt is not None}")
@@ -91,7 +92,7 @@ def test_what_comes_between_changes_no_answer(both: tuple[FramePipeline, FramePi
         for pipeline in both:
             pipeline.encode(image, view)
         if within == "asked for a prompt":
-            ours.decode(draw.choice(PROMPTS))
+            ours.decode(prompt_of(draw, image))
         elif within == "attended to with another memory":
             ours.attend(plan_of(kept[:1]))
         elif within:

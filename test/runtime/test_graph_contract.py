@@ -11,10 +11,10 @@ from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 from support.bound_graphs import Bound, Device
 from support.gpu_rig import built, fake_gpu
 
-from efftam_ros.runtime.bundle import default_bundle
+from efftam_ros.runtime.bundle import Tensor, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, open_device
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.device.graph import GraphOpener
+from efftam_ros.runtime.device.graph import GraphOpener, Places
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
 from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
@@ -112,6 +112,25 @@ def test_a_fixed_binding_does_not_move_after_its_first_run(opened: Opened) -> No
     one.bind()  # where it is: nothing moves
     with pytest.raises(ValueError, match="dense of a fixed binding was moved after its first run"):
         one.binding.bind("dense", moved.pointer, shape)
+
+
+@pytest.mark.parametrize(
+    ("pointer", "shape", "said"),
+    [
+        *((512, shape, "graph has float32") for shape in ((1,), (1, 4, 1), (2, 4), (1, 0), (0, 4))),
+        *((address, (1, 4), "must be a multiple of 256") for address in (0, -256, 513, 640)),
+    ],
+)
+def test_what_can_be_no_tensor_is_refused_and_leaves_what_was_bound(
+    pointer: int, shape: tuple[int, ...], said: str
+) -> None:
+    places = Places("graph", {"x": Tensor("float32", (1, "n"))}, {}, fixed=False)
+    assert places.put("x", 256, (1, 4))
+    with pytest.raises(ValueError, match=f"graph: x was bound .*{said}"):
+        places.put("x", pointer, shape)
+    assert places.of == {"x": (256, (1, 4))}
+    assert not places.put("x", 256, (1, 4)), "nothing changes"
+    assert not places.put("of another graph", pointer, shape)
 
 
 def test_once_closed_nothing_runs(opened: Opened) -> None:

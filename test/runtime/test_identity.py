@@ -8,7 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import cv2
 import numpy as np
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from support.stored_images import stored
@@ -57,13 +59,17 @@ def test_a_scene_has_nearly_the_same_vector_in_every_encoding(encoding, identity
     assert vector @ expected > 0.97
 
 
-def test_only_the_box_is_read(identity, pictures, boxes):
-    box, other = boxes[0], np.zeros_like(pictures[0])
-    left, top, right, bottom = (int(v) for v in box.edges())
-    part = np.s_[top : bottom + 1, left : right + 1]
-    other[part] = pictures[0][part]
-    one, same = (identity.describe(Image.from_array(p), [box]) for p in (pictures[0], other))
-    assert np.array_equal(one, same)
+@pytest.mark.parametrize(
+    ("width", "height", "filtered"), [(2.5, 2, cv2.INTER_AREA), (2.5, 0.3, cv2.INTER_LINEAR), (0.3, 0.5, 1)]
+)
+def test_the_network_is_shown_the_box_and_nothing_else(width, height, filtered, identity, pictures):
+    """In units of its side. Areas are averaged where pixels are left out along both axes."""
+    session = onnxruntime.InferenceSession(str(SHIPPED / GRAPH), providers=["CPUExecutionProvider"])
+    box = Box(30, 40, round(width * identity.side), round(height * identity.side))
+    left, top, right, bottom = map(int, box.edges())
+    crop = cv2.resize(pictures[0][top:bottom, left:right], [identity.side] * 2, interpolation=filtered)
+    (expected,) = session.run(None, {"crops": crop[None]})
+    assert np.array_equal(identity.describe(Image.from_array(pictures[0]), [box]), expected)
 
 
 def test_several_boxes_have_the_vectors_of_each_by_itself(identity, pictures, boxes):
@@ -111,9 +117,6 @@ def test_the_demos_two_cars_are_told_apart(identity, pictures, boxes):
     assert later @ now[0] > later @ now[1]
 
 
-# ---- files -------------------------------------------------------------------------------------------------
-
-
 def without(folder: Path) -> str:
     (folder / GRAPH).unlink()
     return "missing"
@@ -126,10 +129,14 @@ def damaged(folder: Path) -> str:
     return "damaged"
 
 
-def newer(folder: Path) -> str:
+def newer(folder: Path, number: int = 2) -> str:
     manifest = json.loads((folder / MANIFEST).read_text())
-    (folder / MANIFEST).write_text(json.dumps(manifest | {"format": 2}))
-    return "format 2"
+    (folder / MANIFEST).write_text(json.dumps(manifest | {"format": number}))
+    return f"format {number}"
+
+
+def older(folder: Path) -> str:
+    return newer(folder, 0)
 
 
 def another(folder: Path) -> str:
@@ -137,7 +144,7 @@ def another(folder: Path) -> str:
     return MANIFEST
 
 
-@pytest.fixture(params=[without, damaged, newer, another], ids=lambda spoil: spoil.__name__)
+@pytest.fixture(params=[without, damaged, newer, older, another], ids=lambda spoil: spoil.__name__)
 def spoilt(request, tmp_path: Path) -> tuple[Path, str]:
     spoil: Callable[[Path], str] = request.param
     shutil.copytree(SHIPPED, tmp_path / "identity")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Candidates
-from efftam_ros.runtime.preprocess import boxes_and_areas, image_mask
+from efftam_ros.core.types import Candidates, Prompt
+from efftam_ros.runtime.preprocess import boxes_and_areas, encode_prompt, image_mask
 
 
 def disc(side: int, x: float, y: float, radius: float) -> np.ndarray:
@@ -71,8 +71,16 @@ class TestCandidates:
         assert not np.isnan(found.boxes[1]).any()
         assert found.is_finite
 
-    def test_carry_on_what_is_not_finite(self) -> None:
-        assert not candidates(np.full((1, 4), np.nan), [1], [np.nan], np.inf).is_finite
+
+@pytest.mark.parametrize(("x", "y"), [(5, 40), (60, 5)])
+def test_a_drawn_mask_ends_where_the_image_does(x: float, y: float) -> None:
+    view = View.window(x, y, 40, 32)
+    shown = encode_prompt(Prompt(mask=np.ones((48, 64), bool)), view, 64, 48).mask[0, 0]
+    centres = 40 / 32 * (np.arange(32) + 0.5)
+    inside = [
+        (first + centres > 0) & (first + centres < size) for first, size in ((view.y, 48), (view.x, 64))
+    ]
+    assert np.array_equal(shown, np.outer(*inside))
 
 
 class TestImageMask:
@@ -116,9 +124,12 @@ class TestImageMask:
 
     def test_is_empty_outside_the_view_and_where_a_logit_is_no_number(self) -> None:
         ones, window = np.ones((48, 48), np.float32), View.window(50, 40, 20, 192)
-        mask = image_mask(ones, window, 160, 100)
-        assert mask[30:50, 40:60].all()
-        assert np.count_nonzero(mask) == 400
+        for view, shown in (
+            (window, np.s_[30:50, 40:60]),
+            (View(10.0, 20.0, 9.6, 4.8, 192), np.s_[20:60, 10:30]),
+        ):
+            mask = image_mask(ones, view, 160, 100)
+            assert np.count_nonzero(mask) == np.count_nonzero(mask[shown]) == mask[shown].size
         assert not image_mask(ones, View.window(500, 500, 20, 192), 160, 100).any()
         for view in (window, View.full(160, 100, 192)):
             assert not image_mask(np.nan * ones, view, 160, 100).any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from golden.clip import BOX_EDGES, CLICK, clip
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runtime.frames import BOX, PROMPTS, SIDE, clip_image, window
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
@@ -19,25 +22,11 @@ from efftam_ros.runtime.frame_state import round_bfloat16
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 from efftam_ros.runtime.preprocess import Preprocessor, boxes_and_areas, encode_prompt, image_mask, no_prompt
 
-FRAMES, MASKS = clip()
 WIDTH, HEIGHT = 640, 480
-BOX = Box.from_edges(*BOX_EDGES)
-PROMPTS = {
-    "box": Prompt(box=BOX),
-    "click": Prompt(points=(CLICK,), labels=(1,)),
-    "box and click": Prompt(box=BOX, points=((30.0, 40.0),), labels=(0,)),
-    "mask": Prompt(mask=MASKS[0]),
-}
 
 
-def frame(index: int) -> Image:
-    return Image.from_array(FRAMES[index], "rgb8")
-
-
-def view_of(bundle: Bundle, index: int, window: bool = True) -> View:
-    if window:
-        return View.window(180 + 14 * index, 200 + 6 * index, 420 + 3 * index, bundle.spec.image_side)
-    return View.full(WIDTH, HEIGHT, bundle.spec.image_side)
+def view_of(index: int, is_window: bool = True) -> View:
+    return window(index) if is_window else View.full(WIDTH, HEIGHT, SIDE)
 
 
 class OneByOne:
@@ -123,12 +112,12 @@ def assert_same(found: Candidates, answer: dict[str, np.ndarray], rows: list[int
 
 
 def play(
-    pipeline: OrtPipeline, bundle: Bundle, absent: tuple[int, ...] = (), frames: int = 6, window: bool = True
+    pipeline: OrtPipeline, absent: tuple[int, ...] = (), frames: int = 6, is_window: bool = True
 ) -> list[Candidates]:
     """Boxes on some frames, tracking between them; another candidate of each frame is remembered."""
     found = []
     for index in range(frames):
-        pipeline.encode(frame(index), view_of(bundle, index, window))
+        pipeline.encode(clip_image(index), view_of(index, is_window))
         if index not in PROMPTED:
             pipeline.attend(plan_for(index))
         found.append(pipeline.decode(Prompt(box=BOX) if index in PROMPTED else None))
@@ -157,13 +146,11 @@ def twin(shipped: Bundle) -> OneByOne:
 
 class TestAPromptedFrame:
     @pytest.mark.parametrize("kind", PROMPTS)
-    def test_is_decoded_as_the_graphs_say(
-        self, pipeline: OrtPipeline, twin: OneByOne, shipped: Bundle, kind: str
-    ) -> None:
-        view, prompt = view_of(shipped, 0), PROMPTS[kind]
-        pipeline.encode(frame(0), view)
+    def test_is_decoded_as_the_graphs_say(self, pipeline: OrtPipeline, twin: OneByOne, kind: str) -> None:
+        view, prompt = view_of(0), PROMPTS[kind]
+        pipeline.encode(clip_image(0), view)
         found = pipeline.decode(prompt)
-        answer = twin.step(frame(0), view, prompt, None)
+        answer = twin.step(clip_image(0), view, prompt, None)
         if kind == "mask":
             logits = encode_prompt(prompt, view, WIDTH, HEIGHT).logits
             assert logits is not None
@@ -180,90 +167,123 @@ class TestAPromptedFrame:
 
 class TestTrackedFrames:
     @pytest.mark.parametrize(
-        ("window", "memory_dtype"), [(True, "float32"), (False, "float32"), (True, "bfloat16")]
+        ("is_window", "memory_dtype"), [(True, "float32"), (False, "float32"), (True, "bfloat16")]
     )
     def test_are_what_the_graphs_give_one_by_one(
-        self, spoiled: Callable[[Callable[[dict[str, Any]], None]], Path], window: bool, memory_dtype: str
+        self, spoiled: Callable[[Callable[[dict[str, Any]], None]], Path], is_window: bool, memory_dtype: str
     ) -> None:
         bundle = Bundle.load(spoiled(lambda manifest: manifest["protocol"].update(memory_dtype=memory_dtype)))
         pipeline, twin, absent = OrtPipeline(bundle, threads=2), OneByOne(bundle), (2, 4, 5)
-        for index, candidates in enumerate(play(pipeline, bundle, absent, frames=8, window=window)):
-            view, is_tracked = view_of(bundle, index, window), index not in PROMPTED
+        for index, candidates in enumerate(play(pipeline, absent, frames=8, is_window=is_window)):
+            view, is_tracked = view_of(index, is_window), index not in PROMPTED
             prompt, plan = (None, plan_for(index)) if is_tracked else (Prompt(box=BOX), None)
-            answer = twin.step(frame(index), view, prompt, plan)
+            answer = twin.step(clip_image(index), view, prompt, plan)
             assert_same(candidates, answer, [1, 2, 3] if is_tracked else [0], view)
             twin.remember(chosen(index) + is_tracked, index, index not in absent)
         pipeline.close()
 
-    def test_know_of_what_ages_as_many_memories_are(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
+    def test_know_of_what_ages_as_many_memories_are(self, pipeline: OrtPipeline) -> None:
         def seen(rows: tuple[int, ...]) -> np.ndarray:
             pipeline.attend(MemoryPlan((0, 1, 2), rows, (0, 1, 2)))
             return pipeline.decode(None).ious.copy()
 
-        play(pipeline, shipped, frames=3)
-        pipeline.encode(frame(5), view_of(shipped, 0))
+        play(pipeline, frames=3)
+        pipeline.encode(clip_image(5), view_of(0))
         young = seen((6, 0, 1))
         old = seen((6, 4, 5))
         pipeline.attend(MemoryPlan())
         assert np.array_equal(seen((6, 4, 5)), old)
         assert not np.array_equal(young, old)
 
-    def test_without_memory_are_conditioned_on_nothing(
-        self, pipeline: OrtPipeline, twin: OneByOne, shipped: Bundle
-    ) -> None:
-        play(pipeline, shipped, frames=3)
-        view = view_of(shipped, 0)
-        pipeline.encode(frame(5), view)
+    def test_without_memory_are_conditioned_on_nothing(self, pipeline: OrtPipeline, twin: OneByOne) -> None:
+        play(pipeline, frames=3)
+        view = view_of(0)
+        pipeline.encode(clip_image(5), view)
         pipeline.attend(MemoryPlan())
-        assert_same(pipeline.decode(None), twin.step(frame(5), view, None, None), [1, 2, 3], view)
+        assert_same(pipeline.decode(None), twin.step(clip_image(5), view, None, None), [1, 2, 3], view)
 
 
-class TestBoxesAndMasks:
-    def test_agree_to_a_hundredth_of_a_pixel(self, twin: OneByOne, shipped: Bundle) -> None:
-        """The decoder's boxes against the zero crossings of its own logits, network px."""
-        for index, prompt in enumerate(PROMPTS.values()):
-            answer = twin.step(frame(index), view_of(shipped, index), prompt, None)
-            boxes, areas = boxes_and_areas(answer["masks"][0])
-            assert np.abs(boxes - answer["boxes"]).max() < 0.01
-            assert np.array_equal(areas, answer["areas"])
+def rounded(value: float) -> float:
+    """To bfloat16."""
+    array = np.array([value], np.float32)
+    round_bfloat16(array)
+    return float(array[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (1.0, 1.0),
+        (1.0 + 2**-8, 1.0),  # a tie, down to the even neighbour
+        (1.0 + 3 * 2**-8, 1.0 + 2**-6),  # a tie, up to the even neighbour
+        (-1.0 - 3 * 2**-8, -1.0 - 2**-6),
+        (1e-40, 2.0**-133),  # subnormal
+        (math.inf, math.inf),
+        (-math.inf, -math.inf),
+        (3.4e38, math.inf),  # beyond the largest bfloat16
+    ],
+)
+def test_bfloat16_has_known_values(value: float, expected: float) -> None:
+    assert rounded(value) == pytest.approx(expected, rel=1e-7, abs=0)
+
+
+def test_rounding_keeps_every_nan() -> None:
+    bits = np.array([0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x3F800000], np.uint32)
+    values = bits.view(np.float32)
+    round_bfloat16(values)
+    assert np.isnan(values[:4]).all()
+    assert values[4] == 1.0
+
+
+@settings(deadline=None)
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**100), max_value=2.0**100))
+def test_rounding_gives_a_bfloat16_and_none_is_nearer(value: float) -> None:
+    result = np.array([rounded(value)], np.float32)
+    bits = int(result.view(np.uint32)[0])
+    assert bits & 0xFFFF == 0
+    step = abs(
+        float(np.array([(bits & 0x7FFFFFFF) + 0x10000], np.uint32).view(np.float32)[0])
+        - abs(float(result[0]))
+    )
+    assert abs(float(result[0]) - value) <= step / 2
 
 
 def test_output_that_is_not_finite_is_handed_on(shipped: Bundle) -> None:
     bundle = replace(shipped, std=(1e-39, 1e-39, 1e-39))
     pipeline = OrtPipeline(bundle, threads=2)
-    pipeline.encode(frame(0), view_of(bundle, 0))
+    pipeline.encode(clip_image(0), view_of(0))
     found = pipeline.decode(Prompt(box=BOX))
     assert not found.is_finite
     pipeline.remember(0, 0, True)
     assert not pipeline.mask(0).any()
 
 
-def test_stages_of_a_frame_are_those_that_ran(pipeline: OrtPipeline, shipped: Bundle) -> None:
+def test_stages_of_a_frame_are_those_that_ran(pipeline: OrtPipeline) -> None:
     tracked = {"preprocess", "image_encoder", "memory_attention", "mask_decoder"}
-    play(pipeline, shipped, frames=1)
+    play(pipeline, frames=1)
     assert set(pipeline.stage_seconds) == tracked - {"memory_attention"} | {"prompt_encoder"}
-    play(pipeline, shipped, frames=2)
+    play(pipeline, frames=2)
     assert set(pipeline.stage_seconds) == tracked | {"memory_encoder"}
     assert all(seconds > 0 for seconds in pipeline.stage_seconds.values())
-    pipeline.encode(frame(2), view_of(shipped, 2))
+    pipeline.encode(clip_image(2), view_of(2))
     assert set(pipeline.stage_seconds) == {"preprocess", "image_encoder", "memory_encoder"}
-    pipeline.encode(frame(2), view_of(shipped, 2))
+    pipeline.encode(clip_image(2), view_of(2))
     assert set(pipeline.stage_seconds) == {"preprocess", "image_encoder"}
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_frames(pipeline: OrtPipeline, shipped: Bundle) -> None:
+def test_memory_does_not_grow_with_the_frames(pipeline: OrtPipeline) -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
     def track(first: int, last: int) -> None:
         for index in range(first, last):
-            pipeline.encode(frame(index % 20), view_of(shipped, index % 20, window=index % 50 > 5))
+            pipeline.encode(clip_image(index % 20), view_of(index % 20, is_window=index % 50 > 5))
             pipeline.attend(plan_for(1 + index % 10))
             pipeline.decode(None)
             pipeline.remember(index % 3, 1 + index % 20, True)
 
-    play(pipeline, shipped, frames=12)
+    play(pipeline, frames=12)
     track(0, 100)
     before = resident()
     track(100, 1000)

@@ -12,18 +12,24 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.runtime.backends import BACKENDS, GPU_BACKENDS, PipelineConfig
+from efftam_ros.runtime.backends import BACKENDS, GPU_BACKENDS, PipelineConfig, backend_of
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.cpu import default_threads, set_threads
-from efftam_ros.runtime.opening import open_pipeline
+from efftam_ros.runtime.opening import open_pipeline, open_targets, open_tracker
+from simulation.null_pipeline import NullPipeline
 
 
-@pytest.mark.parametrize("given", ["nothing", "a folder", "one that is open"])
-def test_the_bundle_may_be_given_in_any_form(shipped: Bundle, given: str) -> None:
-    folder = str(shipped.folder) if given == "a folder" else ""
+@pytest.mark.parametrize("given", ["nothing", "a folder", "a folder at home", "one that is open"])
+def test_the_bundle_may_be_given_in_any_form(
+    shipped: Bundle, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(shipped.folder.parent))
+    folders = {"a folder": str(shipped.folder), "a folder at home": f"~/{shipped.folder.name}"}
+    folder = folders.get(given, "")
     bundle = shipped if given == "one that is open" else None
     pipeline = open_pipeline(PipelineConfig(folder, threads=1), bundle)
     assert pipeline.spec == shipped.spec
@@ -48,13 +54,46 @@ def test_what_can_not_be_opened_is_refused(config: dict[str, Any], words: tuple[
     assert [word for word in words if word not in str(refusal.value)] == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "sources"),
+    [
+        ({}, {"camera motion", "identity"}),
+        ({"camera_motion": "off"}, {"identity"}),
+        ({"identity": False}, {"camera motion"}),
+        ({"policy": "samurai"}, {"camera motion"}),
+    ],
+)
+def test_a_tracker_has_the_sources_that_its_settings_and_its_policy_ask_for(
+    settings: dict[str, Any], sources: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for made, opens in (("tracker.TargetTracker", open_tracker), ("targets.TargetSet", open_targets)):
+        monkeypatch.setattr(f"efftam_ros.core.{made}", lambda *given: given)
+        _, _, camera, *_, describe = opens(NullPipeline(), TrackerConfig(**settings))
+        found = {"camera motion": camera, "identity": describe}
+        assert {name for name, source in found.items() if source is not None} == sources
+
+
+def test_a_gpu_s_pipeline_is_opened_with_all_that_was_asked_for(
+    shipped: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("efftam_ros.runtime.device.opening.open_device_pipeline", lambda *given: given)
+    asked = {"precision": "int8", "verify": "never", "zero_copy": True, "max_targets": 3}
+    opened = open_pipeline(PipelineConfig(backend="tensorrt", **asked), shipped)
+    assert opened == (shipped, backend_of("tensorrt"), *asked.values())
+
+
 @pytest.mark.parametrize("backend", GPU_BACKENDS)
 def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
     with pytest.raises(BackendError) as unavailable:
         open_pipeline(PipelineConfig(backend=backend))
     assert backend in unavailable.value.reason
     assert "onnxruntime-cpu" in unavailable.value.remedy
-    assert str(unavailable.value) == f"{unavailable.value.reason}; {unavailable.value.remedy}"
+
+
+def said_by(script: str) -> str:
+    """By a process of its own."""
+    command, root = [sys.executable, "-c", script], Path(__file__).parents[2]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +106,7 @@ def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
 def test_a_missing_library_is_named_with_the_line_that_mends_it(
     backend: str, module: str, remedy: str
 ) -> None:
-    """In a process of its own, where that module can't be imported."""
+    """Where that module can't be imported."""
     script = f"""
 import sys
 sys.modules["{module}"] = None
@@ -78,11 +117,7 @@ try:
 except BackendError as error:
     print(error)
 """
-    root = Path(__file__).parents[2]
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert f"{backend} can't run: the Python module {module} is not installed; {remedy}" in result.stdout
+    assert f"{backend} can't run: the Python module {module} is not installed; {remedy}" in said_by(script)
 
 
 def test_opening_the_cpu_back_end_imports_neither_torch_nor_ros() -> None:
@@ -93,11 +128,7 @@ from efftam_ros.runtime.opening import open_pipeline
 open_pipeline()
 print(sorted({"torch", "rclpy", "matplotlib", "av"} & set(sys.modules)))
 """
-    root = Path(__file__).parents[2]
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+    assert said_by(script) == "[]"
 
 
 @pytest.mark.parametrize(
@@ -142,21 +173,22 @@ def test_threads_spin_only_where_the_time_has_a_limit(version: str, spins: str) 
             options.get_session_config_entry(SPIN_US)
 
 
-def test_every_graph_of_a_pipeline_gets_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("threads", "lanes", "at_once"), [(3, 1, 1), (3, 2, 2), (1, 2, 1)])
+def test_every_graph_of_a_pipeline_gets_the_threads_and_as_many_targets_are_computed_at_once(
+    threads: int, lanes: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[onnxruntime.SessionOptions] = []
     session = onnxruntime.InferenceSession
 
-    def recording(
-        path: str, options: onnxruntime.SessionOptions, **rest: Any
-    ) -> onnxruntime.InferenceSession:
+    def recording(path: str, options: onnxruntime.SessionOptions, **rest: Any) -> Any:
         opened.append(options)
         return session(path, options, **rest)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", recording)
-    open_pipeline(PipelineConfig(threads=3)).close()
-    expected = onnxruntime.SessionOptions()
-    set_threads(expected, 3, onnxruntime.__version__)
-    assert [options.intra_op_num_threads for options in opened] == [3] * 5
-    assert {o.get_session_config_entry(SPINNING) for o in opened} == {
-        expected.get_session_config_entry(SPINNING)
-    }
+    pipeline = open_pipeline(PipelineConfig(threads=threads, max_targets=lanes))
+    assert (pipeline.lanes, pipeline.side_by_side) == (lanes, at_once)
+    pipeline.close()
+    set_threads(expected := onnxruntime.SessionOptions(), threads, onnxruntime.__version__)
+    assert [options.intra_op_num_threads for options in opened] == [threads] * 5
+    spins = {options.get_session_config_entry(SPINNING) for options in opened}
+    assert spins == {expected.get_session_config_entry(SPINNING)}

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from golden.clip import BOX_EDGES, clip
+from golden.clip import clip
+from runtime.frames import BOX, clip_image, same, window
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.contract import Pipeline
@@ -18,7 +19,6 @@ from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 from simulation.null_pipeline import NullPipeline, certain_candidate
 
-BOX = Box.from_edges(*BOX_EDGES)
 ONE_MAP = MemoryPlan((0,), (6,), (0,))
 
 
@@ -72,32 +72,15 @@ def has_network(request: pytest.FixtureRequest) -> bool:
     return request.node.callspec.params["opened"] in WITH_NETWORK
 
 
-def image(index: int) -> Image:
-    return Image.from_array(clip()[0][index], "rgb8")
-
-
-def window(pipeline: Pipeline, index: int, shift: float = 0.0) -> View:
-    return View.window(180 + 14 * index + shift, 200 + 6 * index, 420, pipeline.spec.image_side)
-
-
 def prompted(pipeline: Pipeline) -> Candidates:
-    pipeline.encode(image(0), window(pipeline, 0))
+    pipeline.encode(clip_image(0), window(0))
     return pipeline.decode(Prompt(box=BOX))
 
 
 def tracked(pipeline: Pipeline, index: int, view: View | None = None) -> Candidates:
-    pipeline.encode(image(index), view or window(pipeline, index))
+    pipeline.encode(clip_image(index), view or window(index))
     pipeline.attend(ONE_MAP)
     return pipeline.decode(None)
-
-
-def same(one: Candidates, other: Candidates) -> bool:
-    return (
-        np.array_equal(one.boxes, other.boxes, equal_nan=True)
-        and np.array_equal(one.ious, other.ious)
-        and np.array_equal(one.areas, other.areas)
-        and one.presence_logit == other.presence_logit
-    )
 
 
 def test_a_box_has_one_answer_and_its_mask_has_the_image_s_size(pipeline: Pipeline) -> None:
@@ -107,21 +90,17 @@ def test_a_box_has_one_answer_and_its_mask_has_the_image_s_size(pipeline: Pipeli
     assert set(np.unique(pipeline.mask(0))) <= {0, 255}
 
 
-def test_a_tracked_frame_offers_three_candidates(pipeline: Pipeline, has_network: bool) -> None:
-    assert len(tracked(pipeline, 1)) == (3 if has_network else 1)
-
-
 def test_a_search_finds_in_each_view_what_a_frame_would(pipeline: Pipeline) -> None:
-    views = [window(pipeline, 1), window(pipeline, 1, 40.0), window(pipeline, 1, -30.0)]
-    found = pipeline.search(image(1), views, ONE_MAP)
+    views = [window(1, shift=shift) for shift in (0.0, 40.0, -30.0)]
+    found = pipeline.search(clip_image(1), views, ONE_MAP)
     assert len(found) == len(views)
     for view, candidates in zip(views, found, strict=True):
         assert same(candidates, tracked(pipeline, 1, view))
 
 
 def test_a_search_in_more_views_than_one_wait_serves_misses_none(pipeline: Pipeline) -> None:
-    views = [window(pipeline, 1, 3.0 * index) for index in range(18)]
-    found = pipeline.search(image(1), views, ONE_MAP)
+    views = [window(1, shift=3.0 * index) for index in range(18)]
+    found = pipeline.search(clip_image(1), views, ONE_MAP)
     for index in (0, 15, 16, 17):
         assert same(found[index], tracked(pipeline, 1, views[index]))
 
@@ -129,7 +108,7 @@ def test_a_search_in_more_views_than_one_wait_serves_misses_none(pipeline: Pipel
 def test_the_time_of_a_search_belongs_to_the_frame_that_follows_it(
     pipeline: Pipeline, has_network: bool
 ) -> None:
-    pipeline.search(image(1), [window(pipeline, 1)], ONE_MAP)
+    pipeline.search(clip_image(1), [window(1)], ONE_MAP)
     tracked(pipeline, 1)
     assert ("search" in pipeline.stage_seconds) == has_network
     tracked(pipeline, 2)
@@ -138,7 +117,7 @@ def test_the_time_of_a_search_belongs_to_the_frame_that_follows_it(
 
 def test_a_search_leaves_no_frame_to_go_on_with(pipeline: Pipeline) -> None:
     tracked(pipeline, 1)
-    pipeline.search(image(1), [window(pipeline, 1)], ONE_MAP)
+    pipeline.search(clip_image(1), [window(1)], ONE_MAP)
     for call in (
         lambda: pipeline.attend(ONE_MAP),
         lambda: pipeline.decode(None),
@@ -149,31 +128,45 @@ def test_a_search_leaves_no_frame_to_go_on_with(pipeline: Pipeline) -> None:
 
 
 def test_a_search_in_no_view_finds_nothing_and_one_without_memory_is_an_error(pipeline: Pipeline) -> None:
-    assert pipeline.search(image(1), [], ONE_MAP) == []
+    assert pipeline.search(clip_image(1), [], ONE_MAP) == []
     with pytest.raises(ValueError, match="at least one slot"):
-        pipeline.search(image(1), [window(pipeline, 1)], MemoryPlan())
+        pipeline.search(clip_image(1), [window(1)], MemoryPlan())
 
 
 def test_each_tracked_frame_attends_before_it_is_decoded(pipeline: Pipeline) -> None:
-    for _ in range(2):  # that the frame before it has attended does not count
-        pipeline.encode(image(1), window(pipeline, 1))
+    """That the frame before it has attended, or tried to, or it itself before a prompt, does not count."""
+
+    def refused() -> None:
         with pytest.raises(RuntimeError, match="without attend"):
             pipeline.decode(None)
+
+    for _ in range(2):
+        pipeline.encode(clip_image(1), window(1))
+        refused()
+        with pytest.raises(IndexError):
+            pipeline.attend(MemoryPlan((24,), (6,), (0,)))
+        refused()
         pipeline.attend(ONE_MAP)
         pipeline.decode(None)
+        pipeline.decode(Prompt(box=BOX))
+        refused()
+        pipeline.attend(ONE_MAP)
 
 
 def test_a_refused_image_leaves_no_old_one_behind(pipeline: Pipeline) -> None:
     with pytest.raises(InputError, match="h264"):
-        pipeline.encode(Image(image(0).rows, 480, 360, "h264"), window(pipeline, 0))
+        pipeline.encode(Image(clip_image(0).rows, 480, 360, "h264"), window(0))
     with pytest.raises(RuntimeError, match="encode"):
         pipeline.attend(ONE_MAP)
 
 
 def test_a_refused_prompt_leaves_the_frame_usable(pipeline: Pipeline) -> None:
-    pipeline.encode(image(0), window(pipeline, 0))
+    wanted = tracked(pipeline, 1)
+    pipeline.encode(clip_image(1), window(1))
+    pipeline.attend(ONE_MAP)
     with pytest.raises(InputError, match="5000"):
         pipeline.decode(Prompt(box=Box(5000, 5000, 10, 10)))
+    assert same(pipeline.decode(None), wanted)
     assert len(pipeline.decode(Prompt(box=BOX))) == 1
 
 
@@ -185,7 +178,9 @@ def test_a_slot_that_does_not_exist_is_an_error(pipeline: Pipeline, slot: int) -
     with pytest.raises(IndexError, match=str(slot)):
         pipeline.attend(MemoryPlan((slot,), (6,), (0,)))
     with pytest.raises(IndexError, match=str(slot)):
-        pipeline.search(image(1), [window(pipeline, 1)], MemoryPlan((0,), (6,), (slot,)))
+        pipeline.attend(MemoryPlan((0,), (6,), (0, slot)))
+    with pytest.raises(IndexError, match=str(slot)):
+        pipeline.search(clip_image(1), [window(1)], MemoryPlan((0,), (6,), (slot,)))
 
 
 @pytest.mark.parametrize("maker", MAKERS)
@@ -197,22 +192,9 @@ def test_nothing_comes_after_closing_which_may_be_done_twice(maker: str, shipped
     pipeline.close()
     pipeline.close()
     for call in (
-        lambda: pipeline.encode(image(0), window(pipeline, 0)),
+        lambda: pipeline.encode(clip_image(0), window(0)),
         lambda: pipeline.decode(None),
-        lambda: pipeline.search(image(0), [window(pipeline, 0)], ONE_MAP),
+        lambda: pipeline.search(clip_image(0), [window(0)], ONE_MAP),
     ):
         with pytest.raises(RuntimeError, match="closed"):
             call()
-
-
-@pytest.mark.parametrize(
-    ("prompt", "box"),
-    [
-        (Prompt(points=((5.0, 5.0), (40.0, 30.0)), labels=(0, 1)), Box(24, 14, 32, 32)),
-        (Prompt(box=Box(-10, 460, 30, 30)), Box(0, 460, 20, 20)),
-    ],
-)
-def test_without_a_network_any_prompt_has_a_box(prompt: Prompt, box: Box) -> None:
-    pipeline = NullPipeline()
-    pipeline.encode(image(0), View.full(640, 480, pipeline.spec.image_side))
-    assert pipeline.decode(prompt).box(0) == box

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnxruntime
 import pytest
@@ -13,12 +15,10 @@ from efftam_ros.runtime.backends import backend_of
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime import libraries
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
-from efftam_ros.runtime.onnxruntime.libraries import (
-    PROVIDERS,
-    is_cpu_fallback_error,
-    needed,
-)
+from efftam_ros.runtime.onnxruntime.graph import Node, check_placement, read_assignment
+from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, is_cpu_fallback_error, needed
 
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 STREAM = 0x7F00_1234_5678  # never reached
 COMPILED_IN = set(PROVIDERS.values()) <= set(onnxruntime.get_available_providers())
 
@@ -53,6 +53,50 @@ def test_the_refusal_of_onnxruntime_itself_is_known(shipped: Bundle, provider: s
     assert is_cpu_fallback_error(raised.value) or "Please install TensorRT libraries" in str(raised.value)
 
 
+@pytest.mark.parametrize("op_type", ["Conv", "MatMul", "Softmax", "Resize", "Cast", "MemcpyToHost", "Concat"])
+@pytest.mark.parametrize("provider", [CPU, CUDA])
+def test_work_on_another_provider_is_refused_and_shape_arithmetic_is_told(
+    op_type: str, provider: str
+) -> None:
+    shapes = [Node(provider, kind, "") for kind in ("Gather", "Range", "Shape")]
+    nodes = [Node(TENSORRT, "Conv", "first"), *shapes]
+    assert check_placement(nodes, TENSORRT, "g") == tuple(shapes)
+    with pytest.raises(BackendError) as refused:
+        check_placement([*nodes, Node(provider, op_type, "")], TENSORRT, "memory_attention_fixed")
+    assert refused.value.reason == (
+        f"memory_attention_fixed: node without a name ({op_type}) would run on {provider}, not on {TENSORRT}"
+    )
+
+
+def test_a_real_session_tells_every_node(shipped: Bundle) -> None:
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    session = onnxruntime.InferenceSession(
+        str(shipped.graphs["image_encoder"].path), options, providers=[CPU]
+    )
+    nodes = read_assignment(session)
+    assert nodes is not None
+    assert check_placement(nodes, CPU, "image_encoder") == ()
+    assert sum(node.op_type in ("Conv", "FusedConv") for node in nodes) == 52
+    with pytest.raises(BackendError, match=r"image_encoder: node /image_encoder/.* \(Conv\) and \d+ more"):
+        check_placement(nodes, CUDA, "image_encoder")
+
+
+def test_what_can_not_be_told_is_told_apart_from_nodes_on_the_cpu_which_have_an_empty_name() -> None:
+    assert read_assignment(SimpleNamespace()) is None
+    node = SimpleNamespace(op_type="Conv", name="a")
+    parts = [SimpleNamespace(ep_name="", get_nodes=lambda: [node])]
+    session = SimpleNamespace(get_provider_graph_assignment_info=lambda: parts)
+    assert read_assignment(session) == [Node(CPU, "Conv", "a")]
+    parts.clear()
+    assert read_assignment(session) is None
+
+
+CUDA_LINKED = ["libonnxruntime_providers_shared.so", "libcublas.so.12", "libcudnn.so.9"]
+TENSORRT_LINKED = {"tensorrt": ["libnvinfer.so.10"], "cuda": CUDA_LINKED}
+"""What the library of each provider links."""
+
+
 class TestLibraries:
     """Against libraries that are on every machine."""
 
@@ -82,30 +126,48 @@ class TestLibraries:
         assert tried == ["libcuda.so.1"]
 
     @pytest.mark.parametrize(
-        ("provider", "absent", "there", "reason", "remedy"),
+        ("provider", "linked", "there", "reason", "remedy"),
         [
             (
                 "tensorrt",
-                ["libnvinfer.so.10", "libnvonnxparser.so.10", "libc.so.6"],
-                ("libcuda.so.1", "libnvinfer.so.11"),
-                "TensorRT 11 is installed",
+                TENSORRT_LINKED,
+                {"libcuda.so.1", "libnvinfer.so.11"},
+                "needs libnvinfer.so.10, libcublas.so.12; TensorRT 11 is installed",
                 "it replaces TensorRT 11, so use another",
             ),
             (
+                "tensorrt",
+                TENSORRT_LINKED,
+                {"libcuda.so.1"},
+                "needs libnvinfer.so.10, libcublas.so.12, which can't be loaded",
+                f"install TensorRT 10: {backend_of('onnxruntime-tensorrt').install.here()}",
+            ),
+            (
                 "cuda",
-                ["libcublas.so.12"],
-                ("libcuda.so.1",),
+                {"cuda": CUDA_LINKED},
+                {"libcuda.so.1"},
                 "needs libcublas.so.12, which can't be loaded",
                 backend_of("onnxruntime-cuda").install.here(),
             ),
         ],
     )
     def test_one_that_does_not_load_is_named_with_the_remedy(
-        self, shipped: Bundle, ort: FakeOrt, monkeypatch, provider, absent, there, reason, remedy
+        self, shipped: Bundle, ort: FakeOrt, monkeypatch, tmp_path, provider, linked, there, reason, remedy
     ) -> None:
-        monkeypatch.setattr(libraries, "needed", lambda library: absent)
+        """Those in packages of pip are found: onnxruntime loads CUDA's, importing TensorRT its own."""
+
+        def preload(self: FakeOrt, directory: str) -> None:
+            there.add("libcudnn.so.9")
+
+        monkeypatch.setattr(FakeOrt, "preload_dlls", preload, raising=False)
+        monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "tensorrt.py").write_text("")
+        monkeypatch.setattr(libraries, "needed", lambda library: linked[library.stem.rpartition("_")[2]])
         monkeypatch.setattr(libraries, "_loads", lambda name: name in there)
         with pytest.raises(BackendError) as refused:
             OrtGraphs(shipped, provider, STREAM, ort=ort)
         assert reason in refused.value.reason
         assert remedy in refused.value.remedy
+        assert ("tensorrt" in sys.modules) == (provider == "tensorrt")
+        sys.modules.pop("tensorrt", None)

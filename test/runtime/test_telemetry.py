@@ -1,13 +1,12 @@
-"""onnxruntime reports nothing to anybody: no file appears in the user's home, no host is looked up.
+"""onnxruntime reports nothing to anybody: no file appears in the user's home.
 
-From 1.31 on a bare import of onnxruntime writes a device id and a queue of events, and looks up its vendor's
-host; the versions before do not, and then nothing here can fail.
+From 1.31 on a bare import of onnxruntime writes a device id and a queue of events there, which it sends to
+its vendor's host; the versions before do not, and then nothing here can fail.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,25 +22,11 @@ SESSION = (
 IMPORTS = {
     "the package": f"import efftam_ros; {SESSION}",
     "a module of it alone": f"import efftam_ros.core.geometry; {SESSION}",
+    "the command": "from efftam_ros.tools.cli import main; main(['doctor'])",
     "the back end": f"import efftam_ros.runtime.onnxruntime.cpu; {SESSION}",
     "a child": "import efftam_ros, subprocess, sys;"
     f"subprocess.run([sys.executable, '-c', {SESSION!r}], check=True)",
 }
-# Stands before the C library's resolver, for every thread of the process, and answers "no such host".
-RESOLVER = """
-#include <netdb.h>
-#include <cstdio>
-#include <cstdlib>
-extern "C" int getaddrinfo(const char* name, const char*, const addrinfo*, addrinfo**) {
-  if (FILE* file = std::fopen(std::getenv("LOOKUPS"), "a")) {
-    std::fprintf(file, "%s\\n", name ? name : "");
-    std::fclose(file);
-  }
-  return EAI_NONAME;
-}
-"""
-# Events are sent in batches, the first soon after the import.
-PATIENCE_S = 30.0
 
 
 def run(code: str, home: Path, **environment: str) -> None:
@@ -55,47 +40,12 @@ def run(code: str, home: Path, **environment: str) -> None:
     )
 
 
-def files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
 @pytest.mark.parametrize("case", IMPORTS)
 def test_no_file_appears_under_the_users_home(case: str, tmp_path: Path):
     run(IMPORTS[case], tmp_path)
-    assert files(tmp_path) == []
-
-
-def test_the_command_leaves_no_file_either(tmp_path: Path):
-    run("from efftam_ros.tools.cli import main; main(['doctor'])", tmp_path)
-    assert files(tmp_path) == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_whoever_wants_it_keeps_what_was_set(tmp_path: Path):
     run("import os, efftam_ros; assert os.environ['ORT_DISABLE_TELEMETRY'] == '0'", tmp_path,
         ORT_DISABLE_TELEMETRY="0")  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("setting", ["", "0"], ids=["as it comes", "switched on"])
-def test_no_host_is_looked_up(setting: str, tmp_path: Path):
-    """The second case shows that the look-up would be seen."""
-    import onnxruntime
-
-    compiler = shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    if setting and tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31):
-        pytest.skip(f"onnxruntime {onnxruntime.__version__} reports nothing")
-    source, shim, lookups = tmp_path / "resolver.cpp", tmp_path / "resolver.so", tmp_path / "lookups"
-    source.write_text(RESOLVER)
-    subprocess.run([compiler, "-shared", "-fPIC", str(source), "-o", str(shim)], check=True)
-    home = tmp_path / "home"
-    home.mkdir()
-    waiting = (
-        f"import pathlib, time; end = time.monotonic() + {PATIENCE_S};"
-        f"seen = pathlib.Path({str(lookups)!r}).exists\n"
-        "while time.monotonic() < end and not seen(): time.sleep(0.2)"
-    )
-    given = {"ORT_DISABLE_TELEMETRY": setting} if setting else {}
-    run(f"import efftam_ros; {SESSION}; {waiting}", home, LD_PRELOAD=str(shim), LOOKUPS=str(lookups), **given)
-    assert lookups.exists() == bool(setting)

@@ -55,8 +55,8 @@ class Kernel:
         self._types = types
 
     def bind(self, grid: tuple[int, int, int], block: tuple[int, int, int], *values: Any) -> Launch:
-        """Prepare a launch of ``grid`` blocks of ``block`` threads. ``values``: numbers, device addresses
-        (c_void_p) or instances of the ctypes type. Raises TypeError (another number of arguments) and
+        """Prepare a launch of ``grid`` blocks of ``block`` threads. ``values``: numbers, or device addresses
+        (c_void_p). Raises TypeError (another number of arguments) and
         ValueError (a null address, a number out of range of its type)."""
         if len(values) != len(self._types):
             raise TypeError(f"{self._name} takes {len(self._types)} arguments, not {len(values)}")
@@ -67,8 +67,6 @@ class Kernel:
         return Launch(self._cuda, self._function, grid, block, arguments)
 
     def _argument(self, position: int, kind: Any, value: Any) -> Any:
-        if isinstance(value, kind):
-            return value
         argument = kind(value)
         if kind is ctypes.c_void_p and not argument.value:
             raise ValueError(f"argument {position} of {self._name} is no address: {value!r}")

@@ -26,10 +26,6 @@ class Stream:
         self._stream: Any = cuda.call(
             "cuStreamCreate", int(cuda.driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         )
-        if self.handle == 0:
-            raise RuntimeError(
-                "CUDA returned the default stream (handle 0), which waits for all others; report this"
-            )
 
     @property
     def cuda(self) -> Cuda:
@@ -38,7 +34,7 @@ class Stream:
 
     @property
     def handle(self) -> int:
-        """CUstream and cudaStream_t as a number, never 0. Raises ValueError once closed."""
+        """CUstream and cudaStream_t as a number. Raises ValueError once closed."""
         return number_of(self.opened)
 
     @property

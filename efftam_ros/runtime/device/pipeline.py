@@ -68,7 +68,7 @@ class DevicePipeline(FramePipeline):
         memory, no kernel for this GPU) and InputError."""
         self._threads = _Threads(cuda, facts.index)
         self._stream, self._opener = stream, opener
-        self._at = _Progress([None] * lanes)
+        self._at = _Progress([0] * lanes)
         self._images = stream
         self._closing = ExitStack()
         self._closing.callback(cuda.close)
@@ -177,7 +177,7 @@ class DevicePipeline(FramePipeline):
         self._clock.is_on = False
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
-        if any(launch is not None and launch > self._at.awaited for launch in self._at.launches):
+        if any(launch > self._at.awaited for launch in self._at.launches):
             self._end_all()  # of another lane: its prompt is still read
         if not self._at.has_features:
             self._network.encode_image()
@@ -199,8 +199,7 @@ class DevicePipeline(FramePipeline):
         if prompt is not None:
             self._network.decode(prompt, self._lane)
             self._at.launch(self._lane)
-        launch = self._at.launches[self._lane]
-        if launch is None or launch > self._at.awaited:
+        if self._at.launches[self._lane] > self._at.awaited:
             self._await_answers()
             self._clock.read()
         self.stage_seconds |= self._clock.seconds
@@ -273,7 +272,6 @@ class DevicePipeline(FramePipeline):
         is_ahead = ahead is not None and ahead[0] is image and ahead[1] == view
         if self._at.launched > self._at.awaited or (ahead is not None and not is_ahead):
             self._end_all()
-        self._at.launches = [None] * self.lanes
         return is_ahead
 
     def _preprocess(self, stream: Stream, description: int) -> None:
@@ -292,11 +290,11 @@ class DevicePipeline(FramePipeline):
 
 @dataclass
 class _Progress:
-    """``launches``: by lane that of a tracked frame, None where its decoder was not launched; ``launched`` so
-    far, and up to which the host has ``awaited``; ``has_features`` of the frame's image; ``announced``: the
-    image that is next; ``ahead``: the one that was encoded behind the frame before."""
+    """``launches``: by lane the last of its decoder; ``launched`` so far, and up to which the host has
+    ``awaited``; ``has_features`` of the frame's image; ``announced``: the image that is next; ``ahead``: the
+    one that was encoded behind the frame before."""
 
-    launches: list[int | None]
+    launches: list[int]
     launched: int = 0
     awaited: int = 0
     has_features: bool = False

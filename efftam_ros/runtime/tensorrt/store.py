@@ -64,7 +64,7 @@ class EngineStore:
     """Engines and their reports as ``<bundle>-<module>-<precision>-<key>.engine`` and ``.json``.
 
     Files are written under temporary names, synced and renamed, the .json last: an engine without one does
-    not exist. ``name`` is the name of the bundle in all methods.
+    not exist. ``name`` is the name of the bundle in all methods, a `bundle.PLAIN_NAME`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -195,8 +195,6 @@ class EngineStore:
                 check_private(part)
 
     def _prefix(self, name: str, key: EngineKey) -> str:
-        if Path(name).name != name:
-            raise InputError(f"bundle name {name!r} is not the name of a file; export the bundle again")
         return f"{name}-{key.module}-{key.precision}-"
 
     def _entry(self, path: Path) -> dict[str, Any] | None:

@@ -7,73 +7,29 @@ cuda-bindings.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from runtime.cuda.fake_driver import FakeDriver
 from runtime.cuda.fake_memory import DefaultStreamError, Memory, Range
 from runtime.cuda.fake_status import (
-    CAPTURE_INVALIDATED,
-    CAPTURE_UNSUPPORTED,
-    INVALID_CONTEXT,
-    INVALID_HANDLE,
     Capture,
     FakeDevice,
     RefusedError,
+    Status,
     real_driver,
 )
-from runtime.cuda.fake_streams import CALL_MS, Job, Scheduler, Work
+from runtime.cuda.fake_streams import Job, Scheduler, Work
 
-BINDINGS_VERSIONS = {"12.6": 12060, "12.9": 12090, "13": 13040}
+BINDINGS_VERSIONS = {"12.9": 12090, "13": 13040}
 
-# Where a call takes a stream.
-STREAM_ARGUMENT = {
-    "cuStreamSynchronize": 0,
-    "cuStreamDestroy": 0,
-    "cuStreamWaitEvent": 0,
-    "cuStreamBeginCapture": 0,
-    "cuStreamEndCapture": 0,
-    "cuMemcpyHtoDAsync": 3,
-    "cuMemcpyDtoHAsync": 3,
-    "cuMemcpyDtoDAsync": 3,
-    "cuMemcpy2DAsync": 1,
-    "cuMemsetD8Async": 3,
-    "cuEventRecord": 1,
-    "cuEventRecordWithFlags": 1,
-    "cuGraphLaunch": 1,
-    "cuGraphUpload": 1,
-    "cuLaunchKernel": 8,
-}
 COPIES = ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpy2DAsync")
-# How many values follow the status.
-OUTPUTS = {
-    "cuMemGetInfo": 2,
-    **dict.fromkeys(
-        (
-            "cuDriverGetVersion",
-            "cuDeviceGetCount",
-            "cuDeviceGet",
-            "cuDeviceGetName",
-            "cuDeviceGetAttribute",
-            "cuDevicePrimaryCtxRetain",
-            "cuMemAlloc",
-            "cuMemHostAlloc",
-            "cuMemHostGetDevicePointer",
-            "cuStreamCreate",
-            "cuStreamEndCapture",
-            "cuEventCreate",
-            "cuEventElapsedTime",
-            "cuGraphInstantiate",
-            "cuModuleLoadDataEx",
-            "cuModuleGetFunction",
-        ),
-        1,
-    ),
-}
 ALLOCATIONS = ("cuMemAlloc", "cuMemHostAlloc")
 HOST_WAITS = ("cuStreamSynchronize", "cuEventSynchronize")
 # What a thread may not call while it captures.
@@ -84,6 +40,11 @@ NOT_IN_CAPTURE = {
     "cuMemFreeHost",
     "cuEventQuery",
     "cuModuleLoadDataEx",
+}
+# What needs no context that was made current in its thread.
+WITHOUT_CONTEXT = {
+    *("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"),
+    *("cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease", "cuCtxSetCurrent"),
 }
 # What works with a lost device.
 ALWAYS = {"cuDriverGetVersion"}
@@ -105,7 +66,7 @@ class Call:
 class FakeGpu:
     """One driver with its GPUs, of which one is used at a time.
 
-    ``version``: of cuda-bindings, "12.6", "12.9" or "13".
+    ``version``: of cuda-bindings, "12.9" or "13".
     ``driver_version``: 0 for none. ``seed``: of the order in which work runs. ``kernels(name, grid, block,
     parameters_address)`` computes a launch; ``signatures`` gives each parameter's access, "in", "out",
     "inout" or "value".
@@ -122,8 +83,7 @@ class FakeGpu:
         self.bindings_version = BINDINGS_VERSIONS[version]
         self.driver_version = self.bindings_version if driver_version is None else driver_version
         self.devices = (device,) if isinstance(device, FakeDevice) else tuple(device)
-        shared = any(one.integrated for one in self.devices)
-        self.memory = Memory(total_bytes, 4_000_000_000, shared)
+        self.memory = Memory(total_bytes, 4_000_000_000)
         self.scheduler = Scheduler(self.memory, seed)
         self.kernels: Callable[[str, tuple[int, ...], tuple[int, ...], int], None] | None = None
         self.signatures: Mapping[str, Sequence[str]] = {}
@@ -133,8 +93,7 @@ class FakeGpu:
         self._marks: dict[str, int] = {}
         self._faults: dict[str, tuple[int, int]] = {}
         self._lost = 0
-        self._faulty_work: dict[str, tuple[int, int]] = {}
-        self._failing: list[tuple[int, int]] = []  # code, and how many calls still pass
+        self._faulty_work: dict[str, int] = {}
         self.scheduler.on_run = self._on_run
         self._lock = threading.RLock()
         self.here = threading.local()
@@ -173,11 +132,10 @@ class FakeGpu:
         """Let every call answer ``code`` from now on; work that has not run never will."""
         self._lost = code
 
-    def fail_work(self, name: str, code: int, calls: int = 1_000_000) -> None:
+    def fail_work(self, name: str, code: int) -> None:
         """Let work of this name fail on the GPU. As with real ones the call that enqueues it succeeds, and
-        whatever comes when the GPU gets there answers ``code``: a wait for it, or any call once ``calls`` of
-        them have passed."""
-        self._faulty_work[name] = (code, calls)
+        whatever comes when the GPU gets there answers ``code``."""
+        self._faulty_work[name] = code
 
     def take(self, owner: object, nbytes: int) -> bool:
         """Device memory that another library's ``owner`` holds as long as it lives; False where there is too
@@ -216,27 +174,26 @@ class FakeGpu:
 
     def dispatch(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """A call: recorded, perhaps refused, else done."""
-        statuses = real_driver.CUresult
         with self._lock:
-            self.scheduler.host_ms += CALL_MS
-            outputs = OUTPUTS.get(name, 0)
-            position = STREAM_ARGUMENT.get(name)
+            position, outputs = _interface(getattr(type(self.driver.functions), name))
             stream = None if position is None else int(args[position] or 0)
             self.log.append(Call(name, stream, ", ".join(map(_text, args)), self.phase))
             if self.driver_version == 0:
                 raise RuntimeError("Failed to dlopen libcuda.so.1")
             try:
                 self._refuse(name)
+                if name not in WITHOUT_CONTEXT:
+                    self.current_device()
                 if position is not None:
                     self.stream(args[position])
                 values = function(*args)
                 if self._lost and name in HOST_WAITS:
                     raise RefusedError(self._lost)
             except RefusedError as refusal:
-                return (statuses(refusal.code), *[None] * outputs)
+                return (Status(refusal.code), *[None] * outputs)
             if outputs == 0:
-                return (statuses(0),)
-            return (statuses(0), *(values if outputs > 1 else (values,)))
+                return (Status(0),)
+            return (Status(0), *(values if outputs > 1 else (values,)))
 
     def stream(self, handle: Any) -> int:
         """A usable stream's number."""
@@ -244,18 +201,16 @@ class FakeGpu:
         if number in (0, 1, 2):  # default, legacy default, per-thread default
             raise DefaultStreamError(f"work on the default stream (handle {number})")
         if number not in self.driver.functions.streams:
-            raise RefusedError(INVALID_HANDLE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_HANDLE)
         return number
 
     def submit(self, stream: int, job: Job) -> Work | None:
         """Into the stream, or into the graph that it captures."""
         capture = self.captures.get(stream)
         if capture is None:
-            if job.name in self._faulty_work:
-                self._failing.append(self._faulty_work[job.name])
             return self.scheduler.submit(stream, job)
         if capture.invalid:
-            raise RefusedError(CAPTURE_INVALIDATED)
+            raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
         for touched in (*job.reads, *job.writes):
             self.memory.block(touched)
         capture.jobs.append(job)
@@ -264,12 +219,12 @@ class FakeGpu:
     def current_device(self) -> FakeDevice:
         """Of this thread."""
         if not hasattr(self.here, "device"):
-            raise RefusedError(INVALID_CONTEXT)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_CONTEXT)
         return self.devices[self.here.device]
 
     def _on_run(self, name: str) -> None:
         if name in self._faulty_work:
-            self._lost = self._faulty_work[name][0]
+            self._lost = self._faulty_work[name]
 
     def _refuse(self, name: str) -> None:
         if name in ALWAYS:
@@ -280,22 +235,16 @@ class FakeGpu:
             raise RefusedError(code)
         if after > 0:
             self._faults[name] = (after - 1, code)
-        self._failing = [(code, calls - 1) for code, calls in self._failing]
-        self._lost = next((code for code, calls in self._failing if calls < 0), self._lost)
         if self._lost:
             raise RefusedError(self._lost)
         if name in NOT_IN_CAPTURE:
             self._refuse_in_capture()
 
     def _refuse_in_capture(self) -> None:
-        modes = real_driver.CUstreamCaptureMode
         for capture in self.captures.values():
-            mine = capture.thread == threading.get_ident()
-            if capture.mode == modes.CU_STREAM_CAPTURE_MODE_GLOBAL or (
-                mine and capture.mode == modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-            ):
+            if capture.thread == threading.get_ident():
                 capture.invalid = True
-                raise RefusedError(CAPTURE_UNSUPPORTED)
+                raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 
 
 class FakeModule:
@@ -316,6 +265,14 @@ class FakeModule:
             raise AttributeError(f"the fake GPU does not model {name}")
         bound = getattr(self.functions, name)
         return lambda *args: self.gpu.dispatch(name, bound, args)
+
+
+@cache
+def _interface(function: Callable[..., Any]) -> tuple[int | None, int]:
+    """Which argument of a call is its stream, and how many values follow the status."""
+    names = list(inspect.signature(function).parameters)[1:]
+    outputs = {"None": 0, "tuple[int, int]": 2}.get(function.__annotations__.get("return"), 1)
+    return names.index("stream") if "stream" in names else None, outputs
 
 
 def _text(argument: Any) -> str:

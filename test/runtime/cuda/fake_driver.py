@@ -11,22 +11,10 @@ from typing import TYPE_CHECKING, Any
 from runtime.cuda.fake_kernels import FakeKernels
 from runtime.cuda.fake_memory import Block, DefaultStreamError, MisuseError, PageableMemoryError, Range
 from runtime.cuda.fake_status import (
-    CAPTURE_INVALIDATED,
-    CAPTURE_ISOLATION,
-    CAPTURE_UNMATCHED,
-    CAPTURE_UNSUPPORTED,
-    CAPTURE_WRONG_THREAD,
-    CAPTURED_EVENT,
-    INVALID_CONTEXT,
-    INVALID_DEVICE,
-    INVALID_HANDLE,
-    INVALID_VALUE,
-    NO_DEVICE,
-    NOT_READY,
-    OUT_OF_MEMORY,
     Capture,
     FakeDevice,
     RefusedError,
+    Status,
     enumeration,
     known,
     real_driver,
@@ -36,6 +24,7 @@ from runtime.cuda.fake_streams import Job, Work
 if TYPE_CHECKING:
     from runtime.cuda.fake_cuda import FakeGpu
 
+CAPTURE_MODES = real_driver.CUstreamCaptureMode
 HOST, DEVICE = real_driver.CUmemorytype.CU_MEMORYTYPE_HOST, real_driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
 
 
@@ -65,7 +54,7 @@ class FakeDriver(FakeKernels):
 
     def cuInit(self, flags: int) -> None:
         if not self._gpu.devices:
-            raise RefusedError(NO_DEVICE)
+            raise RefusedError(Status.CUDA_ERROR_NO_DEVICE)
 
     def cuDriverGetVersion(self) -> int:
         return self._gpu.driver_version
@@ -75,7 +64,7 @@ class FakeDriver(FakeKernels):
 
     def cuDeviceGet(self, index: int) -> Any:
         if not 0 <= index < len(self._gpu.devices):
-            raise RefusedError(INVALID_DEVICE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_DEVICE)
         return real_driver.CUdevice(index)
 
     def cuDeviceGetName(self, room: int, device: Any) -> bytes:
@@ -103,7 +92,7 @@ class FakeDriver(FakeKernels):
         """The last release destroys the context, with all that is in it."""
         self._of(device)
         if not self.retained[int(device)]:
-            raise RefusedError(INVALID_CONTEXT)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_CONTEXT)
         self.retained[int(device)] -= 1
         if not self.retained[int(device)]:
             if self.held and not self._gpu.is_lost:
@@ -117,33 +106,28 @@ class FakeDriver(FakeKernels):
     # Memory.
 
     def cuMemGetInfo(self) -> tuple[int, int]:
-        device, memory = self._device(), self._gpu.memory
+        device, memory = self._gpu.current_device(), self._gpu.memory
         total = device.total_bytes or memory.total_bytes
         return min(memory.free_bytes, total), total
 
     def cuMemAlloc(self, nbytes: int) -> Any:
-        self._device()
         return real_driver.CUdeviceptr(self._allocate("device", nbytes).start)
 
     def cuMemFree(self, pointer: Any) -> None:
-        self._device()
         self._release("cuMemFree", "device", int(pointer))
 
     def cuMemHostAlloc(self, nbytes: int, flags: int) -> int:
-        self._device()
         if flags & ~7:
-            raise RefusedError(INVALID_VALUE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         return self._allocate("pinned", nbytes).start
 
     def cuMemFreeHost(self, pointer: int) -> None:
-        self._device()
         self._release("cuMemFreeHost", "pinned", pointer)
 
     def cuMemHostGetDevicePointer(self, pointer: int, flags: int) -> Any:
-        self._device()
         block = self._gpu.memory.find(pointer)
         if flags or block is None or not block.alive or block.kind != "pinned":
-            raise RefusedError(INVALID_VALUE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         return real_driver.CUdeviceptr(pointer)
 
     def cuMemcpyHtoDAsync(self, target: Any, source: int, nbytes: int, stream: Any) -> None:
@@ -158,21 +142,20 @@ class FakeDriver(FakeKernels):
     def cuMemcpy2DAsync(self, described: Any, stream: Any) -> None:
         """From pinned memory to the device alone, as the documentation of CUDA_MEMCPY2D has it: rows begin
         ``Y`` pitches and ``XInBytes`` bytes behind the base addresses, and lie within their pitch."""
-        device = self._device()
         if not isinstance(described, real_driver.CUDA_MEMCPY2D):
             raise TypeError("cuMemcpy2DAsync takes a CUDA_MEMCPY2D")
         if (described.srcMemoryType, described.dstMemoryType) != (HOST, DEVICE):
-            raise RefusedError(INVALID_VALUE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         width, height = int(described.WidthInBytes), int(described.Height)
         if min(width, height) < 1:
-            raise RefusedError(INVALID_VALUE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         sides = []
         for base, row, column, pitch, kind in (
             (described.dstDevice, described.dstY, described.dstXInBytes, described.dstPitch, "device"),
             (described.srcHost, described.srcY, described.srcXInBytes, described.srcPitch, "pinned"),
         ):
-            if not width + int(column) <= int(pitch) <= device.max_pitch:
-                raise RefusedError(INVALID_VALUE)
+            if not width + int(column) <= int(pitch):
+                raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
             start = int(base) + int(row) * int(pitch) + int(column)
             part = Range.part(start, width, int(pitch), height)
             self._side(part.start, part.stop - part.start, kind)
@@ -183,25 +166,21 @@ class FakeDriver(FakeKernels):
         def run() -> None:
             to_block.bytes_of(to)[:] = from_block.bytes_of(source)
 
-        name, nbytes = "Memcpy2D HtoD", width * height
-        self._gpu.submit(
-            int(stream), Job(name, (source,), (to,), run, fills=True, nbytes=nbytes, engine="copy")
-        )
+        job = Job("Memcpy2D HtoD", (source,), (to,), run, fills=True, nbytes=width * height)
+        self._gpu.submit(int(stream), job)
 
     def cuMemsetD8Async(self, pointer: Any, value: int, nbytes: int, stream: Any) -> None:
-        self._device()
         to = self._side(int(pointer), nbytes, "device")
         block = self._gpu.memory.block(to)
 
         def run() -> None:
             block.bytes_of(to)[:] = value
 
-        self._gpu.submit(int(stream), Job("Memset", (), (to,), run, fills=True, nbytes=nbytes))
+        self._gpu.submit(int(stream), Job("Memset", (), (to,), run, fills=True))
 
     # Streams.
 
     def cuStreamCreate(self, flags: int) -> Any:
-        self._device()
         if flags != int(real_driver.CUstream_flags.CU_STREAM_NON_BLOCKING):
             raise DefaultStreamError("a stream without CU_STREAM_NON_BLOCKING waits for the default stream")
         number = next(self._gpu.numbers)
@@ -210,38 +189,32 @@ class FakeDriver(FakeKernels):
         return real_driver.CUstream(number)
 
     def cuStreamDestroy(self, stream: Any) -> None:
-        self._device()
         self.streams.discard(int(stream))
 
     def cuStreamSynchronize(self, stream: Any) -> None:
-        self._device()
         self._gpu.scheduler.wait_for_stream(int(stream))
 
     def cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
-        self._device()
         state = self._event(event)
         capturing = int(stream) in self._gpu.captures
         if capturing != state.captured:
-            raise RefusedError(CAPTURE_ISOLATION)
+            raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
         if state.work is not None and not capturing:
             self._gpu.scheduler.let_wait(int(stream), state.work)
 
     # Events.
 
     def cuEventCreate(self, flags: int) -> Any:
-        self._device()
         number = next(self._gpu.numbers)
         timing = not flags & int(real_driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         self._events[number] = EventState(timing)
         return real_driver.CUevent(number)
 
     def cuEventDestroy(self, event: Any) -> None:
-        self._device()
         self._event(event)
         del self._events[int(event)]
 
     def cuEventRecord(self, event: Any, stream: Any) -> None:
-        self._device()
         state = self._event(event)
         state.work = self._gpu.submit(int(stream), Job("event"))
         state.captured = state.work is None
@@ -249,73 +222,64 @@ class FakeDriver(FakeKernels):
 
     def cuEventRecordWithFlags(self, event: Any, stream: Any, flags: int) -> None:
         """With CU_EVENT_RECORD_EXTERNAL, in a capture: recorded by every launch of the graph."""
-        self._device()
         external = int(real_driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
         if flags != external or int(stream) not in self._gpu.captures:
-            raise RefusedError(INVALID_VALUE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         self._gpu.submit(int(stream), Job("event", event=self._event(event)))
 
     def cuEventSynchronize(self, event: Any) -> None:
-        self._device()
         work = self._recorded(event)
         if work is not None:
             self._gpu.scheduler.wait(work)
 
     def cuEventQuery(self, event: Any) -> None:
-        self._device()
         work = self._recorded(event)
         if work is not None and not self._gpu.scheduler.ask(work):
-            raise RefusedError(NOT_READY)
+            raise RefusedError(Status.CUDA_ERROR_NOT_READY)
 
     def cuEventElapsedTime(self, start: Any, end: Any) -> float:
-        self._device()
         states = [self._event(event) for event in (start, end)]
         if not all(state.timing and state.work for state in states):
-            raise RefusedError(INVALID_HANDLE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_HANDLE)
         first, last = (state.work for state in states)
         if not (first.done and last.done):
-            raise RefusedError(NOT_READY)
+            raise RefusedError(Status.CUDA_ERROR_NOT_READY)
         return last.finished_at_ms - first.finished_at_ms
 
     # Graphs.
 
     def cuStreamBeginCapture(self, stream: Any, mode: Any) -> None:
-        self._device()
         if int(stream) in self._gpu.captures:
-            raise RefusedError(INVALID_VALUE)
-        mode = enumeration(mode, real_driver.CUstreamCaptureMode)
-        self._gpu.captures[int(stream)] = Capture(mode, threading.get_ident(), [])
+            raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
+        if enumeration(mode, CAPTURE_MODES) != CAPTURE_MODES.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL:
+            raise MisuseError("a capture that forbids other threads to allocate, or lets this one do it")
+        self._gpu.captures[int(stream)] = Capture(threading.get_ident(), [])
 
     def cuStreamEndCapture(self, stream: Any) -> Any:
-        self._device()
         capture = self._gpu.captures.get(int(stream))
         if capture is None:
-            raise RefusedError(CAPTURE_UNMATCHED)
-        relaxed = real_driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        if capture.thread != threading.get_ident() and capture.mode != relaxed:
-            raise RefusedError(CAPTURE_WRONG_THREAD)
+            raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)
+        if capture.thread != threading.get_ident():
+            raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
         del self._gpu.captures[int(stream)]
         if capture.invalid:
-            raise RefusedError(CAPTURE_INVALIDATED)
+            raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
         number = next(self._gpu.numbers)
         self._graphs[number] = capture.jobs
         return real_driver.CUgraph(number)
 
     def cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
-        self._device()
         number = next(self._gpu.numbers)
         self._executables[number] = known(self._graphs, graph)
         return real_driver.CUgraphExec(number)
 
     def cuGraphUpload(self, executable: Any, stream: Any) -> None:
-        self._device()
         known(self._executables, executable)
 
     def cuGraphLaunch(self, executable: Any, stream: Any) -> None:
-        self._device()
         jobs = known(self._executables, executable)
         if int(stream) in self._gpu.captures:
-            raise RefusedError(CAPTURE_UNSUPPORTED)
+            raise RefusedError(Status.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
         for job in jobs:
             work = self._gpu.submit(int(stream), job)
             if job.event is not None:
@@ -338,33 +302,32 @@ class FakeDriver(FakeKernels):
 
     def _of(self, device: Any) -> FakeDevice:
         if not 0 <= int(device) < len(self._gpu.devices):
-            raise RefusedError(INVALID_DEVICE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_DEVICE)
         return self._gpu.devices[int(device)]
 
     def _allocate(self, kind: str, nbytes: int) -> Block:
         memory = self._gpu.memory
-        if nbytes > (memory.free_bytes if kind == "device" else memory.free_pinned_bytes):
-            raise RefusedError(OUT_OF_MEMORY)
+        if nbytes > memory.free(kind):
+            raise RefusedError(Status.CUDA_ERROR_OUT_OF_MEMORY)
         return memory.allocate(kind, nbytes)
 
     def _release(self, call: str, kind: str, pointer: int) -> None:
         block = self._gpu.memory.find(pointer)
         if block is None or not block.alive or block.start != pointer or block.kind != kind:
-            raise RefusedError(INVALID_VALUE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         self._gpu.scheduler.refuse_release(block.range, call)
         self._gpu.memory.release(block)
 
     def _copy(
         self, way: str, target: int, source: int, nbytes: int, stream: Any, kinds: tuple[str, str]
     ) -> None:
-        self._device()
         to, source_range = self._side(target, nbytes, kinds[0]), self._side(source, nbytes, kinds[1])
         to_block, from_block = self._gpu.memory.block(to), self._gpu.memory.block(source_range)
 
         def run() -> None:
             to_block.bytes_of(to)[:] = from_block.bytes_of(source_range)
 
-        job = Job(f"Memcpy {way}", (source_range,), (to,), run, fills=True, nbytes=nbytes, engine="copy")
+        job = Job(f"Memcpy {way}", (source_range,), (to,), run, fills=True, nbytes=nbytes)
         self._gpu.submit(int(stream), job)
 
     def _side(self, pointer: int, nbytes: int, kind: str) -> Range:
@@ -376,7 +339,7 @@ class FakeDriver(FakeKernels):
             )
         wanted = Range(pointer, pointer + nbytes)
         if self._gpu.memory.block(wanted).kind != kind:
-            raise RefusedError(INVALID_VALUE)
+            raise RefusedError(Status.CUDA_ERROR_INVALID_VALUE)
         return wanted
 
     def _event(self, event: Any) -> EventState:
@@ -385,5 +348,5 @@ class FakeDriver(FakeKernels):
     def _recorded(self, event: Any) -> Work | None:
         state = self._event(event)
         if state.captured:
-            raise RefusedError(CAPTURED_EVENT)
+            raise RefusedError(Status.CUDA_ERROR_CAPTURED_EVENT)
         return state.work

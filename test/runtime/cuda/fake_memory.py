@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import mmap
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,7 +47,7 @@ the host need not hold it."""
 @dataclass(frozen=True)
 class Range:
     """Bytes from address ``start`` to before ``stop``; of a part of a matrix the first ``width`` of every
-    ``pitch`` alone."""
+    ``pitch`` are written or read. Two overlap where those between do, too."""
 
     start: int
     stop: int
@@ -61,23 +60,7 @@ class Range:
         return cls(start, start + (height - 1) * pitch + width, width, pitch)
 
     def overlaps(self, other: Range) -> bool:
-        if not (self.start < other.stop and other.start < self.stop):
-            return False
-        return any(other._touches(row) for row in self._rows())
-
-    def _rows(self) -> Iterator[Range]:
-        if self.width == 0:
-            yield self
-        else:
-            for start in range(self.start, self.stop, self.pitch):
-                yield Range(start, start + self.width)
-
-    def _touches(self, plain: Range) -> bool:
-        if self.width == 0:
-            return self.start < plain.stop and plain.start < self.stop
-        # The first row that ends behind the start of the other range.
-        row = max(0, (plain.start - self.start - self.width) // self.pitch + 1)
-        return self.start + row * self.pitch < min(plain.stop, self.stop)
+        return self.start < other.stop and other.start < self.stop
 
 
 @dataclass
@@ -115,21 +98,23 @@ class Block:
 class Memory:
     """All blocks, freed ones too: an address is never used twice, so that late use is seen for sure."""
 
-    def __init__(self, total_bytes: int, pinned_bytes: int, shared: bool) -> None:
-        """``pinned_bytes``: as many the system can pin; ``shared``: host and device have one memory."""
-        self.total_bytes, self._pinned_bytes, self._shared = total_bytes, pinned_bytes, shared
+    def __init__(self, total_bytes: int, pinned_bytes: int) -> None:
+        """``pinned_bytes``: as many the system can pin."""
+        self._bytes = {"device": total_bytes, "pinned": pinned_bytes}
         self._blocks: list[Block] = []
         self._starts: list[int] = []
 
     @property
-    def free_bytes(self) -> int:
-        kinds = ("device", "pinned") if self._shared else ("device",)
-        return self.total_bytes - sum(b.nbytes for b in self._blocks if b.alive and b.kind in kinds)
+    def total_bytes(self) -> int:
+        return self._bytes["device"]
+
+    def free(self, kind: str) -> int:
+        """Bytes that can be allocated."""
+        return self._bytes[kind] - sum(b.nbytes for b in self._blocks if b.alive and b.kind == kind)
 
     @property
-    def free_pinned_bytes(self) -> int:
-        free = self._pinned_bytes - sum(b.nbytes for b in self._blocks if b.alive and b.kind == "pinned")
-        return min(free, self.free_bytes) if self._shared else free
+    def free_bytes(self) -> int:
+        return self.free("device")
 
     @property
     def alive(self) -> list[Block]:

@@ -12,24 +12,18 @@ from runtime.cuda.fake_streams import Job
 _reason = "the fake GPU takes its names from cuda-bindings: pip install efftam_ros[cuda]"
 real_driver = pytest.importorskip("cuda.bindings.driver", reason=_reason)
 
-INVALID_VALUE, OUT_OF_MEMORY = 1, 2
-NO_DEVICE, INVALID_DEVICE, INVALID_CONTEXT, NO_BINARY, INVALID_PTX, NEW_PTX = 100, 101, 201, 209, 218, 222
-INVALID_HANDLE, NOT_FOUND, NOT_READY = 400, 500, 600
-CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_UNMATCHED = 900, 901, 903
-CAPTURE_ISOLATION, CAPTURED_EVENT, CAPTURE_WRONG_THREAD = 905, 907, 908
+Status = real_driver.CUresult
 
 
 @dataclass(frozen=True)
 class FakeDevice:
-    """What the driver says of a GPU. ``total_bytes``: 0 for as much as the `FakeGpu` has; ``max_pitch``: that
-    of every GPU that is supported, bytes."""
+    """What the driver says of a GPU. ``total_bytes``: 0 for as much as the `FakeGpu` has."""
 
     name: str = "Fake GPU"
     compute_capability: tuple[int, int] = (8, 7)
     integrated: bool = False
     multiprocessors: int = 16
     total_bytes: int = 0
-    max_pitch: int = 2**31 - 1
 
 
 ORIN_AGX = FakeDevice("Orin", (8, 7), True, 16, 64_300_000_000)
@@ -50,7 +44,6 @@ class RefusedError(Exception):
 class Capture:
     """What a stream keeps instead of running it."""
 
-    mode: Any
     thread: int
     jobs: list[Job]
     invalid: bool = False
@@ -58,7 +51,7 @@ class Capture:
 
 def known(there: Mapping[int, Any], handle: Any) -> Any:
     if int(handle) not in there:
-        raise RefusedError(INVALID_HANDLE)
+        raise RefusedError(Status.CUDA_ERROR_INVALID_HANDLE)
     return there[int(handle)]
 
 

@@ -13,17 +13,15 @@ from runtime.cuda.fake_memory import UNDEFINED, Memory, RaceError, Range
 Clock = dict[int, int]
 """For each stream, how many pieces of its work come before."""
 
-CALL_MS = 0.001
-"""Of the host's time that a call of the driver takes."""
-PIECE_MS, BYTES_PER_MS = 0.01, 10_000_000
-"""GPU time of a piece of work that has no duration of its own; 10 GB/s for copies."""
+PIECE_MS = 0.01
+"""GPU time of a piece of work that has no duration of its own."""
 
 
 @dataclass(frozen=True)
 class Job:
     """Work that is not yet in a stream, as graphs keep it. ``fills``: whether it writes all bytes of
-    ``writes``, which are undefined until it is done; ``nbytes``: that a copy moves; ``engine``: of the GPU
-    that does it, one piece at a time; ``event``: that a graph records here, with an attribute ``work``."""
+    ``writes``, which are undefined until it is done; ``nbytes``: that a copy between host and device moves;
+    ``event``: that a graph records here, with an attribute ``work``."""
 
     name: str
     reads: tuple[Range, ...] = ()
@@ -31,18 +29,7 @@ class Job:
     action: Callable[[], None] | None = None
     fills: bool = False
     nbytes: int = 0
-    engine: str = "compute"
     event: Any = None
-
-
-@dataclass(frozen=True)
-class Span:
-    """A piece of work, from when to when, ms."""
-
-    name: str
-    stream: int
-    start_ms: float
-    end_ms: float
 
 
 @dataclass(eq=False)
@@ -82,9 +69,8 @@ class Scheduler:
     """Runs work only when the host waits, then in any order that the waits between streams allow.
 
     The host counts as one thread: an order made by locks between host threads is not seen. Times are those of
-    a GPU that starts each piece as early as its order, its engine and the host that enqueued it allow:
-    ``durations`` has the ms of work by name, ``timeline`` what was done when, ``copied`` the bytes by kind of
-    copy.
+    a GPU that does one piece after the other: ``durations`` has the ms of work by name. ``latest``: the last
+    work of each name; ``copied``: bytes by kind of copy.
     """
 
     def __init__(self, memory: Memory, seed: int) -> None:
@@ -94,10 +80,9 @@ class Scheduler:
         self._host: Clock = {}
         self._unordered: list[Work] = []
         self.durations: dict[str, float] = {}
-        self.timeline: list[Span] = []
+        self.latest: dict[str, Work] = {}
         self.copied: Counter[str] = Counter()
-        self.host_ms = 0.0
-        self._engine_free_ms: dict[str, float] = {}
+        self._now_ms = 0.0
         self.on_run: Callable[[str], None] = lambda name: None
 
     def open(self, stream: int) -> None:
@@ -113,8 +98,8 @@ class Scheduler:
         after = queue.awaited + ([queue.last] if queue.last else [])
         work = Work(job, stream, clock, after)
         self._refuse_race(work)
-        self._place_in_time(work)
-        self.copied[job.name] += job.nbytes if job.engine == "copy" else 0
+        self.latest[job.name] = work
+        self.copied[job.name] += job.nbytes
         if job.fills:
             self._undefine(job.writes)
         queue.clock, queue.last, queue.awaited = dict(clock), work, []
@@ -131,7 +116,6 @@ class Scheduler:
         """The host waits for ``work``."""
         self._run(self._with_chance({work}))
         self._host_knows(work.clock)
-        self.host_ms = max(self.host_ms, work.finished_at_ms)
 
     def wait_for_stream(self, stream: int) -> None:
         queue = self._queues[stream]
@@ -141,6 +125,10 @@ class Scheduler:
     def wait_for_all(self) -> None:
         for stream in self._queues:
             self.wait_for_stream(stream)
+
+    def was_waited_for(self, work: Work) -> bool:
+        """Whether the host has waited for ``work``, or for something behind it."""
+        return work.precedes(self._host)
 
     def ask(self, work: Work) -> bool:
         """The host asks whether ``work`` is done; a little gets done after the answer."""
@@ -172,18 +160,6 @@ class Scheduler:
                                 f"{other.describe()} and {work.describe()} both use the bytes at {where:#x}, "
                                 "and no event or wait sets their order"
                             )
-
-    def _place_in_time(self, work: Work) -> None:
-        job = work.job
-        start = max([self.host_ms, *(earlier.finished_at_ms for earlier in work.after)])
-        if job.action is None:
-            work.finished_at_ms = start
-            return
-        start = max(start, self._engine_free_ms.get(job.engine, 0.0))
-        default = PIECE_MS + job.nbytes / BYTES_PER_MS if job.engine == "copy" else PIECE_MS
-        work.finished_at_ms = start + self.durations.get(job.name, default)
-        self._engine_free_ms[job.engine] = work.finished_at_ms
-        self.timeline.append(Span(job.name, work.stream, start, work.finished_at_ms))
 
     def _undefine(self, ranges: Iterable[Range]) -> None:
         waiting = [work.job for queue in self._queues.values() for work in queue.pending]
@@ -223,9 +199,11 @@ class Scheduler:
         work.done = True
         work.after = []  # what is done is no longer looked at, and may go
         if work.job.action is not None:
+            self._now_ms += self.durations.get(work.job.name, PIECE_MS)
             self.on_run(work.job.name)
             work.job.action()
             work.job = replace(work.job, action=None)  # it may refer to what is to be given back
+        work.finished_at_ms = self._now_ms
         for written in work.job.writes:
             self._memory.check_margins(self._memory.block(written))
         return work

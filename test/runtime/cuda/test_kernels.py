@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runtime.cuda.guarded import Guarded
 from runtime.cuda.on_gpu import OnGpu, shared_gpu
 from runtime.cuda.shim import Shim, shared_shim
 
@@ -29,6 +28,23 @@ SIDE = 32
 
 # OpenCV 4 rounds the positions of a warp to 1/32 px, OpenCV 5 no longer does.
 ROUNDED_PX = 0.0 if int(cv2.__version__.split(".")[0]) >= 5 else 1 / 64
+
+
+GUARD = 256
+
+
+class Guarded:
+    """An array [shape] between two strips of known bytes; its elements start as the same bytes (0xA5)."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: type = np.float32) -> None:
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        self._bytes = np.full(size + 2 * GUARD, 0xA5, np.uint8)
+        self.array = self._bytes[GUARD : GUARD + size].view(dtype).reshape(shape)
+
+    @property
+    def intact(self) -> bool:
+        """True while nothing was written outside the array."""
+        return bool((self._bytes[:GUARD] == 0xA5).all() and (self._bytes[-GUARD:] == 0xA5).all())
 
 
 @pytest.fixture(scope="module", params=["g++", pytest.param("gpu", marks=pytest.mark.gpu)])

@@ -44,24 +44,6 @@ class TestTheParameters:
         assert np.allclose(255 * record["gain"] + record["shift"], expected[0])
         assert np.allclose(record["shift"], expected[1])
 
-    @pytest.mark.parametrize(
-        ("shrinking", "fine"),
-        [
-            (0.5, 1),
-            (1.0, 1),
-            (1.6, 1),
-            (5 / 3, 1),
-            (1.7, 2),
-            (3.0, 2),
-            (3.4, 3),
-            (5.000000000000001, 3),  # above a whole number of samples by rounding alone
-            (10, 6),
-        ],
-    )
-    def test_has_at_least_six_tenths_of_a_sample_per_image_pixel(self, shrinking: float, fine: int) -> None:
-        view = View.window(30, 20, SIDE * shrinking, SIDE)
-        assert maker().record(random_image("bgr8", 64, 48), view)["fine"] == fine
-
     def test_has_the_step_of_a_packed_copy_of_the_rows(self) -> None:
         padded = np.zeros((48, 200), np.uint8)
         for rows, step in ((padded, 200), (padded[:, :192], 192), (padded[::-1, :195], 195)):

@@ -41,18 +41,6 @@ def board(cuda: Cuda) -> Board:
 
 
 class TestAStream:
-    def test_is_never_the_default_one(self, fake: FakeGpu, board: Board) -> None:
-        assert board.stream.handle > 2
-        (call,) = fake.calls("cuStreamCreate")
-        assert call.summary == "1"  # CU_STREAM_NON_BLOCKING
-
-    def test_refuses_handle_0(self, fake: FakeGpu, cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
-        kind = fake.driver.CUstream
-        functions = type(fake.driver.functions)
-        monkeypatch.setattr(functions, "cuStreamCreate", lambda self, flags: kind(0))
-        with pytest.raises(RuntimeError, match="default stream"):
-            Stream(cuda)
-
     def test_copies_parts_of_host_buffers(self, board: Board) -> None:
         board.stream.zero(board.x.pointer, NBYTES)
         board.stream.copy_in(board.x.pointer + 16, board.given, 8, offset=40)
@@ -106,13 +94,6 @@ class TestAStream:
         with pytest.raises(TypeError, match="int would wait"):
             board.stream.copy_out(board.result.pointer, board.x.pointer, NBYTES)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize(("nbytes", "offset"), [(NBYTES + 1, 0), (8, NBYTES - 4), (4, -4)])
-    def test_copies_nothing_beyond_a_host_buffer(self, board: Board, nbytes: int, offset: int) -> None:
-        with pytest.raises(ValueError, match=f"of a buffer of {NBYTES}"):
-            board.stream.copy_in(board.x.pointer, board.given, nbytes, offset)
-        with pytest.raises(ValueError, match=f"of a buffer of {NBYTES}"):
-            board.stream.copy_out(board.given, board.x.pointer, nbytes, offset)
-
     def test_takes_no_work_once_closed(self, board: Board) -> None:
         board.stream.close()
         board.stream.close()
@@ -121,11 +102,6 @@ class TestAStream:
                 use()
         with pytest.raises(ValueError, match="was closed"):
             _ = board.stream.handle
-
-    def test_reports_a_failed_call(self, fake: FakeGpu, board: Board) -> None:
-        fake.lose_device(700)
-        with pytest.raises(CudaError, match=r"a kernel or a copy left its buffers .*restart"):
-            board.stream.synchronize()
 
 
 class TestAnEvent:
@@ -174,15 +150,12 @@ class TestACapturedGraph:
             board.stream.synchronize()
             assert (board.answer == first + 0.5).all()
 
-    def test_is_captured_for_this_thread_uploaded_and_all_that_is_left(
-        self, fake: FakeGpu, board: Board
-    ) -> None:
+    def test_is_uploaded_and_all_that_is_left(self, fake: FakeGpu, board: Board) -> None:
         held = fake.driver.functions.held
         with board.stream.capture():
             board.frame()
         assert fake.driver.functions.held == held + 1
         assert len(fake.calls("cuGraphUpload")) == 1
-        assert "THREAD_LOCAL" in fake.calls("cuStreamBeginCapture")[0].summary
 
     def test_can_not_be_launched_before_its_capture_ends_or_once_closed(self, board: Board) -> None:
         with board.stream.capture() as graph, pytest.raises(ValueError, match="launch it after its capture"):
@@ -206,6 +179,7 @@ class TestACapturedGraph:
             failing()
         assert fake.driver.functions.held == held
         board.frame()  # the stream works on
+        board.stream.record(Event(board.cuda))
         board.stream.synchronize()
         with pytest.raises(ValueError, match="launch it after its capture"):
             kept[0].launch(board.stream)

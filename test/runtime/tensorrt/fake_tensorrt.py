@@ -34,6 +34,7 @@ VERSIONS = tuple(
     )
 )
 MAGIC = b"fake engine\n"
+PLAIN = ("ILogger", "IProgressMonitor", "IProfiler", "ITensor")
 STEPS = 4
 """Of each of a build's two phases."""
 SCRATCH_SHARE = 16
@@ -47,10 +48,6 @@ _ORT_TYPES = {
 }
 
 
-class Crash(BaseException):
-    """What would end the process: no `except Exception` saves it."""
-
-
 class AbuseError(AssertionError):
     """What the real library would punish with wrong numbers or a crash some time later."""
 
@@ -59,13 +56,12 @@ def make_fake(
     version: str,
     gpu: FakeGpu | None = None,
     gpu_name: str = "Fake GPU",
-    driver: bool = True,
 ) -> Any:
     """A module like TensorRT's of a version in `VERSIONS`; its ``fake`` steers and watches it."""
     recorded = json.loads(gzip.decompress((HERE / f"tensorrt_api_{version}.json.gz").read_bytes()))
     module = types.ModuleType("tensorrt")
     module.__version__ = version
-    control = Control(module, gpu, gpu_name, driver)
+    control = Control(module, gpu, gpu_name)
     module.fake = control
     for name, members in recorded["enums"].items():
         holder: Any = module
@@ -90,14 +86,12 @@ class Control:
     memory are taken from the memory of the GPU.
     """
 
-    def __init__(self, module: Any, gpu: FakeGpu | None, gpu_name: str, driver: bool) -> None:
+    def __init__(self, module: Any, gpu: FakeGpu | None, gpu_name: str) -> None:
         self.module, self.gpu, self.gpu_name = module, gpu, gpu_name
-        self.driver = driver
         self.faults: set[str] = set()
         self.told: list[str] = []
         self.gone: list[str] = []
         self.built: list[dict[str, Any]] = []
-        self.contexts_left = math.inf
         self.contexts_made = 0
         self.first_runs = 0
         self.at_step: Callable[[int], None] = lambda step: None
@@ -115,9 +109,6 @@ class Control:
         if "driver" in self.faults:
             self.say(logger, "ERROR", "CUDA initialization failure with error: 35")
             raise TypeError("pybind11::init(): factory function returned nullptr")
-
-    def crash(self, why: str) -> None:
-        raise Crash(why)
 
     def say(self, logger: Any, severity: str, text: str) -> None:
         logger.log(self.nested["ILogger"]["Severity"][severity], text)
@@ -148,17 +139,9 @@ def _numbers(shape: list[Any]) -> tuple[int, ...]:
 # The classes. A method or property that a version does not list is left out of that version's class.
 
 
-class _ILogger:
-    def __init__(self) -> None:
-        pass
+class _Plain:
+    """A class without calls of its own that are used; Python code derives from it."""
 
-
-class _IProgressMonitor:
-    def __init__(self) -> None:
-        pass
-
-
-class _IProfiler:
     def __init__(self) -> None:
         pass
 
@@ -178,16 +161,9 @@ class _IHostMemory(np.ndarray):
     """Bytes behind Python's buffer protocol, with the one property that is used, nbytes."""
 
 
-class _ITensor:
-    pass
-
-
 class _Builder:
     def __init__(self, logger: Any) -> None:
         self._require(logger, "ILogger")
-        if not self._fake.driver:
-            self._fake.say(logger, "ERROR", "CUDA initialization failure with error: 35")
-            raise TypeError("pybind11::init(): factory function returned nullptr")
         self._fake.refuse_old_driver(logger)
         self._logger = logger
 
@@ -220,8 +196,6 @@ class _Builder:
         if set(dynamic) - set(profile):
             fake.say(self._logger, "ERROR", "no optimization profile has been defined for a dynamic input")
             return None
-        if not fake.driver:
-            fake.crash("building without a driver")
         if not self._report(values.get("progress_monitor")):
             fake.say(self._logger, "ERROR", "BuildCanceled (Build canceled by user)")
             return None
@@ -392,8 +366,6 @@ class _IBuilderConfig:
 class _Runtime:
     def __init__(self, logger: Any) -> None:
         self._require(logger, "ILogger")
-        if not self._fake.driver:
-            self._fake.crash("a Runtime without a driver")
         self._fake.refuse_old_driver(logger)
         self._logger = logger
         weakref.finalize(self, self._fake.gone.append, "runtime")
@@ -466,16 +438,11 @@ class _ICudaEngine:
     def create_execution_context(self, strategy: Any = None) -> Any:
         if self._runtime() is None:
             raise AbuseError("the Runtime was destroyed before its engine")
-        if self._fake.contexts_left <= 0:
-            self._fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
+        if strategy != self._module.ExecutionContextAllocationStrategy.USER_MANAGED:
+            raise AbuseError("a context with working memory of its own")
+        if self._fake.fails("context", self._logger):
             return None
-        self._fake.contexts_left -= 1
-        managed = strategy == self._module.ExecutionContextAllocationStrategy.USER_MANAGED
-        context = self._module.IExecutionContext._make(weakref.ref(self), managed)
-        if not managed and not self._fake.take(context, self._scratch_bytes()):
-            self._fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
-            return None
-        return context
+        return self._module.IExecutionContext._make(weakref.ref(self))
 
     def create_engine_inspector(self) -> Any:
         return self._module.EngineInspector._make(self)
@@ -499,8 +466,8 @@ class _EngineInspector:
 
 
 class _IExecutionContext:
-    def __init__(self, engine: Any, managed: bool) -> None:
-        self._engine, self._managed = engine, managed
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
         self._values: dict[str, Any] = {}
         self._scratch: tuple[int, int] | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -569,10 +536,10 @@ class _IExecutionContext:
             wrong = "an address is misaligned"
         elif self._shapes_missing():
             wrong = "an input shape is missing"
-        scratch = self._scratch_range() if self._managed else None
-        if self._managed and (scratch is None or scratch[1] < engine._scratch_bytes()):
+        scratch = self._scratch_range()
+        if scratch is None or scratch[1] < engine._scratch_bytes():
             wrong = "the device memory of the context was not set, or is too small"
-        elif scratch is not None and scratch[0] % 256:
+        elif scratch[0] % 256:
             wrong = "the device memory of the context is misaligned"
         capturing = stream_handle in fake.gpu.captures
         if not wrong and capturing and self._ready != self._now():
@@ -600,8 +567,7 @@ class _IExecutionContext:
 
         reads = [ranges[name] for name in engine._inputs]
         writes = [ranges[name] for name in engine._tensors if name not in engine._inputs]
-        if scratch is not None:
-            writes.append((scratch[0], engine._scratch_bytes()))
+        writes.append((scratch[0], engine._scratch_bytes()))
         try:
             fake.gpu.enqueue(stream_handle, engine._work_name, reads, writes, compute)
         except RefusedError as refusal:
@@ -616,7 +582,7 @@ class _IExecutionContext:
         return any(-1 in self._input_shape(name) for name in self._engine()._inputs)
 
     def _now(self) -> Any:
-        return dict(self._addresses), dict(self._shapes), self._scratch_range() if self._managed else None
+        return dict(self._addresses), dict(self._shapes), self._scratch_range()
 
     def _input_shape(self, name: str) -> tuple[int, ...]:
         return self._shapes.get(name, _numbers(self._engine()._inputs[name].shape))
@@ -660,7 +626,7 @@ def _array(address: int, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
 def _make_class(name: str, api: dict[str, Any], module: Any, control: Control) -> Any:
     if name == "IHostMemory":
         return type(name, (_IHostMemory,), {"_make": classmethod(_make)})
-    source = vars(globals()[f"_{name}"])
+    source = vars(_Plain if name in PLAIN else globals()[f"_{name}"])
     names: dict[str, Any] = {
         key: value
         for key, value in source.items()

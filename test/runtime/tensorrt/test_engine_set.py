@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runtime.cuda.fake_cuda import FakeGpu
-from runtime.cuda.fake_status import ORIN_AGX, ORIN_NANO, ORIN_NX
 from runtime.tensorrt.fake_tensorrt import make_fake
 
-from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.cuda.api import Cuda, DeviceFacts, open_device
+from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt import engine_set
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
@@ -37,27 +34,6 @@ def keys(bundle: Bundle, library: Library, facts: DeviceFacts, precision: str = 
     return [engines.key(name) for name in GRAPHS]
 
 
-def test_an_engine_of_another_board_with_the_same_name_is_not_loaded(
-    shipped: Bundle, trt: Any, library: Library, tmp_path: Path
-) -> None:
-    boards = {
-        name: open_device(Cuda(FakeGpu(device=device).driver))
-        for name, device in (("AGX", ORIN_AGX), ("NX", ORIN_NX), ("Nano", ORIN_NANO))
-    }
-    sets = {name: EngineSet(shipped, "fp16", library, facts, tmp_path) for name, facts in boards.items()}
-    agx = sets["AGX"]
-    agx.store.put(shipped.spec.name, agx.key("mask_decoder"), b"engine", {})
-    assert agx.plan("mask_decoder") == b"engine"
-    for name, multiprocessors in (("NX", 8), ("Nano", 4)):
-        with pytest.raises(BackendError) as refused:
-            sets[name].plan("mask_decoder")
-        assert f"built for a board with 16 multiprocessors, here {multiprocessors}" in refused.value.reason
-        assert "efftam build" in refused.value.remedy
-        assert "\n" not in str(refused.value)
-    caches = {timing_cache_path(tmp_path, library, facts) for facts in boards.values()}
-    assert len(caches) == 3
-
-
 def test_a_power_mode_that_changed_since_the_build_is_told(
     shipped: Bundle, library: Library, facts: DeviceFacts, stream: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -71,10 +47,13 @@ def test_a_power_mode_that_changed_since_the_build_is_told(
     for module in shipped.graphs.keys() & set(GRAPHS):
         built.store.put(shipped.spec.name, built.key(module), b"engine", {"power_mode": "25W (1)"})
     told = {mode: board(mode).opener(stream).notice for mode in ("25W (1)", "", "MAXN (0)")}
+    assert board("MAXN (0)").opener(stream, lambda module: b"engine").notice == "", "not the stored ones"
     assert told["25W (1)"] == told[""] == ""
     assert "built in power mode 25W (1), the board is in MAXN (0)" in told["MAXN (0)"]
     assert f"efftam build {shipped.folder} --precision fp16 --force" in told["MAXN (0)"]
     assert board("MAXN (0)").plan("mask_decoder") == b"engine"
+    built.store.put(shipped.spec.name, built.key(GRAPHS[0]), b"engine", {})  # of which nobody knows
+    assert board("MAXN (0)").opener(stream).notice == ""
     caches = {timing_cache_path(tmp_path, library, facts, mode) for mode in told}
     assert len(caches) == 3
 
@@ -85,8 +64,13 @@ def test_every_part_counts(
     bundle = Bundle.load(folder)
     assert keys(bundle, library, facts) == keys(Bundle.load(folder), library, facts)
     found = [keys(bundle, library, facts), keys(bundle, library, facts, "fp32")]
-    found.append(keys(bundle, library, replace(facts, name="another GPU")))
-    found.append(keys(bundle, library, replace(facts, compute_capability=(8, 9))))
+    others: list[dict[str, Any]] = [
+        {"name": "another GPU"},
+        {"compute_capability": (8, 9)},
+        {"multiprocessors": 7},
+        {"total_bytes": facts.total_bytes * 2},
+    ]
+    found += [keys(bundle, library, replace(facts, **other)) for other in others]
     found.append(keys(bundle, Library.of(make_fake("10.0.1", gpu)), facts))
     (folder / WEIGHTS).write_bytes(b"other weights")  # the graphs themselves are the same
     found.append(keys(Bundle.load(folder), library, facts))
@@ -95,3 +79,6 @@ def test_every_part_counts(
     for number, one in enumerate(found):
         for other in found[:number]:
             assert not set(map(str, one)) & set(map(str, other))
+    before = EngineSet(bundle, "fp16", library, facts, folder).key("prompt_encoder")
+    monkeypatch.setitem(engine_set.AXES, "n", (1, 1, 512))
+    assert EngineSet(bundle, "fp16", library, facts, folder).key("prompt_encoder") != before

@@ -7,10 +7,8 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
-from runtime.tensorrt.fake_tensorrt import Crash
 
 from efftam_ros.runtime.tensorrt.library import Library, remedy
 
@@ -89,10 +87,3 @@ def test_the_log_of_a_long_life_stays_small_and_keeps_the_latest(library: Librar
         library.log.add("ERROR", str(number))
     assert len(library.log.errors()) == 200
     assert library.log.errors(since=999) == ["999"]
-
-
-def test_loading_makes_no_runtime_and_no_builder(trt: Any) -> None:
-    trt.fake.driver = False
-    library = Library.of(trt)
-    with pytest.raises(Crash):  # what it would have been
-        trt.Runtime(library.logger)

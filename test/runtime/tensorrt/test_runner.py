@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -204,24 +205,10 @@ def test_an_output_that_comes_out_larger_than_bound_is_refused_not_overrun(
             binding.run()
 
 
-@pytest.mark.parametrize("offset", [1, 128])
-def test_an_address_that_is_not_aligned_is_refused(decoder: Bound, offset: int) -> None:
-    pointer = decoder.buffers["masks"].pointer
-    with pytest.raises(ValueError, match=r"masks was bound to address 0x\w+; .* multiple of 256"):
-        decoder.binding.bind("masks", pointer + offset, decoder.expected["masks"].shape)
-
-
-@pytest.mark.parametrize("shape", [(1, 4, 48), (1, 4, 48, 47), (2, 4, 48, 48)])
-def test_a_shape_that_the_graph_does_not_have_is_refused(decoder: Bound, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"masks was .*; the graph has float32 \[1, 4, 48, 48\]"):
-        decoder.binding.bind("masks", decoder.buffers["masks"].pointer, shape)
-
-
 def test_too_little_memory_for_a_context_is_refused(trt: Any, graphs: TrtGraphs) -> None:
-    trt.fake.contexts_left = 1
     graph = graphs.open("mask_decoder")
-    graph.binding(True)
-    with pytest.raises(BackendError, match=r"can't run mask_decoder \(Requested amount.*smaller bundle"):
+    trt.fake.faults.add("context")
+    with pytest.raises(BackendError, match=r"can't run mask_decoder \(context was told.*smaller bundle"):
         graph.binding(True)
 
 
@@ -267,17 +254,6 @@ def test_an_engine_that_needs_more_and_comes_later_leaves_the_captured_ones_alon
             one.feed(seed)
             one.binding.run()
             one.check()
-
-
-def test_a_binding_that_is_closed_gives_its_context_back(trt: Any, graphs: TrtGraphs) -> None:
-    graph = graphs.open("mask_decoder")
-    bindings = [graph.binding(False) for _ in range(3)]
-    assert trt.fake.contexts_alive == 3
-    bindings[1].close()
-    bindings[1].close()
-    assert trt.fake.contexts_alive == 2
-    graph.close()
-    assert trt.fake.contexts_alive == 0
 
 
 def test_a_driver_that_is_older_than_tensorrts_cuda_is_named(
@@ -380,6 +356,7 @@ def test_what_a_pipeline_is_made_of_names_each_engine(graphs: TrtGraphs, library
         told.append(graphs.made_of)
     assert told[0] == f"TensorRT {library.dotted}"
     assert len(set(told)) == 3
+    assert all(later.startswith(earlier) for earlier, later in pairwise(told))
 
 
 def test_held_memory_is_that_of_the_weights_and_one_working_memory(
@@ -393,7 +370,10 @@ def test_held_memory_is_that_of_the_weights_and_one_working_memory(
     assert graphs.device_bytes == one_engine
     graphs.open("mask_decoder")
     assert one_engine < graphs.device_bytes < 2 * one_engine
-    bound(graphs, device, shipped, "memory_encoder", fixed=False).binding.run()
+    one = bound(graphs, device, shipped, "memory_encoder", fixed=False)
+    before = graphs.device_bytes
+    one.binding.run()
+    assert graphs.device_bytes == before, "what it will allocate counts before"
     device.stream.synchronize()
     graphs.close()
     assert graphs.device_bytes == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import shutil
 import signal
 import subprocess
@@ -92,13 +91,9 @@ def test_an_engine_comes_back_byte_for_byte_with_its_report(store: EngineStore) 
 def test_files_are_named_for_people_and_by_key(store: EngineStore) -> None:
     store.put(NAME, KEY, b"plan", {})
     stem = f"compact_192-mask_decoder-fp32-{KEY.hex[:16]}"
-    assert {path.name for path in store.folder.iterdir()} == {
-        f"{stem}.engine",
-        f"{stem}.json",
-        f"{stem}.lock",
-    }
+    written = {path.name for path in store.folder.iterdir()}
+    assert written == {f"{stem}.{kind}" for kind in ("engine", "json", "lock")}
     assert json.loads((store.folder / f"{stem}.json").read_text())["key"]["gpu"] == "Orin (nvgpu)"
-    assert store.path(NAME, KEY).name == f"{stem}.engine"
     longest = "efficienttam_ti_512x512-memory_attention_fixed-fp32-" + KEY.hex[:16] + ".12345678.tmp"
     assert len(longest) <= 143, "some encrypted file systems allow no more"
 
@@ -159,27 +154,21 @@ def test_an_engine_cut_short_or_with_one_wrong_bit_is_refused(store: EngineStore
         assert "is damaged: its sha256" in refusal(store)
 
 
+WRONG_TYPE = json.dumps({"key": KEY.parts | {"onnx_sha256": 7}, "report": {}})
+
+
 @pytest.mark.parametrize(
-    "content", ["[]", "null", '{"key": 3, "report": {}}', '{"key": {}, "report": {}}', "[" * 100_000]
+    "content",
+    [
+        *("[]", "null", '{"key": 3, "report": {}}', '{"key": {}, "report": {}}', "[" * 100_000),
+        *(WRONG_TYPE, WRONG_TYPE[:-9], json.dumps({"key": KEY.parts}), "\udcff"),
+    ],
 )
 def test_a_report_of_another_kind_is_refused(store: EngineStore, content: str) -> None:
     store.put(NAME, KEY, b"plan", {})
-    store.path(NAME, KEY).with_suffix(".json").write_text(content)
+    store.path(NAME, KEY).with_suffix(".json").write_text(content, errors="surrogateescape")
     assert "has a damaged report" in refusal(store)
-
-
-def test_a_report_cut_short_or_spoiled_anywhere_never_loads_another_engine(store: EngineStore) -> None:
-    store.put(NAME, KEY, b"plan", {})
-    path = store.path(NAME, KEY).with_suffix(".json")
-    whole = path.read_bytes()
-    rng = random.Random(0)
-    for at in range(0, len(whole), 5):
-        for spoiled in (whole[:at], whole[:at] + bytes([rng.randrange(256)]) + whole[at + 1 :]):
-            path.write_bytes(spoiled)
-            found = store.load(NAME, KEY)
-            assert found == b"plan" or isinstance(found, EngineMissing)
-            if spoiled == whole[:at] and whole[at:].strip() != b"":
-                assert isinstance(found, EngineMissing)
+    assert "one there" not in refusal(store, replace(KEY, version="11.4.1")), "nobody knows what it is"
 
 
 def test_engines_swapped_between_modules_are_refused(store: EngineStore) -> None:
@@ -195,8 +184,11 @@ def test_engines_swapped_between_modules_are_refused(store: EngineStore) -> None
 # Writers that die.
 
 
+CALLS = 2 * 5
+
+
 @pytest.mark.parametrize("before", [False, True], ids=["first engine", "over an older one"])
-@pytest.mark.parametrize("call", range(1, 12))
+@pytest.mark.parametrize("call", range(1, CALLS + 2))
 def test_a_writer_killed_before_any_of_its_system_calls_leaves_a_whole_engine_or_none(
     store: EngineStore, before: bool, call: int
 ) -> None:
@@ -217,8 +209,6 @@ def test_a_writer_killed_before_any_of_its_system_calls_leaves_a_whole_engine_or
             return call
         tempfile.mkstemp = dying(tempfile.mkstemp)
         os.fchmod, os.fsync, os.replace = dying(os.fchmod), dying(os.fsync), dying(os.replace)
-        os.rename = dying(os.rename)
-        Path.replace = dying(Path.replace)
         store.put(NAME, key, b"new" * 2000, {})
         print("done")
         """,
@@ -226,6 +216,9 @@ def test_a_writer_killed_before_any_of_its_system_calls_leaves_a_whole_engine_or
         call,
     )
     done = process.communicate()[0] == "done\n"
+    assert done == (call == CALLS + 1), (
+        "two files, each made, opened to all, synced, renamed, the folder synced"
+    )
     assert process.returncode == (0 if done else -signal.SIGKILL)
     found = store.load(NAME, KEY)
     allowed = [b"new" * 2000] if done else [b"new" * 2000, b"old" * 1000]
@@ -233,29 +226,6 @@ def test_a_writer_killed_before_any_of_its_system_calls_leaves_a_whole_engine_or
     store.put(NAME, KEY, b"next", {})
     assert store.load(NAME, KEY) == b"next"
     assert not list(store.folder.glob("*.tmp")), "what the killed writer left is cleaned away"
-
-
-def test_a_reader_beside_a_writer_gets_whole_engines_or_a_refusal(store: EngineStore) -> None:
-    process = child(
-        """
-        while True:
-            for letter in (b"a", b"b"):
-                store.put(NAME, key, letter * 100_000, {})
-        """,
-        store.folder,
-    )
-    seen = set()
-    deadline = time.monotonic() + 20
-    try:
-        while len(seen) < 2 and time.monotonic() < deadline:
-            found = store.load(NAME, KEY)
-            if isinstance(found, bytes):
-                assert found in (b"a" * 100_000, b"b" * 100_000)
-                seen.add(found[:1])
-    finally:
-        process.kill()
-        process.communicate()
-    assert seen == {b"a", b"b"}
 
 
 # Several at once.
@@ -320,14 +290,19 @@ def test_many_threads_build_once(store: EngineStore) -> None:
     assert (len(builds), got) == (1, [b"the engine"] * 8)
 
 
-def test_engines_of_other_keys_are_not_waited_for(store: EngineStore) -> None:
+def test_engines_of_other_keys_are_not_waited_for_and_what_is_being_written_of_them_stays(
+    store: EngineStore,
+) -> None:
+    other = replace(KEY, module="memory_encoder")
     with store.lock(NAME, KEY):
-        thread = threading.Thread(
-            target=store.put, args=(NAME, replace(KEY, module="memory_encoder"), b"x", {})
-        )
+        ours, theirs = (store.path(NAME, key).with_suffix(".x.tmp") for key in (KEY, other))
+        for path in (ours, theirs):
+            path.write_text("")
+        thread = threading.Thread(target=store.put, args=(NAME, other, b"x", {}))
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
+        assert (ours.exists(), theirs.exists()) == (True, False)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("gate"), KeyboardInterrupt()])
@@ -354,7 +329,7 @@ def test_a_set_that_lacks_one_engine_is_built_as_a_whole(store: EngineStore) -> 
     new = {key.module: (f"new {key.module}".encode(), {}) for key in keys}
     plans = store.load_or_build(NAME, keys, lambda: new)
     assert plans == {module: plan for module, (plan, _) in new.items()}
-    assert store.load(NAME, KEY) == b"new mask_decoder"
+    assert {key.module: store.load(NAME, key) for key in keys} == plans
 
 
 # Folders that can't be written.
@@ -445,10 +420,3 @@ def test_what_every_user_may_write_is_neither_loaded_nor_written(store: EngineSt
             store.put(NAME, KEY, b"plan", {})
     open_to_all.chmod(open_to_all.stat().st_mode & ~0o002)
     assert store.load(NAME, KEY) == b"plan"
-
-
-def test_a_name_that_leads_out_of_the_folder_is_refused(store: EngineStore, tmp_path: Path) -> None:
-    for act in (lambda: store.put("../outside", KEY, b"plan", {}), lambda: store.load("../outside", KEY)):
-        with pytest.raises(InputError, match="outside"):
-            act()
-    assert not list(tmp_path.glob("outside*"))
