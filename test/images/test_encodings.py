@@ -25,6 +25,12 @@ def scene() -> np.ndarray:
     return np.stack([40 + 4 * x, 200 - 5 * y, 60 + 2 * x + 3 * y], axis=-1).astype(np.uint8)
 
 
+regions = st.builds(
+    lambda x, y: Region(x[0], y[0], x[1] + 1, y[1] + 1),
+    *(st.lists(st.integers(0, n - 1), min_size=2, max_size=2).map(sorted) for n in (WIDTH, HEIGHT)),
+)
+
+
 def padded(rows: np.ndarray) -> np.ndarray:
     """The same rows as a view into a buffer whose lines are longer."""
     buffer = np.full((rows.shape[0], rows.shape[1] + PADDING), 99, np.uint8)
@@ -55,31 +61,20 @@ class TestEveryEncoding:
         for other in (padded(rows), frozen):
             assert np.array_equal(plain, to_bgr(Image(other, WIDTH, HEIGHT, encoding)))
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=40)
     @given(data=st.data())
-    def test_a_region_is_a_part_of_the_whole(self, encoding: str, data: st.DataObject) -> None:
-        x0 = data.draw(st.integers(0, WIDTH - 1))
-        y0 = data.draw(st.integers(0, HEIGHT - 1))
-        x1 = data.draw(st.integers(x0 + 1, WIDTH))
-        y1 = data.draw(st.integers(y0 + 1, HEIGHT))
-        rows, _ = stored(encoding, scene())
-        image = Image(padded(rows), WIDTH, HEIGHT, encoding)
-        assert np.array_equal(to_bgr(image, Region(x0, y0, x1, y1)), to_bgr(image)[y0:y1, x0:x1])
-
-    @settings(max_examples=30, deadline=None)
-    @given(data=st.data())
-    def test_grey_is_the_lightness_of_the_colours_at_every_step(
+    def test_a_region_is_a_part_of_the_whole_and_its_grey_the_lightness_of_its_colours(
         self, encoding: str, data: st.DataObject
     ) -> None:
-        x0 = data.draw(st.integers(0, WIDTH - 1))
-        y0 = data.draw(st.integers(0, HEIGHT - 1))
-        x1 = data.draw(st.integers(x0 + 1, WIDTH))
-        y1 = data.draw(st.integers(y0 + 1, HEIGHT))
+        region = data.draw(regions)
+        x0, y0, x1, y1 = region
         row_step = data.draw(st.integers(1, HEIGHT))
         column_step = data.draw(st.sampled_from([n for n in range(1, 17) if (x1 - x0) % n == 0]))
         rows, _ = stored(encoding, scene())
-        image, region = Image(padded(rows), WIDTH, HEIGHT, encoding), Region(x0, y0, x1, y1)
-        blue, green, red = to_bgr(image, region)[::row_step, ::column_step].astype(float).transpose(2, 0, 1)
+        image = Image(padded(rows), WIDTH, HEIGHT, encoding)
+        part = to_bgr(image, region)
+        assert np.array_equal(part, to_bgr(image)[y0:y1, x0:x1])
+        blue, green, red = part[::row_step, ::column_step].astype(float).transpose(2, 0, 1)
         grey = to_grey(image, region, row_step, column_step)
         assert grey.dtype == np.uint8
         # Luma and chroma are rounded apart, so the lightness of colours made from both differs by two levels.
@@ -96,6 +91,8 @@ class TestEveryEncoding:
             for read in (check_image, to_grey):
                 with pytest.raises(InputError, match=said):
                     read(Image(cut, width, HEIGHT, encoding))
+        with pytest.raises(InputError, match="36 x 0 px; both sides must be at least 1"):
+            check_image(Image(rows, WIDTH, 0, encoding))
 
 
 @pytest.mark.parametrize("encoding", ["bgr8", "rgb8", "bgra8", "rgba8", "mono8", "8UC1", "8UC3"])
@@ -127,7 +124,9 @@ def test_odd_sizes_are_refused_where_pixels_share_colour(
 
 
 def test_an_odd_height_is_fine_where_rows_stand_alone() -> None:
-    check_image(Image(np.zeros((27, 72), np.uint8), 36, 27, "yuv422"))
+    rows, _ = stored("yuv422", scene())
+    whole = to_bgr(Image(rows, WIDTH, HEIGHT, "yuv422"))
+    assert np.array_equal(to_bgr(Image(rows[:-1], WIDTH, HEIGHT - 1, "yuv422")), whole[:-1])
 
 
 def test_an_unknown_encoding_is_refused_with_the_names_that_are_known() -> None:
@@ -138,13 +137,22 @@ def test_an_unknown_encoding_is_refused_with_the_names_that_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [np.zeros((4, 4), np.float32), np.zeros((4, 4, 3), np.uint8), np.zeros((4, 8), np.uint8)[:, ::2]],
-    ids=["float", "three axes", "bytes apart"],
+    ("rows", "width"),
+    [
+        (np.zeros((4, 4), np.int8), 4),
+        (np.zeros((4, 4, 1), np.uint8), 4),
+        (np.zeros((4, 8), np.uint8)[:, ::2], 4),
+        (np.zeros((4, 8), np.uint8)[:, ::2], 1),
+    ],
+    ids=["signed", "three axes", "bytes apart", "bytes apart, of which one is used"],
 )
-def test_rows_of_another_form_are_refused(rows: np.ndarray) -> None:
+def test_rows_of_another_form_are_refused(rows: np.ndarray, width: int) -> None:
     with pytest.raises(InputError, match="give uint8"):
-        check_image(Image(rows, 4, 4, "mono8"))
+        check_image(Image(rows, width, 4, "mono8"))
+
+
+def test_a_single_column_may_be_a_part_of_wider_rows() -> None:
+    check_image(Image(np.zeros((4, 8), np.uint8)[:, ::8], 1, 4, "mono8"))
 
 
 @pytest.mark.parametrize(
@@ -170,11 +178,20 @@ def test_the_smallest_images_are_read() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["bgr8", "mono8", "nv12", "bayer_rggb8"])
-def test_a_region_is_grey_alike_before_and_after_the_whole_image_was(encoding: str) -> None:
-    rows = np.random.default_rng(3).integers(0, 256, (54, 48 * 3), np.uint8)
-    region, fresh, known = Region(5, 3, 31, 27), Image(rows, 48, 36, encoding), Image(rows, 48, 36, encoding)
-    to_grey(known)
-    assert np.array_equal(to_grey(known, region, 2), to_grey(fresh, region, 2))
+@given(
+    asked=st.lists(
+        st.tuples(st.none() | regions, st.integers(1, 4), st.sampled_from([1, WIDTH])), min_size=2, max_size=5
+    )
+)
+def test_what_an_image_was_asked_for_before_changes_no_answer(encoding: str, asked: list) -> None:
+    """It keeps what it was checked for, and its grey once that was asked for whole."""
+    rows = np.random.default_rng(3).integers(0, 256, (54, WIDTH * 3), np.uint8)
+    one = Image(rows, WIDTH, HEIGHT, encoding)
+    for region, row_step, column_step in asked:
+        if region is not None:
+            column_step = 1 if column_step == 1 else region.x1 - region.x0
+        fresh = to_grey(Image(rows, WIDTH, HEIGHT, encoding), region, row_step, column_step)
+        assert np.array_equal(to_grey(one, region, row_step, column_step), fresh)
 
 
 def test_an_image_is_checked_and_made_grey_once(monkeypatch: pytest.MonkeyPatch) -> None:
