@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.coded_video import VideoDecoder
+from efftam_ros.images.message import ImageReader
 
 NAMES = {
     "h264": ("h264", "H264", "libx264;yuv420p;bgr8"),
@@ -176,6 +177,14 @@ def test_a_topic_may_go_on_in_another_codec_and_after_a_pause_in_another_size():
             at_ns += PERIOD_NS
             width, _, convert = decoder.decode(message(codec, data, at_ns), at_ns)
             assert (width, convert().width) == (side, side)
+
+
+def test_a_packet_is_received_under_its_own_stamp_and_counts_as_the_decoded_image():
+    made = message("h264", packets("h264")[0], 5 * S + 7)
+    made.frame_id = "nose"
+    got = ImageReader("foxglove", SimpleNamespace).read(made, 9 * S)
+    assert (got.header.frame_id, got.stamp_ns, got.arrived_s) == ("nose", 5 * S + 7, 9.0)
+    assert (got.size, got.nbytes, got.image().width) == ((64, 64), 64 * 64 * 3 // 2, 64)
 
 
 def test_what_can_not_be_decoded_is_refused_with_the_remedy():
