@@ -74,6 +74,24 @@ def test_the_announced_size_is_the_decoded_one(name: str):
     assert coded_size(FILES[name]) == decoded.shape[1::-1] == SIZE
 
 
+TIFF_ENTRIES = (256, 3, 1, 61), (257, 3, 1, 37), (256, 3, 1, 9)  # of a width told twice the larger counts
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"MM\0*" + struct.pack(">IH", 8, 3) + b"".join(struct.pack(">HHIHxx", *e) for e in TIFF_ENTRIES),
+        b"BM" + bytes(12) + struct.pack("<IHH", 12, *SIZE),
+        b"P5\n# 640 480\n61 37\n255\n",
+        b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f" + struct.pack("<I", 60 | 36 << 14 | 1 << 28),  # with alpha
+        b"RIFF\0\0\0\0WEBPVP8 " + bytes(10) + struct.pack("<HH", 61 | 1 << 14, 37 | 1 << 14),  # scaled
+    ],
+    ids=["TIFF, big-endian", "BMP of OS/2", "PGM with a comment", "lossless WebP", "WebP"],
+)
+def test_what_surrounds_the_size_in_a_header_is_no_part_of_it(header: bytes):
+    assert coded_size(header) == SIZE
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_ends_early_is_refused(name: str):
     for length in (0, 1, 3, 5) if name in ("PPM", "PGM") else (0, 1, 3, 12, 15):
