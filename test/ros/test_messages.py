@@ -31,6 +31,7 @@ from efftam_ros.images.message import (
 )
 from efftam_ros.messages.bearing import Bearing, camera_model
 from efftam_ros.messages.fields import About, Outcome, bbox_fields, selection_prompt, velocity_fields
+from efftam_ros.messages.reports import BoxReport, MotionReport, box_report, motion_report
 
 MESSAGES = Path(__file__).parents[2] / "msg"
 
@@ -286,6 +287,17 @@ def test_the_velocity_of_a_tracked_target(types, header):
     assert message.predicted_bearing_covariance.tolist() == [0.03, 0.0, 0.0, 0.04]
     given = set(velocity_fields(LOST, About(header)))
     assert given == {f.name for f in fields(kind)} - {"__msgtype__"} - {n for n in dir(kind) if n.isupper()}
+
+
+def test_what_is_published_of_a_target_is_read_back_as_it_was(header):
+    track = replace(TRACKED, likeness=0.75, age_s=0.25, measured=False, state=TrackState.COASTING)
+    seen = Bearing(0.1, -0.2, 0.3, -0.4, np.eye(2), np.eye(2))
+    about = About(header, 7, target_id=3, steered=False)
+    common = (stamp_ns(header.stamp), 3, TrackState.COASTING, 7, "", False, 0.25)
+    box = box_report(SimpleNamespace(**bbox_fields(track, about)))
+    assert box == BoxReport(*common, (640, 480), Box(11, 21, 30, 40), 0.97, 0.9, 0.75, steered=False)
+    motion = motion_report(SimpleNamespace(**velocity_fields(track, about, bearing=seen)))
+    assert motion == MotionReport(*common, True, (5.0, -6.0), True, 0.1, -0.2, 0.3, -0.4)
 
 
 @pytest.mark.parametrize("state", TrackState)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 from tools_helpers import assert_refused
 
 from efftam_ros.images.video import open_video
+from efftam_ros.tools import demo
 
 
 def test_the_clip_is_tracked_and_compared_with_its_boxes(efftam, tmp_path: Path):
@@ -22,6 +25,15 @@ def test_the_clip_is_tracked_and_compared_with_its_boxes(efftam, tmp_path: Path)
     assert [frame["index"] for frame in report["frames"]] == list(range(12))
     assert (tmp_path / "results" / report["video"]).is_file()
     assert len(list(open_video(tmp_path / "results" / "overlay.mp4").frames())) == 12
+
+
+def test_the_first_image_counts_for_nothing_and_what_is_claimed_of_a_hidden_target_is_counted():
+    frames = [{"box": [0, 0, 10, 10], "state": state} for state in ("ACQUIRING", *["TRACKING"] * 3, "LOST")]
+    frames[4]["box"] = None
+    nan = [math.nan] * 4
+    truth = np.array([[90, 90, 9, 9], [0, 0, 10, 10], [5, 0, 10, 10], nan, [0, 0, 9, 9], nan], float)
+    assert demo._compared(frames, truth).startswith("mean overlap with the truth 0.44, 1 frames claimed")
+    assert demo._compared(frames[:1], truth).startswith("mean overlap with the truth unknown, 0 frames")
 
 
 def test_with_its_twin_there_are_two_targets_from_where_that_is_in_sight(efftam_here, tmp_path: Path):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -264,6 +265,41 @@ def test_libraries_that_write_to_stdout_do_not_spoil_the_answer(machine):
     assert answer("driver", seconds=30) == {"cuda": "12.6", "gpus": ["Orin"]}
 
 
+def finding(name: str, state: str, section: str = "Python", remedy: str = "") -> Finding:
+    return Finding(section, name, state, "found", remedy)
+
+
+CPU, GPU = (finding(name, "{}", "back ends") for name in ("cpu", "gpu"))
+
+
+@pytest.mark.parametrize(
+    ("findings", "lacking"),
+    [
+        ([finding("numpy", "ok")], ""),
+        ([finding("numpy", "absent")], "numpy"),
+        ([finding("cv_bridge", "absent"), finding("rclpy", "absent"), finding("cv2", "wrong")], "cv2, rclpy"),
+        ([finding("cv_bridge", "absent")], ""),  # the node does without
+        # Of several back ends one is enough, also one that may be compiling.
+        ([CPU._replace(state="ok"), GPU._replace(state="wrong")], ""),
+        ([CPU._replace(state="untried"), finding("numpy", "wrong")], ""),
+        ([CPU._replace(state="absent"), GPU._replace(state="absent"), finding("x", "absent")], "cpu"),
+        ([CPU._replace(state="absent"), GPU._replace(state="wrong")], "gpu"),
+    ],
+)
+def test_an_area_can_be_used_unless_something_it_needs_is_not_there(findings, lacking: str):
+    assert command._verdict(findings) == (f"can NOT run here, see {lacking}" if lacking else "")
+
+
+def test_the_page_groups_by_section_and_tells_a_remedy_once(capsys):
+    rows = (("a", "ok", "one", ""), ("b", "wrong", "two", "pip x"), ("c", "absent", "one", "pip x"))
+    command._tell([finding(name, state, section, remedy) for name, state, section, remedy in rows])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    assert lines == [
+        *(["one"], ["ok", "a", "found"], ["--", "c", "found"], ["->", "pip", "x"]),
+        *(["two"], ["!!", "b", "found"], ["->", "as", "for", "c"]),
+    ]
+
+
 # --- ROS ----------------------------------------------------------------------------------------------------
 
 
@@ -288,5 +324,9 @@ def test_the_fast_dds_profile(monkeypatch: pytest.MonkeyPatch, environ, state: s
     assert words in finding.found
     # Its shared memory is judged where it is used.
     monkeypatch.setattr(checks, "loads", lambda module: "")
-    judged = any(found.name == checks.SHM for found in checks.ros_findings())
-    assert judged == (Path(checks.SHM).is_dir() and words != "not used")
+    monkeypatch.setattr(checks, "SHM", os.curdir)
+    for free_mb, state in ((64, "ok"), (63.9, "wrong")):
+        usage = SimpleNamespace(free=free_mb * 1e6, total=1e9)
+        monkeypatch.setattr(checks.shutil, "disk_usage", lambda folder, usage=usage: usage)
+        judged = [found.state for found in checks.ros_findings() if found.name == os.curdir]
+        assert judged == [] if words == "not used" else [state]

@@ -87,8 +87,12 @@ def test_a_board_that_is_ready(board: Path) -> None:
         ),
         ("var/lib/nvpmodel/status", "pmode:0001", "power mode", "absent", "nvpmodel -m 2"),
         ("sys/class/devfreq/17000000.gpu/min_freq", "306000000", "GPU clock", "absent", "jetson_clocks"),
-        ("proc/meminfo", "MemAvailable: 1000000 kB\n", "memory", "absent", "multi-user.target"),
-        ("proc/meminfo", "MemAvailable: 4000000 kB\nSwapTotal: 0 kB\n", "swap", "absent", "swapon"),
+        # By 3 GB free, and 4 GB of swap, without which twice as much must be free.
+        ("proc/meminfo", "MemAvailable: 2920000 kB\n", "memory", "absent", "multi-user.target"),
+        ("proc/meminfo", "MemAvailable: 2940000 kB\n", "memory", "ok", ""),
+        ("proc/meminfo", "MemAvailable: 5850000 kB\nSwapTotal: 3900000 kB\n", "swap", "absent", "swapon"),
+        ("proc/meminfo", "MemAvailable: 1000000 kB\nSwapTotal: 3910000 kB\n", "swap", "ok", ""),
+        ("proc/meminfo", "MemAvailable: 5870000 kB\n", "swap", "ok", ""),
         ("dev/video0", None, "V4L2 cameras", "absent", "v4l2-ctl"),
         ("tmp/argus_socket", None, "argus (CSI cameras)", "absent", "nvargus-daemon"),
         (jetson.ARGUS, None, "argus (CSI cameras)", "absent", "nvidia-l4t-gstreamer"),
@@ -103,6 +107,7 @@ def test_what_is_missing_has_its_command(
     found = rows(board)[row]
     assert found[0] == state
     assert remedy in found[2]
+    assert bool(found[2]) == (state != "ok")
 
 
 @pytest.mark.parametrize(("here", "state"), [("3.10.12", "ok"), ("3.12.3", "wrong"), ("3.1.0", "wrong")])

@@ -205,16 +205,16 @@ def test_compressed_and_padded_images_give_the_same_answers(tmp_path: Path):
     assert answers["raw"] == answers["padded"] == answers["compressed"]
 
 
-def test_masks_are_as_large_as_the_image_and_cover_the_target(tmp_path: Path):
-    bag = write_bag(tmp_path / "in", camera(3))
+def test_masks_are_as_large_as_the_image_and_cover_the_target_or_nothing(tmp_path: Path):
+    gone = ("/image", recorded(2), image(square_picture(900, 30), stamp(2)))
+    bag = write_bag(tmp_path / "in", [*camera(2), gone])
     assert replay(bag, "--point", "52,42", "--out", tmp_path / "out", "--with-masks") == 0
     masks = read_messages(tmp_path / "out", "/mask")
     assert stamps(masks) == [stamp(i) for i in range(3)]
-    first = masks[0]
-    assert (first.width, first.height, first.step, first.encoding) == (160, 120, 160, "mono8")
-    pixels = first.data.reshape(120, 160)
-    assert set(np.unique(pixels)) == {0, 255}
-    assert pixels[42, 52] == 255
+    for mask, is_seen in zip(masks, (True, True, False), strict=True):
+        assert (mask.width, mask.height, mask.step, mask.encoding) == (160, 120, 160, "mono8")
+        assert set(np.unique(mask.data)) == ({0, 255} if is_seen else {0})
+    assert masks[0].data.reshape(120, 160)[42, 52] == 255
 
 
 @pytest.mark.parametrize(
@@ -239,6 +239,17 @@ def test_the_camera_info_beside_the_images_gives_bearings_and_one_of_another_siz
     for velocity in velocities if has_bearing else ():
         assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / 200))
     assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == (width == 640)
+
+
+def test_of_rectified_images_the_projection_matrix_counts(tmp_path: Path):
+    kind, info = camera_info(160, 120, 200.0)
+    info.p[0] = info.p[5] = 100.0
+    bag = write_bag(tmp_path / "in", [("/camera_info", recorded(-0.5), (kind, info)), *camera(1)])
+    for words, focal_px in (((), 200), (("--rectified",), 100)):
+        out = tmp_path / str(focal_px)
+        assert replay(bag, "--box", "40,30,24,24", "--out", out, *words) == 0
+        (velocity,) = read_messages(out, "/velocity")
+        assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / focal_px))
 
 
 def test_camera_info_that_can_not_be_is_told_once_and_ends_the_bearing_of_the_one_before(
@@ -292,6 +303,7 @@ def clear(at: float, target_id: int = 255) -> tuple:
         ([drawn(3, None, box_at(3))], {0: (3, 8)}, ""),  # with an image,
         ([drawn(30, None, box_at(7))], {0: (7, 8)}, ""),  # and after the last one
         ([drawn(0.5, 0), clear(4.5)], {0: (0, 5)}, ""),  # counts from the next image on
+        ([drawn(0.5, 0), clear(4)], {0: (0, 5)}, ""),
         ([drawn(6.1, 5), drawn(6.2, 1)], {0: (1, 8)}, "newer selection"),
         # Drawn at 5.5 on image 2, whose answers come before the CLEAR; nor does one of the same time end it.
         ([clear(4.5), drawn(5.5, 2)], {0: (2, 8)}, ""),
@@ -337,9 +349,10 @@ def test_refused_selections_are_reported_and_counted(tmp_path: Path, capsys):
     assert "the bag has no such image" in captured.err
 
 
-def test_each_box_on_the_command_line_is_a_target(tmp_path: Path):
+@pytest.mark.parametrize("second", [("--box", "7:100,80,24,24"), ("--point", "7:112,92")])
+def test_each_box_or_point_with_an_id_on_the_command_line_is_a_target(tmp_path: Path, second):
     bag, out = write_bag(tmp_path / "in", two_squares()), tmp_path / "out"
-    assert replay(bag, "--box", "40,30,24,24", "--box", "7:100,80,24,24", "--with-masks", "--out", out) == 0
+    assert replay(bag, "--box", "40,30,24,24", *second, "--with-masks", "--out", out) == 0
     found = answers_of(out)
     assert {one: stamps(messages) for one, messages in found.items()} == {
         0: [stamp(i) for i in range(8)],
@@ -433,7 +446,7 @@ def test_a_topic_without_images_is_named(tmp_path: Path, capsys):
     assert "holds no images" in told
 
 
-def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
+def test_the_camera_of_several_is_named_but_image_needs_no_name(tmp_path: Path, capsys):
     bag = write_bag(tmp_path / "in", [*camera(3, "/left"), *camera(3, "/right")])
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 2
     assert "several image topics" in capsys.readouterr().err
@@ -442,6 +455,8 @@ def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
     named = tmp_path / "named"
     assert replay(bag, "--topic", "/left", "--box", "40,30,24,24", "--out", named, "--namespace", "cam") == 0
     assert {topic for topic, *_ in read_raw(named)} == {"/cam/bbox", "/cam/velocity"}
+    with reading(write_bag(tmp_path / "both", [*camera(1, "/a"), *camera(1)])) as reader:
+        assert choose_topic(reader, None).topic == "/image"
 
 
 def video(path: Path, format_name: str, codec: str) -> None:

@@ -89,8 +89,8 @@ def test_a_folder_by_a_point_from_a_later_frame_to_stdout(efftam, tmp_path: Path
 
 
 def test_a_mask_selects_too(efftam, square_video: Path, tmp_path: Path):
-    mask = np.zeros((120, 160), np.uint8)
-    mask[30:54, 40:64] = 255
+    mask = np.full((120, 160), 127, np.uint8)
+    mask[30:54, 40:64] = 128
     cv2.imwrite(str(tmp_path / "mask.png"), mask)
     result = efftam("track", square_video, "--mask", "mask.png", "--frames", "2", "--json", "-")
     assert result.returncode == 0, result.stderr
@@ -159,6 +159,8 @@ BAD = {
         ["square.mp4", "--box", "1,1,9,9", "--set", "gate_iou=3"],
         ["gate_iou is 3.0", "[0, 1]"],
     ),
+    "negative start": (["square.mp4", "--box", "1,1,9,9", "--start", "-1"], ["--start is -1"]),
+    "no frame": (["square.mp4", "--box", "1,1,9,9", "--frames", "0"], ["--frames 0"]),
     "start behind the end": (
         ["square.mp4", "--box", "1,1,9,9", "--start", "99"],
         ["--start is 99", "12 frames"],
@@ -183,14 +185,11 @@ def test_bad_input_is_one_line_and_code_2(case: str, square_video: Path, tmp_pat
 
 
 def test_settings_from_the_command_line():
-    config = tracker_config(["lost_after=2.5", "acquire_frames=5"], policy="samurai", view=None)
-    assert (config.lost_after, config.acquire_frames, config.policy, config.view) == (
-        2.5,
-        5,
-        "samurai",
-        "bundle",
-    )
-    for text in ("lost_after", "=3", "nope=1", "acquire_frames=2.5", "lost_after=soon"):
+    given = ["lost_after=2.5", "acquire_frames=5", "identity=false"]
+    config = tracker_config(given, policy="samurai", view=None)
+    assert (config.lost_after, config.acquire_frames, config.identity) == (2.5, 5, False)
+    assert (config.policy, config.view) == ("samurai", "bundle")
+    for text in ("lost_after", "=3", "nope=1", "acquire_frames=2.5", "lost_after=soon", "identity=no"):
         with pytest.raises(InputError, match="--set"):
             tracker_config([text])
     with pytest.raises(InputError, match="give it once"):
