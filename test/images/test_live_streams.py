@@ -185,23 +185,36 @@ def test_the_pauses_between_attempts_grow_until_images_come(tmp_path, monkeypatc
     assert pauses == [f"{pause:g} s" for pause in (0.02, 0.04, 0.04, 0.01, 0.02, 0.04, 0.01, 0.01, 0.02)]
 
 
-def test_a_device_is_asked_for_the_size_rate_and_format_that_are_given(monkeypatch):
-    asked = []
+DEVICE = {"device_size": "1280x720", "device_fps": 60.0, "device_format": "mjpeg"}
+OF_DEVICE = ("/dev/video2", "v4l2", {"video_size": "1280x720", "framerate": "60", "input_format": "mjpeg"})
 
-    def refuse(source, **given):
-        asked.append((source, given["format"], given["options"]))
+
+@pytest.mark.parametrize(
+    ("source", "options", "asked"),
+    [
+        (2, DEVICE, OF_DEVICE),
+        ("/dev/video2", DEVICE, OF_DEVICE),
+        ("rtsp://x/y", {}, ("rtsp://x/y", None, {"rtsp_flags": "prefer_tcp"})),
+        ("rtsps://x/y", {"rtsp_transport": "udp"}, ("rtsps://x/y", None, {"rtsp_transport": "udp"})),
+        ("udp://@:9", {}, ("udp://@:9", None, {"fifo_size": "50000", "overrun_nonfatal": "1"})),
+        ("a/b.SDP", {}, ("a/b.SDP", None, {"protocol_whitelist": "file,udp,rtp,tcp,crypto"})),
+        ("http://x/a.m3u8", {}, ("http://x/a.m3u8", None, {"live_start_index": "-1"})),
+    ],
+)
+@pytest.mark.parametrize(("timeout", "timeouts"), [(2.0, (5.0, 2.0)), (8.0, (8.0, 8.0))])
+def test_what_is_asked_for_by_kind_of_source(source, options, asked, timeout, timeouts, monkeypatch):
+    """A silence ends a stream later while it is opened."""
+
+    def refuse(name, **given):
+        assert (name, given["format"], given["timeout"]) == (*asked[:2], timeouts)
+        known = given["options"]
+        assert {option: known.get(option) for option in asked[2]} == asked[2]
+        assert ("rtsp_transport" in known) == ("rtsp_transport" in options)
         raise OSError(16, "Device or resource busy")
 
     monkeypatch.setattr(av, "open", refuse)
-    options = CameraOptions(device_size="1280x720", device_fps=60.0, device_format="mjpeg")
-    for device in (2, "/dev/video2"):
-        with pytest.raises(InputError, match="busy"):
-            Camera(device, options=options)
-    ((source, form, wanted), second) = asked
-    assert second == (source, form, wanted)
-    assert (source, form) == ("/dev/video2", "v4l2")
-    assert wanted["video_size"] == "1280x720"
-    assert (wanted["framerate"], wanted["input_format"]) == ("60", "mjpeg")
+    with pytest.raises(InputError, match="busy"):
+        Camera(source, options=CameraOptions(timeout=timeout, **options))
 
 
 @pytest.mark.parametrize("way", [1, -1])
@@ -215,19 +228,11 @@ def test_stamps_follow_the_systems_clock_only_when_it_is_set(monkeypatch, way):
         assert Camera._system_ns(camera, NS) == 1001 * NS + way * followed_ms * MS
 
 
-@pytest.mark.parametrize(
-    ("source", "live"),
-    [
-        (0, True),
-        ("/dev/video2", True),
-        ("rtsp://x/y", True),
-        ("udp://@:5600", True),
-        ("a/b.mp4", False),
-        ("0", False),
-    ],
-)
-def test_urls_and_devices_are_live_files_and_folders_not(source, live):
-    assert is_live(source) is live
+def test_addresses_devices_and_descriptions_of_streams_are_live_files_and_folders_not():
+    for live in (0, "/dev/video2", "rtsp://x/y", "udp://@:5600", "a/b.sdp", "A.SDP"):
+        assert is_live(live)
+    for still in ("a/b.mp4", "0", "file:///a/b.mp4"):
+        assert not is_live(still)
 
 
 def test_efftam_track_follows_a_stream(tmp_path):

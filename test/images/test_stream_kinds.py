@@ -1,91 +1,19 @@
-"""What streams are in the field: images in groups, times that are wrong or missing, videos with an end."""
+"""Videos and playlists behind an address: with an end, or live. Other live streams: ros/test_camera_node."""
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
-from contextlib import closing
 from itertools import islice
 
 import numpy as np
 import pytest
-from free_ports import free_port
-from support.clock_sender import shown_s
 from support.odd_videos import write
-from support.streams import clock_sender, web_server, write_video
+from support.streams import web_server, write_video
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, open_source
 from efftam_ros.images.video import VideoFile
-
-LONGEST_S = 30.0
-
-
-@pytest.fixture
-def told() -> list[str]:
-    return []
-
-
-def wait_for(port: int) -> None:
-    """Until a server listens."""
-    end = time.monotonic() + LONGEST_S
-    while time.monotonic() < end:
-        with socket.socket() as sock:
-            if sock.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError
-
-
-def measured(camera: Camera, seconds: float) -> tuple[np.ndarray, np.ndarray]:
-    """Stamps and the sender's clock, s, of the images of so long."""
-    stamps, shown = [], []
-    for frame in camera.frames():
-        stamps.append(frame.stamp_ns / 1e9)
-        shown.append(shown_s(frame.bgr))
-        if shown[-1] - shown[0] > seconds:
-            break
-    return np.array(stamps), np.array(shown)
-
-
-def rate_of(stamps: np.ndarray, shown: np.ndarray) -> float:
-    """Seconds of the stamps per second of the sender: by as much a velocity is wrong."""
-    return float(np.polyfit(shown - shown[0], stamps - stamps[0], 1)[0])
-
-
-@pytest.mark.parametrize(("said", "sent"), [(30, 30), (25, 21)])
-def test_times_of_another_rate_than_that_of_arrival_are_not_believed_and_it_is_told_once(said, sent, told):
-    port = free_port()
-    source = f"udp://127.0.0.1:{port}"
-    with clock_sender("udp", port, said, sent), closing(Camera(source, tell=told.append)) as camera:
-        stamps, shown = measured(camera, 6.0)
-        times = camera.times
-    late = shown > shown[0] + 2.0
-    assert rate_of(stamps[late], shown[late]) == pytest.approx(1.0, abs=0.05)
-    if said == sent:
-        assert (told, times) == ([], "the stream's own")
-    else:
-        (line,) = told
-        assert source in line
-        assert "arrival" in line
-        assert times.startswith("arrival: the stream's run at 0.")
-
-
-@pytest.mark.parametrize("sent", [15, 60])
-def test_a_stream_without_times_has_those_of_its_arrival(sent, told):
-    port = free_port(socket.SOCK_STREAM)
-    with clock_sender("http", port, sent=sent):
-        wait_for(port)
-        with closing(Camera(f"http://127.0.0.1:{port}/", tell=told.append)) as camera:
-            stamps, shown = measured(camera, 3.0)
-    late = shown > shown[0] + 1.0
-    assert rate_of(stamps[late], shown[late]) == pytest.approx(1.0, abs=0.05)
-    age_s = np.median(stamps - shown) - (time.time() - time.monotonic())
-    assert abs(age_s) < 0.25
-    assert camera.times == "arrival: the stream has none"
-    assert told == []
-
 
 ENDED = {"clip.mp4": {}, "clip.ts": {}, "clip.mkv": {}, "list.m3u8": {"hls_time": "1", "hls_list_size": "0"}}
 

@@ -329,4 +329,4 @@ def test_the_fast_dds_profile(monkeypatch: pytest.MonkeyPatch, environ, state: s
         usage = SimpleNamespace(free=free_mb * 1e6, total=1e9)
         monkeypatch.setattr(checks.shutil, "disk_usage", lambda folder, usage=usage: usage)
         judged = [found.state for found in checks.ros_findings() if found.name == os.curdir]
-        assert judged == [] if words == "not used" else [state]
+        assert judged == ([] if words == "not used" else [state])
