@@ -16,18 +16,13 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Hub:
-    """``files`` by "repository/file"; ``requests`` as (method, path, Range header), ``tokens`` their
-    Authorization headers; ``cut_after`` bytes the next answers break off, one entry per answer; ``announce``
-    a hash that does not fit the content; ``status`` an error for all; ``storage`` the URL of another server
-    that has the content."""
+    """``files`` by "repository/file"; ``requests`` as (method, path, Range header); ``cut_after`` bytes the
+    next answers break off, one entry per answer; ``announce`` a hash that does not fit the content."""
 
     files: dict[str, bytes]
     requests: list[tuple[str, str, str]] = field(default_factory=list)
     cut_after: list[int] = field(default_factory=list)
     announce: str = ""
-    status: int = 0
-    storage: str = ""
-    tokens: list[str] = field(default_factory=list)
     url: str = ""
 
 
@@ -47,22 +42,11 @@ def serving(files: dict[str, bytes]) -> Iterator[Hub]:
         def answer(self, body: bool) -> None:
             wanted = self.headers.get("Range", "")
             hub.requests.append((self.command, self.path, wanted))
-            hub.tokens.append(self.headers.get("Authorization", ""))
             match = re.fullmatch(r"/(.+)/resolve/[^/]+/([^/?]+)(\?.*)?", self.path)
             content = hub.files.get(f"{match[1]}/{match[2]}") if match else None
-            if hub.status or content is None:
-                self.send_response(hub.status or 404)
-                if not hub.status:
-                    self.send_header("X-Error-Code", "EntryNotFound")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            if hub.storage:
-                self.send_response(302)
-                self.send_header("Location", hub.storage + self.path)
-                self.send_header("X-Linked-ETag", f'"{hashlib.sha256(content).hexdigest()}"')
-                self.send_header("X-Linked-Size", str(len(content)))
-                self.send_header("X-Repo-Commit", COMMIT)
+            if content is None:
+                self.send_response(404)
+                self.send_header("X-Error-Code", "EntryNotFound")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
