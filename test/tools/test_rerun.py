@@ -20,6 +20,7 @@ from tools_helpers import CAPTURED, assert_refused, package_environment, square_
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Motion, Track, TrackState
+from efftam_ros.images.video import open_video
 from efftam_ros.tools.common.rerun_file import rerun_file
 
 pytest.importorskip("rerun", reason="rerun-sdk is not installed")
@@ -166,10 +167,13 @@ def test_what_was_tracked_before_an_error_is_kept(efftam, tmp_path: Path):
     for i in range(3):
         cv2.imwrite(str(tmp_path / "images" / f"{i}.png"), square_picture(40 + 3 * i, 30))
     (tmp_path / "images" / "3.png").write_bytes(b"no picture")
-    result = efftam("track", "images", "--box", "40,30,24,24", "--rerun", "x.rrd", "--quiet")
+    files = ("--rerun", "x.rrd", "--json", "t.json", "--out", "o.mp4")
+    result = efftam("track", "images", "--box", "40,30,24,24", *files, "--quiet")
     assert_refused(result, "3.png is not a readable image")
     assert len(rows_of(tmp_path / "x.rrd")["/x/image"]) == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "x.rrd"]
+    assert len(json.loads((tmp_path / "t.json").read_text())["frames"]) == 3
+    assert len(list(open_video(tmp_path / "o.mp4").frames())) == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"images", "x.rrd", "t.json", "o.mp4"}
 
 
 def test_a_missing_package_is_named_with_its_extra(square_video: Path, tmp_path: Path):
