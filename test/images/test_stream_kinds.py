@@ -22,7 +22,9 @@ ENDED = {"clip.mp4": {}, "clip.ts": {}, "clip.mkv": {}, "list.m3u8": {"hls_time"
 def test_a_finished_video_behind_an_address_is_read_to_its_end_by_its_own_times(name, tmp_path):
     write_video(tmp_path / name, "hls" if name.endswith("m3u8") else None, **ENDED[name])
     with web_server(tmp_path) as address:
+        before = threading.active_count()
         source = open_source(f"{address}/{name}")
+        assert threading.active_count() == before  # nothing reads on beside it
         frames = list(source.frames())
         assert isinstance(source, VideoFile)
         # As the camera node plays it: in real time, where a slow reader may miss some.
