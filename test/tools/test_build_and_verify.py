@@ -23,26 +23,25 @@ def test_build_without_tensorrt_names_what_to_install(efftam):
 
 
 @no_driver
-@pytest.mark.parametrize(
-    "backend",
-    GPU_BACKENDS,
-)
+@pytest.mark.parametrize("backend", GPU_BACKENDS)
 def test_verify_without_a_driver_names_the_driver(efftam_here, backend):
-    assert_refused(
-        efftam_here("verify", "--backend", backend), f"back end {backend} can't run", "NVIDIA driver"
-    )
+    refused = efftam_here("verify", "--backend", backend)
+    assert_refused(refused, f"back end {backend} can't run", "NVIDIA driver")
 
 
-def test_bad_requests_are_one_line(efftam_here, tmp_path):
-    assert_refused(efftam_here("build", "--precision", "int4"), "'int4'", "fp32")
-    assert_refused(efftam_here("build", "--sequences", str(tmp_path)), "--sequences", "INT8", "fp16")
-    assert_refused(
-        efftam_here("build", "--precision", "int8", "--calibration", str(tmp_path / "none")),
-        str(tmp_path / "none"),
-    )
-    assert_refused(efftam_here("build", "--precision", "tf32"), "'tf32'", "'auto', 'fp16', 'fp32', 'int8'")
-    assert_refused(efftam_here("verify", "--backend", "torch"), "'torch'", "tensorrt")
-    assert_refused(efftam_here("verify", "--backend", "onnxruntime-cpu"), "is not one of onnxruntime-cuda")
-    assert_refused(efftam_here("verify", "--precision", "fp8"), "'fp8'", "'auto', 'fp32', 'fp16', 'int8'")
-    for command in ("build", "verify"):
-        assert_refused(efftam_here(command, "/nowhere"), "bundle /nowhere does not exist")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("build --precision int4", ("'int4'", "fp32")),
+        ("build --precision tf32", ("'tf32'", "'auto', 'fp16', 'fp32', 'int8'")),
+        ("build --sequences .", ("--sequences", "INT8", "fp16")),
+        ("build --precision int8 --calibration ./none", ("none",)),
+        ("build /nowhere", ("bundle /nowhere does not exist",)),
+        ("verify /nowhere", ("bundle /nowhere does not exist",)),
+        ("verify --backend torch", ("'torch'", "tensorrt")),
+        ("verify --backend onnxruntime-cpu", ("is not one of onnxruntime-cuda",)),
+        ("verify --precision fp8", ("'fp8'", "'auto', 'fp32', 'fp16', 'int8'")),
+    ],
+)
+def test_bad_requests_are_one_line(efftam_here, words, said):
+    assert_refused(efftam_here(*words.split()), *said)

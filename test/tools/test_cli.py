@@ -65,20 +65,12 @@ def test_help_imports_nothing_heavy():
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.fixture
-def without_workshop(monkeypatch):
+def test_without_the_workshop_its_commands_and_the_help_name_the_extra(efftam_here, monkeypatch):
     monkeypatch.setattr(cli, "find_spec", lambda module: None)
-
-
-@pytest.mark.parametrize("name", cli.WORKSHOP)
-def test_without_the_workshop_its_commands_name_the_extra(name, efftam_here, without_workshop):
-    assert_refused(efftam_here(name, "--help"), f"efftam {name}", "pip install 'efftam_ros[workshop]'")
-
-
-def test_help_says_which_commands_are_not_installed(efftam_here, without_workshop):
+    for name in cli.WORKSHOP:
+        assert_refused(efftam_here(name, "--help"), f"efftam {name}", "pip install 'efftam_ros[workshop]'")
     lines = efftam_here("--help").stdout.splitlines()
-    told = [line.split()[0] for line in lines if "efftam_ros[workshop]" in line]
-    assert told == list(cli.WORKSHOP)
+    assert [line.split()[0] for line in lines if "efftam_ros[workshop]" in line] == list(cli.WORKSHOP)
 
 
 @pytest.mark.parametrize("name", ["eval", "export"])
