@@ -18,6 +18,7 @@ from efftam_ros import __version__
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.tools import cli
+from efftam_ros.tools.common.terminal import table_lines
 
 
 def test_help_names_every_command_with_its_purpose(efftam):
@@ -138,3 +139,17 @@ def test_a_closed_pipe_is_quiet(arguments: list[str]):
     assert process.stderr.read() == ""
     # argparse itself swallows what goes wrong while help is printed.
     assert process.wait() in ({0, cli.EXIT_BROKEN_PIPE} if "--help" in arguments else {cli.EXIT_BROKEN_PIPE})
+
+
+def test_numbers_are_aligned_right_and_gaps_are_dashes():
+    lines = table_lines(
+        ["name", "AO", "n"], [["car", 0.5, 10], ["bird", None, 9], ["x", float("nan"), "7.1"]], digits=2
+    )
+    assert lines == [
+        "name    AO    n",
+        "----  ----  ---",
+        "car   0.50   10",
+        "bird     -    9",
+        "x        -  7.1",
+    ]
+    assert table_lines(["a", "bc"], []) == ["a  bc", "-  --"]

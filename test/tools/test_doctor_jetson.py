@@ -61,17 +61,10 @@ def test_a_board_that_is_ready(board: Path) -> None:
     found = rows(board)
     assert found["JetPack"][:2] == ("ok", "6 (L4T 36.4.3)")
     assert found["TensorRT"][:2] == ("ok", "libnvinfer10 10.3.0.30-1+cuda12.5")
-    for name in (
-        "CUDA",
-        "cuDNN",
-        "power mode",
-        "GPU clock",
-        "memory",
-        "swap",
-        "V4L2 cameras",
-        "argus (CSI cameras)",
-    ):
-        assert found[name][0] == "ok", found[name]
+    of_this_python = {"Python", "import tensorrt", "onnxruntime-gpu", "Fast DDS profile"}
+    assert {
+        name: state for name, (state, *_) in found.items() if name not in of_this_python and state != "ok"
+    } == {}
 
 
 @pytest.mark.parametrize(
@@ -153,9 +146,3 @@ def test_a_report_has_versions_checks_and_engines_and_no_secret(
     assert report["environment"] == {"where": "~/x"}
     for secret in ("hunter2", str(home), socket.gethostname()):
         assert secret not in text
-
-
-def test_a_report_that_can_not_be_written_is_one_line(efftam_here, tmp_path: Path) -> None:
-    result = efftam_here("doctor", "--jetson", "--report", str(tmp_path / "none" / "report.json"))
-    assert result.returncode == 2
-    assert "none/report.json" in result.stderr.splitlines()[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from free_ports import free_port
 from support.streams import running
-from tools_helpers import assert_refused, package_environment
+from tools_helpers import assert_refused
 
 from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError, one_line, safe_address, shown
@@ -78,17 +77,9 @@ def test_no_output_of_a_command_shows_a_password(address: str, tmp_path: Path, c
     assert "hunter2" not in str(refusal.value)
 
 
-def test_a_pipe_is_no_video_and_nothing_waits_for_it(tmp_path: Path):
+def test_a_pipe_is_no_video_and_nothing_waits_for_it(efftam_here, tmp_path: Path):
     os.mkfifo(tmp_path / "pipe.mp4")
-    done = subprocess.run(
-        [sys.executable, "-m", "efftam_ros", "track", str(tmp_path / "pipe.mp4"), *BOX],
-        env=package_environment(),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert_refused(done, "pipe.mp4 is a pipe or device")
+    assert_refused(efftam_here("track", "pipe.mp4", *BOX), "pipe.mp4 is a pipe or device")
 
 
 RTP = """
