@@ -57,11 +57,10 @@ def test_the_file_is_downloaded_once_and_checked(fetch, hub: Hub, tmp_path: Path
     assert path.name == f"{NAME}.pt"
     assert path.read_bytes() == CONTENT
     assert path.is_relative_to(tmp_path / "cache")
-    gets = sum(method == "GET" for method, *_ in hub.requests)
-    assert gets == 1
+    assert hub.requests.count("GET") == 1
     again = fetch(NAME, "--no-export")
     assert again.stdout == first.stdout
-    assert sum(method == "GET" for method, *_ in hub.requests) == gets
+    assert hub.requests.count("GET") == 1
 
 
 def test_a_connection_that_breaks_again_and_again_ends_in_one_line_and_leaves_no_file(
@@ -108,9 +107,7 @@ def test_what_is_not_the_file_that_was_announced_or_asked_for_is_refused_and_not
     hub.announce = announced
     assert_refused(fetch(NAME, "--no-export", *(() if asked is None else ("--sha256", asked))), *words)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 10_000]
-    assert (len([method for method, *_ in hub.requests if method == "GET"]) > 0) == (
-        words[-1] == "fetch again"
-    )
+    assert ("GET" in hub.requests) == (words[-1] == "fetch again")
 
 
 def test_a_file_in_the_cache_with_another_sha256_than_asked_for_is_refused(fetch):
@@ -136,7 +133,7 @@ def test_a_file_in_the_cache_with_another_sha256_than_asked_for_is_refused(fetch
 )
 def test_what_can_not_be_fetched_is_one_line(fetch, hub: Hub, arguments, words):
     assert_refused(fetch(*arguments, "--no-export"), *words)
-    assert [method for method, *_ in hub.requests if method == "GET"] == []
+    assert "GET" not in hub.requests
 
 
 def test_an_address_without_encryption_in_the_environment_is_refused(efftam, tmp_path: Path):
