@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import replace
@@ -16,7 +15,7 @@ import pytest
 from bag_helpers import write_bag
 from test_replay import PERIOD_NS, START_NS, camera, replay
 from test_sequences import write_own
-from tools_helpers import CAPTURED, assert_refused, package_environment, square_picture
+from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Motion, Track, TrackState
@@ -176,11 +175,7 @@ def test_what_was_tracked_before_an_error_is_kept(efftam, tmp_path: Path):
     assert {path.name for path in tmp_path.iterdir()} == {"images", "x.rrd", "t.json", "o.mp4"}
 
 
-def test_a_missing_package_is_named_with_its_extra(square_video: Path, tmp_path: Path):
-    (tmp_path / "without").mkdir()
-    (tmp_path / "without" / "rerun.py").write_text("raise ModuleNotFoundError(name='rerun')")
-    environment = package_environment()
-    environment["PYTHONPATH"] = f"{tmp_path / 'without'}:{environment['PYTHONPATH']}"
-    command = [sys.executable, "-m", "efftam_ros", "track", square_video, "--box", "40,30,24,24"]
-    result = subprocess.run([*command, "--rerun", "x.rrd"], cwd=tmp_path, env=environment, **CAPTURED)
+def test_a_missing_package_is_named_with_its_extra(efftam_here, square_video: Path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rerun", None)
+    result = efftam_here("track", square_video, "--box", "40,30,24,24", "--rerun", "x.rrd")
     assert_refused(result, "rerun-sdk is not installed", "pip install rerun-sdk (extra [view])")

@@ -29,6 +29,8 @@ def test_a_video_gives_its_pictures_and_stamps(square_video: Path):
     assert [f.stamp_ns for f in frames] == [i * NS // 10 for i in range(12)]
     difference = np.abs(frames[5].bgr.astype(int) - square_picture(55, 40))
     assert np.median(difference) <= 3  # compression
+    first = next(source.frames(start=7))
+    assert (first.index, first.stamp_ns) == (7, 700_000_000)
 
 
 @pytest.mark.parametrize("width", [854, 150, 98])
@@ -77,9 +79,9 @@ def test_a_file_is_truncated_where_it_lacks_images_and_ends_before_its_own_time(
     with av.open(str(whole)) as container:
         places = [packet.pos for packet in container.demux(video=0) if packet.size]
     data, cut = whole.read_bytes(), tmp_path / "cut.mp4"
-    for kept in (28, 5):
-        cut.write_bytes(data[: places[kept]])
-        with pytest.raises(InputError, match=f"ends after {kept} of 30 frames"):
+    for end, count in ((places[28], 28), (places[5], 5), (places[5] + 9, 6)):
+        cut.write_bytes(data[:end])
+        with pytest.raises(InputError, match=f"ends after {count} of 30 frames"):
             list(open_video(cut).frames())
 
 
@@ -108,11 +110,6 @@ def test_times_that_are_missing_or_go_back_grow_by_a_period(tmp_path: Path):
         step_s = (times_ms[then] - times_ms[here]) / 1000
         if then:
             assert stamps[index + 1] - stamps[index] == pytest.approx(step_s, abs=0.01)
-
-
-def test_a_start_in_the_middle_keeps_numbers_and_stamps(square_video: Path):
-    first = next(open_video(square_video).frames(start=7))
-    assert (first.index, first.stamp_ns) == (7, 700_000_000)
 
 
 def test_output_plays_in_a_browser(square_video: Path):
@@ -232,19 +229,6 @@ def test_sound_without_pictures_is_refused(tmp_path: Path):
         open_video(path)
 
 
-def test_a_video_that_was_cut_off_says_so_at_its_end(tmp_path: Path):
-    path = tmp_path / "cut.mp4"
-    rng = np.random.default_rng(0)
-    with VideoWriter(path, 160, 120, 10.0) as writer:
-        for i in range(30):
-            writer.write(rng.integers(0, 255, (120, 160, 3), np.uint8), i * NS // 10)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
-    seen = []
-    with pytest.raises(InputError, match=r"truncated|can't be decoded"):
-        seen.extend(open_video(path).frames())
-    assert 5 < len(seen) < 25
-
-
 def test_a_broken_image_or_one_of_another_size_is_refused_by_name(tmp_path: Path):
     cv2.imwrite(str(tmp_path / "0.png"), np.zeros((8, 8, 3), np.uint8))
     cv2.imwrite(str(tmp_path / "1.png"), np.zeros((8, 9, 3), np.uint8))
@@ -275,13 +259,9 @@ def test_a_raw_stream_has_the_rate_that_is_given(tmp_path: Path, kind: str, pixe
     assert default.fps == (60 if kind == "h264" else 25)  # H.264 may tell its rate
     assert "no time stamps" in default.note
     assert "--fps" in default.note
-    with pytest.raises(InputError, match="frame rate"):
-        open_video(path, fps=0.0)
 
 
-def test_frame_rates_that_are_none(square_video: Path, tmp_path: Path):
-    with pytest.raises(InputError, match="its own time stamps"):
-        open_video(square_video, fps=30)
+def test_frame_rates_that_are_none(tmp_path: Path):
     cv2.imwrite(str(tmp_path / "0.png"), np.zeros((8, 8, 3), np.uint8))
     for fps in (0.0, -1.0, float("nan")):
         with pytest.raises(InputError, match="frame rate"):
