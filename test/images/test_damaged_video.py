@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
@@ -55,16 +56,20 @@ def test_images_that_need_a_lost_packet_are_left_out_and_it_is_told(codec: str, 
     assert {round((f.stamp_ns - seen[0].stamp_ns) * RATE / 1e9) for f in seen} <= set(whole)
 
 
+def remuxed(file: Path, out: Path, change: Callable[[list[av.Packet]], list[av.Packet]]) -> None:
+    """The same video with changed packets."""
+    with av.open(str(file)) as source, av.open(str(out), "w") as container:
+        stream = container.add_stream_from_template(source.streams.video[0])
+        for packet in change([packet for packet in source.demux(video=0) if packet.size]):
+            packet.stream = stream
+            container.mux(packet)
+
+
 def test_images_that_need_a_picture_that_was_never_recorded_are_left_out(tmp_path: Path):
     """As RTP loses them: nothing is damaged, and FFmpeg shows the others torn without a word."""
     file, lossy, told = tmp_path / "whole.mkv", tmp_path / "lossy.mkv", []
     write(file)
-    with av.open(str(file)) as source, av.open(str(lossy), "w") as out:
-        stream = out.add_stream_from_template(source.streams.video[0])
-        for number, packet in enumerate(source.demux(video=0)):
-            if packet.size and number not in (20, 21):
-                packet.stream = stream
-                out.mux(packet)
+    remuxed(file, lossy, lambda packets: packets[:20] + packets[22:])
     frames = list(open_video(lossy, tell=told.append).frames())
     assert [number_of(f.bgr) for f in frames] == [*range(20), *range(30, COUNT)]
     assert "damaged or lost packets: 1; 8 images that need them are left out" in told[0]
@@ -113,13 +118,12 @@ def test_reading_goes_on_behind_a_packet_that_can_not_be_decoded(tmp_path: Path)
 def test_a_video_whose_last_image_stands_for_long_is_whole(tmp_path: Path):
     file, lasting = tmp_path / "clip.mp4", tmp_path / "lasting.mp4"
     write(file)
-    with av.open(str(file)) as source, av.open(str(lasting), "w") as out:
-        stream = out.add_stream_from_template(source.streams.video[0])
-        packets = [packet for packet in source.demux(video=0) if packet.size]
+
+    def prolong(packets: list[av.Packet]) -> list[av.Packet]:
         packets[-1].duration *= 60
-        for packet in packets:
-            packet.stream = stream
-            out.mux(packet)
+        return packets
+
+    remuxed(file, lasting, prolong)
     video = open_video(lasting)
     with av.open(str(lasting)) as container:
         assert container.duration > 1.5e6 * COUNT / RATE

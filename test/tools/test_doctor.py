@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import platform
@@ -57,22 +56,6 @@ def driver(source: str, version: str = "12.9.10") -> dict[str, str]:
 
 
 # --- this machine -------------------------------------------------------------------------------------------
-
-
-def test_the_page_names_what_runs_and_one_remedy_for_what_does_not(efftam):
-    result = efftam("doctor", "--all")
-    lines = result.stdout.splitlines()
-    assert len(lines) < 80
-    assert any("python" in line and platform.python_version() in line for line in lines)
-    assert lines[0] == "tracking on the CPU: can run here"
-    assert [line.partition(":")[0] for line in lines[1:4]] == ["GPU", "ROS 2", "flight"]
-    assert result.returncode == int(any("can NOT run" in line for line in lines[:4]))
-    for line, following in itertools.pairwise(lines):
-        is_remedy = following.strip().startswith("->")
-        assert is_remedy == line.strip().startswith(("--", "!!", "??")), line
-    remedies = [line.strip() for line in lines if line.strip().startswith("->")]
-    again = {line for line in remedies if remedies.count(line) > 1}
-    assert all(line.startswith("-> as for ") for line in again)  # the text of each is there once
 
 
 def test_of_a_healthy_pc_only_what_tracking_on_its_cpu_needs_is_told(efftam):
@@ -135,8 +118,11 @@ def test_a_bare_wheel_is_examined_and_the_extras_that_are_missing_are_named(mach
     result = subprocess.run([*started, "--all"], env=environ, timeout=100, **CAPTURED)
     assert result.returncode == 1
     assert result.stderr == ""
-    assert "\nROS 2: can NOT run here, see rclpy" in result.stdout
-    assert "\nflight: can NOT run here, see pymavlink, pyserial" in result.stdout
+    cpu, gpu, ros, flight = result.stdout.splitlines()[:4]
+    assert cpu == "tracking on the CPU: can run here"
+    assert gpu.startswith("GPU: can NOT run here, see ")
+    assert ros.startswith("ROS 2: can NOT run here, see rclpy")
+    assert flight == "flight: can NOT run here, see pymavlink, pyserial"
     for package in OPTIONAL:
         assert f"-> {package.install}" in result.stdout
         assert package.install.startswith(f"pip install {package.pip}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hub_server import Hub, serving
-from tools_helpers import CAPTURED, assert_refused, package_environment
+from tools_helpers import assert_refused
 
 from efftam_workshop.fetch import NAMES, REPOSITORY
 
@@ -139,19 +138,6 @@ def test_what_can_not_be_fetched_is_one_line(fetch, hub: Hub, arguments, words):
 def test_an_address_without_encryption_in_the_environment_is_refused(efftam, tmp_path: Path):
     env = {"XDG_CACHE_HOME": str(tmp_path), "no_proxy": "*", "HF_ENDPOINT": "http://hub.example"}
     assert_refused(efftam("fetch", NAME, "--no-export", env=env), "is not encrypted", "https://")
-
-
-def test_no_room_for_the_file(hub: Hub, tmp_path: Path):
-    """A limit on file size fails a write as a full disk does."""
-    half = len(CONTENT) // 2
-    result = subprocess.run(
-        [sys.executable, "-m", "efftam_ros", "fetch", NAME, "--no-export", "--endpoint", hub.url],
-        env={**package_environment(), "XDG_CACHE_HOME": str(tmp_path), "no_proxy": "*"},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (half, half)),
-        timeout=100,
-        **CAPTURED,
-    )
-    assert_refused(result, "no space left on the device")
 
 
 def test_the_names_are_known_without_torch():

@@ -159,12 +159,8 @@ def test_bad_requests_are_one_line(tmp_path: Path):
 @pytest.mark.parametrize("python", ["3.10", "3.12"], ids=["JetPack 6", "JetPack 7"])
 def test_what_it_needs_is_there_for_a_jetson(python: str):
     """Packages without a wheel for aarch64 are left out by their marker, and PyTorch is not asked for."""
-    machine = {
-        "platform_machine": "aarch64",
-        "platform_system": "Linux",
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-    }
+    machine = {"platform_machine": "aarch64", "platform_system": "Linux"}
+    machine |= {"python_version": python, "python_full_version": f"{python}.0"}
 
     def needed(name: str) -> set[str]:
         lines = (ROOT / "scripts" / name).read_text().splitlines()

@@ -303,13 +303,9 @@ def test_recorded_selections_count_from_the_image_that_was_seen(
 
 def test_refused_selections_are_reported_and_counted(tmp_path: Path, capsys):
     selections = (
-        ("/select", recorded(-0.5), selection(0, box_at(0))),
-        ("/select", recorded(1.5), selection(12345, box_at(1))),
-        ("/select", recorded(2.5), selection(stamp(2), (900, 900, 20, 20))),
-        ("/select", recorded(3.5), selection(stamp(3), (10, 10, 0, 20))),
-        ("/select", recorded(4.5), selection(stamp(4), (math.nan, 10, 20, 20))),
-        ("/select", recorded(5.5), selection(stamp(5), box_at(5))),
-        ("/select", recorded(6.5), selection(stamp(6), box_at(6))),
+        *(drawn(-0.5, None, box_at(0)), ("/select", recorded(1.5), selection(12345, box_at(1)))),
+        *(drawn(2.5, 2, (900, 900, 20, 20)), drawn(3.5, 3, (10, 10, 0, 20))),
+        *(drawn(4.5, 4, (math.nan, 10, 20, 20)), drawn(5.5, 5), drawn(6.5, 6)),
     )
     images = camera()
     images[6] = ("/image", recorded(6), image(pictures()[6], stamp(6), encoding="bgr12"))
@@ -343,19 +339,11 @@ def test_each_box_or_point_with_an_id_on_the_command_line_is_a_target(tmp_path: 
 
 def test_selections_are_numbered_and_counted_through_clears_and_new_ones(tmp_path: Path, capsys):
     """Each selection gets the number after the largest there is; a CLEAR after the last image counts."""
-    first, second = (recorded(i + 0.2) for i in (0, 1))
-    bag = write_bag(
-        tmp_path / "in",
-        [
-            *two_squares(),
-            ("/select", first, selection(stamp(0), box_at(0))),
-            ("/select", second, selection(stamp(1), SECOND, target_id=5)),
-            ("/select", recorded(2.2), selection(stamp(2), box_at(2), target_id=0)),
-            ("/select", recorded(3.5), selection(0, kind=3, target_id=5)),
-            ("/select", recorded(5.2), selection(stamp(5), SECOND, target_id=5)),
-            ("/select", recorded(7.5), selection(0, kind=3)),
-        ],
-    )
+    selections = [
+        *(drawn(0.2, 0), drawn(1.2, 1, SECOND, 5), drawn(2.2, 2), clear(3.5, 5)),
+        *(drawn(5.2, 5, SECOND, 5), clear(7.5)),
+    ]
+    bag = write_bag(tmp_path / "in", [*two_squares(), *selections])
     assert replay(bag, "--out", tmp_path / "out") == 0
     found = answers_of(tmp_path / "out")
     assert [m.selection for m in found[0]] == [1, 1, 3, 3, 3, 3, 3, 3]
