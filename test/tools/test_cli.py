@@ -17,6 +17,7 @@ import efftam_workshop
 from efftam_ros import __version__
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.runtime.backends import GPU_BACKENDS
 from efftam_ros.tools import cli
 from efftam_ros.tools.common.terminal import table_lines
 
@@ -153,3 +154,40 @@ def test_numbers_are_aligned_right_and_gaps_are_dashes():
         "x        -  7.1",
     ]
     assert table_lines(["a", "bc"], []) == ["a  bc", "-  --"]
+
+
+no_tensorrt = pytest.mark.skipif(
+    any(spec and spec.origin for spec in map(importlib.util.find_spec, ("tensorrt", "tensorrt_bindings"))),
+    reason="TensorRT is installed",
+)
+no_driver = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is an NVIDIA driver")
+
+
+@no_tensorrt
+def test_build_without_tensorrt_names_what_to_install(efftam):
+    assert_refused(efftam("build"), "TensorRT is not installed", "pip install")
+
+
+@no_driver
+@pytest.mark.parametrize("backend", GPU_BACKENDS)
+def test_verify_without_a_driver_names_the_driver(efftam_here, backend):
+    refused = efftam_here("verify", "--backend", backend)
+    assert_refused(refused, f"back end {backend} can't run", "NVIDIA driver")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("build --precision int4", ("'int4'", "fp32")),
+        ("build --precision tf32", ("'tf32'", "'auto', 'fp16', 'fp32', 'int8'")),
+        ("build --sequences .", ("--sequences", "INT8", "fp16")),
+        ("build --precision int8 --calibration ./none", ("none",)),
+        ("build /nowhere", ("bundle /nowhere does not exist",)),
+        ("verify /nowhere", ("bundle /nowhere does not exist",)),
+        ("verify --backend torch", ("'torch'", "tensorrt")),
+        ("verify --backend onnxruntime-cpu", ("is not one of onnxruntime-cuda",)),
+        ("verify --precision fp8", ("'fp8'", "'auto', 'fp32', 'fp16', 'int8'")),
+    ],
+)
+def test_bad_requests_are_one_line(efftam_here, words, said):
+    assert_refused(efftam_here(*words.split()), *said)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,9 +136,3 @@ def test_what_can_not_be_fetched_is_one_line(fetch, hub: Hub, arguments, words):
 def test_an_address_without_encryption_in_the_environment_is_refused(efftam, tmp_path: Path):
     env = {"XDG_CACHE_HOME": str(tmp_path), "no_proxy": "*", "HF_ENDPOINT": "http://hub.example"}
     assert_refused(efftam("fetch", NAME, "--no-export", env=env), "is not encrypted", "https://")
-
-
-def test_the_names_are_known_without_torch():
-    code = "import sys; from efftam_workshop.fetch import NAMES; print(len(NAMES), 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["8", "False"]

@@ -114,21 +114,18 @@ def interruptions() -> Iterator[SimpleNamespace]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_an_accepted_signal_is_not_raised_again(interruptions: SimpleNamespace):
-    try:
+def test_an_accepted_signal_is_not_raised_again_and_others_soon_after_are_the_same(
+    interruptions: SimpleNamespace,
+):
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
         signal.raise_signal(signal.SIGTERM)
-    except KeyboardInterrupt:
+        signal.raise_signal(signal.SIGINT)
         assert interruptions.pending
         interruptions.pending = False
-    time.sleep(0.01)
-    assert not interruptions.pending
-
-
-def test_signals_in_quick_succession_are_one(interruptions: SimpleNamespace):
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGHUP)
-    signal.raise_signal(signal.SIGTERM)
-    signal.raise_signal(signal.SIGINT)
+        time.sleep(0.01)
+        assert not interruptions.pending
 
 
 def test_a_signal_that_the_process_ignores_stays_ignored():
