@@ -105,10 +105,9 @@ class Topic:
         self.now_ns = self.now_ns[0] + round(stamp_s * S), self.now_ns[1] + round(arrival_s * S)
 
 
-STEPS = (Topic.image, Topic.lose, Topic.spoilt, Topic.empty)
+STEP = {step.__name__: step for step in (Topic.image, Topic.lose, Topic.spoilt, Topic.empty)}
 # What passes before the next message, s: by its stamp, and by its arrival.
 BREAKS = {"pause": (3, 3), "played again": (-30, 2), "set": (60, 0), "set back": (-60, 0), "held up": (0, 2)}
-STEP = {step.__name__: step for step in STEPS}
 
 
 @settings(max_examples=100)

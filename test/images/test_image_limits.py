@@ -45,12 +45,6 @@ def with_markers() -> bytes:
     return whole[:2] + b"\xff\x01\xff\xd0\xff\xd7\xff\xff" + table + whole[2:]
 
 
-def from_the_top() -> bytes:
-    """A BMP whose first row is the uppermost."""
-    data = coded(".bmp")
-    return data[:22] + struct.pack("<i", -SIZE[1]) + data[26:]
-
-
 FILES = {
     "JPEG": coded(".jpg"),
     "progressive JPEG": coded(".jpg", flags=[cv2.IMWRITE_JPEG_PROGRESSIVE, 1]),
@@ -62,7 +56,6 @@ FILES = {
     "lossless WebP": coded(".webp", flags=WEBP_LOSSLESS),
     "TIFF": coded(".tiff"),
     "BMP": coded(".bmp"),
-    "BMP from the top": from_the_top(),
     "PPM": coded(".ppm"),
     "PGM": coded(".pgm", PIXELS[..., 0]),
 }
@@ -82,11 +75,19 @@ TIFF_ENTRIES = (256, 3, 1, 61), (257, 3, 1, 37), (256, 3, 1, 9)  # of a width to
     [
         b"MM\0*" + struct.pack(">IH", 8, 3) + b"".join(struct.pack(">HHIHxx", *e) for e in TIFF_ENTRIES),
         b"BM" + bytes(12) + struct.pack("<IHH", 12, *SIZE),
+        b"BM" + bytes(12) + struct.pack("<Iii", 40, SIZE[0], -SIZE[1]),
         b"P5\n# 640 480\n61 37\n255\n",
         b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f" + struct.pack("<I", 60 | 36 << 14 | 1 << 28),  # with alpha
         b"RIFF\0\0\0\0WEBPVP8 " + bytes(10) + struct.pack("<HH", 61 | 1 << 14, 37 | 1 << 14),  # scaled
     ],
-    ids=["TIFF, big-endian", "BMP of OS/2", "PGM with a comment", "lossless WebP", "WebP"],
+    ids=[
+        "TIFF, big-endian",
+        "BMP of OS/2",
+        "BMP from the top",
+        "PGM with a comment",
+        "lossless WebP",
+        "WebP",
+    ],
 )
 def test_what_surrounds_the_size_in_a_header_is_no_part_of_it(header: bytes):
     assert coded_size(header) == SIZE
