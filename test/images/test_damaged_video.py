@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import av
 import numpy as np
 import pytest
+from av.stream import Disposition
 from support.odd_videos import (
     CODECS,
     COUNT,
@@ -28,7 +29,7 @@ from support.odd_videos import (
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, CameraOptions
-from efftam_ros.images.streams.decoding import ImageDecoder
+from efftam_ros.images.streams.decoding import ImageDecoder, choose_track
 from efftam_ros.images.streams.h264 import PictureNumbers
 from efftam_ros.images.video import open_video
 from efftam_ros.tools.cli import main
@@ -242,6 +243,32 @@ def test_parameters_of_h264_that_are_cut_off_leave_those_of_before():
     sent = [parameters, first, others[0], cut_off, others[1], others[2]]
     assert not any(numbers.lacks(data) for data in sent)
     assert numbers.lacks(unit(0x41, "111", "00", f"{6:04b}"))
+
+
+def test_of_h265_a_packet_without_an_image_counts_once_there_were_some():
+    context, frame = (
+        SimpleNamespace(name="hevc", extradata=None),
+        Mock(pts=1, key_frame=True, is_corrupt=False),
+    )
+    decoder = ImageDecoder(SimpleNamespace(codec_context=context, guessed_rate=10, time_base=Fraction(1, 10)))
+    for frames, count in (([], 0), ([frame], 0), ([], 1), ([], 2)):
+        packet = Mock(size=9, pts=1, dts=1, is_corrupt=False)
+        packet.decode.return_value = frames
+        decoder.decode(packet)
+        assert (decoder.damaged, decoder.left_out) == (count, count)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "chosen", "is_noted"),
+    [("fd", 1, True), ("ff", 0, True), ("cf", 1, False), ("cff", 1, True), ("c", 0, False), ("f", 0, False)],
+)
+def test_a_cover_is_read_only_where_there_is_no_film_and_is_no_choice(kinds, chosen, is_noted):
+    """Films ``f``, ``d`` by default, covers ``c``."""
+    of = {"f": Disposition(0), "d": Disposition.default, "c": Disposition.attached_pic}
+    context = SimpleNamespace(name="h264", width=9, height=9)
+    streams = [SimpleNamespace(codec_context=context, disposition=of[kind]) for kind in kinds]
+    found, note = choose_track(SimpleNamespace(streams=SimpleNamespace(video=streams)), -1, "x")
+    assert (found is streams[chosen], bool(note)) == (True, is_noted)
 
 
 def test_the_default_track_is_read_and_another_one_by_its_number(tmp_path: Path, capsys):

@@ -489,6 +489,11 @@ def test_a_camera_info_that_can_be_is_taken(changes):
     assert camera_model(camera_info(**changes)).width == 640
 
 
+def test_a_lens_that_is_not_wanted_does_not_matter():
+    info = camera_info(distortion_model="wide", d=[0.1, 0.2])
+    assert camera_model(info, with_distortion=False).intrinsics.distort is None
+
+
 def test_of_rectified_images_the_projection_is_what_must_fit_the_binning():
     info = camera_info(**BINNED, p=[500.0, 0, 639.5, 0, 0, 500.0, 479.5, 0, 0, 0, 1, 0])
     assert camera_model(info, rectified=True).intrinsics.cx == (639.5 + 0.5) / 2 - 0.5

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import mmap
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tools_helpers import assert_refused
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_workshop.bench import command, frames
 from efftam_workshop.bench.frames import drawn_frames, measure_soak, measure_stages
-from efftam_workshop.bench.moving_target import endless
 from simulation.null_pipeline import NullPipeline
 
 HOST = {"camera motion", "points", "identity of a crop"}
@@ -89,18 +86,6 @@ def test_every_stage_of_a_gpu_is_timed_in_every_frame():
     pipeline = Sampling()
     measure_stages(pipeline, TrackerConfig(), drawn_frames((160, 90)), 1)
     assert pipeline.stage_interval == 1
-
-
-def test_the_drawn_target_moves_without_a_jump_while_time_goes_on():
-    taken = list(itertools.islice(endless((160, 90)), 60))
-    stamps = [stamp for _, stamp, _ in taken]
-    assert stamps == sorted(set(stamps))
-    steps = [np.hypot(b.x - a.x, b.y - a.y) for (*_, a), (*_, b) in itertools.pairwise(taken)]
-    assert 0 < max(steps) < 4
-    picture, _, box = taken[10]
-    left, top, right, bottom = map(int, box.edges())
-    inside = picture[top:bottom, left:right, 2].mean()
-    assert inside > picture[..., 2].mean() + 30
 
 
 @pytest.mark.parametrize(

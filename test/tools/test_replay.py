@@ -159,21 +159,6 @@ def test_twice_gives_the_same_bytes(tmp_path: Path):
     assert len(read_raw(tmp_path / "a")) == 3 * 8
 
 
-def test_compressed_and_padded_images_give_the_same_answers(tmp_path: Path):
-    padded = [("/image", recorded(i), image(p, stamp(i), padding=20)) for i, p in enumerate(pictures(4))]
-    bags = {
-        "raw": camera(4),
-        "padded": padded,
-        "compressed": camera(4, "/camera/image_raw/compressed", compressed),
-    }
-    answers = {}
-    for name, messages in bags.items():
-        bag = write_bag(tmp_path / name, messages)
-        assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / f"{name}_out") == 0
-        answers[name] = read_raw(tmp_path / f"{name}_out")
-    assert answers["raw"] == answers["padded"] == answers["compressed"]
-
-
 def test_masks_are_as_large_as_the_image_and_cover_the_target_or_nothing(tmp_path: Path):
     gone = ("/image", recorded(2), image(square_picture(900, 30), stamp(2)))
     bag = write_bag(tmp_path / "in", [*camera(2), gone])

@@ -178,6 +178,22 @@ def test_16_bit_images_have_one_range_that_follows_the_stamps_or_stays(tmp_path:
         open_video(tmp_path / name, levels="8000")
 
 
+@pytest.mark.parametrize("pixels", ["gbrp16le", "gray10le"])
+def test_other_images_of_more_than_8_bits_have_the_range_too_and_their_colours(tmp_path: Path, pixels: str):
+    rgb = np.stack([WIDE[0] + 40, WIDE[0] + 20, WIDE[0]], axis=2)
+    with av.open(str(tmp_path / "x.mkv"), "w") as container:
+        stream = container.add_stream("ffv1", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 160, 120, pixels
+        container.mux(
+            stream.encode(av.VideoFrame.from_ndarray(rgb, format="rgb48le").reformat(format=pixels))
+        )
+        container.mux(stream.encode(None))
+    first = next(open_video(tmp_path / "x.mkv", levels="7500,8176").frames())
+    blue, green, red = map(int, first.bgr[50, 80])
+    assert 110 < blue < 150  # of 7820
+    assert (green > blue + 4, red > green + 4) == ((pixels != "gray10le"),) * 2
+
+
 @pytest.mark.parametrize("place", ["{folder}", "file://{folder}", "{server}"])
 def test_range_and_track_are_those_that_are_given_wherever_the_video_is(tmp_path: Path, place: str):
     write_tracks(tmp_path / "tracks.mp4")
