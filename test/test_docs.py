@@ -387,7 +387,7 @@ def test_faults_in_a_page_are_found():
     assert fault_of_script(["./scripts/setup_everything"]) != ""
     assert fault_of_module(["python", "-m", "training", "fly"]) != ""
     assert fault_of_module(["python", "-m", "training", "evaluate", "--wings"]) != ""
-    assert fault_of_module(["python", "-m", "training", "evaluate", "--sequences", "F"]) == ""
+    assert fault_of_module(["python", "-m", "training", "evaluate", "--clips", "4"]) == ""
     assert blocks("1. Run it:\n\n   ```bash\n   a\n     b\n   ```\n") == ["a\n  b\n"]
 
 

@@ -1,16 +1,15 @@
-"""Evaluates a tracker on scenes in which the target disappears: presence decisions and reacquisition.
+"""Scores a tracker on clips in which the target disappears: presence decisions and reacquisition.
 
-Uses scenes with fixed seeds and a first box jittered as in `efftam eval --repeats`. A tracker *claims* the
-target in a frame when its box is measured and its state is TRACKING (or ACQUIRING since the selection):
-unconfirmed candidates are not claims.
+A tracker *claims* the target in a frame when its box is measured and its state is TRACKING (or ACQUIRING
+since the selection): unconfirmed candidates are not claims.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +17,32 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
-from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
-from efftam_workshop.eval.command import jittered
-from training.material import Backdrop, Sprite
-from training.scene_truth import BACK_SHARE, PRESENT_SHARE, Disappearance, Truth
-from training.scenes import Scene, render_scene
 
-SEEDS = tuple(range(1000, 1024))
-REGAIN_S = 0.5
+PRESENT_SHARE = 0.3  # visible share from which the target counts as in view
+BACK_SHARE = 0.5  # visible share that ends a disappearance
 HIT_IOU = 0.5
 SMALL_PX, SMALL_HIT_IOU = 16.0, 0.3  # an error of one px per edge costs a small box half of its overlap
 WRONG_IOU = 0.1
 WRONG_FRAMES = 3
 BEFORE_FRAMES = 5
+
+
+class Truth(NamedTuple):
+    """Ground truth of a frame: the box of what is visible of the target or None, the box of the whole target,
+    hidden or not (both in px), and the visible share 0..1."""
+
+    box: Box | None
+    outline: Box
+    share: float
+
+
+class Disappearance(NamedTuple):
+    """Frame indices: ``first`` and ``last`` with nothing visible, ``back`` the first with at least half of
+    the target."""
+
+    first: int
+    last: int
+    back: int
 
 
 class Claim(NamedTuple):
@@ -41,8 +53,7 @@ class Claim(NamedTuple):
 
 
 class Follower(Protocol):
-    """A tracker under evaluation. ``first`` is given with the first frame of a scene and re-initialises
-    it."""
+    """A tracker under evaluation. ``first`` is given with the first frame of a clip and re-initialises it."""
 
     def __call__(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None) -> Claim: ...
 
@@ -70,34 +81,29 @@ class Return:
     Attributes:
         lost_before: No claim on the target in the last 5 frames that showed at least half of it, so the
             return is not credited.
-        regained: Within 0.5 s of the return a claim with IoU of at least 0.5 with the visible part (0.3 if
+        regained: In time after the return a claim with IoU of at least 0.5 with the visible part (0.3 if
             that is smaller than 16 px), and not lost before.
         regained_after_s: Time to that claim, NaN without one.
-        wrong: Between the disappearance and 0.5 s after the return, at least 3 successive claims overlapped
-            the target's outline (hidden or not) by less than 0.1.
-        alike: The claimed box was on the look-alike.
+        wrong: Between the disappearance and that time, at least 3 successive claims overlapped the target's
+            outline (hidden or not) by less than 0.1.
     """
 
-    seed: int
-    kind: str
     hidden_s: float
     lost_before: bool
     regained: bool
     regained_after_s: float
     wrong: bool
-    alike: bool
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of one scene.
+    """Result of one clip.
 
     Claims are counted against presence (present: at least 0.3 of the target visible; absent: nothing visible;
     other frames are not counted). Also the returns, and the mean overlap of the boxes with the visible part
     over present frames after the first (no box: 0).
     """
 
-    seed: int
     present: int
     claimed_present: int
     absent: int
@@ -108,7 +114,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Results of all scenes. Shares 0..1; NaN where nothing can be counted."""
+    """Results of all clips. Shares 0..1; NaN where nothing can be counted."""
 
     verdicts: tuple[Verdict, ...]
 
@@ -118,12 +124,12 @@ class Judgement:
 
     @property
     def sensitivity(self) -> float:
-        """Share of present frames that are claimed, over all scenes."""
+        """Share of present frames that are claimed, over all clips."""
         return _share(sum(v.claimed_present for v in self.verdicts), sum(v.present for v in self.verdicts))
 
     @property
     def specificity(self) -> float:
-        """Share of absent frames that are not claimed, over all scenes."""
+        """Share of absent frames that are not claimed, over all clips."""
         return 1 - _share(sum(v.claimed_absent for v in self.verdicts), sum(v.absent for v in self.verdicts))
 
     @property
@@ -144,103 +150,26 @@ class Judgement:
 
     @property
     def ao(self) -> float:
-        """Average overlap, mean over the scenes."""
+        """Average overlap, mean over the clips."""
         return float(np.mean([v.ao for v in self.verdicts])) if self.verdicts else math.nan
 
     def figures(self) -> dict[str, float]:
         names = ("balanced_accuracy", "sensitivity", "specificity", "regained", "wrong", "lost_before", "ao")
         return {name: getattr(self, name) for name in names}
 
-    def record(self) -> dict[str, Any]:
-        """Record for a JSON file; unknown numbers are null."""
-        figures = {name: _or_none(value) for name, value in self.figures().items()}
-        verdicts = [asdict(verdict) for verdict in self.verdicts]
-        for verdict in verdicts:
-            for one in verdict["returns"]:
-                one["regained_after_s"] = _or_none(one["regained_after_s"])
-        return {"scenes": len(self.verdicts), "returns": len(self.returns), **figures, "verdicts": verdicts}
-
-    def rows(self) -> list[list[Cell]]:
-        """One row per scene under `HEADERS`, the last one for all scenes."""
-        rows: list[list[Cell]] = [
-            [
-                str(v.seed),
-                " + ".join(f"{r.kind} {r.hidden_s:.1f} s" for r in v.returns),
-                _share(v.claimed_present, v.present),
-                1 - _share(v.claimed_absent, v.absent),
-                " + ".join(_word(r) for r in v.returns),
-                v.ao,
-            ]
-            for v in self.verdicts
-        ]
-        summary = f"regained {self.regained:.0%}, wrong {self.wrong:.0%}, lost before {self.lost_before:.0%}"
-        rows.append(
-            ["all", f"{len(self.returns)} returns", self.sensitivity, self.specificity, summary, self.ao]
-        )
-        return rows
-
-    def print(self, title: str = "") -> None:
-        print_table(HEADERS, self.rows(), title=title)
-        print(f"balanced accuracy of present/absent: {self.balanced_accuracy:.3f}")
-
-
-HEADERS = ("seed", "disappearances", "present claimed", "absent not claimed", "returns", "AO")
-
-
-def _word(one: Return) -> str:
-    words = "lost before" if one.lost_before else "regained" if one.regained else "missed"
-    wrong = ", look-alike taken" if one.alike else ", wrong object" if one.wrong else ""
-    return words + wrong
-
 
 def _share(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
-def _or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def judge(
-    follower: Follower,
-    sprites: Sequence[Sprite],
-    backdrops: Sequence[Backdrop],
-    seeds: Iterable[int] = SEEDS,
-    quiet: bool = False,
-) -> Judgement:
-    """Run a tracker over the scenes of some seeds, with a progress bar."""
-    seeds = list(seeds)
-    verdicts = []
-    with progress_bar(len(seeds), "scenes", unit="scene", quiet=quiet) as bar:
-        for seed in seeds:
-            verdicts.append(verdict_of(follower, render_scene(sprites, backdrops, seed)))
-            bar.update()
-    return Judgement(tuple(verdicts))
-
-
-def verdict_of(follower: Follower, scene: Scene) -> Verdict:
-    """Run a tracker over one scene."""
-    start = scene.truth[0].box
-    if start is None:
-        raise ValueError(f"scene {scene.seed} does not show its target on the first frame")
-    first: Box | None = jittered(start, f"scene {scene.seed}", 1)
-    claims = []
-    for frame in scene:
-        claims.append(follower(frame.bgr, frame.stamp_ns, first))
-        first = None
-    return score(scene.seed, scene.truth, scene.disappearances, scene.fps, claims, scene.look_alike)
-
-
 def score(
-    seed: int,
     truth: Sequence[Truth],
     disappearances: Sequence[Disappearance],
     fps: float,
     claims: Sequence[Claim],
-    look_alike: int | None = None,
-    regain_s: float = REGAIN_S,
+    regain_s: float,
 ) -> Verdict:
-    """Score the claims of one scene, one per frame.
+    """Score the claims of one clip, one per frame.
 
     ``regain_s``: time within which a tracker has to claim a target that has returned. Raises ValueError when
     the number of claims differs.
@@ -252,23 +181,20 @@ def score(
     absent = [i for i, t in enumerate(truth) if t.share == 0]
     overlaps = [_overlap(claims[i].box, truth[i].box) for i in present]
     return Verdict(
-        seed,
         len(present),
         sum(claims[i].present for i in present),
         len(absent),
         sum(claims[i].present for i in absent),
         float(np.mean(overlaps)),
-        tuple(_return(seed, truth, one, fps, claims, look_alike, regain_s) for one in disappearances),
+        tuple(_return(truth, one, fps, claims, regain_s) for one in disappearances),
     )
 
 
 def _return(
-    seed: int,
     truth: Sequence[Truth],
     one: Disappearance,
     fps: float,
     claims: Sequence[Claim],
-    look_alike: int | None,
     regain_s: float,
 ) -> Return:
     end = min(one.back + round(regain_s * fps), len(truth) - 1)
@@ -277,19 +203,12 @@ def _return(
     hit = next((i for i in range(one.back, end + 1) if _hits(claims[i], truth[i])), None)
     span = range(seen[-1] + 1, end + 1)
     missing = [claims[i].present and _overlap(claims[i].box, truth[i].outline) < WRONG_IOU for i in span]
-    wrong = [i for i, run in zip(span, _runs(missing), strict=True) if run >= WRONG_FRAMES]
-    alike = look_alike is not None and any(
-        _overlap(claims[i].box, truth[i].others[look_alike]) >= SMALL_HIT_IOU for i in wrong
-    )
     return Return(
-        seed,
-        one.kind,
         (one.last - one.first + 1) / fps,
         lost_before,
         hit is not None and not lost_before,
         math.nan if hit is None else (hit - one.back) / fps,
-        bool(wrong),
-        alike,
+        any(run >= WRONG_FRAMES for run in _runs(missing)),
     )
 
 

@@ -91,7 +91,7 @@ class Commands:
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
         if holder != self._told_holder:
-            if holder is None and self._told_holder is not None:
+            if holder is None:
                 self._vacant_since_s = now_s
             self._told_holder = holder
             self._hub.tell_all({"op": "seat", "holder": holder})

@@ -11,9 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 ABSENT = -50.0
 """Logit of a cell that is not the target."""
 
-THRESHOLD, GAIN = np.array([200], np.float32), np.array([0.05], np.float32)
-"""Brightness at which the score is a half, and the logit per level above."""
-
 
 def distances(count: int, left: float, top: float, right: float, bottom: float) -> np.ndarray:
     """The same distances in every cell, [1, 4, count, count]."""
@@ -55,54 +52,6 @@ def write_head(path: Path, inputs: dict[str, list[int]], **outputs: np.ndarray):
     nodes = [helper.make_node("Identity", [f"{name}_value"], [name]) for name in outputs]
     values = {f"{name}_value": value for name, value in outputs.items()}
     _write(path, nodes, inputs, {name: list(value.shape) for name, value in outputs.items()}, **values)
-
-
-def write_bright_nanotrack_head(path: Path, channels: int, edges: np.ndarray):
-    """A head whose score is high where the search features' first channel (blue) is bright."""
-    cells = edges.shape[-1]
-    nodes = [
-        helper.make_node("Slice", ["input2", "first", "last", "axes"], ["blue"]),
-        helper.make_node("Sub", ["blue", "threshold"], ["above"]),
-        helper.make_node("Mul", ["above", "gain"], ["foreground"]),
-        helper.make_node("Neg", ["foreground"], ["background"]),
-        helper.make_node("Concat", ["background", "foreground"], ["output1"], axis=1),
-        helper.make_node("Identity", ["edges"], ["output2"]),
-    ]
-    _write(
-        path,
-        nodes,
-        {"input1": [1, channels, 8, 8], "input2": [1, channels, 16, 16]},
-        {"output1": [1, 2, cells, cells], "output2": [1, 4, cells, cells]},
-        first=np.array([0, 16 - cells, 16 - cells]),
-        last=np.array([1, 16, 16]),
-        axes=np.array([1, 2, 3]),
-        threshold=THRESHOLD,
-        gain=GAIN,
-        edges=edges,
-    )
-
-
-def write_bright_fear_head(path: Path, edges: np.ndarray):
-    """A head whose score is high where the first channel (red) of the image is bright."""
-    nodes = [
-        helper.make_node("Slice", ["image", "first", "last", "axes"], ["red"]),
-        helper.make_node("AveragePool", ["red"], ["mean"], kernel_shape=[16, 16], strides=[16, 16]),
-        helper.make_node("Sub", ["mean", "threshold"], ["above"]),
-        helper.make_node("Mul", ["above", "gain"], ["cls"]),
-        helper.make_node("Identity", ["edges"], ["bbox"]),
-    ]
-    _write(
-        path,
-        nodes,
-        {"image": [1, 3, 256, 256], "template": [1, 256, 8, 8]},
-        {"bbox": [1, 4, 16, 16], "cls": [1, 1, 16, 16]},
-        first=np.array([0]),
-        last=np.array([1]),
-        axes=np.array([1]),
-        threshold=THRESHOLD,
-        gain=GAIN,
-        edges=edges,
-    )
 
 
 def write_nanotrack(

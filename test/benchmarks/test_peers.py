@@ -16,7 +16,7 @@ from tools_helpers import assert_refused
 from benchmarks.peers.fear import Fear
 from benchmarks.peers.nanotrack import NANOTRACK, NanoTrack
 from benchmarks.peers.registry import PEERS, open_peer
-from benchmarks.peers.siamese import Distances, Tuning, choose, context_side, crop
+from benchmarks.peers.siamese import Distances, Tuning, choose, crop
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_workshop.eval.sequences import find_sequences
@@ -24,25 +24,11 @@ from efftam_workshop.eval.sequences import find_sequences
 pytest.importorskip("onnx", reason="the stand-ins need onnx: scripts/setup_env --with-tests")
 import peer_models as stand_in
 
-ONNX_PEERS = ("nanotrack_v2", "nanotrack_v3", "fear_xs")
 GREY = np.full((160, 200, 3), 90, np.uint8)
 OUTSIDE = np.array([1, 2, 3], np.uint8)
 NO_WINDOW = Tuning(penalty=0.1, window=0.0, rate=0.5)
 
 # Crops
-
-
-def test_the_context_is_half_of_width_plus_height():
-    assert context_side(30.0, 10.0) == pytest.approx(math.sqrt(50 * 30))
-    assert context_side(40.0, 40.0) == 80
-
-
-def test_a_crop_inside_the_image_is_that_part_of_it():
-    image = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
-    found = crop(image, (2, 1, 4, 4), OUTSIDE, 4)
-    assert found.shape == (1, 3, 4, 4)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found[0], image[1:5, 2:6].transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -63,15 +49,6 @@ def test_a_crop_shows_the_given_colour_outside_the_image(left: int, top: int, in
     np.testing.assert_array_equal(crop(image, (left, top, 4, 4), OUTSIDE, 4)[0], expected.transpose(2, 0, 1))
 
 
-def test_a_crop_that_is_no_square_is_squeezed_with_pixel_centres_kept():
-    image = np.zeros((2, 4, 3), np.uint8)
-    image[:, 2:] = 200
-    found = crop(image, (0, 0, 4, 2), OUTSIDE, 2)[0, 0]
-    np.testing.assert_array_equal(found, [[0, 200], [0, 200]])
-    image[0, 0] = 100  # half of the first result's pixel: two columns are averaged, no rows
-    assert crop(image, (0, 0, 4, 2), OUTSIDE, 2)[0, 0, 0, 0] == 50
-
-
 # The choice of a cell
 
 
@@ -88,15 +65,6 @@ def scores(count: int, known: dict[tuple[int, int], float]) -> np.ndarray:
     for cell, value in known.items():
         values[cell] = value
     return values
-
-
-@pytest.mark.parametrize(
-    ("count", "cell", "dx", "dy"),
-    [(15, (7, 7), 0, 0), (16, (8, 8), 0, 0), (16, (0, 15), 112, -128), (15, (14, 0), -112, 112)],
-)
-def test_a_cell_is_its_distance_from_the_middle_one_in_strides(count, cell, dx, dy):
-    choice = choose(cells(scores(count, {cell: 1.0})), 16, (20, 20), NO_WINDOW)
-    assert (choice.dx, choice.dy) == (dx, dy)
 
 
 def test_unequal_distances_move_the_centre_by_half_their_difference():
@@ -257,41 +225,6 @@ def test_fears_crops_are_the_box_grown_in_rgb():
     assert extent(template[:, ::-1]) == [96, 123, 78, 91]
     assert extent(search[:, ::-1]) == [60, 159, 60, 109]
     assert track.inputs[0]["template"] is features
-
-
-@pytest.mark.parametrize("name", ONNX_PEERS)
-def test_a_bright_blob_is_followed(tmp_path: Path, name: str):
-    """The heads score brightness: of blue, the first of BGR, or of red, the first of RGB."""
-    if name == "fear_xs":
-        stand_in.write_backbone(tmp_path / "fear_xs_backbone.onnx", ("image", "features"), 256, kernel=16)
-        stand_in.write_bright_fear_head(
-            tmp_path / "fear_xs_track.onnx", stand_in.distances(16, 25.6, 25.6, 25.6, 25.6)
-        )
-    else:
-        channels, count = NANOTRACK[name].channels, NANOTRACK[name].cells
-        stand_in.write_backbone(tmp_path / f"{name}_backbone.onnx", ("input", "output"), channels, kernel=15)
-        edges = stand_in.distances(count, *[63.5 / 2] * 4)
-        stand_in.write_bright_nanotrack_head(tmp_path / f"{name}_head.onnx", channels, edges)
-    seen, other = (2, 0) if name == "fear_xs" else (0, 2)
-    peer = open_peer(name, tmp_path, 1)
-    for index in range(10):
-        x, y = 72 + 5 * index, 62 + 3 * index
-        picture = np.full((160, 220, 3), 40, np.uint8)
-        picture[:, :, seen] += blob(x, y)
-        picture[:, :, other] += blob(x - 30, y)  # of a colour that is not looked at
-        if index == 0:
-            peer.start(picture, Box(x - 12, y - 12, 24, 24))
-            continue
-        box = peer.update(picture)
-        assert box is not None
-        assert (box.cx, box.cy) == pytest.approx((x, y), abs=8)
-        assert (box.width, box.height) == pytest.approx((24, 24), abs=1)
-
-
-def blob(x: float, y: float) -> np.ndarray:
-    """Light that falls off around a point, uint8 [160, 220]."""
-    rows, columns = np.mgrid[:160, :220] + 0.5
-    return (210 * np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / (2 * 10**2))).astype(np.uint8)
 
 
 def test_a_backbone_that_declares_one_size_is_run_on_two(

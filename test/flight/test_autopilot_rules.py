@@ -148,6 +148,15 @@ def test_7_the_frame_of_yaw_is_what_the_attitude_says_not_what_was_wished(flavou
     assert rig.log.samples[-1].yaw_frame is frame
 
 
+def test_7_the_vehicles_heading_comes_at_50_hz_where_the_yaw_counts_from_it_and_else_at_20():
+    rig = Rig("px4")
+    for lock, interval_us in ((False, 20_000), (True, 50_000), (False, 20_000)):
+        rig.after_step = lambda lock=lock: setattr(rig.mount, "lock", lock)
+        rig.run(3)
+        asked = [c.param2 for c in rig.commands(mav.MAV_CMD_SET_MESSAGE_INTERVAL) if c.param1 == 30]
+        assert asked[-1] == interval_us
+
+
 @both
 def test_8_a_wish_that_holds_is_repeated(flavour):
     """PX4 stops the gimbal two seconds after the last one."""

@@ -261,10 +261,13 @@ def test_who_is_in_control_by_the_managers_word(wanted, by, may_steer, in_contro
     assert (held.asked.count((-3, -3)) > released) is (by == OURS or (by is None and wanted))
 
 
-def test_what_is_held_is_not_asked_for_during_a_silence():
-    held = Held().want().run(2, OURS)
+@pytest.mark.parametrize(("wanted", "then"), [(True, Control.SILENT), (False, Control.UNKNOWN)])
+def test_what_is_held_is_not_asked_for_during_a_silence_and_waited_for_after_it(wanted, then):
+    held = Held().want().run(2, OURS).want(wanted)
     held.holder.silent()
-    assert held.run(3).asked == []
+    assert OURS not in held.run(3).asked
+    held.holder.ask(held.now_s)
+    assert held.told[-1][0] is then
 
 
 @pytest.mark.parametrize("gates", [True, False])
@@ -287,8 +290,14 @@ def test_a_manager_that_never_says_who_holds_the_gimbal_is_waited_for_three_seco
         assert not held.holder.may_steer(True, held.now_s)
 
 
-def test_what_is_not_wanted_any_more_is_given_back_at_once():
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_what_is_not_wanted_any_more_or_taken_by_another_is_given_back_at_once(is_taken):
     held = Held().want()
     held.holder.tick(0.1)
-    held.want(False).holder.give_back(0.12)
+    if is_taken:
+        held.holder.read(SimpleNamespace(primary_control_sysid=1, primary_control_compid=100), 0.11)
+        held.holder.yield_to("the pilot", 0.12)
+    else:
+        held.want(False)
+    held.holder.give_back(0.12)
     assert held.asked == [OURS, (-3, -3)]

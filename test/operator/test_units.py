@@ -168,6 +168,7 @@ def test_the_limits_are_those_that_the_guide_names():
 def test_a_rate_limit_is_full_at_first_and_refills():
     limit = RateLimit(5)
     assert [limit.allows(0.0) for _ in range(7)] == [True] * 5 + [False] * 2
+    assert not any(limit.allows(now_s) for now_s in (0.05, 0.1, 0.15))  # asking in vain earns nothing
     assert limit.allows(0.21)
     assert not limit.allows(0.21)
 

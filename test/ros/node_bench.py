@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,11 +37,12 @@ PROMPTS = [Prompt(box=Box(4.0 + 20 * k, 10.0, 12.0, 12.0)) for k in range(3)]
 class Faulty(NullPipeline):
     """Raises what ``plan`` says: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
     ``late_error`` in remember, ZeroDivisionError for each image of ``bad_target``. Each image takes
-    ``seconds`` of the bench's clock."""
+    ``seconds`` of the bench's clock, and shows nobody where ``is_absent``."""
 
     def __init__(self, lanes: int, clock: SimpleNamespace) -> None:
         self.plan = SimpleNamespace(error=None, refusal=None, late_error=None, bad_target=None, seconds=0.0)
         self.plan.calls = self.plan.remembered = 0
+        self.plan.is_absent = False
         self._clock = clock
         super().__init__(lanes=lanes)
 
@@ -57,7 +59,7 @@ class Faulty(NullPipeline):
         found, bad = super().decode(prompt), self.plan.bad_target
         if bad is not None and found.box(0) == PROMPTS[bad].box:
             raise ZeroDivisionError("by zero")
-        return found
+        return replace(found, presence_logit=-9.0) if self.plan.is_absent else found
 
     def remember(self, choice, slot, present):
         if self.plan.late_error is not None:

@@ -46,7 +46,9 @@ def publish(
     predictions = SimpleNamespace(predict=lambda stamp_ns: motion)
     outputs.table.select(target_id, target_id + 1)
     about = About(header, 0, target_id, steered)
-    return outputs.publish(frame, Step(target_id, track, predictions), about, stale, **how)[0]
+    return outputs.publish(frame, Step(target_id, track, predictions, 1e-3 * stamp_ns), about, stale, **how)[
+        0
+    ]
 
 
 def last(outputs, topic: str) -> dict[int, tuple]:
@@ -78,6 +80,7 @@ def test_box_and_velocity_of_each_target_say_the_same_once_an_image_is_finished(
                 one, state, waits = how
                 answer = publish(outputs, now, one, state, box_waits=waits)
                 assert outputs.table.answers[one] == answer
+                assert outputs.table.rows[one].seconds == 1e-3 * now
                 reason = ending or "no target is selected" * (state is IDLE)
                 said[one] = (now, state, 0 if state is IDLE else one + 1, not reason, reason)
             elif what == "end":

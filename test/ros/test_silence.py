@@ -103,6 +103,14 @@ def test_a_target_of_a_camera_that_died_is_coasting_and_then_lost_by_the_setting
     assert bench.verdict().values["state"] == "LOST"
 
 
+def test_the_age_of_a_missed_target_goes_on_while_no_image_comes(bench):
+    bench.plan.is_absent = True
+    boxes = [bench.image()[0] for _ in range(3)]
+    assert (boxes[-1].state, boxes[-1].age) == (COASTING, pytest.approx(0.3))
+    told = bench.wait(0.4)[0]
+    assert told.age == pytest.approx(0.3 + float(told.reason.split()[3]), abs=0.01)
+
+
 @pytest.mark.parametrize(("timeout", "quiet_s", "silent_s"), [(0.6, 0.55, 0.7), (0.1, 0.05, 0.7)])
 def test_a_changed_timeout_counts_at_once(bench, timeout, quiet_s, silent_s):
     bench.buffer.limit(8.0, 10**9, timeout)

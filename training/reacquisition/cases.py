@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
+from training.disappearance import BACK_SHARE, Disappearance, Truth
 from training.reacquisition.footage import HALVES, Footage
 from training.reacquisition.ground import Matrix, ground_motion
-from training.scene_truth import BACK_SHARE, Disappearance, Truth
 
 KINDS = ("turn", "occluder", "gap")
 NS = 1_000_000_000
@@ -35,7 +35,6 @@ MOST_PER_CLIP = 6
 LARGE_WIDTH = 1000  # clips from this width on give several cases
 LEAST_SHARE_VISIBLE = 0.1
 _TURNS = ("turn", "occluder", "turn", "gap")
-NO_PIXELS = np.zeros((0, 0), bool)
 Picture = NDArray[np.uint8]
 
 
@@ -313,7 +312,7 @@ class Film:
     def _truth(self, index: int) -> Truth:
         box, camera = self._boxes[index], self.cameras[index]
         if box is None:
-            return Truth((0, 0, 0, 0), NO_PIXELS, None, Box(-1e4, -1e4, 1.0, 1.0), 0.0)
+            return Truth(None, Box(-1e4, -1e4, 1.0, 1.0), 0.0)
         x0, y0, x1, y1 = box.edges()
         edges = _mapped(np.vstack([camera, [0, 0, 1]]), np.array([[x0, y0], [x1, y1]]))
         outline = Box.from_edges(*edges[0], *edges[1])
@@ -325,7 +324,7 @@ class Film:
         if share < 0.02:
             share = 0.0
         shown = visible if share >= LEAST_SHARE_VISIBLE else None
-        return Truth((0, 0, 0, 0), NO_PIXELS, shown, outline, share)
+        return Truth(shown, outline, share)
 
     def _uncovered(self, index: int, outline: Box, inside: Box) -> tuple[Box | None, float]:
         """The part of the target's box that an occluder leaves visible, and its share of the area."""
@@ -352,9 +351,8 @@ class Film:
         """The disappearance; None if the target does not vanish completely or never returns."""
         case, truth = self.case, self.truth
         if case.kind == "gap":
-            return Disappearance(
-                "gap", case.first, case.first - 1 + round(case.hidden_s * case.footage.fps), case.first
-            )
+            last = case.first - 1 + round(case.hidden_s * case.footage.fps)
+            return Disappearance(case.first, last, case.first)
         absent = [i for i, t in enumerate(truth) if t.share == 0 and i >= case.first - 2]
         if not absent:
             return None
@@ -362,7 +360,7 @@ class Film:
         back = next((i for i in range(last + 1, len(truth)) if truth[i].share >= BACK_SHARE), None)
         if back is None or not all(t.share == 0 for t in truth[first : last + 1]):
             return None
-        return Disappearance(case.kind, first, last, back)
+        return Disappearance(first, last, back)
 
 
 def _paste(frame: Picture, texture: Picture, corners: NDArray[np.float64]) -> None:

@@ -57,7 +57,7 @@ def run_case(follower: Follower, case: Case, texture: NDArray[np.uint8]) -> Resu
     first = jittered(start, case.name, 1)
     for index, (picture, stamp_ns) in enumerate(film):
         claims.append(follower(picture, stamp_ns, first if index == 0 else None))
-    verdict = score(case.number, film.truth, [one], case.footage.fps, claims, regain_s=REGAIN_S)
+    verdict = score(film.truth, [one], case.footage.fps, claims, REGAIN_S)
     return Result(case.name, case.half, case.kind, verdict)
 
 
@@ -123,7 +123,7 @@ def _case_record(result: Result) -> dict[str, Any]:
     (one,) = result.verdict.returns
     figures = asdict(one)
     figures["regained_after_s"] = _or_none(one.regained_after_s)
-    verdict = {k: v for k, v in asdict(result.verdict).items() if k not in ("seed", "returns")}
+    verdict = {k: v for k, v in asdict(result.verdict).items() if k != "returns"}
     return {"name": result.name, "half": result.half, **verdict, **figures}
 
 

@@ -147,7 +147,6 @@ class AutopilotLink:
         made_s = self.clock.to_ours(boot_s, now.steady_s)
         restarted = self.clock.restarts != restarts
         if restarted:
-            self._times.clear()
             self.subscriptions.restart()
         self._is_timed = now.steady_s - self._timed_s <= PAUSE_S
         self._times[kind], self._timed_s = boot_s, now.steady_s
