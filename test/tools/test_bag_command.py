@@ -53,9 +53,8 @@ def test_a_bag_is_replayed_with_bearings_when_the_field_of_view_is_given(
 
 def test_no_more_images_than_asked_for(folder: Path, tmp_path: Path):
     bag = tmp_path / "bag"
-    assert (
-        main(["bag", str(folder), "--out", str(bag), "--frames", "2", "--storage", "sqlite3", "--quiet"]) == 0
-    )
+    words = ["--frames", "2", "--storage", "sqlite3", "--quiet"]
+    assert main(["bag", str(folder), "--out", str(bag), *words]) == 0
     assert len(read_messages(bag, "/camera/image_raw")) == 2
 
 

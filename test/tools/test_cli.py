@@ -22,16 +22,13 @@ from efftam_ros.tools import cli
 from efftam_ros.tools.common.terminal import table_lines
 
 
-def test_help_names_every_command_with_its_purpose(efftam):
+def test_help_names_every_command_with_its_purpose_and_there_is_a_version(efftam):
+    assert efftam("--version").stdout.strip() == f"efftam {__version__}"
     result = efftam("--help")
     assert result.returncode == 0
     for name in cli.EFFTAM.commands:
         line = next(line for line in result.stdout.splitlines() if line.startswith(f"  {name} "))
         assert len(line.split()) > 4, f"{name} has no help text"
-
-
-def test_version(efftam):
-    assert efftam("--version").stdout.strip() == f"efftam {__version__}"
 
 
 @pytest.mark.parametrize("name", cli.EFFTAM.commands)

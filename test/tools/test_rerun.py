@@ -44,11 +44,6 @@ def rows_of(file: Path) -> Rows:
     return {entity: sorted(rows, key=lambda row: row[0]) for entity, rows in found.items()}
 
 
-def recording_of(file: Path) -> tuple[str, str]:
-    (entry,) = RrdReader(file).recordings()
-    return entry.application_id, entry.recording_id
-
-
 def test_a_run_of_a_video_shows_each_image_with_its_result(efftam, square_video: Path, tmp_path: Path):
     result = efftam(
         "track", square_video, "--box", "40,30,24,24", "--rerun", "first.rrd", "--json", "t.json", "--quiet"
@@ -135,7 +130,8 @@ def test_a_bag_is_shown_at_the_dates_of_its_stamps(tmp_path: Path):
     file = tmp_path / "r.rrd"
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out", "--rerun", file) == 0
     assert [time for time, _ in rows_of(file)["/r/image"]] == [START_NS + i * PERIOD_NS for i in range(4)]
-    assert recording_of(file) == ("efftam", "in")
+    (entry,) = RrdReader(file).recordings()
+    assert (entry.application_id, entry.recording_id) == ("efftam", "in")
 
 
 def test_an_evaluation_shows_the_truth_beside_each_trackers_box(efftam, tmp_path: Path):
