@@ -84,6 +84,7 @@ def read_raw(path: Path) -> list[tuple[str, int, bytes]]:
 def read_messages(path: Path, topic: str) -> list[Any]:
     with reading(path) as opened:
         connections = [c for c in opened.connections if c.topic == topic]
+        assert connections, f"no topic {topic}"  # the library would take none for all
         return [STORE.deserialize_cdr(raw, c.msgtype) for c, _, raw in opened.messages(connections)]
 
 

@@ -223,7 +223,6 @@ def test_stamps_of_a_fractional_rate_do_not_drift(tmp_path: Path):
         (lambda p: p.write_text("hello " * 100), "not a readable video"),
         (lambda p: p.mkdir(), "holds no images"),
     ],
-    ids=["missing", "empty", "text", "empty folder"],
 )
 def test_what_is_no_video_is_refused(tmp_path: Path, make, words: str):
     path = tmp_path / "clip.mp4"
