@@ -64,11 +64,13 @@ def test_mpeg_ts_over_udp_gives_images_with_the_senders_times(codec):
     assert all(f.bgr.flags.c_contiguous and f.bgr.dtype == np.uint8 for f in frames)
 
 
-def test_a_wait_for_the_first_image_is_told_once(monkeypatch):
+def test_a_wait_for_the_first_image_is_told_once_and_the_patience_ends_a_stream_that_stops(monkeypatch):
     monkeypatch.setattr("efftam_ros.images.camera.QUIET_S", 0.05)
     port, told = free_port(), []
-    with sender(port), closing(Camera(udp(port), tell=told.append)) as camera:
-        next(camera.frames())
+    with sender(port):
+        images = Camera(udp(port), 2.0, CameraOptions(timeout=0.5), told.append).frames()
+        next(images)
+    assert all(image.size == (320, 240) for image in images)  # to its end
     assert told == [f"{udp(port)}: waiting to open {udp(port)}"]
 
 
