@@ -170,8 +170,6 @@ def test_what_cannot_be_scored_is_one_line(efftam_here, tmp_path: Path):
     assert_refused(efftam_here("eval", "one", "--bundle", ROOT / "test"), "is not a bundle")
 
 
-# --- Scores, worked out by hand ---
-
 NAN = [math.nan] * 4
 
 
