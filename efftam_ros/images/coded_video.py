@@ -75,7 +75,8 @@ class VideoDecoder:
             self._numbers, self._steps_of_one, self._damaged_ns = PictureNumbers(), 0, None
         data = bytes(message.data)
         packet = av.Packet(data)
-        if self._is_message_missing(message) or (codec == "h264" and self._numbers.lacks(data)):
+        is_lost = codec == "h264" and self._numbers.lacks(data)  # of every packet: it follows the numbers
+        if self._is_message_missing(message) or is_lost:
             self._damage(now_ns[0])
         self._count += 1
         packet.pts = self._count

@@ -360,7 +360,7 @@ def to_bgr(image: Image, region: Region | None = None) -> NDArray[np.uint8]:
 
     For ``bgr8`` this is a view of the image's bytes: copy it before drawing on it.
     """
-    encoding = image.derived.get(CHECKED) or check_image(image)
+    encoding = check_image(image)
     pixels = encoding.read(image, region or Region(0, 0, image.width, image.height))
     if encoding.to_bgr is not None:
         pixels = cv2.cvtColor(pixels, encoding.to_bgr)
@@ -380,7 +380,7 @@ def to_grey(
     if whole is not None:
         x0, y0, x1, y1 = region or (0, 0, image.width, image.height)
         return whole[y0:y1:row_step, x0:x1:column_step]
-    encoding = image.derived.get(CHECKED) or check_image(image)
+    encoding = check_image(image)
     full = region or Region(0, 0, image.width, image.height)
     if encoding.luma is not None:
         luma = encoding.luma(image, full)[::row_step, ::column_step]

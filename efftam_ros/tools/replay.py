@@ -42,7 +42,7 @@ from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.following import Answers, follow
 from efftam_ros.tools.common.outputs import Output, check_outputs
-from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
+from efftam_ros.tools.common.prompts import add_prompt_arguments, by_target, read_prompts
 from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
 from efftam_ros.tools.common.terminal import progress_bar
 
@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
         is_one = all(selection.message.target_id == STEERED for selection in selections)
         # Each target costs memory; how many a recorded selection asks for is known only as it comes.
-        wanted = len(args.box) if drawn else 1 if is_one else MOST_TARGETS
-        pipeline = open_pipeline(options.pipeline_config(args, min(max(1, wanted), MOST_TARGETS)))
+        wanted = len(by_target(args.box, args.point)) if drawn else 1 if is_one else MOST_TARGETS
+        pipeline = open_pipeline(options.pipeline_config(args, min(wanted, MOST_TARGETS)))
         stack.callback(pipeline.close)
         writer = stack.enter_context(bags.writing(args.out, args.storage))
         replay = Replay(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
@@ -10,9 +11,9 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import av
-import cv2
 import numpy as np
 import pytest
+from av.stream import Disposition
 from support.odd_videos import (
     CODECS,
     COUNT,
@@ -28,7 +29,7 @@ from support.odd_videos import (
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, CameraOptions
-from efftam_ros.images.streams.decoding import ImageDecoder
+from efftam_ros.images.streams.decoding import ImageDecoder, choose_track
 from efftam_ros.images.streams.h264 import PictureNumbers
 from efftam_ros.images.video import open_video
 from efftam_ros.tools.cli import main
@@ -56,16 +57,20 @@ def test_images_that_need_a_lost_packet_are_left_out_and_it_is_told(codec: str, 
     assert {round((f.stamp_ns - seen[0].stamp_ns) * RATE / 1e9) for f in seen} <= set(whole)
 
 
+def remuxed(file: Path, out: Path, change: Callable[[list[av.Packet]], list[av.Packet]]) -> None:
+    """The same video with changed packets."""
+    with av.open(str(file)) as source, av.open(str(out), "w") as container:
+        stream = container.add_stream_from_template(source.streams.video[0])
+        for packet in change([packet for packet in source.demux(video=0) if packet.size]):
+            packet.stream = stream
+            container.mux(packet)
+
+
 def test_images_that_need_a_picture_that_was_never_recorded_are_left_out(tmp_path: Path):
     """As RTP loses them: nothing is damaged, and FFmpeg shows the others torn without a word."""
     file, lossy, told = tmp_path / "whole.mkv", tmp_path / "lossy.mkv", []
     write(file)
-    with av.open(str(file)) as source, av.open(str(lossy), "w") as out:
-        stream = out.add_stream_from_template(source.streams.video[0])
-        for number, packet in enumerate(source.demux(video=0)):
-            if packet.size and number not in (20, 21):
-                packet.stream = stream
-                out.mux(packet)
+    remuxed(file, lossy, lambda packets: packets[:20] + packets[22:])
     frames = list(open_video(lossy, tell=told.append).frames())
     assert [number_of(f.bgr) for f in frames] == [*range(20), *range(30, COUNT)]
     assert "damaged or lost packets: 1; 8 images that need them are left out" in told[0]
@@ -114,13 +119,12 @@ def test_reading_goes_on_behind_a_packet_that_can_not_be_decoded(tmp_path: Path)
 def test_a_video_whose_last_image_stands_for_long_is_whole(tmp_path: Path):
     file, lasting = tmp_path / "clip.mp4", tmp_path / "lasting.mp4"
     write(file)
-    with av.open(str(file)) as source, av.open(str(lasting), "w") as out:
-        stream = out.add_stream_from_template(source.streams.video[0])
-        packets = [packet for packet in source.demux(video=0) if packet.size]
+
+    def prolong(packets: list[av.Packet]) -> list[av.Packet]:
         packets[-1].duration *= 60
-        for packet in packets:
-            packet.stream = stream
-            out.mux(packet)
+        return packets
+
+    remuxed(file, lasting, prolong)
     video = open_video(lasting)
     with av.open(str(lasting)) as container:
         assert container.duration > 1.5e6 * COUNT / RATE
@@ -241,6 +245,32 @@ def test_parameters_of_h264_that_are_cut_off_leave_those_of_before():
     assert numbers.lacks(unit(0x41, "111", "00", f"{6:04b}"))
 
 
+def test_of_h265_a_packet_without_an_image_counts_once_there_were_some():
+    context, frame = (
+        SimpleNamespace(name="hevc", extradata=None),
+        Mock(pts=1, key_frame=True, is_corrupt=False),
+    )
+    decoder = ImageDecoder(SimpleNamespace(codec_context=context, guessed_rate=10, time_base=Fraction(1, 10)))
+    for frames, count in (([], 0), ([frame], 0), ([], 1), ([], 2)):
+        packet = Mock(size=9, pts=1, dts=1, is_corrupt=False)
+        packet.decode.return_value = frames
+        decoder.decode(packet)
+        assert (decoder.damaged, decoder.left_out) == (count, count)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "chosen", "is_noted"),
+    [("fd", 1, True), ("ff", 0, True), ("cf", 1, False), ("cff", 1, True), ("c", 0, False), ("f", 0, False)],
+)
+def test_a_cover_is_read_only_where_there_is_no_film_and_is_no_choice(kinds, chosen, is_noted):
+    """Films ``f``, ``d`` by default, covers ``c``."""
+    of = {"f": Disposition(0), "d": Disposition.default, "c": Disposition.attached_pic}
+    context = SimpleNamespace(name="h264", width=9, height=9)
+    streams = [SimpleNamespace(codec_context=context, disposition=of[kind]) for kind in kinds]
+    found, note = choose_track(SimpleNamespace(streams=SimpleNamespace(video=streams)), -1, "x")
+    assert (found is streams[chosen], bool(note)) == (True, is_noted)
+
+
 def test_the_default_track_is_read_and_another_one_by_its_number(tmp_path: Path, capsys):
     file = tmp_path / "drone.mp4"
     write_tracks(file)
@@ -257,39 +287,42 @@ def test_the_default_track_is_read_and_another_one_by_its_number(tmp_path: Path,
     for track, width in ((-1, 640), (1, 320)):
         with closing(Camera(str(file), 10.0, CameraOptions(track=track))) as camera:
             assert camera.width == width
-    with pytest.raises(InputError, match="no video track 3"):
+    with pytest.raises(InputError, match=r"no video track 3; it has .* default$"):
         Camera(str(file), 10.0, CameraOptions(track=3))
 
 
-# By the matrix a, b, c, d: what OpenCV makes of the picture, and the note.
+# By the matrix a, b, c, d, with which (x, y) is shown at (a x + c y, b x + d y): the note.
 TURNS = {
-    (1, 0, 0, 1): (lambda p: p, ""),
-    (0, 1, -1, 0): (lambda p: cv2.rotate(p, cv2.ROTATE_90_CLOCKWISE), "rotated by 270 degrees counter"),
-    (-1, 0, 0, -1): (lambda p: cv2.rotate(p, cv2.ROTATE_180), "rotated by 180 degrees counter"),
-    (0, -1, 1, 0): (
-        lambda p: cv2.rotate(p, cv2.ROTATE_90_COUNTERCLOCKWISE),
-        "rotated by 90 degrees counter",
-    ),
-    (-1, 0, 0, 1): (lambda p: cv2.flip(p, 1), "mirrored, as"),
-    (1, 0, 0, -1): (lambda p: cv2.flip(p, 0), "mirrored and rotated by 180 degrees counter"),
-    (0, 1, 1, 0): (lambda p: np.transpose(p, (1, 0, 2)), "mirrored and rotated by 90 degrees counter"),
-    (0, -1, -1, 0): (
-        lambda p: cv2.flip(np.transpose(p, (1, 0, 2)), -1),
-        "mirrored and rotated by 270 degrees counter",
-    ),
+    (1, 0, 0, 1): "",
+    (0, 1, -1, 0): "rotated by 270 degrees counter",
+    (-1, 0, 0, -1): "rotated by 180 degrees counter",
+    (0, -1, 1, 0): "rotated by 90 degrees counter",
+    (-1, 0, 0, 1): "mirrored, as",
+    (1, 0, 0, -1): "mirrored and rotated by 180 degrees counter",
+    (0, 1, 1, 0): "mirrored and rotated by 90 degrees counter",
+    (0, -1, -1, 0): "mirrored and rotated by 270 degrees counter",
 }
+
+
+def shown_by(matrix: tuple[int, ...], picture: np.ndarray) -> np.ndarray:
+    a, b, c, d = matrix
+    y, x = np.mgrid[: picture.shape[0], : picture.shape[1]]
+    across, down = a * x + c * y, b * x + d * y
+    across, down = across - across.min(), down - down.min()
+    shown = np.empty((down.max() + 1, across.max() + 1, 3), np.uint8)
+    shown[down, across] = picture
+    return shown
 
 
 @pytest.mark.parametrize("matrix", TURNS)
 def test_a_video_is_turned_and_mirrored_as_players_show_it_and_the_note_is_true(matrix, tmp_path: Path):
-    turned = tmp_path / "turned.mp4"
+    turned, note = tmp_path / "turned.mp4", TURNS[matrix]
     write(turned)
     upright = next(open_video(turned).frames()).bgr
     turn(turned, *(value << 16 for value in matrix))
-    expected, note = TURNS[matrix]
     source = open_video(turned)
     shown = next(source.frames()).bgr
-    assert np.array_equal(shown, expected(upright))
+    assert np.array_equal(shown, shown_by(matrix, upright))
     assert (source.height, source.width) == shown.shape[:2]
     assert shown.flags.c_contiguous
     assert source.note.startswith(note)
@@ -300,8 +333,7 @@ def test_a_video_is_turned_and_mirrored_as_players_show_it_and_the_note_is_true(
         assert np.array_equal(shown, np.rot90(mirrored, turns))
     told: list[str] = []
     with closing(Camera(str(turned), 10.0, tell=told.append)) as camera:
-        assert (camera.height, camera.width) == shown.shape[:2]
-        assert np.array_equal(next(camera.frames()).bgr.shape, shown.shape)
+        assert (camera.height, camera.width) == next(camera.frames()).bgr.shape[:2] == shown.shape[:2]
     assert told == ([f"{turned}: {source.note}"] if note else [])
 
 

@@ -13,7 +13,7 @@ from support.stored_images import stored
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import ENCODINGS, Region, check_image, to_bgr, to_grey
+from efftam_ros.images.encodings import ENCODINGS, Levels, Region, check_image, few_levels, to_bgr, to_grey
 
 WIDTH, HEIGHT = 36, 28
 PADDING = 5
@@ -23,6 +23,12 @@ def scene() -> np.ndarray:
     """Smooth colours, uint8 [HEIGHT, WIDTH, 3] BGR: chroma and colour-filter cells see little change."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     return np.stack([40 + 4 * x, 200 - 5 * y, 60 + 2 * x + 3 * y], axis=-1).astype(np.uint8)
+
+
+regions = st.builds(
+    lambda x, y: Region(x[0], y[0], x[1] + 1, y[1] + 1),
+    *(st.lists(st.integers(0, n - 1), min_size=2, max_size=2).map(sorted) for n in (WIDTH, HEIGHT)),
+)
 
 
 def padded(rows: np.ndarray) -> np.ndarray:
@@ -55,31 +61,20 @@ class TestEveryEncoding:
         for other in (padded(rows), frozen):
             assert np.array_equal(plain, to_bgr(Image(other, WIDTH, HEIGHT, encoding)))
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=40)
     @given(data=st.data())
-    def test_a_region_is_a_part_of_the_whole(self, encoding: str, data: st.DataObject) -> None:
-        x0 = data.draw(st.integers(0, WIDTH - 1))
-        y0 = data.draw(st.integers(0, HEIGHT - 1))
-        x1 = data.draw(st.integers(x0 + 1, WIDTH))
-        y1 = data.draw(st.integers(y0 + 1, HEIGHT))
-        rows, _ = stored(encoding, scene())
-        image = Image(padded(rows), WIDTH, HEIGHT, encoding)
-        assert np.array_equal(to_bgr(image, Region(x0, y0, x1, y1)), to_bgr(image)[y0:y1, x0:x1])
-
-    @settings(max_examples=30, deadline=None)
-    @given(data=st.data())
-    def test_grey_is_the_lightness_of_the_colours_at_every_step(
+    def test_a_region_is_a_part_of_the_whole_and_its_grey_the_lightness_of_its_colours(
         self, encoding: str, data: st.DataObject
     ) -> None:
-        x0 = data.draw(st.integers(0, WIDTH - 1))
-        y0 = data.draw(st.integers(0, HEIGHT - 1))
-        x1 = data.draw(st.integers(x0 + 1, WIDTH))
-        y1 = data.draw(st.integers(y0 + 1, HEIGHT))
+        region = data.draw(regions)
+        x0, y0, x1, y1 = region
         row_step = data.draw(st.integers(1, HEIGHT))
         column_step = data.draw(st.sampled_from([n for n in range(1, 17) if (x1 - x0) % n == 0]))
         rows, _ = stored(encoding, scene())
-        image, region = Image(padded(rows), WIDTH, HEIGHT, encoding), Region(x0, y0, x1, y1)
-        blue, green, red = to_bgr(image, region)[::row_step, ::column_step].astype(float).transpose(2, 0, 1)
+        image = Image(padded(rows), WIDTH, HEIGHT, encoding)
+        part = to_bgr(image, region)
+        assert np.array_equal(part, to_bgr(image)[y0:y1, x0:x1])
+        blue, green, red = part[::row_step, ::column_step].astype(float).transpose(2, 0, 1)
         grey = to_grey(image, region, row_step, column_step)
         assert grey.dtype == np.uint8
         # Luma and chroma are rounded apart, so the lightness of colours made from both differs by two levels.
@@ -96,6 +91,8 @@ class TestEveryEncoding:
             for read in (check_image, to_grey):
                 with pytest.raises(InputError, match=said):
                     read(Image(cut, width, HEIGHT, encoding))
+        with pytest.raises(InputError, match="36 x 0 px; both sides must be at least 1"):
+            check_image(Image(rows, WIDTH, 0, encoding))
 
 
 @pytest.mark.parametrize("encoding", ["bgr8", "rgb8", "bgra8", "rgba8", "mono8", "8UC1", "8UC3"])
@@ -127,7 +124,9 @@ def test_odd_sizes_are_refused_where_pixels_share_colour(
 
 
 def test_an_odd_height_is_fine_where_rows_stand_alone() -> None:
-    check_image(Image(np.zeros((27, 72), np.uint8), 36, 27, "yuv422"))
+    rows, _ = stored("yuv422", scene())
+    whole = to_bgr(Image(rows, WIDTH, HEIGHT, "yuv422"))
+    assert np.array_equal(to_bgr(Image(rows[:-1], WIDTH, HEIGHT - 1, "yuv422")), whole[:-1])
 
 
 def test_an_unknown_encoding_is_refused_with_the_names_that_are_known() -> None:
@@ -138,13 +137,22 @@ def test_an_unknown_encoding_is_refused_with_the_names_that_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [np.zeros((4, 4), np.float32), np.zeros((4, 4, 3), np.uint8), np.zeros((4, 8), np.uint8)[:, ::2]],
-    ids=["float", "three axes", "bytes apart"],
+    ("rows", "width"),
+    [
+        (np.zeros((4, 4), np.int8), 4),
+        (np.zeros((4, 4, 1), np.uint8), 4),
+        (np.zeros((4, 8), np.uint8)[:, ::2], 4),
+        (np.zeros((4, 8), np.uint8)[:, ::2], 1),
+    ],
+    ids=["signed", "three axes", "bytes apart", "bytes apart, of which one is used"],
 )
-def test_rows_of_another_form_are_refused(rows: np.ndarray) -> None:
+def test_rows_of_another_form_are_refused(rows: np.ndarray, width: int) -> None:
     with pytest.raises(InputError, match="give uint8"):
-        check_image(Image(rows, 4, 4, "mono8"))
+        check_image(Image(rows, width, 4, "mono8"))
+
+
+def test_a_single_column_may_be_a_part_of_wider_rows() -> None:
+    check_image(Image(np.zeros((4, 8), np.uint8)[:, ::8], 1, 4, "mono8"))
 
 
 @pytest.mark.parametrize(
@@ -170,11 +178,20 @@ def test_the_smallest_images_are_read() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["bgr8", "mono8", "nv12", "bayer_rggb8"])
-def test_a_region_is_grey_alike_before_and_after_the_whole_image_was(encoding: str) -> None:
-    rows = np.random.default_rng(3).integers(0, 256, (54, 48 * 3), np.uint8)
-    region, fresh, known = Region(5, 3, 31, 27), Image(rows, 48, 36, encoding), Image(rows, 48, 36, encoding)
-    to_grey(known)
-    assert np.array_equal(to_grey(known, region, 2), to_grey(fresh, region, 2))
+@given(
+    asked=st.lists(
+        st.tuples(st.none() | regions, st.integers(1, 4), st.sampled_from([1, WIDTH])), min_size=2, max_size=5
+    )
+)
+def test_what_an_image_was_asked_for_before_changes_no_answer(encoding: str, asked: list) -> None:
+    """It keeps what it was checked for, and its grey once that was asked for whole."""
+    rows = np.random.default_rng(3).integers(0, 256, (54, WIDTH * 3), np.uint8)
+    one = Image(rows, WIDTH, HEIGHT, encoding)
+    for region, row_step, column_step in asked:
+        if region is not None:
+            column_step = 1 if column_step == 1 else region.x1 - region.x0
+        fresh = to_grey(Image(rows, WIDTH, HEIGHT, encoding), region, row_step, column_step)
+        assert np.array_equal(to_grey(one, region, row_step, column_step), fresh)
 
 
 def test_an_image_is_checked_and_made_grey_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,3 +201,115 @@ def test_an_image_is_checked_and_made_grey_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(ENCODINGS, "bgr8", None)
     assert check_image(image).bytes_per_pixel == 3
     assert np.shares_memory(to_grey(image, Region(5, 3, 31, 27)), whole)
+
+
+# --- 16-bit pixels become 8 bits: by percentiles smoothed over time, or a fixed range ---
+
+S = 1_000_000_000
+
+
+def thermal(low: float, high: float) -> np.ndarray:
+    """A 16-bit image that uses the levels from low to high evenly."""
+    return np.linspace(low, high, 120 * 160).reshape(120, 160).astype(np.uint16)
+
+
+def test_a_narrow_range_fills_the_8_bits_with_room_on_both_sides() -> None:
+    levels = Levels()
+    assert levels.text == ""
+    grey = levels.reduced(thermal(7500, 8100), S)
+    assert grey.dtype == np.uint8
+    assert int(grey[0, 0]) == pytest.approx(21, abs=3)
+    assert int(grey[-1, -1]) == pytest.approx(234, abs=3)
+    assert levels.reduced(grey, S) is grey  # of 8 bits already
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (7500, 8100, "7443 to 8157"),  # half a per cent darker and brighter, and a tenth more on both sides
+        (7800, 7800, "7792 to 7808"),  # noise is not stretched
+        (7800, 7810, "7797 to 7813"),
+        (0, 600, "0 to 656"),
+        (65000, 65535, "64949 to 65535"),
+        (0, 0, "0 to 16"),
+    ],
+)
+def test_the_range_is_that_of_the_scene_within_16_bits(low: int, high: int, text: str) -> None:
+    levels = Levels()
+    levels.reduced(thermal(low, high), S)
+    found = [int(number) for number in levels.text.split(" to ")]
+    assert found == pytest.approx([int(number) for number in text.split(" to ")], abs=1)
+
+
+def test_a_few_hot_or_dead_pixels_change_nothing() -> None:
+    image = thermal(7500, 8100)
+    image[3, :9], image[50, :9] = 65535, 0
+    levels, clean = Levels(), Levels()
+    levels.reduced(image, S)
+    clean.reduced(thermal(7500, 8100), S)
+    assert levels.text == clean.text
+
+
+def test_a_small_hot_target_keeps_its_shape() -> None:
+    image = thermal(7500, 8100)
+    image[40:50, 40:50] = 8140  # half a per cent, hotter than all else
+    grey = Levels().reduced(image, S)
+    assert 230 < grey[45, 45] < 255
+
+
+def test_a_shutter_image_moves_the_range_little_and_the_scene_comes_back() -> None:
+    levels = Levels()
+    before = levels.reduced(thermal(7500, 8100), S)
+    for i in range(15):  # half a second of one level
+        levels.reduced(np.full((120, 160), 7800, np.uint16), S + i * S // 30)
+    after = levels.reduced(thermal(7500, 8100), S + S // 2 + S // 30)
+    assert np.abs(after.astype(int) - before).max() < 15
+
+
+def test_a_hot_object_that_enters_does_not_darken_the_rest_at_once() -> None:
+    levels, hot = Levels(), thermal(7500, 8100)
+    hot[:20, :20] = 12000  # 2 % of the image
+    before = levels.reduced(thermal(7500, 8100), S).astype(int)
+    first = levels.reduced(hot, S + S // 30).astype(int)
+    assert 0 < (before - first)[60:].max() < 80
+    assert (before - levels.reduced(hot, 4 * S))[60:].max() > 100
+
+
+def test_a_wider_range_is_followed_within_seconds() -> None:
+    levels = Levels()
+    levels.reduced(thermal(7500, 8100), S)
+    for i in range(1, 61):
+        levels.reduced(thermal(7500, 9000), S + i * S // 30)
+    assert levels.reduced(thermal(7500, 9000), 3 * S + 1)[-1, -1] < 255
+
+
+@pytest.mark.parametrize(("step_ns", "like_ns"), [(-S // 30, S // 30), (-1000 * S, S), (1000 * S, S)])
+def test_stamps_that_go_back_or_far_on_move_the_range_as_a_second_does_at_most(step_ns, like_ns) -> None:
+    levels, like = Levels(), Levels()
+    for one, stamp_ns in ((levels, step_ns), (like, like_ns)):
+        one.reduced(thermal(7500, 8100), 5000 * S)
+        one.reduced(thermal(7500, 12000), 5000 * S + stamp_ns)
+    assert levels.text == like.text
+
+
+def test_a_fixed_range_stays() -> None:
+    levels = Levels("7000,9000")
+    grey = levels.reduced(thermal(6000, 10000), S)
+    assert (grey[0, 0], grey[-1, -1], levels.text) == (0, 255, "7000 to 9000 (fixed)")
+    assert levels.reduced(np.full((4, 4), 8000, np.uint16), 2 * S)[0, 0].item() == pytest.approx(127.5, abs=1)
+
+
+@pytest.mark.parametrize("text", ["", "5", "5,4", "-1,5", "0,70000", "a,b", "1,2,3"])
+def test_a_range_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="give auto, or LOW,HIGH"):
+        Levels(text)
+
+
+@pytest.mark.parametrize(("count", "is_few"), [(1, True), (3, True), (40, False)])
+@pytest.mark.parametrize("height", [40, 120])
+def test_images_with_few_grey_levels_are_told(count: int, is_few: bool, height: int) -> None:
+    """Three levels are what is left of a thermal image that was divided by 256."""
+    grey = (29 + np.arange(height * 160) % count).astype(np.uint8).reshape(height, 160)
+    said = few_levels(Image(grey, 160, height, "mono8"))
+    assert (f"only {count} grey levels" in said) == is_few
+    assert bool(said) == is_few

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from free_ports import free_port
 from support.odd_videos import COUNT, RATE, write
-from support.streams import rtsp_server, sender
+from support.streams import rtsp_server, sender, web_server, write_video
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.camera import Camera, CameraOptions, _Player, is_live
-from efftam_ros.images.video import NS
+from efftam_ros.images.camera import Camera, CameraOptions, _Player, is_live, open_source
+from efftam_ros.images.video import NS, VideoFile
 from efftam_ros.tools.cli import main
 
 FIRST_WAIT_S = 30.0
@@ -64,11 +64,13 @@ def test_mpeg_ts_over_udp_gives_images_with_the_senders_times(codec):
     assert all(f.bgr.flags.c_contiguous and f.bgr.dtype == np.uint8 for f in frames)
 
 
-def test_a_wait_for_the_first_image_is_told_once(monkeypatch):
+def test_a_wait_for_the_first_image_is_told_once_and_the_patience_ends_a_stream_that_stops(monkeypatch):
     monkeypatch.setattr("efftam_ros.images.camera.QUIET_S", 0.05)
     port, told = free_port(), []
-    with sender(port), closing(Camera(udp(port), tell=told.append)) as camera:
-        next(camera.frames())
+    with sender(port):
+        images = Camera(udp(port), 2.0, CameraOptions(timeout=0.5), told.append).frames()
+        next(images)
+    assert all(image.size == (320, 240) for image in images)  # to its end
     assert told == [f"{udp(port)}: waiting to open {udp(port)}"]
 
 
@@ -185,23 +187,36 @@ def test_the_pauses_between_attempts_grow_until_images_come(tmp_path, monkeypatc
     assert pauses == [f"{pause:g} s" for pause in (0.02, 0.04, 0.04, 0.01, 0.02, 0.04, 0.01, 0.01, 0.02)]
 
 
-def test_a_device_is_asked_for_the_size_rate_and_format_that_are_given(monkeypatch):
-    asked = []
+DEVICE = {"device_size": "1280x720", "device_fps": 60.0, "device_format": "mjpeg"}
+OF_DEVICE = ("/dev/video2", "v4l2", {"video_size": "1280x720", "framerate": "60", "input_format": "mjpeg"})
 
-    def refuse(source, **given):
-        asked.append((source, given["format"], given["options"]))
+
+@pytest.mark.parametrize(
+    ("source", "options", "asked"),
+    [
+        (2, DEVICE, OF_DEVICE),
+        ("/dev/video2", DEVICE, OF_DEVICE),
+        ("rtsp://x/y", {}, ("rtsp://x/y", None, {"rtsp_flags": "prefer_tcp"})),
+        ("rtsps://x/y", {"rtsp_transport": "udp"}, ("rtsps://x/y", None, {"rtsp_transport": "udp"})),
+        ("udp://@:9", {}, ("udp://@:9", None, {"fifo_size": "50000", "overrun_nonfatal": "1"})),
+        ("a/b.SDP", {}, ("a/b.SDP", None, {"protocol_whitelist": "file,udp,rtp,tcp,crypto"})),
+        ("http://x/a.m3u8", {}, ("http://x/a.m3u8", None, {"live_start_index": "-1"})),
+    ],
+)
+@pytest.mark.parametrize(("timeout", "timeouts"), [(2.0, (5.0, 2.0)), (8.0, (8.0, 8.0))])
+def test_what_is_asked_for_by_kind_of_source(source, options, asked, timeout, timeouts, monkeypatch):
+    """A silence ends a stream later while it is opened."""
+
+    def refuse(name, **given):
+        assert (name, given["format"], given["timeout"]) == (*asked[:2], timeouts)
+        known = given["options"]
+        assert {option: known.get(option) for option in asked[2]} == asked[2]
+        assert ("rtsp_transport" in known) == ("rtsp_transport" in options)
         raise OSError(16, "Device or resource busy")
 
     monkeypatch.setattr(av, "open", refuse)
-    options = CameraOptions(device_size="1280x720", device_fps=60.0, device_format="mjpeg")
-    for device in (2, "/dev/video2"):
-        with pytest.raises(InputError, match="busy"):
-            Camera(device, options=options)
-    ((source, form, wanted), second) = asked
-    assert second == (source, form, wanted)
-    assert (source, form) == ("/dev/video2", "v4l2")
-    assert wanted["video_size"] == "1280x720"
-    assert (wanted["framerate"], wanted["input_format"]) == ("60", "mjpeg")
+    with pytest.raises(InputError, match="busy"):
+        Camera(source, options=CameraOptions(timeout=timeout, **options))
 
 
 @pytest.mark.parametrize("way", [1, -1])
@@ -215,19 +230,11 @@ def test_stamps_follow_the_systems_clock_only_when_it_is_set(monkeypatch, way):
         assert Camera._system_ns(camera, NS) == 1001 * NS + way * followed_ms * MS
 
 
-@pytest.mark.parametrize(
-    ("source", "live"),
-    [
-        (0, True),
-        ("/dev/video2", True),
-        ("rtsp://x/y", True),
-        ("udp://@:5600", True),
-        ("a/b.mp4", False),
-        ("0", False),
-    ],
-)
-def test_urls_and_devices_are_live_files_and_folders_not(source, live):
-    assert is_live(source) is live
+def test_addresses_devices_and_descriptions_of_streams_are_live_files_and_folders_not():
+    for live in (0, "/dev/video2", "rtsp://x/y", "udp://@:5600", "a/b.sdp", "A.SDP"):
+        assert is_live(live)
+    for still in ("a/b.mp4", "0", "file:///a/b.mp4"):
+        assert not is_live(still)
 
 
 def test_efftam_track_follows_a_stream(tmp_path):
@@ -241,3 +248,74 @@ def test_efftam_track_follows_a_stream(tmp_path):
     assert (written["width"], written["height"], len(written["frames"])) == (320, 240, 5)
     stamps = [frame["stamp"] for frame in written["frames"]]
     assert stamps == sorted(set(stamps))
+
+
+# --- Videos and playlists behind an address: with an end, or live ---
+
+ENDED = {"clip.mp4": {}, "clip.ts": {}, "clip.mkv": {}, "list.m3u8": {"hls_time": "1", "hls_list_size": "0"}}
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_a_finished_video_behind_an_address_is_read_to_its_end_by_its_own_times(name, tmp_path):
+    write_video(tmp_path / name, "hls" if name.endswith("m3u8") else None, **ENDED[name])
+    with web_server(tmp_path) as address:
+        before = threading.active_count()
+        source = open_source(f"{address}/{name}")
+        assert threading.active_count() == before  # nothing reads on beside it
+        frames = list(source.frames())
+        assert isinstance(source, VideoFile)
+        # As the camera node plays it: in real time, where a slow reader may miss some.
+        played = list(Camera(f"{address}/{name}", None).frames())
+    assert [frame.index for frame in frames] == list(range(75))
+    assert played[-1].index == 74
+    assert len(played) > 20
+    for found in (frames, played):
+        spans = [(frame.stamp_ns - found[0].stamp_ns) / 1e9 for frame in found]
+        assert spans == pytest.approx([(f.index - found[0].index) / 30 for f in found], abs=0.002)
+    assert source.is_whole
+
+
+def test_a_video_whose_server_sends_no_parts_of_it_is_refused_with_the_remedy(tmp_path):
+    write(tmp_path / "clip.mov")
+    with web_server(tmp_path) as address, pytest.raises(InputError, match=r"no parts of files.*faststart"):
+        open_source(f"{address}/clip.mov")
+
+
+def test_a_file_by_its_address_is_the_file(tmp_path):
+    write_video(tmp_path / "a clip.mp4")
+    address = (tmp_path / "a clip.mp4").as_uri()
+    assert len(list(open_source(address).frames())) == 75
+    assert next(islice(Camera(address, None).frames(), 1)).index == 0
+
+
+def test_live_segments_of_a_playlist_are_played_at_their_own_times(tmp_path):
+    """Each second the next one is there."""
+    write_video(tmp_path / "all.m3u8", "hls", 8.0, hls_time="1", hls_list_size="0", hls_flags="split_by_time")
+    lines = (tmp_path / "all.m3u8").read_text().replace("#EXT-X-ENDLIST\n", "").splitlines()
+    head = lines[: lines.index(next(line for line in lines if line.startswith("#EXTINF")))]
+    segments = list(zip(lines[len(head) :: 2], lines[len(head) + 1 :: 2], strict=True))
+    assert len(segments) >= 6
+    stop = threading.Event()
+
+    def grow() -> None:
+        for last in range(2, len(segments) + 1):
+            text = "\n".join([*head, *(word for segment in segments[:last] for word in segment)])
+            (tmp_path / "new").write_text(text + "\n")
+            (tmp_path / "new").replace(tmp_path / "live.m3u8")
+            if stop.wait(1.0):
+                return
+
+    growing = threading.Thread(target=grow)
+    growing.start()
+    try:
+        with web_server(tmp_path) as address:
+            time.sleep(0.2)
+            source = open_source(f"{address}/live.m3u8")
+            assert isinstance(source, Camera)
+            frames = list(islice(source.frames(), 60))
+            source.close()
+    finally:
+        stop.set()
+        growing.join()
+    assert np.median(np.diff([f.stamp_ns for f in frames])) / 1e9 == pytest.approx(1 / 30, abs=0.002)
+    assert frames[-1].index - frames[0].index < 75  # hardly one is passed over

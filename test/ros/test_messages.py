@@ -19,6 +19,9 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.images.encodings import ENCODINGS, NARROWED, Levels, to_bgr
 from efftam_ros.images.message import (
+    MOST_FRAME_ID,
+    ImageReader,
+    check_header,
     fill_image,
     image_fields,
     image_from_compressed,
@@ -28,6 +31,7 @@ from efftam_ros.images.message import (
 )
 from efftam_ros.messages.bearing import Bearing, camera_model
 from efftam_ros.messages.fields import About, Outcome, bbox_fields, selection_prompt, velocity_fields
+from efftam_ros.messages.reports import BoxReport, MotionReport, box_report, motion_report
 
 MESSAGES = Path(__file__).parents[2] / "msg"
 
@@ -131,20 +135,55 @@ def test_16_bit_images_keep_the_contrast_of_the_same_images_in_8_bits(encoding, 
     assert 180 < seen.max() - seen.min() < 255
 
 
+# Exif that asks for a quarter turn; boxes refer to the pixels as they are stored.
+TURNED = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
+
+
 @pytest.mark.parametrize("has_thumbnail", [False, True])
 @pytest.mark.parametrize("padding", [0, 1, 3, 400_000])
 def test_a_jpeg_in_a_larger_buffer_is_whole_and_a_truncated_one_is_not(header, padding, has_thumbnail):
     """V4L2 drivers deliver MJPEG with zeros up to the size of their buffer; a thumbnail is a JPEG itself."""
-    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 96, 3), np.uint8)
     coded = cv2.imencode(".jpg", pixels)[1].tobytes()
     if has_thumbnail:
-        small = b"Exif\0\0" + cv2.imencode(".jpg", pixels[:8, :8])[1].tobytes()
+        small = TURNED + cv2.imencode(".jpg", pixels[:8, :8])[1].tobytes()
         coded = coded[:2] + b"\xff\xe1" + (len(small) + 2).to_bytes(2, "big") + small + coded[2:]
     whole = SimpleNamespace(header=header, format="jpeg", data=array("B", coded + bytes(padding)))
-    assert image_from_compressed(whole).height == 64
+    read = image_from_compressed(whole)
+    assert (read.width, read.height) == (96, 64)
     cut = SimpleNamespace(header=header, format="jpeg", data=array("B", coded[:-500] + bytes(padding)))
     with pytest.raises(InputError, match="no end marker"):
         image_from_compressed(cut)
+
+
+@pytest.mark.parametrize("transport", ["raw", "compressed"])
+def test_the_images_of_a_topic_are_told_of_before_they_are_decoded_and_share_a_range(transport):
+    """Of 16 bits: it follows the scene as fast as the stamps go on."""
+    reader, levels = ImageReader(transport, None, Levels()), Levels()
+    for number, brightness in enumerate((0, 900, 400, 400)):
+        wide = (LOW + brightness + np.tile(np.arange(256), (64, 1)) * GAIN).round().astype(np.uint16)
+        message = image(wide.view(np.uint8), "mono16", padding=6, width=256)
+        if transport == "compressed":
+            message.data, message.format = array("B", cv2.imencode(".png", wide)[1].tobytes()), "png"
+        message.header.stamp.nanosec = number * 200_000_000
+        got = reader.read(message, 7_000_000_000 + number, 64 * 256)
+        assert (got.header, got.stamp_ns) == (message.header, 10**9 + number * 200_000_000)
+        assert (got.arrived_s, got.size) == (pytest.approx(7.0), (256, 64))
+        assert got.nbytes == (64 * 256 if transport == "raw" else len(message.data))
+        assert np.array_equal(to_bgr(got.image())[..., 0], levels.reduced(wide, got.stamp_ns))
+        with pytest.raises(InputError, match="at most 16383 are read"):
+            reader.read(message, 0, 64 * 256 - 1)
+        alone = {"raw": image_from_message, "compressed": image_from_compressed}[transport]
+        with pytest.raises(InputError, match="at most 16383 are read"):
+            alone(message, 64 * 256 - 1)
+        # Of each alone the range is another one.
+        assert (brightness == 0) == np.array_equal(to_bgr(alone(message)), to_bgr(got.image()))
+
+
+def test_a_frame_id_is_taken_up_to_its_limit():
+    check_header(SimpleNamespace(frame_id="x" * MOST_FRAME_ID))
+    with pytest.raises(InputError, match=f"has {MOST_FRAME_ID + 1} characters"):
+        check_header(SimpleNamespace(frame_id="x" * (MOST_FRAME_ID + 1)))
 
 
 def test_16_bit_png_are_read_as_their_raw_images(header):
@@ -186,17 +225,16 @@ def test_an_encoding_that_only_cv_bridge_knows_is_read_through_it(monkeypatch):
         image_from_message(message)
 
 
-@pytest.mark.parametrize("checked", [False, True])
-def test_pixels_go_into_a_message_and_come_back(types, header, checked):
+def test_pixels_go_into_a_message_and_come_back(types, header):
     pixels = np.random.default_rng(1).integers(0, 256, (6, 5, 3), dtype=np.uint8)
-    if checked:
-        message = fill_image(SimpleNamespace(header=header), pixels, "bgr8")
-        assert isinstance(message.data, array)
-    else:
-        image_type = types["sensor_msgs/msg/Image"]
-        message = image_type(**image_fields(pixels, "bgr8", header), data=pixels.reshape(-1))
-    assert message.header is header
-    assert np.array_equal(to_bgr(image_from_message(message)), pixels)
+    image_type = types["sensor_msgs/msg/Image"]
+    for message in (
+        fill_image(SimpleNamespace(header=header), pixels, "bgr8"),
+        fill_image(SimpleNamespace(header=None), pixels, "bgr8", header),
+        image_type(**image_fields(pixels, "bgr8", header), data=pixels.reshape(-1)),
+    ):
+        assert message.header is header
+        assert np.array_equal(to_bgr(image_from_message(message)), pixels)
 
 
 def test_every_field_of_the_box_is_given(types, header):
@@ -249,6 +287,17 @@ def test_the_velocity_of_a_tracked_target(types, header):
     assert message.predicted_bearing_covariance.tolist() == [0.03, 0.0, 0.0, 0.04]
     given = set(velocity_fields(LOST, About(header)))
     assert given == {f.name for f in fields(kind)} - {"__msgtype__"} - {n for n in dir(kind) if n.isupper()}
+
+
+def test_what_is_published_of_a_target_is_read_back_as_it_was(header):
+    track = replace(TRACKED, likeness=0.75, age_s=0.25, measured=False, state=TrackState.COASTING)
+    seen = Bearing(0.1, -0.2, 0.3, -0.4, np.eye(2), np.eye(2))
+    about = About(header, 7, target_id=3, steered=False)
+    common = (stamp_ns(header.stamp), 3, TrackState.COASTING, 7, "", False, 0.25)
+    box = box_report(SimpleNamespace(**bbox_fields(track, about)))
+    assert box == BoxReport(*common, (640, 480), Box(11, 21, 30, 40), 0.97, 0.9, 0.75, steered=False)
+    motion = motion_report(SimpleNamespace(**velocity_fields(track, about, bearing=seen)))
+    assert motion == MotionReport(*common, True, (5.0, -6.0), True, 0.1, -0.2, 0.3, -0.4)
 
 
 @pytest.mark.parametrize("state", TrackState)
@@ -438,6 +487,11 @@ def test_a_camera_info_that_can_not_be_is_refused_with_its_numbers(changes, word
 )
 def test_a_camera_info_that_can_be_is_taken(changes):
     assert camera_model(camera_info(**changes)).width == 640
+
+
+def test_a_lens_that_is_not_wanted_does_not_matter():
+    info = camera_info(distortion_model="wide", d=[0.1, 0.2])
+    assert camera_model(info, with_distortion=False).intrinsics.distort is None
 
 
 def test_of_rectified_images_the_projection_is_what_must_fit_the_binning():

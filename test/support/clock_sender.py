@@ -23,12 +23,6 @@ def picture_of(ms: int) -> np.ndarray:
     return np.repeat(np.kron(ones, np.full((HEIGHT, BLOCK), 255, np.uint8))[..., None], 3, axis=2)
 
 
-def shown_s(picture: np.ndarray) -> float:
-    """The sender's steady clock when it made this picture, s."""
-    row = picture[HEIGHT // 2, BLOCK // 2 :: BLOCK, 1]
-    return sum(1 << bit for bit in range(BITS) if row[bit] > 127) / 1000
-
-
 def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000 & 0xFFFFFFFF
 

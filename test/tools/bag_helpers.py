@@ -51,20 +51,10 @@ def selection(
     """A TargetSelection of a box (or of kind 3: clear)."""
     nothing = image(np.zeros((0, 0, 3), np.uint8), 0, encoding="", step=0)[1]
     name = "efftam_ros/msg/TargetSelection"
-    x, y, width, height = map(float, box)
-    message = TYPES[name](
-        header=header(stamp_ns),
-        target_id=target_id,
-        kind=kind,
-        units=units,
-        x=x,
-        y=y,
-        width=width,
-        height=height,
-        points=[],
-        labels=np.zeros(0, np.uint8),
-        mask=nothing,
-    )
+    sides = dict(zip(("x", "y", "width", "height"), map(float, box), strict=True))
+    marks = {"points": [], "labels": np.zeros(0, np.uint8), "mask": nothing}
+    of = {"target_id": target_id, "kind": kind, "units": units}
+    message = TYPES[name](header=header(stamp_ns), **of, **sides, **marks)
     return name, message
 
 
@@ -94,6 +84,7 @@ def read_raw(path: Path) -> list[tuple[str, int, bytes]]:
 def read_messages(path: Path, topic: str) -> list[Any]:
     with reading(path) as opened:
         connections = [c for c in opened.connections if c.topic == topic]
+        assert connections, f"no topic {topic}"  # the library would take none for all
         return [STORE.deserialize_cdr(raw, c.msgtype) for c, _, raw in opened.messages(connections)]
 
 

@@ -8,93 +8,58 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-@dataclass
-class Hub:
-    """``files`` by "repository/file"; ``requests`` as (method, path, Range header), ``tokens`` their
-    Authorization headers; ``cut_after`` bytes the next answers break off, one entry per answer; ``announce``
-    a hash that does not fit the content; ``status`` an error for all; ``storage`` the URL of another server
-    that has the content."""
+class Hub(ThreadingHTTPServer):
+    """``files`` by "repository/file"; ``requests``: their methods; ``cut_after`` bytes the next answers break
+    off, one entry per answer; ``announce`` a hash that does not fit the content."""
 
-    files: dict[str, bytes]
-    requests: list[tuple[str, str, str]] = field(default_factory=list)
-    cut_after: list[int] = field(default_factory=list)
-    announce: str = ""
-    status: int = 0
-    storage: str = ""
-    tokens: list[str] = field(default_factory=list)
-    url: str = ""
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files, self.announce, self.url = files, "", f"http://127.0.0.1:{self.server_address[1]}"
+        self.requests: list[str] = []
+        self.cut_after: list[int] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        hub, place = self.server, re.fullmatch(r"/(.+)/resolve/[^/]+/([^/?]+)(\?.*)?", self.path)
+        hub.requests.append(self.command)
+        content = hub.files.get(f"{place[1]}/{place[2]}") if place else None
+        first = int(re.sub(r"bytes=(\d+)-.*", r"\1", self.headers.get("Range", "bytes=0-")))
+        part = (content or b"")[first:]
+        self.send_response(404 if content is None else 206 if first else 200)
+        headers = {"X-Error-Code": "EntryNotFound"}
+        if content is not None:
+            announced = hub.announce or hashlib.sha256(content).hexdigest()
+            span = f"bytes {first}-{len(content) - 1}/{len(content)}"
+            headers = {"ETag": f'"{announced}"', "X-Repo-Commit": COMMIT, "Content-Range": span}
+        for name, value in (headers | {"Accept-Ranges": "bytes", "Content-Length": str(len(part))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET" and hub.cut_after:
+            part, self.close_connection = part[: hub.cut_after.pop(0)], True
+        if self.command == "GET":
+            self.wfile.write(part)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *arguments: object) -> None:
+        pass
 
 
 @contextmanager
 def serving(files: dict[str, bytes]) -> Iterator[Hub]:
-    hub = Hub(files)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_HEAD(self) -> None:
-            self.answer(body=False)
-
-        def do_GET(self) -> None:
-            self.answer(body=True)
-
-        def answer(self, body: bool) -> None:
-            wanted = self.headers.get("Range", "")
-            hub.requests.append((self.command, self.path, wanted))
-            hub.tokens.append(self.headers.get("Authorization", ""))
-            match = re.fullmatch(r"/(.+)/resolve/[^/]+/([^/?]+)(\?.*)?", self.path)
-            content = hub.files.get(f"{match[1]}/{match[2]}") if match else None
-            if hub.status or content is None:
-                self.send_response(hub.status or 404)
-                if not hub.status:
-                    self.send_header("X-Error-Code", "EntryNotFound")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            if hub.storage:
-                self.send_response(302)
-                self.send_header("Location", hub.storage + self.path)
-                self.send_header("X-Linked-ETag", f'"{hashlib.sha256(content).hexdigest()}"')
-                self.send_header("X-Linked-Size", str(len(content)))
-                self.send_header("X-Repo-Commit", COMMIT)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            first = int(re.fullmatch(r"bytes=(\d+)-.*", wanted)[1]) if wanted else 0
-            part = content[first:]
-            self.send_response(206 if wanted else 200)
-            if wanted:
-                self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
-            self.send_header("ETag", f'"{hub.announce or hashlib.sha256(content).hexdigest()}"')
-            self.send_header("X-Repo-Commit", COMMIT)
-            self.send_header("Accept-Ranges", "bytes")
-            self.send_header("Content-Length", str(len(part)))
-            self.end_headers()
-            if not body:
-                return
-            if hub.cut_after:
-                self.wfile.write(part[: hub.cut_after.pop(0)])
-                self.wfile.flush()
-                self.close_connection = True
-            else:
-                self.wfile.write(part)
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with Hub(files) as hub:
+        thread = threading.Thread(target=hub.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield hub
+        finally:
+            hub.shutdown()
+            thread.join()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from bag_helpers import read_messages, stamps
+from support.odd_videos import write_tracks
+from test_video import write_wide
 from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.tools.cli import main
@@ -50,10 +53,25 @@ def test_a_bag_is_replayed_with_bearings_when_the_field_of_view_is_given(
 
 def test_no_more_images_than_asked_for(folder: Path, tmp_path: Path):
     bag = tmp_path / "bag"
-    assert (
-        main(["bag", str(folder), "--out", str(bag), "--frames", "2", "--storage", "sqlite3", "--quiet"]) == 0
-    )
+    words = ["--frames", "2", "--storage", "sqlite3", "--quiet"]
+    assert main(["bag", str(folder), "--out", str(bag), *words]) == 0
     assert len(read_messages(bag, "/camera/image_raw")) == 2
+
+
+def test_track_range_and_topic_are_those_that_are_given_to_a_command(tmp_path: Path, efftam_here):
+    write_tracks(tmp_path / "tracks.mp4")
+    write_wide(tmp_path / "thermal.mkv")
+    efftam_here("bag", "tracks.mp4", "--out", "tracks", "--track", "1", "--topic", "nose/image/", "--quiet")
+    images = read_messages(tmp_path / "tracks", "/nose/image")
+    assert {image.width for image in images} == {320}
+    assert len(read_messages(tmp_path / "tracks", "/nose/camera_info")) == len(images)
+    efftam_here("bag", "thermal.mkv", "--out", "thermal", "--range", "7500,8136", "--quiet")
+    pixels = read_messages(tmp_path / "thermal", "/camera/image_raw")[0].data
+    assert (pixels.min(), pixels.max()) == (0, 255)
+    track = ("track", "--box", "40,40,60,60", "--frames", "3", "--json", "-", "--quiet")
+    assert json.loads(efftam_here(*track, "tracks.mp4", "--track", "1").stdout)["width"] == 320
+    told = efftam_here(*track, "thermal.mkv", "--range", "0,65535").stderr
+    assert told.count("grey levels") == 1  # with the selection
 
 
 @pytest.mark.parametrize(

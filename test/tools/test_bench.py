@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import mmap
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tools_helpers import assert_refused
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_workshop.bench import command, frames
 from efftam_workshop.bench.frames import drawn_frames, measure_soak, measure_stages
-from efftam_workshop.bench.moving_target import endless
 from simulation.null_pipeline import NullPipeline
 
 HOST = {"camera motion", "points", "identity of a crop"}
@@ -50,28 +47,14 @@ def test_a_users_video_is_measured_from_its_box(efftam_here, square_video: Path,
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads resident memory from /proc")
-def test_a_long_run_sees_memory_that_grows(monkeypatch):
-    monkeypatch.setattr(frames, "SETTLED", 4)
-    monkeypatch.setattr(frames, "device_used_mb", lambda: None)
-    kept: list[mmap.mmap] = []
-
-    class Leaking(NullPipeline):
-        def attend(self, plan) -> None:
-            fresh = mmap.mmap(-1, 8_000_000)  # pages of its own: malloc would use up what is free first
-            fresh.write(bytes(8_000_000))
-            kept.append(fresh)
-            super().attend(plan)
-
-    def grown(pipeline) -> float:
-        soak = measure_soak(pipeline, TrackerConfig(camera_motion="off"), drawn_frames((160, 90)), 0.3)
-        assert soak["device_mb"] == [None, None]
-        assert soak["frames"] > 0
-        start, end = soak["resident_mb"]
-        return end - start
-
-    assert grown(NullPipeline()) < 8
-    before = len(kept)
-    assert grown(Leaking()) > 6 * (len(kept) - before - 5)
+def test_a_long_run_tells_memory_before_and_after_it(monkeypatch):
+    before, block = frames.resident_mb(), mmap.mmap(-1, 64_000_000)  # pages of its own
+    block.write(bytes(64_000_000))
+    assert 50 < frames.resident_mb() - before < 140
+    for name, told in (("resident_mb", [1.0, 2.0]), ("device_used_mb", [None, 3.0])):
+        monkeypatch.setattr(frames, name, iter(told).__next__)
+    soak = measure_soak(NullPipeline(), TrackerConfig(camera_motion="off"), drawn_frames((160, 90)), 0.1)
+    assert (soak["resident_mb"], soak["device_mb"], soak["frames"] > 0) == ([1.0, 2.0], [None, 3.0], True)
 
 
 def test_a_soak_reports_start_and_end(efftam_here, monkeypatch):
@@ -89,18 +72,6 @@ def test_every_stage_of_a_gpu_is_timed_in_every_frame():
     pipeline = Sampling()
     measure_stages(pipeline, TrackerConfig(), drawn_frames((160, 90)), 1)
     assert pipeline.stage_interval == 1
-
-
-def test_the_drawn_target_moves_without_a_jump_while_time_goes_on():
-    taken = list(itertools.islice(endless((160, 90)), 60))
-    stamps = [stamp for _, stamp, _ in taken]
-    assert stamps == sorted(set(stamps))
-    steps = [np.hypot(b.x - a.x, b.y - a.y) for (*_, a), (*_, b) in itertools.pairwise(taken)]
-    assert 0 < max(steps) < 4
-    picture, _, box = taken[10]
-    left, top, right, bottom = map(int, box.edges())
-    inside = picture[top:bottom, left:right, 2].mean()
-    assert inside > picture[..., 2].mean() + 30
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,18 @@ import efftam_workshop
 from efftam_ros import __version__
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.runtime.backends import GPU_BACKENDS
 from efftam_ros.tools import cli
+from efftam_ros.tools.common.terminal import table_lines
 
 
-def test_help_names_every_command_with_its_purpose(efftam):
+def test_help_names_every_command_with_its_purpose_and_there_is_a_version(efftam):
+    assert efftam("--version").stdout.strip() == f"efftam {__version__}"
     result = efftam("--help")
     assert result.returncode == 0
     for name in cli.EFFTAM.commands:
         line = next(line for line in result.stdout.splitlines() if line.startswith(f"  {name} "))
         assert len(line.split()) > 4, f"{name} has no help text"
-
-
-def test_version(efftam):
-    assert efftam("--version").stdout.strip() == f"efftam {__version__}"
 
 
 @pytest.mark.parametrize("name", cli.EFFTAM.commands)
@@ -65,20 +64,12 @@ def test_help_imports_nothing_heavy():
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.fixture
-def without_workshop(monkeypatch):
+def test_without_the_workshop_its_commands_and_the_help_name_the_extra(efftam_here, monkeypatch):
     monkeypatch.setattr(cli, "find_spec", lambda module: None)
-
-
-@pytest.mark.parametrize("name", cli.WORKSHOP)
-def test_without_the_workshop_its_commands_name_the_extra(name, efftam_here, without_workshop):
-    assert_refused(efftam_here(name, "--help"), f"efftam {name}", "pip install 'efftam_ros[workshop]'")
-
-
-def test_help_says_which_commands_are_not_installed(efftam_here, without_workshop):
+    for name in cli.WORKSHOP:
+        assert_refused(efftam_here(name, "--help"), f"efftam {name}", "pip install 'efftam_ros[workshop]'")
     lines = efftam_here("--help").stdout.splitlines()
-    told = [line.split()[0] for line in lines if "efftam_ros[workshop]" in line]
-    assert told == list(cli.WORKSHOP)
+    assert [line.split()[0] for line in lines if "efftam_ros[workshop]" in line] == list(cli.WORKSHOP)
 
 
 @pytest.mark.parametrize("name", ["eval", "export"])
@@ -146,3 +137,54 @@ def test_a_closed_pipe_is_quiet(arguments: list[str]):
     assert process.stderr.read() == ""
     # argparse itself swallows what goes wrong while help is printed.
     assert process.wait() in ({0, cli.EXIT_BROKEN_PIPE} if "--help" in arguments else {cli.EXIT_BROKEN_PIPE})
+
+
+def test_numbers_are_aligned_right_and_gaps_are_dashes():
+    lines = table_lines(
+        ["name", "AO", "n"], [["car", 0.5, 10], ["bird", None, 9], ["x", float("nan"), "7.1"]], digits=2
+    )
+    assert lines == [
+        "name    AO    n",
+        "----  ----  ---",
+        "car   0.50   10",
+        "bird     -    9",
+        "x        -  7.1",
+    ]
+    assert table_lines(["a", "bc"], []) == ["a  bc", "-  --"]
+
+
+no_tensorrt = pytest.mark.skipif(
+    any(spec and spec.origin for spec in map(importlib.util.find_spec, ("tensorrt", "tensorrt_bindings"))),
+    reason="TensorRT is installed",
+)
+no_driver = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is an NVIDIA driver")
+
+
+@no_tensorrt
+def test_build_without_tensorrt_names_what_to_install(efftam):
+    assert_refused(efftam("build"), "TensorRT is not installed", "pip install")
+
+
+@no_driver
+@pytest.mark.parametrize("backend", GPU_BACKENDS)
+def test_verify_without_a_driver_names_the_driver(efftam_here, backend):
+    refused = efftam_here("verify", "--backend", backend)
+    assert_refused(refused, f"back end {backend} can't run", "NVIDIA driver")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("build --precision int4", ("'int4'", "fp32")),
+        ("build --precision tf32", ("'tf32'", "'auto', 'fp16', 'fp32', 'int8'")),
+        ("build --sequences .", ("--sequences", "INT8", "fp16")),
+        ("build --precision int8 --calibration ./none", ("none",)),
+        ("build /nowhere", ("bundle /nowhere does not exist",)),
+        ("verify /nowhere", ("bundle /nowhere does not exist",)),
+        ("verify --backend torch", ("'torch'", "tensorrt")),
+        ("verify --backend onnxruntime-cpu", ("is not one of onnxruntime-cuda",)),
+        ("verify --precision fp8", ("'fp8'", "'auto', 'fp32', 'fp16', 'int8'")),
+    ],
+)
+def test_bad_requests_are_one_line(efftam_here, words, said):
+    assert_refused(efftam_here(*words.split()), *said)

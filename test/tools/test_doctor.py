@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import platform
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,10 @@ from tools_helpers import CAPTURED, ROOT, driver_module
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.packages import OPTIONAL
 from efftam_ros.runtime.backends import BACKENDS, DEFAULT_BACKEND
-from efftam_ros.tools.doctor import checks, command
+from efftam_ros.runtime.device import opening
+from efftam_ros.tools.doctor import checks, command, jetson
 from efftam_ros.tools.doctor.checks import Finding, environment, machine_findings
+from efftam_ros.tools.doctor.jetson import jetson_findings
 from efftam_ros.tools.doctor.probe import answer
 
 
@@ -56,22 +59,6 @@ def driver(source: str, version: str = "12.9.10") -> dict[str, str]:
 
 
 # --- this machine -------------------------------------------------------------------------------------------
-
-
-def test_the_page_names_what_runs_and_one_remedy_for_what_does_not(efftam):
-    result = efftam("doctor", "--all")
-    lines = result.stdout.splitlines()
-    assert len(lines) < 80
-    assert any("python" in line and platform.python_version() in line for line in lines)
-    assert lines[0] == "tracking on the CPU: can run here"
-    assert [line.partition(":")[0] for line in lines[1:4]] == ["GPU", "ROS 2", "flight"]
-    assert result.returncode == int(any("can NOT run" in line for line in lines[:4]))
-    for line, following in itertools.pairwise(lines):
-        is_remedy = following.strip().startswith("->")
-        assert is_remedy == line.strip().startswith(("--", "!!", "??")), line
-    remedies = [line.strip() for line in lines if line.strip().startswith("->")]
-    again = {line for line in remedies if remedies.count(line) > 1}
-    assert all(line.startswith("-> as for ") for line in again)  # the text of each is there once
 
 
 def test_of_a_healthy_pc_only_what_tracking_on_its_cpu_needs_is_told(efftam):
@@ -134,8 +121,11 @@ def test_a_bare_wheel_is_examined_and_the_extras_that_are_missing_are_named(mach
     result = subprocess.run([*started, "--all"], env=environ, timeout=100, **CAPTURED)
     assert result.returncode == 1
     assert result.stderr == ""
-    assert "\nROS 2: can NOT run here, see rclpy" in result.stdout
-    assert "\nflight: can NOT run here, see pymavlink, pyserial" in result.stdout
+    cpu, gpu, ros, flight = result.stdout.splitlines()[:4]
+    assert cpu == "tracking on the CPU: can run here"
+    assert gpu.startswith("GPU: can NOT run here, see ")
+    assert ros.startswith("ROS 2: can NOT run here, see rclpy")
+    assert flight == "flight: can NOT run here, see pymavlink, pyserial"
     for package in OPTIONAL:
         assert f"-> {package.install}" in result.stdout
         assert package.install.startswith(f"pip install {package.pip}")
@@ -264,6 +254,41 @@ def test_libraries_that_write_to_stdout_do_not_spoil_the_answer(machine):
     assert answer("driver", seconds=30) == {"cuda": "12.6", "gpus": ["Orin"]}
 
 
+def finding(name: str, state: str, section: str = "Python", remedy: str = "") -> Finding:
+    return Finding(section, name, state, "found", remedy)
+
+
+CPU, GPU = (finding(name, "{}", "back ends") for name in ("cpu", "gpu"))
+
+
+@pytest.mark.parametrize(
+    ("findings", "lacking"),
+    [
+        ([finding("numpy", "ok")], ""),
+        ([finding("numpy", "absent")], "numpy"),
+        ([finding("cv_bridge", "absent"), finding("rclpy", "absent"), finding("cv2", "wrong")], "cv2, rclpy"),
+        ([finding("cv_bridge", "absent")], ""),  # the node does without
+        # Of several back ends one is enough, also one that may be compiling.
+        ([CPU._replace(state="ok"), GPU._replace(state="wrong")], ""),
+        ([CPU._replace(state="untried"), finding("numpy", "wrong")], ""),
+        ([CPU._replace(state="absent"), GPU._replace(state="absent"), finding("x", "absent")], "cpu"),
+        ([CPU._replace(state="absent"), GPU._replace(state="wrong")], "gpu"),
+    ],
+)
+def test_an_area_can_be_used_unless_something_it_needs_is_not_there(findings, lacking: str):
+    assert command._verdict(findings) == (f"can NOT run here, see {lacking}" if lacking else "")
+
+
+def test_the_page_groups_by_section_and_tells_a_remedy_once(capsys):
+    rows = (("a", "ok", "one", ""), ("b", "wrong", "two", "pip x"), ("c", "absent", "one", "pip x"))
+    command._tell([finding(name, state, section, remedy) for name, state, section, remedy in rows])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    assert lines == [
+        *(["one"], ["ok", "a", "found"], ["--", "c", "found"], ["->", "pip", "x"]),
+        *(["two"], ["!!", "b", "found"], ["->", "as", "for", "c"]),
+    ]
+
+
 # --- ROS ----------------------------------------------------------------------------------------------------
 
 
@@ -288,5 +313,142 @@ def test_the_fast_dds_profile(monkeypatch: pytest.MonkeyPatch, environ, state: s
     assert words in finding.found
     # Its shared memory is judged where it is used.
     monkeypatch.setattr(checks, "loads", lambda module: "")
-    judged = any(found.name == checks.SHM for found in checks.ros_findings())
-    assert judged == (Path(checks.SHM).is_dir() and words != "not used")
+    monkeypatch.setattr(checks, "SHM", os.curdir)
+    for free_mb, state in ((64, "ok"), (63.9, "wrong")):
+        usage = SimpleNamespace(free=free_mb * 1e6, total=1e9)
+        monkeypatch.setattr(checks.shutil, "disk_usage", lambda folder, usage=usage: usage)
+        judged = [found.state for found in checks.ros_findings() if found.name == os.curdir]
+        assert judged == ([] if words == "not used" else [state])
+
+
+# --- a Jetson, each row from the files of a board, and what a report holds ---
+
+STATUS = """\
+Package: cuda-cudart-12-6
+Status: install ok installed
+Version: 12.6.68-1
+
+Package: libcudnn9-cuda-12
+Status: install ok installed
+Version: 9.3.0.75-1
+
+Package: libnvinfer10
+Status: {state}
+Version: 10.3.0.30-1+cuda12.5
+"""
+
+
+@pytest.fixture
+def board(machine) -> Path:
+    """An Orin with JetPack 6.2 in its fastest mode."""
+    return machine(
+        **{
+            "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 1, BOARD: generic",
+            "var/lib/dpkg/status": STATUS.format(state="install ok installed"),
+            "var/lib/nvpmodel/status": "pmode:0002",
+            "etc/nvpmodel.conf": "< POWER_MODEL ID=1 NAME=25W >\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >",
+            "sys/class/devfreq/17000000.gpu/min_freq": "1020000000",
+            "sys/class/devfreq/17000000.gpu/max_freq": "1020000000",
+            "proc/meminfo": "MemTotal: 7800000 kB\nMemAvailable: 5000000 kB\nSwapTotal: 8000000 kB\n",
+            "dev/video0": "",
+            jetson.ARGUS: "",
+            "tmp/argus_socket": "",
+        }
+    )
+
+
+def rows(root: Path) -> dict[str, tuple[str, str, str]]:
+    return {found.name: (found.state, found.found, found.remedy) for found in jetson_findings(root)}
+
+
+def test_off_a_jetson_it_says_so_and_nothing_else(tmp_path: Path) -> None:
+    assert list(rows(tmp_path)) == ["JetPack"]
+
+
+def test_a_board_that_is_ready(board: Path) -> None:
+    found = rows(board)
+    assert found["JetPack"][:2] == ("ok", "6 (L4T 36.4.3)")
+    assert found["TensorRT"][:2] == ("ok", "libnvinfer10 10.3.0.30-1+cuda12.5")
+    of_this_python = {"Python", "import tensorrt", "onnxruntime-gpu", "Fast DDS profile"}
+    assert {
+        name: state for name, (state, *_) in found.items() if name not in of_this_python and state != "ok"
+    } == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "row", "state", "remedy"),
+    [
+        ("etc/nv_tegra_release", "# R35 (release), REVISION: 4.1", "JetPack", "wrong", "JetPack 6"),
+        (
+            "var/lib/dpkg/status",
+            STATUS.format(state="deinstall ok config-files"),
+            "TensorRT",
+            "wrong",
+            "apt install",
+        ),
+        ("var/lib/nvpmodel/status", "pmode:0001", "power mode", "absent", "nvpmodel -m 2"),
+        ("sys/class/devfreq/17000000.gpu/min_freq", "306000000", "GPU clock", "absent", "jetson_clocks"),
+        # By 3 GB free, and 4 GB of swap, without which twice as much must be free.
+        ("proc/meminfo", "MemAvailable: 2920000 kB\n", "memory", "absent", "multi-user.target"),
+        ("proc/meminfo", "MemAvailable: 2940000 kB\n", "memory", "ok", ""),
+        ("proc/meminfo", "MemAvailable: 5850000 kB\nSwapTotal: 3900000 kB\n", "swap", "absent", "swapon"),
+        ("proc/meminfo", "MemAvailable: 1000000 kB\nSwapTotal: 3910000 kB\n", "swap", "ok", ""),
+        ("proc/meminfo", "MemAvailable: 5870000 kB\n", "swap", "ok", ""),
+        ("dev/video0", None, "V4L2 cameras", "absent", "v4l2-ctl"),
+        ("tmp/argus_socket", None, "argus (CSI cameras)", "absent", "nvargus-daemon"),
+        (jetson.ARGUS, None, "argus (CSI cameras)", "absent", "nvidia-l4t-gstreamer"),
+    ],
+)
+def test_what_is_missing_has_its_command(
+    board: Path, file: str, text: str | None, row: str, state: str, remedy: str
+) -> None:
+    (board / file).unlink()
+    if text is not None:
+        (board / file).write_text(text)
+    found = rows(board)[row]
+    assert found[0] == state
+    assert remedy in found[2]
+    assert bool(found[2]) == (state != "ok")
+
+
+@pytest.mark.parametrize(("here", "state"), [("3.10.12", "ok"), ("3.12.3", "wrong"), ("3.1.0", "wrong")])
+def test_python_is_that_of_apts_tensorrt(board: Path, here: str, state: str) -> None:
+    found = jetson.python(board, here)
+    assert found.state == state
+    assert ("python3.10 -m venv" in found.remedy) == (state == "wrong")
+
+
+@pytest.mark.parametrize(
+    ("installed", "state"),
+    [
+        ({"onnxruntime-gpu": "1.23"}, "ok"),
+        ({}, "absent"),
+        ({"onnxruntime": "1.23"}, "absent"),
+        ({"onnxruntime-gpu": "1.23", "onnxruntime": "1.23"}, "wrong"),
+    ],
+)
+def test_the_wheel_of_onnxruntime_is_the_boards(board: Path, monkeypatch, installed, state) -> None:
+    monkeypatch.setattr(jetson, "version", lambda name: installed.get(name, ""))
+    found = jetson.onnxruntime_wheel(board)
+    assert found.state == state
+    assert ("jp6" in found.remedy) == (state != "ok")
+
+
+def test_a_report_has_versions_checks_and_engines_and_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    engines = home / "engines"
+    engines.mkdir(parents=True)
+    (engines / "verified-0123.json").write_text('{"deviations": []}')
+    (engines / "one.engine").write_bytes(b"engine")
+    monkeypatch.setattr(opening, "engine_folder", lambda: engines)
+    monkeypatch.setattr(Path, "home", lambda: home)
+    monkeypatch.setenv("EFFTAM_SECRET", "hunter2")
+    command._write(tmp_path / "report.json", {"environment": {"where": str(home / "x")}, "findings": []})
+    text = (tmp_path / "report.json").read_text()
+    report = json.loads(text)
+    assert report["kept"] == {"verified-0123.json": '{"deviations": []}'}
+    assert report["environment"] == {"where": "~/x"}
+    for secret in ("hunter2", str(home), socket.gethostname()):
+        assert secret not in text

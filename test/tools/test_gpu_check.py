@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -130,22 +131,15 @@ def test_rows_of_the_summary_fit_the_benchmarks(measured: Path):
     assert (
         "| host waits per frame (onnxruntime-cuda, shipped) | 1 | 1 | `scripts/gpu_check` (CUPTI) |" in lines
     )
-    columns = (ROOT / "docs" / "benchmarks.md").read_text()
-    assert (
-        "| whole | preprocess | image encoder | memory attention | mask decoder | memory encoder |" in columns
-    )
+    columns = "| whole | preprocess | image encoder | memory attention | mask decoder | memory encoder |"
+    assert columns in (ROOT / "docs" / "benchmarks.md").read_text()
     rows = [line for line in lines if line.startswith("|")]
+    (measured / "items.json").write_text('[{"name": "soak", "state": "FAILED", "why": "+300 MB"}]')
+    assert gpu_check("--summary", measured).returncode == 1  # by one failure
+    assert "| soak | FAILED | +300 MB |" in (measured / "summary.md").read_text()
     for before, after in itertools.pairwise(rows):
         follow = lines.index(after) == lines.index(before) + 1
         assert not follow or before.count("|") == after.count("|"), (before, after)
-
-
-def test_one_failure_is_the_exit_code(measured: Path):
-    failed = [{"name": "soak, device memory", "state": "FAILED", "why": "+300 MB"}]
-    (measured / "items.json").write_text(json.dumps(failed))
-    result = gpu_check("--summary", measured)
-    assert result.returncode == 1
-    assert "| soak, device memory | FAILED | +300 MB |" in (measured / "summary.md").read_text()
 
 
 def test_bad_requests_are_one_line(tmp_path: Path):
@@ -163,12 +157,8 @@ def test_bad_requests_are_one_line(tmp_path: Path):
 @pytest.mark.parametrize("python", ["3.10", "3.12"], ids=["JetPack 6", "JetPack 7"])
 def test_what_it_needs_is_there_for_a_jetson(python: str):
     """Packages without a wheel for aarch64 are left out by their marker, and PyTorch is not asked for."""
-    machine = {
-        "platform_machine": "aarch64",
-        "platform_system": "Linux",
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-    }
+    machine = {"platform_machine": "aarch64", "platform_system": "Linux"}
+    machine |= {"python_version": python, "python_full_version": f"{python}.0"}
 
     def needed(name: str) -> set[str]:
         lines = (ROOT / "scripts" / name).read_text().splitlines()
@@ -230,3 +220,42 @@ def test_a_step_that_breaks_leaves_the_others_and_the_summary(
     assert script.main(["--only", "soak,waits", "--out", str(tmp_path)]) == 1
     assert "| half | OK |" in seen[0]
     assert "| soak | FAILED | ValueError: broken here |" in seen[0]
+
+
+# --- CUDA calls counted through CUPTI, without Nsight Systems -----------------------------------------------
+
+
+def test_the_newest_library_of_the_packages_is_found_or_none(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "TOOLKITS", str(tmp_path))
+    for folder, found in ((packages, ["libcupti.so.13"]), (tmp_path, [])):
+        monkeypatch.setattr(sys, "path", [str(folder)])
+        assert [path.name for path in [script.find_cupti()] if path is not None] == found
+
+
+def test_a_call_counts_when_it_begins_and_a_second_profiler_is_refused_until_the_first_ends(
+    packages: Path,
+) -> None:
+    library = packages / "nvidia" / "cu13" / "lib" / "libcupti.so.13"
+    for _ in range(2):
+        with closing(script.CallCounter(library)) as counter:
+            assert counter.counts == {"cuEventSynchronize": 1, "cuLaunchKernel": 2}
+            with pytest.raises(RuntimeError, match="39"):
+                script.CallCounter(library)
+
+
+def test_waits_are_those_that_more_frames_add(tmp_path: Path) -> None:
+    """As the driver reports them: a wait and an asynchronous copy in each frame, allocations at the start."""
+
+    def run(title: str, command: list[str]) -> str:
+        frames = int(command[command.index("--frames") + 1])
+        calls = {"cuEventSynchronize": frames + 9, "cuMemcpyDtoHAsync_v2": 2 * frames, "cuMemAlloc_v2": 12}
+        Path(command[3]).write_text(json.dumps(calls))
+        return ""
+
+    found = script.calls_per_frame(["--backend", "tensorrt"], tmp_path, run)
+    assert found["counted_by"] == "CUPTI"
+    assert found["waits_per_frame"] == 1
+    assert found["allocations_per_frame"] == 0
+    assert found["calls_per_frame"] == {"cuEventSynchronize": 1, "cuMemcpyDtoHAsync_v2": 2}

@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tools_helpers import package_environment
@@ -104,31 +102,20 @@ def test_a_signal_ends_the_command_where_an_exception_is_discarded(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture
-def interruptions() -> Iterator[SimpleNamespace]:
+def test_an_accepted_signal_is_not_raised_again_and_others_soon_after_are_the_same():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     with interruptible() as interruptions:
-        yield interruptions
-        interruptions.pending = False
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(number)
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
+            assert interruptions.pending
+            interruptions.pending = False
+            time.sleep(0.01)
+            assert not interruptions.pending
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, before)
-
-
-def test_an_accepted_signal_is_not_raised_again(interruptions: SimpleNamespace):
-    try:
-        signal.raise_signal(signal.SIGTERM)
-    except KeyboardInterrupt:
-        assert interruptions.pending
-        interruptions.pending = False
-    time.sleep(0.01)
-    assert not interruptions.pending
-
-
-def test_signals_in_quick_succession_are_one(interruptions: SimpleNamespace):
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGHUP)
-    signal.raise_signal(signal.SIGTERM)
-    signal.raise_signal(signal.SIGINT)
 
 
 def test_a_signal_that_the_process_ignores_stays_ignored():

@@ -46,6 +46,13 @@ def started(folder: Path, *arguments: str, file_bytes: int | None = None) -> sub
     )
 
 
+def last_line(process: subprocess.Popen[str]) -> str:
+    """What a command that is refused says, in one line."""
+    _, stderr = process.communicate(timeout=100)
+    assert (process.returncode, len(stderr.splitlines())) == (2, 1), stderr
+    return stderr
+
+
 def wait_for(folder: Path, pattern: str, process: subprocess.Popen[str]) -> None:
     while not list(folder.glob(pattern)):
         assert process.poll() is None, process.stderr.read()
@@ -105,14 +112,8 @@ def test_what_was_tracked_is_there_after_the_command_was_ended(tmp_path: Path, n
 def test_a_replay_onto_a_full_disk_is_one_line_and_leaves_nothing(
     bag: Path, tmp_path: Path, storage: str, room: int
 ):
-    process = started(
-        tmp_path,
-        *("replay", str(bag), "--box", "40,30,24,24", "--out", "tracked", "--storage", storage),
-        file_bytes=room,
-    )
-    _, stderr = process.communicate(timeout=100)
-    assert process.returncode == 2, stderr
-    assert len(stderr.splitlines()) == 1, stderr
+    words = ("replay", str(bag), *BOX, "--out", "tracked", "--storage", storage)
+    assert last_line(started(tmp_path, *words, file_bytes=room))
     assert not (tmp_path / "tracked").exists()
     assert left_over(tmp_path) == []
 
@@ -124,12 +125,10 @@ def test_a_full_disk_leaves_the_old_files_and_is_one_line(square_video: Path, tm
     for name in ("t.json", "r.rrd"):
         (tmp_path / name).write_text("[1]")
     for option, name in (("--json", "t.json"), ("--out", "o.mp4"), ("--rerun", "r.rrd")):
-        process = started(tmp_path, "track", str(square_video), *BOX, option, name, file_bytes=room)
-        _, stderr = process.communicate(timeout=100)
-        assert process.returncode == 2, stderr
-        assert "no space left" in stderr
-        assert name in stderr
-        assert len(stderr.splitlines()) == 1, stderr
+        words = ("track", str(square_video), *BOX, option, name)
+        said = last_line(started(tmp_path, *words, file_bytes=room))
+        assert "no space left" in said
+        assert name in said
     assert {(tmp_path / name).read_text() for name in ("t.json", "r.rrd")} == {"[1]"}
     assert (tmp_path / "o.mp4").read_bytes() == old_video
     assert left_over(tmp_path) == []
@@ -138,10 +137,8 @@ def test_a_full_disk_leaves_the_old_files_and_is_one_line(square_video: Path, tm
 def test_a_full_disk_of_the_video_does_not_cost_the_json_on_another(square_video: Path, tmp_path: Path):
     """Linux's device that is always full; the overlay fails at its first byte, its last or between."""
     (tmp_path / "o.mp4").symlink_to("/dev/full")
-    process = started(tmp_path, "track", str(square_video), *BOX, "--json", "t.json", "--out", "o.mp4")
-    _, stderr = process.communicate(timeout=100)
-    assert (process.returncode, len(stderr.splitlines())) == (2, 1), stderr
-    assert "o.mp4" in stderr
+    words = ("track", str(square_video), *BOX, "--json", "t.json", "--out", "o.mp4")
+    assert "o.mp4" in last_line(started(tmp_path, *words))
     report = json.loads((tmp_path / "t.json").read_text())
     assert report["frames"]
     assert not report["complete"]

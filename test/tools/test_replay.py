@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from bag_helpers import (
     START_NS,
+    TYPES,
     camera_info,
     compressed,
     header,
@@ -25,9 +26,11 @@ from bag_helpers import (
 )
 from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+from support.odd_videos import write
 from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.types import TrackState
+from efftam_ros.images.coded_video import FFMPEG_TYPE, FOXGLOVE_TYPE
 from efftam_ros.messages.bags import (
     IMAGE_TYPES,
     choose_topic,
@@ -68,80 +71,53 @@ def states(bag: Path) -> list[TrackState]:
 
 
 TIME = QosTime(0, 0)
-QOS = Qos(
-    QosHistory.KEEP_LAST,
-    5,
-    QosReliability.RELIABLE,
-    QosDurability.VOLATILE,
-    TIME,
-    TIME,
-    QosLiveliness.AUTOMATIC,
-    TIME,
-    False,
-)
+KIND = (QosHistory.KEEP_LAST, 5, QosReliability.RELIABLE, QosDurability.VOLATILE)
+QOS = Qos(*KIND, TIME, TIME, QosLiveliness.AUTOMATIC, TIME, False)
 
 
-def write_channels(path: Path, *channels: Qos | None) -> Path:
-    """A bag of six images on one topic, taken in turn from channels with these QoS."""
-    with writing(path, "mcap") as writer:
+def test_all_channels_of_a_topic_are_read_whatever_qos_the_metadata_name(tmp_path: Path) -> None:
+    """As converters and editors of bags leave them."""
+    bag = tmp_path / "in"
+    with writing(bag, "mcap") as writer:
         made = [
             writer.add_connection(
-                "/image",
-                IMAGE_TYPES[0],
-                typestore=bag_helpers.STORE,
-                offered_qos_profiles=[qos] * (qos is not None),
+                "/image", IMAGE_TYPES[0], typestore=bag_helpers.STORE, offered_qos_profiles=qos
             )
-            for qos in channels
+            for qos in ([], [QOS])
         ]
         for i, picture in enumerate(pictures(6)):
             raw = bag_helpers.STORE.serialize_cdr(image(picture, stamp(i))[1], IMAGE_TYPES[0])
-            writer.write(made[i % len(made)], recorded(i), raw)
-    return path
-
-
-def test_a_bag_whose_metadata_names_other_qos_than_its_file_is_read(tmp_path: Path) -> None:
-    """As converters and editors of bags leave them."""
-    bag = write_channels(tmp_path / "in", QOS)
+            writer.write(made[i % 2], recorded(i), raw)
     text = (bag / "metadata.yaml").read_text()
     changed = text.replace("depth: 5", "depth: 7")
     assert changed != text
     (bag / "metadata.yaml").write_text(changed)
-    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
-    assert len(read_messages(tmp_path / "out", "/bbox")) == 6
-
-
-def test_all_channels_of_a_topic_are_read_from_a_lone_mcap(tmp_path: Path) -> None:
-    (lone,) = write_channels(tmp_path / "in", None, QOS).glob("*.mcap")
+    (lone,) = bag.glob("*.mcap")
     with reading(lone) as reader:
         assert count_of(reader, choose_topic(reader, None)) == 6
-    assert replay(lone, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
-    assert stamps(read_messages(tmp_path / "out", "/bbox")) == [stamp(i) for i in range(6)]
+    for given in (bag, lone):
+        out = tmp_path / f"out of {given.name}"
+        assert replay(given, "--box", "40,30,24,24", "--out", out) == 0
+        assert stamps(read_messages(out, "/bbox")) == [stamp(i) for i in range(6)]
 
 
-@pytest.mark.parametrize("kind", ["raw", "png"])
-def test_16_bit_images_are_followed_and_a_range_that_hides_the_target_is_told(
-    tmp_path: Path, kind: str, capsys
-):
+def test_16_bit_images_are_followed_and_a_range_that_hides_the_target_is_told(tmp_path: Path, capsys):
     images = camera(6)
     for i, picture in enumerate(pictures(6)):
         wide = (7500 + cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY) * (600 / 255)).round().astype("<u2")
         fields = {"encoding": "mono16", "step": 320, "data": wide.view(np.uint8).reshape(-1)}
-        made = image(picture, stamp(i), **fields) if kind == "raw" else compressed(wide, stamp(i))
-        images[i] = ("/image", recorded(i), made)
-    bag = write_bag(tmp_path / "in", images)
-    box = ("--box", "40,30,24,24")
-    assert replay(bag, *box, "--out", tmp_path / "auto") == 0
-    assert states(tmp_path / "auto")[2:] == 4 * [TrackState.TRACKING]
+        images[i] = ("/image", recorded(i), image(picture, stamp(i), **fields))
+    followed(tmp_path, images)
+    assert states(tmp_path / "out")[2:] == 4 * [TrackState.TRACKING]
     assert capsys.readouterr().err == ""
-    replay(bag, *box, "--range", "0,65535", "--out", tmp_path / "fixed")
+    hidden = ("--box", "40,30,24,24", "--range", "0,65535", "--out", tmp_path / "hidden")
+    replay(tmp_path / "in", *hidden)
     assert "grey levels" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("off_ns", [3_000_000_000, -300_000_000])
-def test_one_wrong_stamp_in_a_bag_does_not_cost_the_target(tmp_path: Path, off_ns: int) -> None:
+def test_one_wrong_stamp_in_a_bag_does_not_cost_the_target(tmp_path: Path) -> None:
     images = camera(16)
-    topic, when, _ = images[9]
-    images[9] = (topic, when, image(pictures(16)[9], stamp(9) + off_ns))
+    images[9] = (*images[9][:2], image(pictures(16)[9], stamp(9) - 300_000_000))
     followed(tmp_path, images)
     answered = stamps(read_messages(tmp_path / "out", "/bbox"))
     assert answered == [stamp(i) for i in range(16) if i != 9]
@@ -180,41 +156,22 @@ def test_every_image_gets_its_answers_with_its_own_header(tmp_path: Path, storag
 def test_twice_gives_the_same_bytes(tmp_path: Path):
     bag = write_bag(tmp_path / "in", camera())
     for name, storage in (("a", "mcap"), ("b", "sqlite3")):
-        assert (
-            replay(
-                bag, "--box", "40,30,24,24", "--out", tmp_path / name, "--storage", storage, "--with-masks"
-            )
-            == 0
-        )
+        into = ("--out", tmp_path / name, "--storage", storage)
+        assert replay(bag, "--box", "40,30,24,24", *into, "--with-masks") == 0
     assert read_raw(tmp_path / "a") == read_raw(tmp_path / "b")
     assert len(read_raw(tmp_path / "a")) == 3 * 8
 
 
-def test_compressed_and_padded_images_give_the_same_answers(tmp_path: Path):
-    padded = [("/image", recorded(i), image(p, stamp(i), padding=20)) for i, p in enumerate(pictures(4))]
-    bags = {
-        "raw": camera(4),
-        "padded": padded,
-        "compressed": camera(4, "/camera/image_raw/compressed", compressed),
-    }
-    answers = {}
-    for name, messages in bags.items():
-        bag = write_bag(tmp_path / name, messages)
-        assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / f"{name}_out") == 0
-        answers[name] = read_raw(tmp_path / f"{name}_out")
-    assert answers["raw"] == answers["padded"] == answers["compressed"]
-
-
-def test_masks_are_as_large_as_the_image_and_cover_the_target(tmp_path: Path):
-    bag = write_bag(tmp_path / "in", camera(3))
+def test_masks_are_as_large_as_the_image_and_cover_the_target_or_nothing(tmp_path: Path):
+    gone = ("/image", recorded(2), image(square_picture(900, 30), stamp(2)))
+    bag = write_bag(tmp_path / "in", [*camera(2), gone])
     assert replay(bag, "--point", "52,42", "--out", tmp_path / "out", "--with-masks") == 0
     masks = read_messages(tmp_path / "out", "/mask")
     assert stamps(masks) == [stamp(i) for i in range(3)]
-    first = masks[0]
-    assert (first.width, first.height, first.step, first.encoding) == (160, 120, 160, "mono8")
-    pixels = first.data.reshape(120, 160)
-    assert set(np.unique(pixels)) == {0, 255}
-    assert pixels[42, 52] == 255
+    for mask, is_seen in zip(masks, (True, True, False), strict=True):
+        assert (mask.width, mask.height, mask.step, mask.encoding) == (160, 120, 160, "mono8")
+        assert set(np.unique(mask.data)) == ({0, 255} if is_seen else {0})
+    assert masks[0].data.reshape(120, 160)[42, 52] == 255
 
 
 @pytest.mark.parametrize(
@@ -239,6 +196,17 @@ def test_the_camera_info_beside_the_images_gives_bearings_and_one_of_another_siz
     for velocity in velocities if has_bearing else ():
         assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / 200))
     assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == (width == 640)
+
+
+def test_of_rectified_images_the_projection_matrix_counts(tmp_path: Path):
+    kind, info = camera_info(160, 120, 200.0)
+    info.p[0] = info.p[5] = 100.0
+    bag = write_bag(tmp_path / "in", [("/camera_info", recorded(-0.5), (kind, info)), *camera(1)])
+    for words, focal_px in (((), 200), (("--rectified",), 100)):
+        out = tmp_path / str(focal_px)
+        assert replay(bag, "--box", "40,30,24,24", "--out", out, *words) == 0
+        (velocity,) = read_messages(out, "/velocity")
+        assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / focal_px))
 
 
 def test_camera_info_that_can_not_be_is_told_once_and_ends_the_bearing_of_the_one_before(
@@ -292,6 +260,7 @@ def clear(at: float, target_id: int = 255) -> tuple:
         ([drawn(3, None, box_at(3))], {0: (3, 8)}, ""),  # with an image,
         ([drawn(30, None, box_at(7))], {0: (7, 8)}, ""),  # and after the last one
         ([drawn(0.5, 0), clear(4.5)], {0: (0, 5)}, ""),  # counts from the next image on
+        ([drawn(0.5, 0), clear(4)], {0: (0, 5)}, ""),
         ([drawn(6.1, 5), drawn(6.2, 1)], {0: (1, 8)}, "newer selection"),
         # Drawn at 5.5 on image 2, whose answers come before the CLEAR; nor does one of the same time end it.
         ([clear(4.5), drawn(5.5, 2)], {0: (2, 8)}, ""),
@@ -322,24 +291,25 @@ def test_recorded_selections_count_from_the_image_that_was_seen(
 
 def test_refused_selections_are_reported_and_counted(tmp_path: Path, capsys):
     selections = (
-        ("/select", recorded(-0.5), selection(0, box_at(0))),
-        ("/select", recorded(1.5), selection(12345, box_at(1))),
-        ("/select", recorded(2.5), selection(stamp(2), (900, 900, 20, 20))),
-        ("/select", recorded(3.5), selection(stamp(3), (10, 10, 0, 20))),
-        ("/select", recorded(4.5), selection(stamp(4), (math.nan, 10, 20, 20))),
-        ("/select", recorded(5.5), selection(stamp(5), box_at(5))),
+        *(drawn(-0.5, None, box_at(0)), ("/select", recorded(1.5), selection(12345, box_at(1)))),
+        *(drawn(2.5, 2, (900, 900, 20, 20)), drawn(3.5, 3, (10, 10, 0, 20))),
+        *(drawn(4.5, 4, (math.nan, 10, 20, 20)), drawn(5.5, 5), drawn(6.5, 6)),
     )
-    bag = write_bag(tmp_path / "in", [*camera(), *selections])
+    images = camera()
+    images[6] = ("/image", recorded(6), image(pictures()[6], stamp(6), encoding="bgr12"))
+    bag = write_bag(tmp_path / "in", [*images, *selections])
     assert replay(bag, "--out", tmp_path / "out") == 0
     captured = capsys.readouterr()
-    assert "selections: 1 applied, 5 refused" in captured.out
-    assert len(captured.err.splitlines()) == 5
+    assert "selections: 1 applied, 6 refused" in captured.out
+    assert sum("refused: " in line for line in captured.err.splitlines()) == 6
     assert "the bag has no such image" in captured.err
+    assert "refused: its image can't be used: image encoding 'bgr12'" in captured.err
 
 
-def test_each_box_on_the_command_line_is_a_target(tmp_path: Path):
+@pytest.mark.parametrize("second", [("--box", "7:100,80,24,24"), ("--point", "7:112,92")])
+def test_each_box_or_point_with_an_id_on_the_command_line_is_a_target(tmp_path: Path, second):
     bag, out = write_bag(tmp_path / "in", two_squares()), tmp_path / "out"
-    assert replay(bag, "--box", "40,30,24,24", "--box", "7:100,80,24,24", "--with-masks", "--out", out) == 0
+    assert replay(bag, "--box", "40,30,24,24", *second, "--with-masks", "--out", out) == 0
     found = answers_of(out)
     assert {one: stamps(messages) for one, messages in found.items()} == {
         0: [stamp(i) for i in range(8)],
@@ -357,19 +327,11 @@ def test_each_box_on_the_command_line_is_a_target(tmp_path: Path):
 
 def test_selections_are_numbered_and_counted_through_clears_and_new_ones(tmp_path: Path, capsys):
     """Each selection gets the number after the largest there is; a CLEAR after the last image counts."""
-    first, second = (recorded(i + 0.2) for i in (0, 1))
-    bag = write_bag(
-        tmp_path / "in",
-        [
-            *two_squares(),
-            ("/select", first, selection(stamp(0), box_at(0))),
-            ("/select", second, selection(stamp(1), SECOND, target_id=5)),
-            ("/select", recorded(2.2), selection(stamp(2), box_at(2), target_id=0)),
-            ("/select", recorded(3.5), selection(0, kind=3, target_id=5)),
-            ("/select", recorded(5.2), selection(stamp(5), SECOND, target_id=5)),
-            ("/select", recorded(7.5), selection(0, kind=3)),
-        ],
-    )
+    selections = [
+        *(drawn(0.2, 0), drawn(1.2, 1, SECOND, 5), drawn(2.2, 2), clear(3.5, 5)),
+        *(drawn(5.2, 5, SECOND, 5), clear(7.5)),
+    ]
+    bag = write_bag(tmp_path / "in", [*two_squares(), *selections])
     assert replay(bag, "--out", tmp_path / "out") == 0
     found = answers_of(tmp_path / "out")
     assert [m.selection for m in found[0]] == [1, 1, 3, 3, 3, 3, 3, 3]
@@ -381,48 +343,32 @@ def test_selections_are_numbered_and_counted_through_clears_and_new_ones(tmp_pat
     assert sum(map(int, states.values())) == len(found[0]) + len(found[5])
 
 
-def test_unusable_images_are_named_and_the_rest_goes_on(tmp_path: Path, capsys):
-    good = pictures(7)
+def test_unusable_images_are_named_once_for_each_reason_and_the_rest_goes_on(tmp_path: Path, capsys):
+    changes = (
+        ({}, ""),
+        ({"encoding": "bgr12"}, "bgr12"),
+        ({"step": 10}, "step is 10"),
+        ({"data": np.zeros(100, np.uint8)}, "truncated"),
+        ({"width": 0}, "0 x 120"),
+        ({"header": header(stamp(0))}, "was already processed"),
+        *[({"encoding": "bgr12"}, "")] * 6,
+        ({}, ""),
+    )
     messages = [
-        ("/image", recorded(0), image(good[0], stamp(0))),
-        ("/image", recorded(1), image(good[1], stamp(1), encoding="bgr12")),
-        ("/image", recorded(2), image(good[2], stamp(2), step=10)),
-        ("/image", recorded(3), image(good[3], stamp(3), data=np.zeros(100, np.uint8))),
-        ("/image", recorded(4), image(good[4], stamp(4), width=0)),
-        ("/image", recorded(5), image(good[5], stamp(0))),
-        ("/image", recorded(6), image(good[6], stamp(6))),
+        ("/image", recorded(i), image(picture, stamp(i), **change))
+        for i, (picture, (change, _)) in enumerate(zip(pictures(13), changes, strict=True))
     ]
     followed(tmp_path, messages)
     captured = capsys.readouterr()
-    lines = captured.err.splitlines()
-    words = ("bgr12", "step is 10", "truncated", "0 x 120", "was already processed")
-    for line, word in zip(lines, words, strict=True):
+    *lines, more = captured.err.splitlines()
+    for line, word in zip(lines, filter(None, (word for _, word in changes)), strict=True):
         assert "not used" in line
         assert word in line
-    assert stamps(read_messages(tmp_path / "out", "/bbox"))[-1] == stamp(6)
-    assert "5 images not used" in captured.out
-
-
-def test_one_refusal_of_many_images_is_told_once_with_their_number(tmp_path: Path, capsys):
-    bad = [("/image", recorded(i), image(p, stamp(i), encoding="bgr12")) for i, p in enumerate(pictures(8))]
-    followed(tmp_path, [*bad[:7], *camera(8)[7:]])
-    captured = capsys.readouterr()
-    first, more = captured.err.splitlines()
-    assert "bgr12" in first
     assert "6 more images" in more
     assert "bgr12" in more
+    assert stamps(read_messages(tmp_path / "out", "/bbox")) == [stamp(0), stamp(12)]
+    assert "11 images not used" in captured.out
     assert "selections: 1 applied, 0 refused" in captured.out
-
-
-def test_a_selection_on_an_image_that_can_not_be_used_is_refused(tmp_path: Path, capsys):
-    frames = camera(4)
-    broken = ("/image", recorded(2), image(pictures(4)[2], stamp(2), encoding="bgr12"))
-    drawn = ("/select", recorded(2.5), selection(stamp(2), box_at(2)))
-    bag = write_bag(tmp_path / "in", [*frames[:2], broken, *frames[3:], drawn])
-    assert replay(bag, "--out", tmp_path / "out") == 0
-    captured = capsys.readouterr()
-    assert "selections: 0 applied, 1 refused" in captured.out
-    assert "refused: its image can't be used: image encoding 'bgr12'" in captured.err
 
 
 def test_a_topic_without_images_is_named(tmp_path: Path, capsys):
@@ -433,7 +379,7 @@ def test_a_topic_without_images_is_named(tmp_path: Path, capsys):
     assert "holds no images" in told
 
 
-def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
+def test_the_camera_of_several_is_named_but_image_needs_no_name(tmp_path: Path, capsys):
     bag = write_bag(tmp_path / "in", [*camera(3, "/left"), *camera(3, "/right")])
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 2
     assert "several image topics" in capsys.readouterr().err
@@ -442,21 +388,13 @@ def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
     named = tmp_path / "named"
     assert replay(bag, "--topic", "/left", "--box", "40,30,24,24", "--out", named, "--namespace", "cam") == 0
     assert {topic for topic, *_ in read_raw(named)} == {"/cam/bbox", "/cam/velocity"}
-
-
-def video(path: Path, format_name: str, codec: str) -> None:
-    with av.open(str(path), "w", format=format_name) as container:
-        stream = container.add_stream(codec, rate=10, width=160, height=120)
-        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
-        for picture in pictures(3):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="bgr24")))
-        container.mux(stream.encode(None))
+    with reading(write_bag(tmp_path / "both", [*camera(1, "/a"), *camera(1)])) as reader:
+        assert choose_topic(reader, None).topic == "/image"
 
 
 ZSTD = b"\x28\xb5\x2f\xfd" + bytes(60)
 OTHER_KINDS = {
     "a.mcap.zstd": (ZSTD, "run: zstd -d "),
-    "a.db3.zstd": (ZSTD, "run: zstd -d "),
     "a.bag": (b"#ROSBAG V2.0\n" + bytes(60), "run: rosbags-convert --src "),
     "a.mcap.gz": (b"\x1f\x8b\x08" + bytes(60), "run: gunzip "),
 }
@@ -471,12 +409,10 @@ def test_a_file_of_another_kind_gets_its_command(efftam_here, tmp_path: Path, co
     assert_refused(efftam_here(command, name, "--box", "1,1,9,9", "--out", out), f"{remedy}{name}")
 
 
-@pytest.mark.parametrize(
-    ("format_name", "codec"), [("mp4", "libx264"), ("avi", "mpeg4"), ("h264", "libx264"), ("mjpeg", "mjpeg")]
-)
-def test_a_video_is_sent_to_track(efftam_here, tmp_path: Path, format_name: str, codec: str):
+@pytest.mark.parametrize("form", ["mp4", "avi", "h264", "mpegts"])
+def test_a_video_is_sent_to_track(efftam_here, tmp_path: Path, form: str):
     """By what is in the file: names may be anything."""
-    video(tmp_path / "flight.dat", format_name, codec)
+    write(tmp_path / "flight.dat", form=form)
     words = "flight.dat is a video, not a bag; to track in it, run: efftam track flight.dat"
     assert_refused(efftam_here("replay", "flight.dat", "--box", "1,1,9,9", "--out", "o"), words)
 
@@ -519,3 +455,86 @@ def test_a_selection_of_another_version_of_the_message_is_refused(tmp_path: Path
     (line,) = capsys.readouterr().err.splitlines()
     for part in ("/select", "efftam_ros/msg/TargetSelection", "use the version that recorded it"):
         assert part in line
+
+
+# --- compressed video, as ffmpeg_image_transport and Foxglove record it; more in images/test_coded_video ---
+
+CODECS = {"h264": "libx264", "h265": "libx265"}
+FRAMES, GROUP = 12, 6
+
+
+def packets(codec: str) -> list[bytes]:
+    """A square that moves, one packet per image, a key frame every ``GROUP`` images."""
+    encoder = av.CodecContext.create(CODECS[codec], "w")
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.framerate = 160, 120, "yuv420p", 10
+    x265 = f"log-level=none:keyint={GROUP}:min-keyint={GROUP}:bframes=0:repeat-headers=1"
+    encoder.options = {"crf": "10", "g": str(GROUP), "tune": "zerolatency", "x265-params": x265}
+    made = []
+    for i in range(FRAMES):
+        frame = av.VideoFrame.from_ndarray(square_picture(40 + 3 * i, 30 + 2 * i), "bgr24")
+        frame.pts = i
+        made += encoder.encode(frame)
+    return [bytes(packet) for packet in [*made, *encoder.encode(None)]]
+
+
+def message(kind: str, codec: str, data: bytes, stamp_ns: int):
+    head, values = header(stamp_ns), np.frombuffer(data, np.uint8)
+    if kind == FOXGLOVE_TYPE:
+        made = TYPES[kind](timestamp=head.stamp, frame_id=head.frame_id, data=values, format=codec)
+    else:
+        size = {"width": 160, "height": 120, "encoding": f"{CODECS[codec]};yuv420p;bgr8"}
+        made = TYPES[kind](header=head, **size, pts=stamp_ns, flags=0, is_bigendian=False, data=values)
+    return kind, made
+
+
+def bag_of(path: Path, kind: str, codec: str, left_out=(), wrong: dict[int, int] | None = None) -> Path:
+    """``wrong``: by image, how far its stamp is off, ns."""
+    rows = [
+        ("/camera/video", stamp(i), message(kind, codec, data, stamp(i) + (wrong or {}).get(i, 0)))
+        for i, data in enumerate(packets(codec))
+        if i not in left_out
+    ]
+    return write_bag(path, rows)
+
+
+def replayed(bag: Path, box: str = "40,30,24,24") -> list:
+    """The answers to the images of a bag."""
+    out = bag.with_name("out")
+    assert main(["replay", str(bag), "--box", box, "--out", str(out), "--quiet"]) == 0
+    return read_messages(out, "/bbox")
+
+
+@pytest.mark.parametrize(("kind", "codec"), [(FFMPEG_TYPE, "h265"), (FOXGLOVE_TYPE, "h264")])
+def test_every_image_of_a_video_topic_is_tracked_with_its_own_stamp(tmp_path: Path, kind: str, codec: str):
+    boxes = replayed(bag_of(tmp_path / "bag", kind, codec))
+    assert stamps(boxes) == [stamp(i) for i in range(FRAMES)]
+    assert {box.header.frame_id for box in boxes} == {"camera"}
+    for i, box in enumerate(boxes):
+        assert box.measured
+        assert (box.x, box.y) == pytest.approx((40 + 3 * i, 30 + 2 * i), abs=4)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "box", "used", "said"),
+    [
+        ((0, 1), "58,42,24,24", range(GROUP, FRAMES), ("video waits for a key frame", "4 images not used")),
+        # The square would be several px off in those behind.
+        ((7, 8), "40,30,24,24", range(7), ("packets are lost", "key frame", "3 images not used")),
+    ],
+)
+def test_images_without_their_key_frame_or_a_lost_one_are_not_used_and_it_is_told(
+    tmp_path: Path, left_out, box, used, said, capsys
+):
+    boxes = replayed(bag_of(tmp_path / "bag", FFMPEG_TYPE, "h264", left_out), box)
+    assert stamps(boxes) == [stamp(i) for i in used]
+    assert boxes[0].x == pytest.approx(float(box.partition(",")[0]), abs=4)
+    told = "".join(capsys.readouterr())
+    assert all(words in told for words in said)
+
+
+def test_a_wrong_stamp_costs_its_image_alone(tmp_path: Path, capsys):
+    """The images after it need its data."""
+    boxes = replayed(bag_of(tmp_path / "bag", FFMPEG_TYPE, "h264", wrong={GROUP + 2: 3 * 10**9}))
+    assert stamps(boxes) == [stamp(i) for i in range(FRAMES) if i != GROUP + 2]
+    assert "3.000 s ahead of the arrival of its image" in capsys.readouterr().err
+    assert all(abs(box.x - (40 + 3 * i)) < 4 for i, box in enumerate(boxes[-3:], start=FRAMES - 3))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import replace
@@ -16,10 +15,11 @@ import pytest
 from bag_helpers import write_bag
 from test_replay import PERIOD_NS, START_NS, camera, replay
 from test_sequences import write_own
-from tools_helpers import CAPTURED, assert_refused, package_environment, square_picture
+from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Motion, Track, TrackState
+from efftam_ros.images.video import open_video
 from efftam_ros.tools.common.rerun_file import rerun_file
 
 pytest.importorskip("rerun", reason="rerun-sdk is not installed")
@@ -44,11 +44,6 @@ def rows_of(file: Path) -> Rows:
     return {entity: sorted(rows, key=lambda row: row[0]) for entity, rows in found.items()}
 
 
-def recording_of(file: Path) -> tuple[str, str]:
-    (entry,) = RrdReader(file).recordings()
-    return entry.application_id, entry.recording_id
-
-
 def test_a_run_of_a_video_shows_each_image_with_its_result(efftam, square_video: Path, tmp_path: Path):
     result = efftam(
         "track", square_video, "--box", "40,30,24,24", "--rerun", "first.rrd", "--json", "t.json", "--quiet"
@@ -56,16 +51,10 @@ def test_a_run_of_a_video_shows_each_image_with_its_result(efftam, square_video:
     assert result.returncode == 0, result.stderr
     frames = json.loads((tmp_path / "t.json").read_text())["frames"]
     rows = rows_of(tmp_path / "first.rrd")
-    assert set(rows) == {
-        f"/first/{name}"
-        for name in (
-            *("image", "image/box", "image/mask", "image/velocity"),
-            *("presence", "likeness", "velocity", "state"),
-        )
-    }
-    stamps = [i * 100_000_000 for i in range(12)]
-    for name in ("image", "image/box", "image/mask", "presence", "likeness", "velocity"):
-        assert [time for time, _ in rows[f"/first/{name}"]] == stamps, name
+    names = {"image", "image/box", "image/mask", "image/velocity", "presence", "likeness", "velocity"}
+    assert set(rows) == {f"/first/{name}" for name in {*names, "state"}}
+    for name in names:
+        assert [time for time, _ in rows[f"/first/{name}"]] == [i * 100_000_000 for i in range(12)], name
     jpeg = bytes(np.array(rows["/first/image"][3][1]["EncodedImage:blob"], np.uint8).tobytes())
     shown = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     assert np.abs(shown.astype(int) - square_picture(49, 36)).mean() < 4
@@ -141,7 +130,8 @@ def test_a_bag_is_shown_at_the_dates_of_its_stamps(tmp_path: Path):
     file = tmp_path / "r.rrd"
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out", "--rerun", file) == 0
     assert [time for time, _ in rows_of(file)["/r/image"]] == [START_NS + i * PERIOD_NS for i in range(4)]
-    assert recording_of(file) == ("efftam", "in")
+    (entry,) = RrdReader(file).recordings()
+    assert (entry.application_id, entry.recording_id) == ("efftam", "in")
 
 
 def test_an_evaluation_shows_the_truth_beside_each_trackers_box(efftam, tmp_path: Path):
@@ -166,17 +156,16 @@ def test_what_was_tracked_before_an_error_is_kept(efftam, tmp_path: Path):
     for i in range(3):
         cv2.imwrite(str(tmp_path / "images" / f"{i}.png"), square_picture(40 + 3 * i, 30))
     (tmp_path / "images" / "3.png").write_bytes(b"no picture")
-    result = efftam("track", "images", "--box", "40,30,24,24", "--rerun", "x.rrd", "--quiet")
+    files = ("--rerun", "x.rrd", "--json", "t.json", "--out", "o.mp4")
+    result = efftam("track", "images", "--box", "40,30,24,24", *files, "--quiet")
     assert_refused(result, "3.png is not a readable image")
     assert len(rows_of(tmp_path / "x.rrd")["/x/image"]) == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "x.rrd"]
+    assert len(json.loads((tmp_path / "t.json").read_text())["frames"]) == 3
+    assert len(list(open_video(tmp_path / "o.mp4").frames())) == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"images", "x.rrd", "t.json", "o.mp4"}
 
 
-def test_a_missing_package_is_named_with_its_extra(square_video: Path, tmp_path: Path):
-    (tmp_path / "without").mkdir()
-    (tmp_path / "without" / "rerun.py").write_text("raise ModuleNotFoundError(name='rerun')")
-    environment = package_environment()
-    environment["PYTHONPATH"] = f"{tmp_path / 'without'}:{environment['PYTHONPATH']}"
-    command = [sys.executable, "-m", "efftam_ros", "track", square_video, "--box", "40,30,24,24"]
-    result = subprocess.run([*command, "--rerun", "x.rrd"], cwd=tmp_path, env=environment, **CAPTURED)
+def test_a_missing_package_is_named_with_its_extra(efftam_here, square_video: Path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rerun", None)
+    result = efftam_here("track", square_video, "--box", "40,30,24,24", "--rerun", "x.rrd")
     assert_refused(result, "rerun-sdk is not installed", "pip install rerun-sdk (extra [view])")

@@ -170,18 +170,14 @@ def test_boxes_without_area_are_absent_and_a_line_that_is_no_box_is_named(tmp_pa
         read_boxes(path)
 
 
-def test_more_boxes_than_pictures(tmp_path: Path):
-    write_own(tmp_path / "s", [f"{i},1,1,9,9" for i in range(4)], frames=3)
-    (sequence,) = find_sequences(tmp_path / "s")
-    with pytest.raises(InputError, match="4 boxes but only 3 frames"):
-        list(sequence.frames())
-
-
-def test_a_folder_without_sequences(tmp_path: Path):
+def test_a_folder_without_a_whole_sequence_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="holds no sequence"):
         find_sequences(tmp_path)
     with pytest.raises(InputError, match="is not a folder"):
         find_sequences(tmp_path / "nope")
+    (sequence,) = find_sequences(write_own(tmp_path / "s", [f"{i},1,1,9,9" for i in range(4)], frames=3))
+    with pytest.raises(InputError, match="4 boxes but only 3 frames"):
+        list(sequence.frames())
 
 
 def bomb(width: int, height: int, shape: list[int] | None = None) -> dict[str, np.ndarray]:

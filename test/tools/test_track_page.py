@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import aiohttp
 import numpy as np
@@ -112,18 +113,14 @@ def test_the_overlay_of_the_video_is_not_drawn_on_the_page_s_pictures(
 ):
     """A page reads the pixels later, on a thread of its own."""
     shown: list[tuple[np.ndarray, np.ndarray]] = []
-
-    class Page:
-        def ask(self, bgr, stamp_ns, progress):
-            return Prompt(box=Box(40, 30, 24, 24))
-
-        def show(self, bgr, track, progress):
-            shown.append((bgr, bgr.copy()))
+    one = Mock()
+    one.ask.return_value = Prompt(box=Box(40, 30, 24, 24))
+    one.show.side_effect = lambda bgr, track, progress: shown.append((bgr, bgr.copy()))
 
     @contextmanager
     def drawn_prompt(settings, over):
         assert over == "the video is over; written: o.mp4"
-        yield Page(), ["http://127.0.0.1:1/"]
+        yield one, ["http://127.0.0.1:1/"]
 
     monkeypatch.setattr("efftam_ros.operator.drawn.drawn_prompt", drawn_prompt)
     monkeypatch.chdir(tmp_path)

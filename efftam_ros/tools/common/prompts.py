@@ -51,8 +51,20 @@ def read_prompts(
 ) -> dict[int, Prompt]:
     """The Prompts by target for an image of ``width`` x ``height`` px; empty if no option was given.
 
-    Raises InputError as `read_prompt` does; for an id that is none, and for two boxes of one.
+    Raises InputError as `read_prompt` and `by_target` do.
     """
+    given = by_target(boxes, points)
+    if mask is not None:
+        given.setdefault(0, ([], []))
+    return {
+        target_id: read_prompt(box[0] if box else None, on, mask, width, height)
+        for target_id, (box, on) in given.items()
+    }
+
+
+def by_target(boxes: list[str], points: list[str]) -> dict[int, tuple[list[str], list[str]]]:
+    """By target, its box, if there is one, and its points. Raises InputError for an id that is none, and for
+    two boxes of one."""
     given: dict[int, tuple[list[str], list[str]]] = {}
     for text in boxes:
         target_id, numbers_of = _with_id("--box", text, len(given))
@@ -62,12 +74,7 @@ def read_prompts(
     for text in points:
         target_id, numbers_of = _with_id("--point", text, 0)
         given.setdefault(target_id, ([], []))[1].append(numbers_of)
-    if mask is not None:
-        given.setdefault(0, ([], []))
-    return {
-        target_id: read_prompt(box[0] if box else None, on, mask, width, height)
-        for target_id, (box, on) in given.items()
-    }
+    return given
 
 
 def _with_id(option: str, text: str, without: int) -> tuple[int, str]:
