@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -324,3 +326,23 @@ def test_what_a_target_takes_of_memory_is_told(backend: str) -> None:
         assert abs(four - one - (LANES - 1) * of_several) < of_several // 8
     for pipeline in pipelines:
         pipeline.close()
+
+
+def allocated_mb() -> float:
+    """Resident memory of this process, MB, without pages of files, which the system takes and gives back."""
+    (kilobytes,) = re.findall(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return float(kilobytes) * 1024e-6
+
+
+@pytest.mark.slow
+def test_the_memory_of_four_targets_is_flat() -> None:
+    """With camera motion and points, once buffers, filters and memories are full; without a network."""
+    targets = open_targets(NullPipeline(default_bundle().spec, LANES))
+    settled, frames = 3_000, 20_000
+    for number in range(frames):
+        prompts = {} if number else {lane: (Prompt(box=corner(lane)), False) for lane in range(LANES)}
+        assert len(targets.step(Frame(IMAGES[number % 3], number * 33_000_000), prompts)) == LANES
+        targets.commit()
+        if number == settled:
+            before = allocated_mb()
+    assert allocated_mb() - before < 1.0

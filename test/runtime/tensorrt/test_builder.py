@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import onnx
 import pytest
 from runtime.tensorrt.fake_tensorrt import VERSIONS, header_of, make_fake
+from support.rtx_layers import rtx_library
 
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Tensor, default_bundle
@@ -182,3 +186,53 @@ def test_a_timing_cache_that_can_not_be_written_costs_a_warning_not_the_engine(
     (tmp_path / "file").write_text("")
     assert build_engine(library, decoder, timing_cache=tmp_path / "file" / "times")
     assert "can't be written" in library.log.warnings()[-1]
+
+
+# The real compiler.
+
+
+def test_the_real_compiler_ends_a_build_that_is_cancelled() -> None:
+    steps: list[int] = []
+
+    def progress(phase: str, step: int, count: int) -> bool:
+        steps.append(step)
+        return len(steps) < 20
+
+    with pytest.raises(BuildCancelledError):
+        build_engine(rtx_library(), onnx.load(GRAPHS["image_encoder"].path), progress=progress)
+    assert len(steps) == 20
+
+
+def test_ctrl_c_ends_the_real_compiler() -> None:
+    rtx_library()
+    code = f"""
+        import sys
+        sys.path.insert(0, "test")
+        import onnx
+        from support.rtx_layers import rtx_library
+        from efftam_workshop.export.tensorrt.builder import build_engine
+        library, steps = rtx_library(), []
+        model = onnx.load({str(GRAPHS["mask_decoder"].path)!r})
+        def progress(phase, step, count):
+            steps.append(step)
+            if len(steps) == 10:
+                print("building", flush=True)
+            return True
+        try:
+            while True:
+                build_engine(library, model, progress=progress)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "building\n"
+    child.send_signal(signal.SIGINT)
+    answer, _ = child.communicate(timeout=60)
+    assert (answer, child.returncode) == ("interrupted\n", 0)
