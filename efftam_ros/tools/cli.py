@@ -121,25 +121,24 @@ class Program:
         command = arguments[0] if arguments and arguments[0] in self.commands else ""
         try:
             code = self._run(command, arguments)
-            return self._interrupted(command, signals) if signals.pending else code
+            return self._interrupted(command) if signals.pending else code
         except SystemExit as stop:  # argparse ends this way after --help and after a wrong option
             return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
         except BrokenPipeError:
             raise
         except KeyboardInterrupt:
-            return self._interrupted(command, signals)
+            return self._interrupted(command)
         except Exception as error:
             line = explain(error)
             if line is None:
                 if signals.pending:  # some libraries turn the interruption into an error of their own
-                    return self._interrupted(command, signals)
+                    return self._interrupted(command)
                 raise
             if command in self.optional and isinstance(error, ModuleNotFoundError):
                 line += f"; for all that the workshop may need: {INSTALL_WORKSHOP}"
             return self._say(f"{command}: {line}")
 
-    def _interrupted(self, command: str, signals: SimpleNamespace) -> int:
-        signals.pending = False
+    def _interrupted(self, command: str) -> int:
         return self._say(f"{command}: interrupted", EXIT_INTERRUPTED)
 
     def _run(self, command: str, arguments: list[str]) -> int:

@@ -140,6 +140,12 @@ def test_a_command_that_ends_before_it_could_be_interrupted_says_that_a_signal_c
             kept.append(error)
         return 0
 
+    def say(*words: object) -> int:
+        signal.raise_signal(signal.SIGTERM)  # the same once more, while it is told
+        return told(*words)
+
+    told = cli.Program._say
     monkeypatch.setattr(cli.Program, "_run", run)
+    monkeypatch.setattr(cli.Program, "_say", say)
     assert cli.main(["track"]) == 130
     assert capsys.readouterr().err == "efftam track: interrupted\n"
