@@ -139,6 +139,9 @@ class Program:
             return self._say(f"{command}: {line}")
 
     def _interrupted(self, command: str) -> int:
+        # An interruption of code that a library runs by exec() would end `python -m` by SIGINT, not by its
+        # exit code; the next exec() takes that back.
+        exec("")
         return self._say(f"{command}: interrupted", EXIT_INTERRUPTED)
 
     def _run(self, command: str, arguments: list[str]) -> int:

@@ -48,6 +48,9 @@ def converting():
     except BaseException as error:
         raise RuntimeError("the decoder failed") from None
 
+def executing():
+    exec("work()")
+
 def run(args):
     with replacing(Path("out.json")) as part:
         part.write_text("unfinished")
@@ -65,10 +68,11 @@ sys.exit(cli.main(["track"]))
 
 
 def started(folder: Path, place: str) -> subprocess.Popen[str]:
+    (folder / "command.py").write_text(COMMAND.replace("PLACE", place))
     process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND.replace("PLACE", place)],
+        [sys.executable, "-m", "command"],
         cwd=folder,
-        env=package_environment(),
+        env=package_environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -86,6 +90,7 @@ def started(folder: Path, place: str) -> subprocess.Popen[str]:
         ("calling_back", signal.SIGTERM),
         ("calling_back", signal.SIGHUP),
         ("converting", signal.SIGTERM),
+        ("executing", signal.SIGTERM),
     ],
 )
 def test_a_signal_ends_the_command_where_an_exception_is_discarded(
@@ -99,7 +104,7 @@ def test_a_signal_ends_the_command_where_an_exception_is_discarded(
             process.kill()
     assert said == ("", "efftam track: interrupted\n")
     assert process.returncode == 130
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["command.py"]
 
 
 def test_an_accepted_signal_is_not_raised_again_and_others_soon_after_are_the_same():
