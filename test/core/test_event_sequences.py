@@ -275,14 +275,15 @@ class World:
     # What is refused, or changes nothing
 
     def refused(self) -> None:
-        before = self.targets.ids
+        before, pose = self.targets.ids, self.scene.pose
         self.wait(0.25)
+        self.scene.pose = ROLL @ pose  # the camera turns there and back
         with pytest.raises(InputError):
             self.look({0: (Prompt(box=Box(-50.0, -50.0, 20.0, 20.0)), False)}, ids=())
         self.scene.is_finite = False
         with pytest.raises(InputError):
             self.look({0: (Prompt(box=Box(100.0, 100.0, 50.0, 50.0)), False)}, ids=())
-        self.scene.is_finite = True
+        self.scene.is_finite, self.scene.pose = True, pose
         self.wait(-0.25)
         assert self.targets.ids == before
 

@@ -345,14 +345,14 @@ def test_the_box_of_an_earlier_selection_is_not_where_this_target_was_last():
     assert told(3, 2, None) is None
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["steered", "followed", "IDLE"])), max_size=8))
-def test_the_steered_target_is_the_last_that_was_said_to_be(reports):
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), max_size=8))
+def test_the_steered_target_is_the_last_that_was_said_to_be_and_has_not_ended(reports):
     tracks, steered = Tracks(), None
-    for stamp, (target, what) in enumerate(reports):
-        state = TrackState.IDLE if what == "IDLE" else TrackState.TRACKING
-        tracks.add_box(BoxReport(stamp, target, state, steered=what == "steered"), 0.0)
-        if what == "steered":
-            steered = target
+    for stamp, (target, is_steered, has_ended) in enumerate(reports):
+        state = TrackState.IDLE if has_ended else TrackState.TRACKING
+        tracks.add_box(BoxReport(stamp, target, state, steered=is_steered), 0.0)
+        if is_steered:
+            steered = None if has_ended else target
         elif steered == target:
             steered = None
         assert tracks.steered == steered

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 from builtin_interfaces.msg import Time
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, RegionOfInterest
 from std_msgs.msg import Header
@@ -44,6 +44,8 @@ CHANGES = {
     "binning_x": 2,
     "binning_y": 2,
     "roi": RegionOfInterest(x_offset=8, y_offset=4, width=160, height=120),
+    "a region that moved": RegionOfInterest(x_offset=9, y_offset=4, width=160, height=120),
+    "a region that moved down": RegionOfInterest(x_offset=8, y_offset=5, width=160, height=120),
     "not calibrated": [0.0] * 9,
     "refused": [math.nan, *K[1:]],
 }
@@ -52,7 +54,9 @@ CHANGES = {
 def message(change: str | None) -> CameraInfo:
     info = CameraInfo(**BASE)
     if change is not None:
-        setattr(info, change if change in BASE or hasattr(info, change) else "k", CHANGES[change])
+        value = CHANGES[change]
+        field = "roi" if isinstance(value, RegionOfInterest) else change if hasattr(info, change) else "k"
+        setattr(info, field, value)
     return info
 
 
@@ -105,6 +109,8 @@ class Receiving:
 
 
 @given(steps=st.lists(st.sampled_from([None, *CHANGES, True, False]), min_size=1, max_size=8))
+@example(steps=["roi", "a region that moved"])
+@example(steps=["roi", "a region that moved down"])
 def test_the_calibration_is_that_of_the_last_message_under_the_last_setting(steps):
     """Whichever one field has changed, and also where the one before it was refused."""
     with pytest.MonkeyPatch.context() as patch:
