@@ -340,20 +340,19 @@ def test_a_command_over_two_links_is_one_wish_and_is_answered_on_both():
     assert answers == [[IN_PROGRESS, ACCEPTED]] * 2
 
 
-def test_two_stations_are_two_wishes_and_each_gets_its_answer():
+def test_stations_at_one_moment_have_a_wish_each_and_get_its_answer():
     scene = Scene()
-    other = Peer(scene.station.link, scene.time, (254, 190))
-    scene.station.command(RECT, *BOX)
-    other.command(RECT, *BOX)
+    for system in (255, 254, 253):
+        Peer(scene.station.link, scene.time, (system, 190)).command(RECT, *BOX)
     scene.run()
-    assert len(scene.desk.requests) == 2
-    first, second = (r.stamp_ns for r in scene.desk.requests)
-    assert first != second
+    first, second, third = (r.stamp_ns for r in scene.desk.requests)
+    assert len({first, second, third}) == 3
     scene.bridge.selection_result(ResultReport(first, Outcome.REFUSED, "no"))
-    scene.bridge.selection_result(ResultReport(second, Outcome.ACCEPTED))
+    for stamp_ns in (third, second):
+        scene.bridge.selection_result(ResultReport(stamp_ns, Outcome.ACCEPTED))
     scene.run()
     answers = [(m.result, m.target_system) for m in scene.station.of("COMMAND_ACK")]
-    assert answers[-2:] == [(DENIED, 255), (ACCEPTED, 254)]
+    assert answers[-3:] == [(DENIED, 255), (ACCEPTED, 253), (ACCEPTED, 254)]
 
 
 # Saying

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -46,6 +47,8 @@ DECISION_S = 1.5
 # The same command again within this time is a repeat of one whose answer was lost; marked as one, longer.
 REPEAT_S = 1.0
 MARKED_REPEAT_S = 5.0
+# More requests than wait for a decision at once, while the images' clock stands still.
+MOST_STAMPS = 64
 # Nobody knows the sensor's size; only its ratio to the focal length has a meaning.
 NOMINAL_SENSOR_MM = 6.0
 
@@ -107,7 +110,7 @@ class CameraComponent:
         self._image_offset_ns = 0  # of the images' clock to the system's
         self._next_heartbeat_s = -math.inf
         self._started_s: float | None = None
-        self._last_stamp_ns = -1
+        self._stamps: deque[int] = deque(maxlen=MOST_STAMPS)  # of the last requests
         self.asked_for_information = False
 
     def set_camera(self, camera: CameraModel) -> None:
@@ -365,9 +368,9 @@ class CameraComponent:
         """Two requests never have the same stamp: their results are told apart by it. No message can carry a
         negative one, which comes from simulated time at its start."""
         stamp_ns = max(stamp_ns, 0)
-        if stamp_ns == self._last_stamp_ns:
+        while stamp_ns in self._stamps:
             stamp_ns += 1
-        self._last_stamp_ns = stamp_ns
+        self._stamps.append(stamp_ns)
         return stamp_ns
 
 
