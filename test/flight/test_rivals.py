@@ -102,7 +102,7 @@ def channels(**moved: int) -> object:
         ((1, 1), channels(chan7_raw=1600), False),  # within the dead band
         ((1, 1), channels(chan7_raw=1601), True),
         ((1, 1), channels(chan7_raw=1399), True),
-        ((1, 1), channels(chan7_raw=65535), False),  # there is none
+        *(((1, 1), channels(chan7_raw=none), False) for none in (0, 65535)),  # there is none
         ((1, 1), channels(chan3_raw=2000), False),  # it is not named
         ((1, 191), channels(chan7_raw=2000), False),
     ],
@@ -180,6 +180,7 @@ OURS, THEIRS, NOBODYS = (1, 100), (255, 190), (0, 0)
 
 def test_control_is_asked_for_five_times_each_time_it_is_wanted():
     held = Held()
+    assert held.run(8, NOBODYS).asked == []
     for times in (1, 2):
         assert len(held.want().run(2, THEIRS).asked) == 5 * times - 3  # once a second
         assert held.run(7, THEIRS).asked == [OURS] * 5 * times
