@@ -276,7 +276,7 @@ for number, (frame, prompt) in enumerate((first, *islice(frames, 40))):
         frame = Frame(Image.from_array(np.full((192, 320, 3), 90, np.uint8)), frame.stamp_ns)
     states.add(tracker.step(frame, prompt).state.name)
     tracker.mask()
-    tracker.commit()
+    tracker.remember()
 assert {"TRACKING", "COASTING", "LOST"} <= states, states
 print(sorted(name for name in set(sys.modules) - before if name.startswith("efftam_ros")))
 """

@@ -130,7 +130,7 @@ class World:
 
     def __init__(self, scene: Scene | None = None, **config) -> None:
         self.scene = scene or Scene()
-        self.pipeline = ScriptedPipeline(lambda _, view: self.scene.candidates(view), SPEC, lanes=2)
+        self.pipeline = ScriptedPipeline(lambda _, view: self.scene.candidates(view), SPEC, max_targets=2)
         self.targets = TargetSet(
             self.pipeline,
             TrackerConfig(**{**QUICK, **config}),
@@ -155,9 +155,9 @@ class World:
         frame = Frame(image or PICTURES[self.scene.size], self.scene.now_ns)
         told = []
         steps = self.targets.step(
-            frame, prompts or {}, ids=ids, answered=lambda step: told.append(self._told(step))
+            frame, prompts or {}, ids=ids, publish=lambda step: told.append(self._told(step))
         )
-        self.targets.commit()
+        self.targets.remember()
         calls = [
             (call.name, call.arguments[1:] if call.name in ("encode", "search") else call.arguments)
             for call in self.pipeline.calls[before:]
@@ -261,7 +261,7 @@ class World:
         """The first target, in the middle of the image."""
         self.wait()
         self.stand_before_it()
-        self.look({0: (Prompt(box=self.scene.place()), False)})
+        self.look({0: Prompt(box=self.scene.place())})
 
     def second(self) -> None:
         """The second target comes or goes."""
@@ -270,7 +270,7 @@ class World:
             self.targets.remove(1)
         elif self.targets.ids:
             with suppress(InputError):  # where it is outside the image
-                self.look({1: (Prompt(box=self.scene.place(1)), False)})
+                self.look({1: Prompt(box=self.scene.place(1))})
 
     # What is refused, or changes nothing
 
@@ -279,10 +279,10 @@ class World:
         self.wait(0.25)
         self.scene.pose = ROLL @ pose  # the camera turns there and back
         with pytest.raises(InputError):
-            self.look({0: (Prompt(box=Box(-50.0, -50.0, 20.0, 20.0)), False)}, ids=())
+            self.look({0: Prompt(box=Box(-50.0, -50.0, 20.0, 20.0))}, ids=())
         self.scene.is_finite = False
         with pytest.raises(InputError):
-            self.look({0: (Prompt(box=Box(100.0, 100.0, 50.0, 50.0)), False)}, ids=())
+            self.look({0: Prompt(box=Box(100.0, 100.0, 50.0, 50.0))}, ids=())
         self.scene.is_finite, self.scene.pose = True, pose
         self.wait(-0.25)
         assert self.targets.ids == before

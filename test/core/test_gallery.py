@@ -156,7 +156,7 @@ def test_a_refinement_is_remembered_though_what_is_followed_is_in_doubt():
         likeness[0] = 1.0 if index < 8 else UNLIKE
         prompt = Prompt(box=DRAWN) if index in (0, 11) else None
         tracker.step(Frame(PRESENT, index * ASKED_NS), prompt, refine=index > 0)
-        tracker.commit()
+        tracker.remember()
     assert [call.frame for call in pipeline.calls_of("remember")][-2:] == [8, 11]
 
 
@@ -263,7 +263,7 @@ def run(
         tracks.append(tracker.step(Frame(PRESENT, now[0] * SECOND // 30), prompt))
         if seen is None and tracks[-1].measured:
             assert len(looks.asked) == asked  # by `commit`, once it is answered
-        tracker.commit()
+        tracker.remember()
     return tracks, pipeline, looks
 
 

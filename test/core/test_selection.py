@@ -35,7 +35,7 @@ def select(script, prompt, describe=None):
     pipeline = ScriptedPipeline(script, SPEC)
     tracker = TargetTracker(pipeline, describe=describe)
     track = tracker.step(Frame(PICTURE, 0), prompt)
-    tracker.commit()
+    tracker.remember()
     return track, [round(call.arguments[1].extent[0]) for call in pipeline.calls_of("encode")]
 
 

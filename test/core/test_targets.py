@@ -99,7 +99,7 @@ class Scene:
         """The answers to the next image."""
         self.index += 1
         steps = self.targets.step(frame(self.index), prompts or {}, **how)
-        self.targets.commit()
+        self.targets.remember()
         return steps
 
     def seen(self) -> list[int]:
@@ -112,7 +112,7 @@ class Scene:
         """Select what lies in the next lane."""
         target_id = self.targets.id_for(asked)
         lane = self.lanes[self.targets._free[-1]] if self.targets._free else 0
-        self.step({target_id: (Prompt(box=place(lane)), False)})
+        self.step({target_id: Prompt(box=place(lane))})
         return target_id
 
 
@@ -128,7 +128,7 @@ def scene_of(count: int, **kwargs) -> Scene:
 
 def test_without_a_target_an_image_has_one_idle_answer():
     told = []
-    ((target_id, track, *_),) = told_steps = Scene().step(answered=told.append)
+    ((target_id, track, *_),) = told_steps = Scene().step(publish=told.append)
     assert (target_id, track.state, told) == (0, TrackState.IDLE, told_steps)
 
 
@@ -156,9 +156,9 @@ def test_the_first_target_is_steered_by_until_another_is_named_or_it_is_removed(
     scene.targets.steer(1)
     scene.targets.remove(1)
     with pytest.raises(InputError, match="outside"):
-        scene.step({2: (Prompt(box=Box(900, 9, 5, 5)), False)})
+        scene.step({2: Prompt(box=Box(900, 9, 5, 5))})
     assert scene.targets.steered is None
-    scene.step({2: (Prompt(box=place(2)), False)})
+    scene.step({2: Prompt(box=place(2))})
     assert scene.targets.steered == 2
     scene.targets.clear()
     assert (scene.targets.ids, scene.targets.steered) == ([], None)
@@ -175,7 +175,7 @@ def test_each_target_is_where_it_was_selected_and_a_removed_ones_place_is_taken_
 def test_one_target_too_many_is_refused():
     scene = scene_of(4)
     with pytest.raises(InputError, match="max_targets"):
-        scene.step({9: (Prompt(box=place(5)), False)})
+        scene.step({9: Prompt(box=place(5))})
     assert scene.targets.ids == [0, 1, 2, 3]
 
 
@@ -203,14 +203,14 @@ def test_a_targets_mask_is_there_until_the_next_ones_answer_is_computed():
         mask, box = step.tracker.mask(), step.track.box
         seen.append((step.target_id, mask[int(box.y), int(box.x)], np.count_nonzero(mask) / box.area))
 
-    scene_of(2).step(answered=answered)
+    scene_of(2).step(publish=answered)
     assert seen == [(0, 255, 1.0), (1, 255, 1.0)]
 
 
 def test_an_answer_is_there_before_its_image_is_remembered_and_that_before_the_next_answer():
     scene, remembered = scene_of(2), []
     scene.pipeline.calls.clear()
-    scene.step(answered=lambda step: remembered.append(len(scene.pipeline.calls_of("remember"))))
+    scene.step(publish=lambda step: remembered.append(len(scene.pipeline.calls_of("remember"))))
     assert remembered == [0, 1]
     assert len(scene.pipeline.calls_of("remember")) == 2
 
@@ -226,7 +226,7 @@ def test_an_error_of_who_is_told_an_answer_ends_what_was_begun_and_leaves_a_usab
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        scene.step(answered=answered)
+        scene.step(publish=answered)
     assert scene.targets.in_work == last
     begun = {"encode": 1 if last == 0 else 2 if how == ONE_BY_ONE else 4}
     begun["decode"] = begun["encode"]
@@ -242,7 +242,7 @@ def test_an_error_of_one_is_raised_in_its_turn_and_costs_the_others_nothing(how,
     scene, told = scene_of(4, how=how), []
     scene.fails = {(wrong, 2)}
     with pytest.raises(ZeroDivisionError):
-        scene.step(answered=lambda step: told.append(step.target_id))
+        scene.step(publish=lambda step: told.append(step.target_id))
     is_told = wrong == "remember" and how != LAUNCHED  # what is computed after the answer
     assert (told, scene.targets.in_work) == ([0, 1, 2] if is_told else [0, 1], 2)
     scene.targets.remove(2)
@@ -254,8 +254,8 @@ def test_a_refused_prompt_is_raised_when_the_others_have_been_answered():
     scene, told = scene_of(2), []
     with pytest.raises(InputError, match="outside the image"):
         scene.step(
-            {2: (Prompt(box=Box(900, 9, 5, 5)), False), 3: (Prompt(), False)},
-            answered=lambda step: told.append(step.target_id),
+            {2: Prompt(box=Box(900, 9, 5, 5)), 3: Prompt()},
+            publish=lambda step: told.append(step.target_id),
         )
     assert told == scene.targets.ids == [0, 1]
 
@@ -264,13 +264,13 @@ def test_of_more_targets_than_the_limit_the_steered_one_and_the_others_in_turn_a
     scene = scene_of(4)
     turns = [[step.target_id for step in scene.step(limit=2)] for _ in range(6)]
     assert turns == [[0, 1], [0, 2], [0, 3]] * 2
-    prompts = {1: (Prompt(box=place(1)), False)}  # does not count
+    prompts = {1: Prompt(box=place(1))}  # does not count
     assert [step.target_id for step in scene.step(prompts, limit=2)] == [0, 1, 2]
 
 
 def test_a_target_can_catch_up_alone():
     scene = scene_of(3)
-    answers = scene.targets.step(frame(0), {3: (Prompt(box=place(3)), False)}, ids=[3])
+    answers = scene.targets.step(frame(0), {3: Prompt(box=place(3))}, ids=[3])
     assert [step.target_id for step in answers] == [3]
     assert all(not step.track.reason for step in scene.step() if step.target_id != 3)
 
@@ -281,7 +281,7 @@ def test_one_target_is_refined_and_keeps_its_memory_and_the_others_know_nothing_
         *[{}] * 10,
         {1: (Prompt(box=place(1)), True)},
         {},
-        {1: (Prompt(box=place(1)), False)},
+        {1: Prompt(box=place(1))},
         {},
     ):
         scene.step(prompts)
@@ -305,7 +305,7 @@ def test_an_answer_tells_the_time_of_its_turn_alone(monkeypatch):
         told.append(step.seconds)
         now_s[0] += 100.0  # to publish it
 
-    scene.step(answered=answered)
+    scene.step(publish=answered)
     assert told == [1.0, 2.0, 3.0]
 
 
@@ -328,7 +328,7 @@ def test_an_object_that_is_a_target_already_is_refused_with_its_id(prompt):
         scene.step({2: (prompt, False)})
     scene.places[0] = place(1)
     with pytest.raises(InputError, match="target 1 already"):
-        scene.step({0: (Prompt(box=place(1)), False)})
+        scene.step({0: Prompt(box=place(1))})
     scene.places[0] = place(0)
     assert scene.targets.ids == scene.seen() == [0, 1]
 
@@ -357,16 +357,16 @@ def test_an_object_that_is_a_target_already_is_refused_on_an_earlier_image_too()
         scene.step()
     scene.places[2] = place(1).moved(40.0, 20.0)  # of target 1 in the tenth of these images
     with pytest.raises(InputError, match=r"target 1 already \(overlap 1.00, at most 0.5\)"):
-        scene.targets.step(frame(begin + 10), {2: (Prompt(box=scene.places[2]), False)}, ids=[2])
+        scene.targets.step(frame(begin + 10), {2: Prompt(box=scene.places[2])}, ids=[2])
     assert scene.targets.ids == [0, 1]
     scene.places[2] = scene.places[1]  # where nothing was then
-    (step,) = scene.targets.step(frame(begin + 10), {2: (Prompt(box=scene.places[2]), False)}, ids=[2])
+    (step,) = scene.targets.step(frame(begin + 10), {2: Prompt(box=scene.places[2])}, ids=[2])
     assert step.track.measured
 
 
 def test_a_target_can_be_selected_anew_where_it_is():
     scene = scene_of(2)
-    (step, _) = scene.step({1: (Prompt(box=place(1)), False), 0: (Prompt(box=place(0)), True)})
+    (step, _) = scene.step({1: Prompt(box=place(1)), 0: (Prompt(box=place(0)), True)})
     assert step.track.state is TrackState.ACQUIRING
 
 
@@ -378,7 +378,7 @@ def test_each_hears_where_the_others_are_in_this_very_image_predicted_or_selecte
     (box,) = scene.targets.tracker(0).others.boxes
     assert box.x == pytest.approx(scene.places[1].x, abs=2)
     scene.places[0] = place(3)
-    scene.step({0: (Prompt(box=place(3)), False)})
+    scene.step({0: Prompt(box=place(3))})
     assert [box.x for box in scene.targets.tracker(1).others.boxes] == [place(3).x]
 
 
@@ -390,7 +390,7 @@ class Crossing:
 
     def __init__(self, alike: float = 0.6) -> None:
         spec = PipelineSpec(name="scripted", image_side=512)
-        self.pipeline = ScriptedPipeline(self.shown, spec, lanes=2)
+        self.pipeline = ScriptedPipeline(self.shown, spec, max_targets=2)
         self.targets = TargetSet(self.pipeline, TrackerConfig(view="full"), describe=self.described)
         self.vectors, self.index = [vector(1.0), vector(alike)], 0
 
@@ -414,7 +414,7 @@ class Crossing:
     def run(self, images: int) -> list[dict[int, Box | None]]:
         found = []
         for self.index in range(images):
-            prompts = {lane: (Prompt(box=self.true(lane, 0)), False) for lane in (0, 1) if not self.index}
+            prompts = {lane: Prompt(box=self.true(lane, 0)) for lane in (0, 1) if not self.index}
             steps = self.targets.step(frame(self.index), prompts)
             found.append({step.target_id: step.track.box for step in steps if step.track.measured})
             assert not any("is target" in step.track.reason for step in steps if step.track.measured)
@@ -537,7 +537,7 @@ def test_each_target_has_points_of_its_own_and_is_weak_where_there_is_nothing():
 
     sources: list[Points] = []
     scene = Scene(points=Points, is_blank=lambda image, box: box == place(1))
-    clear, blank = scene.step({one: (Prompt(box=place(one)), False) for one in (0, 1)})
+    clear, blank = scene.step({one: Prompt(box=place(one)) for one in (0, 1)})
     assert ("weak" in clear.track.reason, "weak" in blank.track.reason) == (False, True)
     scene.step()
     assert [points.kept for points in reversed(sources)][:2] == [[place(0).x] * 2, [place(1).x] * 2]
@@ -619,12 +619,12 @@ def test_a_target_that_catches_up_has_the_motion_of_its_own_images_and_the_other
     scene = scene_of(2, camera=camera)
     for _ in range(8):
         scene.step()
-    scene.targets.step(frame(3), {2: (Prompt(box=place(2)), False)}, ids=[2])
+    scene.targets.step(frame(3), {2: Prompt(box=place(2))}, ids=[2])
     kept, own = [], []
     for late, live in ((5, 11), (8, 12), (10, 13)):
         for index, only in ((late, [2]), (live, [0, 1])):
             steps = scene.targets.step(frame(index), ids=only)
-            scene.targets.commit()
+            scene.targets.remember()
             for step in steps:
                 own.append((step.target_id, step.track.camera.matrix[0, 2]))
                 kept.append((step.target_id, step.tracker._search.last_seen.image))
@@ -757,7 +757,7 @@ def test_a_target_that_is_removed_takes_the_error_of_its_turn_that_never_came_wi
     for target_id in (2, 1):  # the lane that is freed last is given first
         threaded.targets.remove(target_id)
     for target_id in (1, 2):
-        threaded.step({target_id: (Prompt(box=place(target_id)), False)})
+        threaded.step({target_id: Prompt(box=place(target_id))})
     assert threaded.seen() == [0, 1, 2, 3]
 
 
@@ -765,7 +765,7 @@ def test_the_target_that_is_steered_by_is_answered_before_the_others_begin(threa
     begun, order = [], []
     threaded.before = begun.append
     threaded.targets.steer(2)
-    threaded.step(answered=lambda step: order.append((step.target_id, sorted(begun))))
+    threaded.step(publish=lambda step: order.append((step.target_id, sorted(begun))))
     assert order[0] == (2, [2])
     assert [target_id for target_id, _ in order] == [2, 0, 1, 3]
     assert order[-1][1] == [0, 1, 2, 3]

@@ -83,7 +83,7 @@ def test_a_tracked_target_is_measured_with_its_velocity_on_every_frame():
     assert tracks[-1].box.edges() == pytest.approx(moving(39).edges(), abs=1e-3)
     assert tracks[-1].motion.velocity == pytest.approx((150, 90), rel=0.05)
     assert tracks[-1].age_s == 0
-    ahead = tracker.predict(tracks[-1].stamp_ns + SECOND // 10)
+    ahead = tracker.motion_at(tracks[-1].stamp_ns + SECOND // 10)
     assert ahead.box.cx == pytest.approx(moving(42).cx, abs=2)
 
 
@@ -102,11 +102,11 @@ def test_a_frame_makes_the_calls_of_the_contract_and_is_remembered_after_its_ans
     expected = ["encode", "decode", "decode", "remember", *tracked, "remember", *tracked]
     assert [call.name for call in pipeline.calls] == expected
     for _ in range(2):
-        tracker.commit()
+        tracker.remember()
         assert [call.name for call in pipeline.calls] == [*expected, "remember"]
     tracker.step(frame(3))
     tracker.clear()
-    tracker.commit()
+    tracker.remember()
     assert tracker.step(frame(4)).state is IDLE
     assert [call.name for call in pipeline.calls] == [*expected, "remember", *tracked]
 
@@ -127,7 +127,7 @@ def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
         return candidates(*boxes, ious=[0.4, 0.5, 0.8], presence_logit=3.0)
 
     tracks, tracker, pipeline = follow(script, 6)
-    tracker.commit()
+    tracker.remember()
     assert tracks[-1].quality == np.float32(0.8)  # of three: the one that is followed
     assert tracks[-1].presence == pytest.approx(1 / (1 + math.exp(-3.0)))
     calls = [c.arguments for c in pipeline.calls_of("remember")]
@@ -237,7 +237,7 @@ def test_a_long_absence_is_lost_and_claims_nothing():
     assert tracks[20].state is COASTING
     assert lost
     assert all(t.box is None and t.motion is None and not t.measured for t in lost)
-    assert tracker.predict(tracks[-1].stamp_ns + 1) is None
+    assert tracker.motion_at(tracks[-1].stamp_ns + 1) is None
     assert tracker.moving == []
     assert lost[0].age_s == pytest.approx(TrackerConfig().lost_after, abs=0.05)
     assert lost[-1].age_s > lost[0].age_s
@@ -350,7 +350,7 @@ class EndingPoints:
 
 def with_points(points: EndingPoints, script, frames, **config) -> list[Track]:
     tracks, tracker, _ = follow(script, frames, TrackerConfig(view="full", **config), points=points)
-    tracker.commit()
+    tracker.remember()
     return tracks
 
 
@@ -409,7 +409,7 @@ def test_a_refinement_starts_with_points_of_its_own():
     points = EndingPoints()
     _, tracker, _ = follow(unmoved, 5, points=points)
     tracker.step(frame(5), Prompt(box=moving(0)), refine=True)
-    tracker.commit()
+    tracker.remember()
     assert [name for name, _ in points.calls[-3:]] == ["keep", "reset", "keep"]
 
 
@@ -773,7 +773,7 @@ def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size)
     assert tracks[-1].state is TRACKING
     scale = math.sqrt(across * down)
     assert tracks[-1].view.extent[0] == pytest.approx(scale * before.view.extent[0], rel=0.1)
-    tracker.commit()  # of its usual area in these pixels, so that it is remembered
+    tracker.remember()  # of its usual area in these pixels, so that it is remembered
     assert pipeline.calls_of("remember")[-1].frame == pipeline.frames - 1
 
 
@@ -833,7 +833,7 @@ def test_a_box_on_what_the_network_does_not_see_ends_the_search_at_other_places(
 
 def test_presence_does_not_overrule_a_selection():
     (track,), tracker, pipeline = follow(shows(logit=-3.0), 1)
-    tracker.commit()
+    tracker.remember()
     assert (track.measured, track.state) == (True, ACQUIRING)
     assert [call.arguments[2] for call in pipeline.calls_of("remember")] == [True]
 

@@ -83,7 +83,7 @@ def run(folder: Path, name: str, pillow: bool = True):
     for i, rgb in enumerate(frames):
         pipeline.rgb = rgb
         track = tracker.step(Frame(Image.from_array(rgb, "rgb8"), i * FRAME_NS), prompts.get(i), refine=i > 0)
-        tracker.commit()
+        tracker.remember()
         masks.append(tracker.mask() if track.measured else np.zeros(rgb.shape[:2], np.uint8))
     pipeline.close()
     return pipeline.frames, np.stack(masks) > 0, truth

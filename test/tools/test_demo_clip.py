@@ -54,7 +54,7 @@ def test_the_shipped_network_follows_both_cars_past_one_another_and_keeps_their_
     seen = 0
     for index, (bgr, box) in list(enumerate(clip(150)))[::3]:
         frame = Frame(Image.from_array(bgr), index * NS // FPS)
-        prompts = {0: {0: (Prompt(box=box), False)}, begin: {1: (Prompt(box=Box(*drawn)), False)}}
+        prompts = {0: {0: Prompt(box=box)}, begin: {1: Prompt(box=Box(*drawn))}}
         found = {step.target_id: step.track for step in targets.step(frame, prompts.get(index, {}))}
         assert iou(found[0].box, box) > 0.8
         assert found[0].state is TrackState.TRACKING or index < 9
