@@ -20,6 +20,8 @@ from efftam_ros.core.types import (
     Prompt,
 )
 
+NO_MEMORY = MemoryPlan()
+
 
 @dataclass(frozen=True)
 class Look:
@@ -37,7 +39,7 @@ class Look:
 
     target: int
     views: tuple[View, ...]
-    plan: MemoryPlan = MemoryPlan()
+    plan: MemoryPlan = NO_MEMORY
     prompt: Prompt | None = None
     is_search: bool = False
 
@@ -123,9 +125,10 @@ class Pipeline(Protocol):
         Returns without waiting where the back end can compute meanwhile. Features of one view are computed
         once, however many targets ask for it, also in a later call with the same image object.
 
-        Raises InputError (as `check`; a prompt that lies outside the view), ValueError (two looks of one
-        target, or two with a prompt; a search without memory; several views without a search). Of the targets named, nothing of before can be
-        remembered then. A look with a prompt ends the frames of other targets that had one.
+        Raises InputError (as `check`; a prompt that lies outside the view) and ValueError (two looks of one
+        target, or two with a prompt; a search without memory; several views without a search). Of the targets
+        named, nothing of before can be remembered then. A look with a prompt ends the frames of other targets
+        that had one.
         """
         ...
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import MemoryPlan
 
 SPACING_NS = 150_000_000

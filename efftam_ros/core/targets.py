@@ -12,7 +12,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import Describe, Others, Rival
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.motion import CameraAtImage, SharedCamera
+from efftam_ros.core.motion import SharedCamera
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
@@ -208,13 +208,15 @@ class TargetSet:
         self.remember()
         work = self._begin(frame, self._turn(prompts, limit, ids))
         for group in work.groups(by_one=bool(prompts)):
+            if prompts:
+                self.remember()  # what a prompt is remembered by has one place
             begin_s = time.perf_counter()
             followed = [one for one in group if one not in prompts and self._can_use(work, one)]
             for target_id in followed:
                 self._predict(work, target_id)
             self.in_work = followed
             looks = [self._targets[target_id].look for target_id in followed]
-            answers = self._pipeline.look(frame.image, looks)
+            answers = self._pipeline.look(frame.image, looks) if looks else None
             for target_id in followed:  # the network may look meanwhile
                 self._targets[target_id].follow_points()
             shared_s = (time.perf_counter() - begin_s) / max(1, len(followed))
@@ -229,8 +231,6 @@ class TargetSet:
                 step = Step(target_id, track, self._targets[target_id], seconds)
                 work.steps.append(step)
                 publish(step)
-            if prompts:
-                self.remember()  # what a prompt is remembered by has one place
         if work.refusals:
             raise work.refusals[0]
         if not work.turn:
@@ -279,14 +279,16 @@ class TargetSet:
         camera = None if self._camera is None else self._camera.at(target_id, work.frame, work.moving)
         tracker.predict(work.frame, camera, work.windows.get(target_id))
 
-    def _decide(self, work: _ImageInWork, target_id: int, answers: Answers, prompt: Prompt | None) -> Track:
+    def _decide(
+        self, work: _ImageInWork, target_id: int, answers: Answers | None, prompt: Prompt | None
+    ) -> Track:
         """The Track of a target that has its turn. Raises InputError for a prompt that can't be used."""
         if target_id in work.refused:
             return self._targets[target_id].refused(work.frame, work.refused[target_id])
         others = self._others(target_id, work)
-        if prompt is None:
+        if answers is not None:
             track = self._targets[target_id].decide(answers, others)
-        elif work.refusal:
+        elif work.refusal or prompt is None:
             raise InputError(work.refusal)
         else:
             track = self._select(work.frame, target_id, prompt, others)

@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import ALONE, SHARED_IOU, Describe, Gallery, Looks, Others
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.memory import MemoryBank
-from efftam_ros.core.motion import CameraAtImage, MotionFilter, TargetMotion
+from efftam_ros.core.motion import CameraAtImage, TargetMotion
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import TargetExtent, make_extent
@@ -289,7 +289,9 @@ class TargetTracker:
         else:
             place = Box(0.0, 0.0, *size) if expected is None else expected.box
             view = self._window.view(size, place, age_s)
-        self._prediction = Prediction(frame, size, state, dt_s, camera, interruption, expected, view, searched)
+        self._prediction = Prediction(
+            frame, size, state, dt_s, camera, interruption, expected, view, searched
+        )
 
     def _interrupt(
         self, previous_size: tuple[int, int], size: tuple[int, int], stamp_ns: int, dt_s: float
@@ -411,9 +413,7 @@ class TargetTracker:
             stage_seconds=seconds,
         )
 
-    def _view_of_search(
-        self, predicted: Prediction, found: Sequence[Candidates], looks: Looks
-    ) -> View:
+    def _view_of_search(self, predicted: Prediction, found: Sequence[Candidates], looks: Looks) -> View:
         """The target's own view, given what the windows show."""
         size, stamp = predicted.size, predicted.frame.stamp_ns
         own = [self.others.withheld(one, looks, None)[0] for one in found]

@@ -209,9 +209,7 @@ class _Flight:
             self._pipeline.prefetch(self._images[announced])
         yield from self._remember({frame: self._remembering(frame, number, second, present)})
 
-    def _both(
-        self, number: int, views: tuple[View, View], click: Prompt | None = None
-    ) -> Iterator[Found]:
+    def _both(self, number: int, views: tuple[View, View], click: Prompt | None = None) -> Iterator[Found]:
         """Both targets in an image at once; ``click`` selects the second."""
         prompts = {0: None, self._second: click}
         looks = [

@@ -243,12 +243,6 @@ class World:
         self.wait()
         self.look(image=UNUSABLE)
 
-    def refine(self) -> None:
-        self.wait()
-        if self.targets.ids and not self.scene.is_hidden and self.is_in_image():
-            with suppress(InputError):  # where the policy remembers no further one
-                self.look({0: (Prompt(box=self.scene.place()), True)})
-
     def is_in_image(self) -> bool:
         width, height = self.scene.size
         return not self.scene.place().clipped(width, height).is_empty
@@ -317,7 +311,6 @@ EVENTS = [
     "go_back",
     "resize",
     "unusable",
-    "refine",
 ]
 IDLE_EVENTS = ["refused", "again", "propose"]
 

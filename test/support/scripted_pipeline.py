@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.contract import Remembered
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, PipelineSpec
 from efftam_ros.runtime.frame_state import Chosen, TargetFrame
@@ -83,6 +84,10 @@ class ScriptedPipeline(NullPipeline):
     def _encode(self, frame: TargetFrame, image: Image, view: View) -> None:
         self._index += 1
         self._record("encode", frame.target, image, view)
+
+    def remember(self, choices: Sequence[Remembered]) -> None:
+        super().remember(choices)
+        self._features.clear()  # the same image object may come again
 
     def _remember(self, chosen: Chosen) -> None:
         self._record("remember", chosen.frame.target, chosen.row, chosen.slot, chosen.present)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -36,15 +37,10 @@ def frame(i: float, picture: np.ndarray = PICTURE) -> Frame:
 class OneTarget:
     """A set of targets with one target, whose tracker's attributes it has."""
 
-    def __init__(
-        self, pipeline: Pipeline, config: TrackerConfig | None = None, points: object = None, **how: object
-    ) -> None:
-        """``points``: of the target; the others as in `TargetSet`."""
-        make_points = None if points is None else lambda: points
-        self.targets = TargetSet(pipeline, config, points=make_points, **how)  # type: ignore[arg-type]
-        self._tracker = self.targets._free[-1]
+    def __init__(self, targets: TargetSet) -> None:
+        self.targets, self._tracker = targets, targets._free[-1]
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._tracker, name)
 
     def step(self, frame: Frame, prompt: Prompt | None = None) -> Track:
@@ -62,6 +58,13 @@ class OneTarget:
         self.targets.clear()
 
 
+def one_target(
+    pipeline: Pipeline, config: TrackerConfig | None = None, points: Any = None, **how: Any
+) -> OneTarget:
+    """One target on a pipeline. ``points``: those on it; the others as in `TargetSet`."""
+    return OneTarget(TargetSet(pipeline, config, points=None if points is None else lambda: points, **how))
+
+
 def followed(
     script: Script,
     frames: int | Iterable[float],
@@ -74,7 +77,7 @@ def followed(
     """Track through a script; ``frames``: how many, or when they come, in 1/30 s. The first one is prompted.
     The full view, by default."""
     pipeline = ScriptedPipeline(script, spec)
-    tracker, tracks = OneTarget(pipeline, config or TrackerConfig(view="full"), **how), []
+    tracker, tracks = one_target(pipeline, config or TrackerConfig(view="full"), **how), []
     for i, at in enumerate(range(frames) if isinstance(frames, int) else frames):
         tracks.append(tracker.step(frame(at, picture), None if i else prompt))
     return tracks, tracker, pipeline

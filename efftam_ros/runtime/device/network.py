@@ -128,9 +128,10 @@ class DeviceNetwork:
         if prompt is not None and prompt.logits is not None:
             self._tensors.stage(self._stream, "masks", prompt.logits, lane)  # for the single answer, row 0
 
-    def run_tracked(self) -> None:
-        """From the network's input to the decoder's outputs, on the memory that is laid out."""
-        for name in ("image_encoder", ATTENTION, "mask_decoder"):
+    def run_tracked(self, encodes: bool = True) -> None:
+        """From the network's input, or (not ``encodes``) from the features that are there, to the decoder's
+        outputs, on the memory that is laid out."""
+        for name in ("image_encoder", ATTENTION, "mask_decoder")[not encodes :]:
             self.tracked[name].run()
 
     def keep_prompted(self, lane: int) -> None:

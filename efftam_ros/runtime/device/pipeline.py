@@ -213,7 +213,7 @@ class DevicePipeline(FrameState):
         self._clock.is_on = is_timed
 
     def _run_tracked(self, frame: TargetFrame, view: View, encodes: bool) -> None:
-        """Enqueue one view of a look, from the network's input (``encodes``) or its features to the answers."""
+        """Enqueue one view of a look, from the network's input (``encodes``) or its features on."""
         tensors, target, place = self._tensors, frame.target, frame.target
         sections, last = self._network.lanes[target], self._launched[-1][0] if self._launched else None
         if last is not frame:
@@ -223,7 +223,7 @@ class DevicePipeline(FrameState):
             if last is not frame:
                 for step in sections.gather:
                     step()
-            self._network.run_tracked()
+            self._network.run_tracked(encodes)
             place = self.max_targets + len(self._launched)
             tensors.copy_answers_out(self._stream, place)
         else:
@@ -260,7 +260,7 @@ class DevicePipeline(FrameState):
         self._in_place.clear()
 
     def _prepare(self, image: Image, views: Sequence[View]) -> None:
-        """Bring an image to the GPU, with descriptions of these views, and make network input of the first."""
+        """Bring an image to the GPU with descriptions of these views; make network input of the first."""
         parameters = self._tensors.parameters
         parts = self._image.prepare(image, views, parameters.view(VIEWS))
         nbytes = (len(views) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.types import MOST_POINTS
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, PREPROCESS_PARAMS, VIEW_BYTES
+from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, VIEW_BYTES
 from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import RINGS, MemoryLayout
