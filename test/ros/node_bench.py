@@ -35,37 +35,35 @@ PROMPTS = [Prompt(box=Box(4.0 + 20 * k, 10.0, 12.0, 12.0)) for k in range(3)]
 
 
 class Faulty(NullPipeline):
-    """Raises what ``plan`` says: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
-    ``late_error`` in remember, ZeroDivisionError for each image of ``bad_target``. Each image takes
-    ``seconds`` of the bench's clock, and shows nobody where ``is_absent``."""
+    """Raises what ``plan`` says: ``error`` in every look, ``refusal`` in one with a prompt, ``late_error`` in
+    remember, ZeroDivisionError in each look of ``bad_target``. Each image takes ``seconds`` of the bench's
+    clock, and shows nobody where ``is_absent``."""
 
-    def __init__(self, lanes: int, clock: SimpleNamespace) -> None:
+    def __init__(self, max_targets: int, clock: SimpleNamespace) -> None:
         self.plan = SimpleNamespace(error=None, refusal=None, late_error=None, bad_target=None, seconds=0.0)
         self.plan.calls = self.plan.remembered = 0
         self.plan.is_absent = False
         self._clock = clock
-        super().__init__(max_targets=lanes)
+        super().__init__(max_targets=max_targets)
 
-    def encode(self, image, view):
+    def _compute(self, image, frame):
         self.plan.calls += 1
         self._clock.now_s += self.plan.seconds
         if self.plan.error is not None:
             raise self.plan.error
-        super().encode(image, view)
-
-    def decode(self, prompt):
-        if prompt is not None and self.plan.refusal is not None:
+        if frame.look.prompt is not None and self.plan.refusal is not None:
             raise self.plan.refusal
-        found, bad = super().decode(prompt), self.plan.bad_target
-        if bad is not None and found.box(0) == PROMPTS[bad].box:
+        super()._compute(image, frame)
+        bad = self.plan.bad_target
+        if bad is not None and frame.found[0].box(0) == PROMPTS[bad].box:
             raise ZeroDivisionError("by zero")
-        return replace(found, presence_logit=-9.0) if self.plan.is_absent else found
+        if self.plan.is_absent:
+            frame.found = [replace(found, presence_logit=-9.0) for found in frame.found]
 
-    def remember(self, choice, slot, present):
+    def _remember(self, chosen):
         if self.plan.late_error is not None:
             raise self.plan.late_error
         self.plan.remembered += 1
-        super().remember(choice, slot, present)
 
 
 class Buffer(FrameBuffer):
