@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.encodings import Size, coded_size
+from efftam_ros.images.headers import Size, coded_size
 from efftam_ros.operator.feed import Picture
 
 REDUCED = (

@@ -19,8 +19,8 @@ from std_msgs.msg import Header
 
 from efftam_ros.core.config import setting
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.encodings import to_bgr
 from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
+from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.operator.feed import (
