@@ -210,14 +210,12 @@ class _JpegDecoder:
             self._context.options = STRICT if self._is_strict else {}
         if not has_end and not (self._is_strict and is_baseline(data)):
             raise av.error.InvalidDataError(0, "the JPEG has no end")
-        bare.pts, bare.dts, bare.time_base = packet.pts, packet.dts, packet.time_base
-        bare.duration, bare.opaque = packet.duration, packet.opaque
-        try:
-            return list(self._context.decode(bare))
-        except av.error.InvalidDataError:
-            # It would put the next image into the broken one, under its number.
-            self._context.flush_buffers()
-            raise
+        bare.time_base = packet.time_base
+        frames: list[Any] = self._context.decode(bare)
+        for frame in frames:
+            # Behind a broken image the decoder gives the next one that one's properties.
+            frame.pts, frame.dts, frame.opaque = packet.pts, packet.dts, packet.opaque
+        return frames
 
 
 def _is_decoded_strictly(packet: Any) -> bool:
