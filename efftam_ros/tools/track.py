@@ -26,7 +26,7 @@ from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.camera import open_source
 from efftam_ros.images.levels import few_levels
 from efftam_ros.images.overlay import draw_overlay
-from efftam_ros.images.video import NS, VideoFrame, VideoSource
+from efftam_ros.images.source import NS, VideoFrame, VideoSource
 from efftam_ros.messages.reports import VideoProgress
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options

@@ -149,7 +149,7 @@ def test_a_bomb_is_refused_without_being_decoded(tmp_path: Path):
 import sys, types, numpy as np
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.message import image_from_compressed
-from efftam_ros.images.video import read_bgr
+from efftam_ros.images.stills.folder import read_bgr
 from pathlib import Path
 data = Path(sys.argv[1]).read_bytes()
 for read in (
