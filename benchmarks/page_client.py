@@ -12,7 +12,7 @@ import aiohttp
 import cv2
 import numpy as np
 
-from efftam_ros.operator import wire
+from efftam_operator import wire
 
 
 class SeenFrame(NamedTuple):

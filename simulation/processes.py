@@ -37,11 +37,16 @@ def free_port(flavour: str) -> int:
         return int(sock.getsockname()[1])
 
 
+PACKAGES = {"gimbal": "efftam_flight", "mavlink": "efftam_flight", "operator": "efftam_operator"}
+"""Packages that have nodes, by the node; the others are in efftam_ros."""
+
+
 def node_words(name: str, parameters: Mapping[str, object], file: str) -> list[str]:
     """The command line of the node efftam_NAME in our namespace; ``file``: its parameters in ``config``."""
     # As JSON, texts stay texts: without quotes "off" is false to ROS.
     given = [word for key, value in parameters.items() for word in ("-p", f"{key}:={json.dumps(value)}")]
-    code = f"import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_{name}'))"
+    package = PACKAGES.get(name, "efftam_ros")
+    code = f"import sys; from {package}.ros.main import main; sys.exit(main('efftam_{name}'))"
     shipped = package_file(f"config/{file}")
     files = ["--params-file", str(shipped)] if shipped is not None else []
     return [sys.executable, "-c", code, "--ros-args", *files, "-r", f"__ns:=/{NAMESPACE}", *given]

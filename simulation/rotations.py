@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.flight.angles import rotated
-from efftam_ros.flight.values import Quaternion
+from efftam_flight.angles import rotated
+from efftam_flight.values import Quaternion
 
 
 def from_yaw_pitch(yaw: float, pitch: float, roll: float = 0.0) -> Quaternion:

@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_flight.mavlink.dialect import mav
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.mavlink.dialect import mav
 from simulation.autopilots.station import Station
 from simulation.node import SimulationNode
 from simulation.record import Sample

@@ -128,7 +128,7 @@ def test_every_ros_package_that_is_imported_is_declared():
         "std_srvs", "tf2_ros",
     }  # fmt: skip
     used = set()
-    for path in [*(ROOT / "efftam_ros").rglob("*.py"), *(ROOT / "launch").glob("*.py")]:
+    for path in [*ROOT.glob("efftam_*/**/*.py"), *(ROOT / "launch").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             modules += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []

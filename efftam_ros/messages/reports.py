@@ -92,6 +92,16 @@ class Selection:
     normalized: bool = False
 
 
+@dataclass(frozen=True)
+class VideoProgress:
+    """How far a video is. ``frame``: number of the image that comes next, from 0; ``count``: of all images;
+    ``video_s``: time of that image in the video, s."""
+
+    frame: int
+    count: int
+    video_s: float
+
+
 def box_report(message: Any) -> BoxReport:
     """A BoundingBox. Raises InputError for a state that does not exist."""
     box = Box(message.x, message.y, message.width, message.height)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.contract import Look, Remembered
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec
-from efftam_ros.images.encodings import check_image
+from efftam_ros.images.pixels import check_image
 from efftam_ros.runtime.preprocess import CERTAIN, EncodedPrompt, boxes_and_areas, encode_prompt
 
 ALTERNATIVES = range(1, 4)

@@ -18,17 +18,16 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from configparser import ConfigParser
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from efftam_ros.core.errors import BackendError, InputError, one_line
 from efftam_ros.packages import missing_package
+from efftam_ros.plugins import plugin_module
 from efftam_ros.tools.common.interruption import interruptible
 from efftam_ros.version import __version__
 
@@ -98,12 +97,10 @@ class Program:
         """The module's name. Raises InputError for an optional command whose package is not installed."""
         if command in self.modules:
             return self.modules[command]
-        workshop = find_spec("efftam_workshop")
-        if workshop is None or workshop.origin is None:
+        module = plugin_module("efftam_workshop", GROUP, command)
+        if module is None:
             raise InputError(f"the package efftam_workshop is not installed; run: {INSTALL_WORKSHOP}")
-        points = ConfigParser()
-        points.read(Path(workshop.origin).with_name("entry_points.txt"), encoding="utf-8")
-        return points[GROUP][command]
+        return module
 
     def help_line(self, command: str) -> str:
         """The first docstring line of a command's module, read without importing it."""

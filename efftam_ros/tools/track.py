@@ -17,28 +17,26 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.camera import open_source
-from efftam_ros.images.encodings import few_levels
+from efftam_ros.images.levels import few_levels
 from efftam_ros.images.overlay import draw_overlay
-from efftam_ros.images.video import NS, VideoFrame, VideoSource
+from efftam_ros.images.source import NS, VideoFrame, VideoSource
+from efftam_ros.messages.reports import VideoProgress
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.following import Answers, follow
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
+from efftam_ros.tools.common.page import DrawingPage, open_page
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
 from efftam_ros.tools.common.rerun_file import add_rerun_argument, rerun_file, rerun_output
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
-
-if TYPE_CHECKING:
-    from efftam_ros.operator.drawn import DrawnPrompt
-    from efftam_ros.operator.feed import Progress
 
 NOT_KEPT = "no file was written: --json FILE keeps the boxes, --out FILE.mp4 the pictures"
 
@@ -91,16 +89,12 @@ def run(args: argparse.Namespace) -> int:
     run_ = _Run(source, pipeline, open_targets(pipeline, config), prompts)
     try:
         if not prompts:
-            from efftam_ros.operator.announce import announcement
-            from efftam_ros.operator.drawn import drawn_prompt
-            from efftam_ros.operator.settings import Settings
-
-            settings = Settings(address=args.address, port=args.port, token=args.token or "")
             files = [str(one) for one in (args.json, args.out, args.rerun) if one is not None]
             kept = f"written: {', '.join(files)}" if files else NOT_KEPT
-            with drawn_prompt(settings, f"the video is over; {kept}") as (page, urls):
-                print(announcement(urls, " and draw the target"), file=sys.stderr, flush=True)
-                run_.follow(args, page)
+            over = f"the video is over; {kept}"
+            with open_page(args.address, args.port, args.token or "", over) as served:
+                print(served.announcement, file=sys.stderr, flush=True)
+                run_.follow(args, served.page)
             if not files:
                 print(kept, file=sys.stderr)
         else:
@@ -126,7 +120,7 @@ class _Run:
         self.is_complete = False  # all frames that were asked for, and none was left out
         self._spent: dict[str, float] = defaultdict(float)
 
-    def follow(self, args: argparse.Namespace, page: DrawnPrompt | None = None) -> None:
+    def follow(self, args: argparse.Namespace, page: DrawingPage | None = None) -> None:
         source, start, most = self._source, args.start, args.frames
         size = source.width, source.height
         left = None if source.count is None else max(0, source.count - start)
@@ -171,12 +165,10 @@ class _Run:
                 " used"
             )
 
-    def _progress(self, frame: VideoFrame) -> Progress | None:
+    def _progress(self, frame: VideoFrame) -> VideoProgress | None:
         """None where there is no end, as for a camera: its pictures have an age instead."""
-        from efftam_ros.operator.feed import Progress
-
         count = self._source.count
-        return None if count is None else Progress(frame.index, count, frame.stamp_ns / NS)
+        return None if count is None else VideoProgress(frame.index, count, frame.stamp_ns / NS)
 
     def _step(self, frame: VideoFrame, masked: bool) -> Answers:
         began, prompts = time.perf_counter(), {} if self.tracks else self._prompts

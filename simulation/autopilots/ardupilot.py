@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import astuple
 
-from efftam_ros.flight.mavlink.dialect import ATTITUDE, MANAGER_INFORMATION, Message, mav
+from efftam_flight.mavlink.dialect import ATTITUDE, MANAGER_INFORMATION, Message, mav
 from simulation.autopilots.autopilot import (
     ACCEPTED,
     DENIED,

@@ -11,7 +11,7 @@ import math
 import signal
 import time
 
-from efftam_ros.flight.mavlink.connection import Connection, Piece, TcpIn, connect
+from efftam_flight.mavlink.connection import Connection, Piece, TcpIn, connect
 from efftam_ros.tools.common.interruption import SIGNALS
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.autopilot import Autopilot, CrashError, Port

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
-from efftam_ros.flight.angles import wrapped
-from efftam_ros.flight.mavlink.connection import Connection
-from efftam_ros.flight.mavlink.dialect import Message, mav
-from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.values import GimbalLimits
+from efftam_flight.angles import wrapped
+from efftam_flight.mavlink.connection import Connection
+from efftam_flight.mavlink.dialect import Message, mav
+from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.values import GimbalLimits
 from simulation.rotations import from_yaw_pitch
 
 ATTITUDE_S = 0.02

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from efftam_ros.flight.mavlink.connection import Connection, Piece
+from efftam_flight.mavlink.connection import Connection, Piece
 
 
 class MemoryLink(Connection):

@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import TrackState
-from efftam_ros.flight.angles import wrapped
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.control_config import ControlConfig, Instant
-from efftam_ros.flight.gimbal_control import GimbalControl
-from efftam_ros.flight.mavlink.bridge import Bridge
-from efftam_ros.flight.mavlink.dialect import Severity, mav
-from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.values import (
+from efftam_flight.angles import wrapped
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import ControlConfig, Instant
+from efftam_flight.gimbal_control import GimbalControl
+from efftam_flight.mavlink.bridge import Bridge
+from efftam_flight.mavlink.dialect import Severity, mav
+from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.values import (
     NS,
     AttitudeSample,
     Control,
@@ -27,6 +25,8 @@ from efftam_ros.flight.values import (
     Rates,
     VehicleSample,
 )
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
 from simulation.autopilots.ardupilot import ArduPilot

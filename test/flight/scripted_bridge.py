@@ -13,13 +13,13 @@ import threading
 import time
 from unittest.mock import Mock
 
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import Instant
+from efftam_flight.mavlink.bridge import Bridge
+from efftam_flight.mavlink.connection import connect
+from efftam_flight.values import Rates
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.bridge import Bridge
-from efftam_ros.flight.mavlink.connection import connect
-from efftam_ros.flight.values import Rates
 from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, ResultReport, Selection

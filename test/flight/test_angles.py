@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.flight.angles import axis_direction, interpolated, target_direction, wrapped
-from efftam_ros.flight.attitude import GimbalHistory, VehicleHistory
-from efftam_ros.flight.direction_filter import DirectionFilter
-from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
+from efftam_flight.angles import axis_direction, interpolated, target_direction, wrapped
+from efftam_flight.attitude import GimbalHistory, VehicleHistory
+from efftam_flight.direction_filter import DirectionFilter
+from efftam_flight.values import NS, AttitudeSample, VehicleSample, YawFrame
 from simulation.rotations import from_yaw_pitch
 
 angle = st.floats(-3.0, 3.0)

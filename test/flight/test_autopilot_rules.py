@@ -7,9 +7,9 @@ import math
 import pytest
 from flight.rig import CONFIGURE, EPOCH_NS, FLAVOURS, Peer, Rig
 
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.values import NS, Control, Rates, YawFrame
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.mavlink.dialect import mav
+from efftam_flight.values import NS, Control, Rates, YawFrame
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 NAN = math.nan

@@ -10,11 +10,11 @@ from flight.rig import CONFIGURE, FLAVOURS, Chase, Peer, Rig, in_yaw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.control_config import Phase
-from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.framing import Encoder
-from efftam_ros.flight.values import Control
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import Phase
+from efftam_flight.mavlink.dialect import mav
+from efftam_flight.mavlink.framing import Encoder
+from efftam_flight.values import Control
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 HANDLED = [

@@ -10,13 +10,13 @@ from flight.rig import EPOCH_NS, Desk, Peer, Time, seen_at, status
 from hypothesis import given
 from hypothesis import strategies as st
 
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.mavlink.bridge import Bridge
+from efftam_flight.mavlink.camera import firmware_version
+from efftam_flight.mavlink.dialect import mav
+from efftam_flight.mavlink.tracking_status import StreamView
+from efftam_flight.values import NS
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.mavlink.bridge import Bridge
-from efftam_ros.flight.mavlink.camera import firmware_version
-from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.tracking_status import StreamView
-from efftam_ros.flight.values import NS
 from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.autopilot_link import AutopilotLink, WantedIntervals
-from efftam_ros.flight.mavlink.clock_map import ClockMap, image_clock
-from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.values import NS
+from efftam_flight.control_config import Instant
+from efftam_flight.mavlink.autopilot_link import AutopilotLink, WantedIntervals
+from efftam_flight.mavlink.clock_map import ClockMap, image_clock
+from efftam_flight.mavlink.dialect import mav
+from efftam_flight.values import NS
 
 
 def test_no_message_is_made_after_it_arrived():

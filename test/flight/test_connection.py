@@ -18,11 +18,11 @@ import pytest
 from flight.rig import Desk, GimbalLog, Time
 from free_ports import free_port
 
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.mavlink.bridge import Bridge
-from efftam_ros.flight.mavlink.connection import Connection, connect
-from efftam_ros.flight.mavlink.dialect import Severity
-from efftam_ros.flight.mavlink.framing import Decoder
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.mavlink.bridge import Bridge
+from efftam_flight.mavlink.connection import Connection, connect
+from efftam_flight.mavlink.dialect import Severity
+from efftam_flight.mavlink.framing import Decoder
 
 
 @pytest.fixture

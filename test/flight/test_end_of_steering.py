@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from flight.rig import FLAVOURS, Chase, Rig
 
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.control_config import Phase
-from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.values import Control, GimbalLimits
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import Phase
+from efftam_flight.mavlink.dialect import mav
+from efftam_flight.values import Control, GimbalLimits
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 NAN = math.nan

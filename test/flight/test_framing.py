@@ -7,8 +7,8 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.dialect import mav
+from efftam_flight.mavlink.framing import Decoder, Encoder
 
 BEAT = mav.MAVLink_heartbeat_message(30, 8, 0, 0, 4, 3)
 

@@ -13,13 +13,12 @@ from flight.rig import seen_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.types import TrackState
-from efftam_ros.flight.angles import wrapped
-from efftam_ros.flight.answer import Answer
-from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
-from efftam_ros.flight.gimbal_control import GimbalControl, Permission
-from efftam_ros.flight.law import ImageOnly
-from efftam_ros.flight.values import (
+from efftam_flight.angles import wrapped
+from efftam_flight.answer import Answer
+from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
+from efftam_flight.gimbal_control import GimbalControl, Permission
+from efftam_flight.law import ImageOnly
+from efftam_flight.values import (
     NS,
     AttitudeSample,
     Control,
@@ -28,6 +27,7 @@ from efftam_ros.flight.values import (
     VehicleSample,
     YawFrame,
 )
+from efftam_ros.core.types import TrackState
 from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.reports import MotionReport
 from simulation.rotations import from_yaw_pitch

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from flight.rig import STEP_S, Chase, Rig, in_yaw
 
-from efftam_ros.flight.control_config import ControlConfig, Law
-from efftam_ros.flight.law import ImageOnly
-from efftam_ros.flight.values import NS
+from efftam_flight.control_config import ControlConfig, Law
+from efftam_flight.law import ImageOnly
+from efftam_flight.values import NS
 
 LINE_OF_SIGHT, UNKNOWN_TIMES = ControlConfig(), ControlConfig(kp=2.5, feed_forward=0.5)
 IMAGE_ONLY = ControlConfig(image_latency=0.0437)  # a gain of 0.7 at the 0.1 s that there are

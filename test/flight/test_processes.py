@@ -104,7 +104,7 @@ def test_a_bridge_that_ends_over_tcp_leaves_a_gimbal_that_stands(start: Start, n
 def test_the_stand_in_ends_as_the_real_one_does_on_a_nan():
     from flight.rig import Rig
 
-    from efftam_ros.flight.mavlink.dialect import mav
+    from efftam_flight.mavlink.dialect import mav
 
     rig = Rig("ardupilot").run(0.1)
     nan = float("nan")

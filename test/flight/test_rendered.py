@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flight.rig import EPOCH_NS, Desk, GimbalLog, Time, seen_at
 
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.gimbal_control import GimbalControl
+from efftam_flight.mavlink.bridge import Bridge
+from efftam_flight.values import NS
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.gimbal_control import GimbalControl
-from efftam_ros.flight.mavlink.bridge import Bridge
-from efftam_ros.flight.values import NS
 from efftam_ros.messages.reports import MotionReport
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.memory_link import memory_link

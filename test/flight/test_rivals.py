@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from flight.rig import Rig
 
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.mavlink.gimbal_holder import GimbalHolder, Rivals
-from efftam_ros.flight.values import Control, Rates
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.mavlink.dialect import mav
+from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.gimbal_holder import GimbalHolder, Rivals
+from efftam_flight.values import Control, Rates
 
 NAN = math.nan
 

@@ -17,14 +17,14 @@ from flight.rig import Desk, GimbalLog, Time
 from free_ports import free_port
 from pymavlink import mavutil
 
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import Instant
+from efftam_flight.mavlink.bridge import Bridge
+from efftam_flight.mavlink.connection import connect
+from efftam_flight.mavlink.dialect import Severity, mav
+from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.signing import AHEAD, EPOCH_S, UNITS_PER_S, Signer
 from efftam_ros.core.errors import InputError
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.bridge import Bridge
-from efftam_ros.flight.mavlink.connection import connect
-from efftam_ros.flight.mavlink.dialect import Severity, mav
-from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.mavlink.signing import AHEAD, EPOCH_S, UNITS_PER_S, Signer
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 NOW = 1_800_000_000.0

@@ -11,10 +11,10 @@ import math
 import pytest
 from flight.rig import FLAVOURS, Chase, Peer, Rig
 
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.control_config import Phase
-from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.values import Control, Rates
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import Phase
+from efftam_flight.mavlink.dialect import mav
+from efftam_flight.values import Control, Rates
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 any_gimbal = pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])

@@ -9,10 +9,10 @@ from flight.rig import FLAVOURS, Chase, Rig
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.mavlink.dialect import mav
+from efftam_flight.values import GimbalLimits
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.bridge_config import BridgeConfig
-from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.values import GimbalLimits
 
 NAN = math.nan
 OURS = (1, 100)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.flight.mavlink.gimbal_rates import GimbalRates
-from efftam_ros.flight.mavlink.standstill import Standstill, resembles
-from efftam_ros.flight.mavlink.zero_debt import MANAGERS, Debt, Due, Manager, Situation
-from efftam_ros.flight.values import NS, STOPPED, AttitudeSample, Rates, VehicleSample, YawFrame
+from efftam_flight.mavlink.gimbal_rates import GimbalRates
+from efftam_flight.mavlink.standstill import Standstill, resembles
+from efftam_flight.mavlink.zero_debt import MANAGERS, Debt, Due, Manager, Situation
+from efftam_flight.values import NS, STOPPED, AttitudeSample, Rates, VehicleSample, YawFrame
 from simulation.rotations import from_yaw_pitch
 
 NOW_S = 100.0

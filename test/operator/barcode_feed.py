@@ -9,11 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import TrackState
-from efftam_ros.messages.fields import Outcome
-from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
-from efftam_ros.operator.feed import (
+from efftam_operator.feed import (
     CommandAnswer,
     Controller,
     Limits,
@@ -24,6 +20,10 @@ from efftam_ros.operator.feed import (
     Sink,
     SteeringState,
 )
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
+from efftam_ros.messages.fields import Outcome
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
 
 BITS = 64
 BLOCK = 8  # px: survives JPEG and half size

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from barcode_feed import BarcodeFeed, RecordedSteering
 
 from benchmarks.browser import Hands, chromium
-from efftam_ros.operator.server import OperatorServer, serving
-from efftam_ros.operator.settings import Settings
+from efftam_operator.server import OperatorServer, serving
+from efftam_operator.settings import Settings
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 

@@ -12,15 +12,15 @@ from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from efftam_operator import commands, wire
+from efftam_operator.commands import ARMED_FOR_S, ARMED_FROM_S, STATUS_S, Commands
+from efftam_operator.feed import CommandAnswer, Controller, SteeringState
+from efftam_operator.hub import Hub
+from efftam_operator.settings import Settings
+from efftam_operator.viewer import Viewer
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, Selection
-from efftam_ros.operator import commands, wire
-from efftam_ros.operator.commands import ARMED_FOR_S, ARMED_FROM_S, STATUS_S, Commands
-from efftam_ros.operator.feed import CommandAnswer, Controller, SteeringState
-from efftam_ros.operator.hub import Hub
-from efftam_ros.operator.settings import Settings
-from efftam_ros.operator.viewer import Viewer
 
 LEASE_S = 10.0
 ALL = wire.LARGEST_TARGET

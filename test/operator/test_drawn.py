@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.page_client import page
+from efftam_operator.drawn import drawn_page
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Prompt, Track, TrackState
-from efftam_ros.operator.drawn import drawn_prompt
-from efftam_ros.operator.settings import Settings
 
 PICTURE = np.full((90, 160, 3), 80, np.uint8)
 
@@ -21,7 +20,8 @@ PICTURE = np.full((90, 160, 3), 80, np.uint8)
 def command():
     """A command on a thread: asks on the picture of stamp 5, then shows three tracked ones."""
     prompts: list[Prompt] = []
-    with drawn_prompt(Settings(port=0)) as (drawn, (url,)):
+    with drawn_page("127.0.0.1", 0, "", "the video is over") as served:
+        drawn, (url,) = served.page, served.urls
 
         def work() -> None:
             prompts.append(drawn.ask(PICTURE, 5))

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from efftam_operator import hub as hub_module
+from efftam_operator.feed import Lifecycle, Limits, Picture, Unreadable
+from efftam_operator.hub import OLD_S, Hub, LastHeard
+from efftam_operator.settings import Settings
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, MotionReport
-from efftam_ros.operator import hub as hub_module
-from efftam_ros.operator.feed import Lifecycle, Limits, Picture, Unreadable
-from efftam_ros.operator.hub import OLD_S, Hub, LastHeard
-from efftam_ros.operator.settings import Settings
 
 
 class Now(Executor):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.operator.pace import FLOOR, LEVELS, WHOLE, Pace
+from efftam_operator.pace import FLOOR, LEVELS, WHOLE, Pace
 
 MBIT = 1e6 / 8
 STEP_S = 0.001

@@ -9,12 +9,12 @@ from barcode_feed import BarcodeFeed
 from contrast import contrast
 
 from benchmarks.browser import one_selection, until
+from efftam_operator.feed import Lifecycle
+from efftam_operator.server import OperatorServer, serving
+from efftam_operator.settings import Settings
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
-from efftam_ros.operator.feed import Lifecycle
-from efftam_ros.operator.server import OperatorServer, serving
-from efftam_ros.operator.settings import Settings
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 # Selecting

@@ -9,8 +9,8 @@ from barcode_feed import RecordedSteering
 from thin_link import DyingLink, thin_link
 
 from benchmarks.browser import one_selection, until
+from efftam_operator.feed import Picture
 from efftam_ros.core.errors import InputError
-from efftam_ros.operator.feed import Picture
 
 
 def banners(hands) -> str:

@@ -8,10 +8,10 @@ from barcode_feed import RecordedSteering
 from thin_link import DyingLink
 
 from benchmarks.browser import until
+from efftam_operator.feed import Controller, Lifecycle, Unreadable
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
-from efftam_ros.operator.feed import Controller, Lifecycle, Unreadable
 
 ALL = {"badge", "box", "presence", "age", "gimbal"}
 GREY_RGB = (0xBB, 0xBB, 0xBB)

@@ -9,8 +9,8 @@ from barcode_feed import BarcodeFeed
 from thin_link import thin_link
 
 from benchmarks.browser import one_selection, until
+from efftam_operator.feed import Picture
 from efftam_ros.core.types import TrackState
-from efftam_ros.operator.feed import Picture
 
 NOISE = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 255, (720, 1280, 3), np.uint8), (0, 0), 2.0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.browser import one_selection, until
+from efftam_operator.feed import Proposal
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.operator.feed import Proposal
 
 CAR = Box(180, 80, 80, 50)
 

@@ -16,15 +16,15 @@ import pytest
 from barcode_feed import BITS, BLOCK, BarcodeFeed
 
 from benchmarks.page_client import page
+from efftam_operator.announce import announcement, own_addresses
+from efftam_operator.feed import Lifecycle, Picture
+from efftam_operator.server import MOST_STRANGERS, OperatorServer
+from efftam_operator.settings import Settings
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.messages.reports import BoxReport
-from efftam_ros.operator.announce import announcement, own_addresses
-from efftam_ros.operator.feed import Lifecycle, Picture
-from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer
-from efftam_ros.operator.settings import Settings
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -131,7 +131,7 @@ def test_an_address_beyond_this_machine_gets_a_token_of_128_bits():
 
 
 def test_every_address_is_a_line_and_the_first_a_qr_code(monkeypatch):
-    monkeypatch.setattr("efftam_ros.operator.settings.own_addresses", lambda: ["192.0.2.7", "198.51.100.1"])
+    monkeypatch.setattr("efftam_operator.settings.own_addresses", lambda: ["192.0.2.7", "198.51.100.1"])
     urls = OperatorServer(Settings(address="0.0.0.0", token=TOKEN), feed=BarcodeFeed()).urls
     assert urls == [f"http://{host}:8080/#token={TOKEN}" for host in ("192.0.2.7", "198.51.100.1")]
     first, second, *code = announcement(urls).splitlines()
@@ -176,7 +176,7 @@ async def test_pages_beyond_the_limit_are_turned_away_until_one_leaves(serve, fe
 
 
 async def test_sockets_without_the_token_keep_no_page_out(serve, feed, monkeypatch):
-    monkeypatch.setattr("efftam_ros.operator.server.HELLO_S", 60.0)
+    monkeypatch.setattr("efftam_operator.server.HELLO_S", 60.0)
     server = serve(feed, token=TOKEN, most_viewers=2)
     base = server.url.split("#")[0]
 
@@ -207,7 +207,7 @@ async def test_sockets_without_the_token_keep_no_page_out(serve, feed, monkeypat
 
 
 async def test_half_written_requests_keep_no_page_out_and_are_dropped(serve, feed, monkeypatch, caplog):
-    monkeypatch.setattr("efftam_ros.operator.server.STRANGER_S", 1.0)
+    monkeypatch.setattr("efftam_operator.server.STRANGER_S", 1.0)
     server = serve(feed)
     hogs = []
     for _ in range(2 * MOST_STRANGERS):
@@ -408,7 +408,7 @@ async def test_a_message_beyond_64_kb_is_cut_off(serve, feed):
 
 
 async def test_a_socket_that_says_nothing_is_closed(serve, feed, monkeypatch):
-    monkeypatch.setattr("efftam_ros.operator.server.HELLO_S", 0.2)
+    monkeypatch.setattr("efftam_operator.server.HELLO_S", 0.2)
     async with page(serve(feed).url, hello=False) as client:
         await client.until(lambda: client.socket.closed)
         assert client.frames == []

@@ -17,14 +17,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import TrackState
-from efftam_ros.images.palette import STATE_STYLES
-from efftam_ros.messages.reports import BoxReport, MotionReport
-from efftam_ros.operator import jpeg, wire
-from efftam_ros.operator.feed import Picture
-from efftam_ros.operator.pairing import (
+from efftam_operator import jpeg, wire
+from efftam_operator.feed import Picture
+from efftam_operator.pairing import (
     FORGOTTEN_S,
     LEVEL_S,
     MOST_TRACKS,
@@ -32,8 +27,13 @@ from efftam_ros.operator.pairing import (
     Tracks,
     WaitingPictures,
 )
-from efftam_ros.operator.settings import Settings
-from efftam_ros.operator.viewer import MOST_RECENT_BYTES, Lateness, RateLimit, Viewer
+from efftam_operator.settings import Settings
+from efftam_operator.viewer import MOST_RECENT_BYTES, Lateness, RateLimit, Viewer
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
+from efftam_ros.images.palette import STATE_STYLES
+from efftam_ros.messages.reports import BoxReport, MotionReport
 
 STAMPS = st.integers(0, 2**63 - 1)
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from level_pipeline import BRIGHT, HEIGHT, WIDTH
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import CameraInfo, Image
 
-from efftam_ros.flight.angles import axis_direction, wrapped
+from efftam_flight.angles import axis_direction, wrapped
 from efftam_ros.images.message import fill_image, stamp_ns
 
 FOCAL_PX = 200.0

@@ -39,7 +39,7 @@ class Operator(Spinning):
     """The operator's node in this process; ``url``: of its page."""
 
     def __init__(self, namespace: str, *ros_arguments: str) -> None:
-        from efftam_ros.ros.operator.node import OperatorNode
+        from efftam_operator.ros.node import OperatorNode
 
         arguments = ["--ros-args", "-p", "port:=0", *ros_arguments]
         with redirect_stdout(StringIO()) as printed:

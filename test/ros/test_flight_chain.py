@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
+pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[flight]'")
 from efftam_ros.msg import BoundingBox, GimbalStatus
 from flight_rig import Listener, Rig, wait
 from level_pipeline import BRIGHT, HEIGHT, WIDTH
 from ros_helpers import new_namespace, tracker_command
 from sensor_msgs.msg import Image
 
-from efftam_ros.flight.mavlink.dialect import mav
+from efftam_flight.mavlink.dialect import mav
 from efftam_ros.images.message import image_from_message
 
 CAMERA = str(Path(__file__).parent / "level_camera.py")

@@ -16,22 +16,22 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
+pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[flight]'")
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
 from flight_rig import ROOT, Rig, node_command, wait
 from free_ports import free_port
 from lifecycle_msgs.msg import Transition
 from ros_helpers import Process, new_namespace
 
+from efftam_flight.mavlink.connection import connect
+from efftam_flight.mavlink.dialect import mav
+from efftam_flight.mavlink.framing import Decoder
+from efftam_flight.mavlink.signing import Signer
+from efftam_flight.ros.gimbal.node import GimbalNode
+from efftam_flight.ros.mavlink import MavlinkNode
 from efftam_ros.core.errors import InputError
-from efftam_ros.flight.mavlink.connection import connect
-from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.framing import Decoder
-from efftam_ros.flight.mavlink.signing import Signer
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.package_files import PROFILE_VARIABLES
-from efftam_ros.ros.gimbal.node import GimbalNode
-from efftam_ros.ros.mavlink import MavlinkNode
 
 
 @pytest.fixture

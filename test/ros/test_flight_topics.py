@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 import rclpy
 
-pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
+pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[flight]'")
 from builtin_interfaces.msg import Time
 from efftam_ros.msg import (
     BoundingBox,
@@ -28,15 +28,15 @@ from ros_helpers import new_namespace
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
 
+from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
+from efftam_flight.ros.gimbal import loop as gimbal_loop
+from efftam_flight.ros.gimbal.loop import GimbalPublishers, Loop
+from efftam_flight.ros.mavlink import REPEAT_S, GimbalTopics, MavlinkNode
+from efftam_flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample, YawFrame
 from efftam_ros.core.errors import InputError
-from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
-from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample, YawFrame
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import ResultReport, Selection
-from efftam_ros.ros.gimbal import loop as gimbal_loop
-from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
-from efftam_ros.ros.mavlink import REPEAT_S, GimbalTopics, MavlinkNode
 
 LIMITS = (GimbalLimits(), GimbalLimits(-1.0, 0.5, -2.0, 2.5), GimbalLimits(-1.5, 0.5, -3.0, 3.0))
 NEWS = st.one_of(

@@ -14,12 +14,12 @@ from rclpy.executors import SingleThreadedExecutor
 from ros_helpers import PATIENCE_S, new_namespace
 from sensor_msgs.msg import CameraInfo
 
+from efftam_flight.control_config import ControlConfig
+from efftam_flight.ros.gimbal.loop import GimbalPublishers, Loop
+from efftam_flight.values import Rates
 from efftam_ros.core.errors import InputError
-from efftam_ros.flight.control_config import ControlConfig
-from efftam_ros.flight.values import Rates
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.nodes import latched, reliable
-from efftam_ros.ros.gimbal.loop import GimbalPublishers, Loop
 
 
 class Flight:

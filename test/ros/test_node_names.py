@@ -9,9 +9,12 @@ import pytest
 from rclpy.lifecycle import LifecycleNode
 from ros_helpers import ROOT, new_namespace
 
-FOLDER = ROOT / "efftam_ros" / "ros"
-NODES = [*sorted(FOLDER.glob("*/node.py")), FOLDER / "common" / "nodes.py"]
-NODES += [FOLDER / f"{name}.py" for name in ("camera", "mavlink")]
+NODES = [
+    *sorted(ROOT.glob("efftam_*/ros/**/node.py")),
+    ROOT / "efftam_ros" / "ros" / "common" / "nodes.py",
+    ROOT / "efftam_ros" / "ros" / "camera.py",
+    ROOT / "efftam_flight" / "ros" / "mavlink.py",
+]
 
 
 def private_names(path: Path) -> set[str]:

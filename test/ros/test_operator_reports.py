@@ -15,15 +15,15 @@ from rcl_interfaces.msg import ParameterType, ParameterValue
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import Header
 
+from efftam_operator.feed import Controller, Lifecycle, Limits, Proposal, Trackers
+from efftam_operator.ros import feed, steering
+from efftam_operator.ros.feed import picture_of
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.images.message import ImageReader
 from efftam_ros.messages.fields import About, bbox_fields
 from efftam_ros.messages.reports import Selection, box_report
-from efftam_ros.operator.feed import Controller, Lifecycle, Limits, Proposal, Trackers
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS
-from efftam_ros.ros.operator import feed, steering
-from efftam_ros.ros.operator.feed import picture_of
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
 

@@ -15,7 +15,7 @@ from level_node import Spinning
 from operator_page import Hands, Operator, chromium
 from ros_helpers import new_namespace
 
-from efftam_ros.ros.gimbal.node import GimbalNode
+from efftam_flight.ros.gimbal.node import GimbalNode
 
 
 @pytest.fixture(scope="module")

@@ -129,11 +129,11 @@ def test_the_parameter_file_holds_every_parameter_with_its_default():
 
 def test_the_flight_parameter_file_holds_every_parameter_with_its_default():
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.flight.bridge_config import BridgeConfig
-    from efftam_ros.ros.flight_parameters import GimbalConfig, as_yaml
+    from efftam_flight.bridge_config import BridgeConfig
+    from efftam_flight.ros.parameters import GimbalConfig, as_yaml
 
     text = (ROOT / "config" / "flight.yaml").read_text()
-    assert text == as_yaml(), "write it anew: python -m efftam_ros.ros.flight_parameters > config/flight.yaml"
+    assert text == as_yaml(), "write it anew: python -m efftam_flight.ros.parameters > config/flight.yaml"
     shipped = yaml.safe_load(text)
     for name, config_type in (("efftam_gimbal", GimbalConfig), ("efftam_mavlink", BridgeConfig)):
         defaults = {f.name: f.default for f in fields(config_type)}

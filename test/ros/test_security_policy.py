@@ -10,6 +10,7 @@ from level_node import Spinning
 from ros_helpers import ROOT
 from test_camera_node import CALIBRATION
 
+from efftam_flight.ros.main import PROGRAMS as FLIGHT_PROGRAMS
 from efftam_ros.ros.main import PROGRAMS
 
 POLICY = ElementTree.parse(ROOT / "config" / "sros2_policy.xml").getroot()
@@ -95,12 +96,12 @@ def test_the_pages_node_is_allowed_what_it_uses_and_nothing_else(peer):
 )
 def test_a_node_is_allowed_what_it_uses_and_nothing_else(peer, tmp_path, name, parameters):
     if name == "efftam_mavlink":
-        pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
+        pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[flight]'")
     file = tmp_path / "camera.yaml"
     file.write_text(CALIBRATION)
     given = [word for text in parameters for word in ("-p", text.format(calibration=file))]
-    program = PROGRAMS[name]
-    kind = getattr(import_module(f"efftam_ros.ros.{program.module}"), program.node)
+    program = (PROGRAMS | FLIGHT_PROGRAMS)[name]
+    kind = getattr(import_module(program.module), program.node)
     node = Spinning(kind(namespace=peer.namespace, cli_args=["--ros-args", *given]))
     try:
         check(peer, name)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
+pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[flight]'")
 
 from efftam_ros.core.types import TrackState
 from simulation.flight import load_percent

@@ -65,7 +65,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_without_the_workshop_its_commands_and_the_help_name_the_extra(efftam_here, monkeypatch):
-    monkeypatch.setattr(cli, "find_spec", lambda module: None)
+    monkeypatch.setattr("efftam_ros.plugins.find_spec", lambda module: None)
     for name in cli.WORKSHOP:
         assert_refused(efftam_here(name, "--help"), f"efftam {name}", "pip install 'efftam_ros[workshop]'")
     lines = efftam_here("--help").stdout.splitlines()

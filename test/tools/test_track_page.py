@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import aiohttp
@@ -118,11 +119,11 @@ def test_the_overlay_of_the_video_is_not_drawn_on_the_page_s_pictures(
     one.show.side_effect = lambda bgr, track, progress: shown.append((bgr, bgr.copy()))
 
     @contextmanager
-    def drawn_prompt(settings, over):
+    def drawn_page(address, port, token, over):
         assert over == "the video is over; written: o.mp4"
-        yield one, ["http://127.0.0.1:1/"]
+        yield SimpleNamespace(page=one, announcement="open http://127.0.0.1:1/")
 
-    monkeypatch.setattr("efftam_ros.operator.drawn.drawn_prompt", drawn_prompt)
+    monkeypatch.setattr("efftam_operator.drawn.drawn_page", drawn_page)
     monkeypatch.chdir(tmp_path)
     result = efftam_here("track", square_video, "--page", "--out", "o.mp4", "--quiet")
     assert result.returncode == 0, result.stderr

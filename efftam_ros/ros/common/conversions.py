@@ -1,4 +1,4 @@
-"""Between messages and the values of flight and page: attitudes, the camera, the gimbal, selections."""
+"""Between ROS messages and values that several nodes share: the camera's calibration, selections."""
 
 from __future__ import annotations
 
@@ -6,54 +6,14 @@ from typing import Any
 
 from geometry_msgs.msg import Point
 
-from efftam_ros.core.errors import InputError, shown
-from efftam_ros.flight.control_config import GimbalCommand, Law, Phase
-from efftam_ros.flight.values import (
-    AttitudeSample,
-    Control,
-    GimbalLimits,
-    VehicleSample,
-    YawFrame,
-    device_sample,
-)
-from efftam_ros.images.message import stamp_like, stamp_ns
+from efftam_ros.core.errors import InputError
+from efftam_ros.images.message import stamp_like
 from efftam_ros.messages.bearing import CameraModel, camera_model, delivered_size
 from efftam_ros.messages.reports import Selection
-from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection
+from efftam_ros.msg import TargetSelection
 
 LARGEST_STAMP_NS = 2**31 * 1_000_000_000 - 1
 """builtin_interfaces/Time counts seconds in 31 bits."""
-
-# The values' names are those of the messages' constants.
-CONTROLS = {getattr(GimbalManager, each.name): each for each in Control}
-PHASES = {each: getattr(GimbalStatus, each.name) for each in Phase}
-LAWS = {each: getattr(GimbalStatus, each.name) for each in Law}
-
-
-def attitude_of(message: Any, at_pitch_limit: bool, at_yaw_limit: bool) -> AttitudeSample:
-    """From a geometry_msgs/QuaternionStamped. Raises InputError when frame_id names no yaw frame."""
-    try:
-        frame = YawFrame(message.header.frame_id)
-    except ValueError:
-        raise InputError(
-            f"the attitude's frame_id is {shown(message.header.frame_id)}; write earth (yaw from north) or"
-            " vehicle (from its nose)"
-        ) from None
-    q = message.quaternion
-    return AttitudeSample(
-        stamp_ns(message.header.stamp), (q.w, q.x, q.y, q.z), frame, at_pitch_limit, at_yaw_limit
-    )
-
-
-def attitude_of_mavros(message: Any) -> AttitudeSample:
-    """From a mavros_msgs/GimbalDeviceAttitudeStatus, whose quaternion is MAVLink's own."""
-    q, stamp = message.q, stamp_ns(message.header.stamp)
-    return device_sample(stamp, (q.w, q.x, q.y, q.z), message.flags, message.failure_flags)
-
-
-def vehicle_of(message: Any) -> VehicleSample:
-    """From a VehicleHeading."""
-    return VehicleSample(stamp_ns(message.header.stamp), message.yaw, message.yaw_rate)
 
 
 def camera_of(message: Any) -> CameraModel:
@@ -82,29 +42,3 @@ def selection_message(selection: Selection) -> TargetSelection:
         message.points = [Point(x=float(x), y=float(y)) for x, y in selection.points]
         message.labels = list(selection.labels)
     return message
-
-
-def control_of(message: Any) -> Control:
-    """From a GimbalManager. Raises InputError for a number that does not exist."""
-    if message.control not in CONTROLS:
-        raise InputError(f"control is {message.control}; known are 0 to {max(CONTROLS)}")
-    return CONTROLS[message.control]
-
-
-def limits_of(message: Any) -> GimbalLimits:
-    """From a GimbalManager."""
-    return GimbalLimits(message.pitch_min, message.pitch_max, message.yaw_min, message.yaw_max)
-
-
-def status_message(command: GimbalCommand, enabled: bool) -> GimbalStatus:
-    """What the controller decided, without a stamp."""
-    return GimbalStatus(
-        enabled=enabled,
-        phase=PHASES[command.phase],
-        law=LAWS[command.law],
-        sending=command.send,
-        pitch_rate=command.rates.pitch,
-        yaw_rate=command.rates.yaw,
-        reason=command.reason,
-        at_stop=list(command.at_stop),
-    )

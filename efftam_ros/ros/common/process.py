@@ -12,7 +12,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.packages import missing_package
@@ -97,6 +98,27 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
         return 2
     with StopFlag() as stop:
         return _run(stop, name, make, args)
+
+
+class NodeProgram(NamedTuple):
+    """A node that runs as a process. ``module``, ``node``: where its class is; ``text``: what --help prints
+    below the usage."""
+
+    module: str
+    node: str
+    text: str
+
+
+def run_program(name: str, program: NodeProgram, args: list[str] | None = None, **given: Any) -> int:
+    """Run a node until a signal or a shutdown; returns the exit code, 2 for an error that the user can
+    correct, reported in one line. ``given``: to the node's class, in tests and benchmarks."""
+
+    def make() -> Any:
+        # Once signals are handled: this takes a second or more.
+        return getattr(import_module(program.module), program.node)(**given)
+
+    usage = f"usage: {name} [--ros-args [-p NAME:=VALUE] [--params-file FILE] [-r FROM:=TO]]"
+    return run_node(name, make, args, f"{usage}\n\n{program.text}")
 
 
 def without_ros_arguments(arguments: list[str]) -> list[str]:

@@ -102,7 +102,7 @@ def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list
     if args.ros or every:
         areas.append(("ROS 2", [*ros_findings(), *tool_findings("operator")]))
     if args.flight or every:
-        areas.append(("flight", list(tool_findings("mavlink"))))
+        areas.append(("flight", list(tool_findings("flight"))))
     return areas
 
 

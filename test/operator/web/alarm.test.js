@@ -1,7 +1,7 @@
 // Loss and return: what is said and heard after what.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Alarm } from "../../../efftam_ros/operator/web/alarm.js";
+import { Alarm } from "../../../efftam_operator/web/alarm.js";
 
 globalThis.navigator ??= {};
 let tones = []; // their frequencies

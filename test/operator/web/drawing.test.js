@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Drawing } from "../../../efftam_ros/operator/web/drawing.js";
+import { Drawing } from "../../../efftam_operator/web/drawing.js";
 import { pick, randomOf } from "./numbers.js";
 
 const FRAME = { stamp: 42n, width: 640, height: 360, ageS: 0.5 };

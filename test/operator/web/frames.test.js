@@ -7,7 +7,7 @@ import { pictureMessage } from "./pictures.js";
 let seen;
 globalThis.document = { addEventListener: (type, listener) => { seen = listener; }, hidden: false };
 globalThis.CustomEvent ??= class extends Event { constructor(type, { detail }) { super(type); this.detail = detail; } };
-const { Frames } = await import("../../../efftam_ros/operator/web/frames.js");
+const { Frames } = await import("../../../efftam_operator/web/frames.js");
 
 let nowMs = 0;
 mock.method(performance, "now", () => nowMs);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   LENS_RADIUS_PX, Viewport, boxFromCorners, clipBox, isTooSmall, lensPlace, lensZoom, moveBox,
-} from "../../../efftam_ros/operator/web/geometry.js";
+} from "../../../efftam_operator/web/geometry.js";
 
 const near = (a, b, tolerance = 1e-9) => assert.ok(Math.abs(a - b) <= tolerance, `${a} is not ${b}`);
 

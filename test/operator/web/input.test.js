@@ -1,7 +1,7 @@
 // Pointers on a stand-in canvas: which gestures they make, after whatever came before.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bindPointer } from "../../../efftam_ros/operator/web/input.js";
+import { bindPointer } from "../../../efftam_operator/web/input.js";
 import { pick, randomOf } from "./numbers.js";
 
 globalThis.document = { body: { classList: { remove() {} } } };

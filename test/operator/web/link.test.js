@@ -1,7 +1,7 @@
 // The link over a stand-in socket: what is remembered after what.
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { Link } from "../../../efftam_ros/operator/web/link.js";
+import { Link } from "../../../efftam_operator/web/link.js";
 import { pick, randomOf } from "./numbers.js";
 
 let sockets = [];

@@ -66,7 +66,7 @@ globalThis.WebSocket = class {
 };
 mock.method(performance, "now", () => nowMs);
 mock.timers.enable({ apis: ["setInterval", "setTimeout"] });
-await import("../../../efftam_ros/operator/web/main.js");
+await import("../../../efftam_operator/web/main.js");
 
 const STATUS = { op: "status", camera: "alive", tracker: "alive", picture: "", image_silent_s: 0, tracker_silent_s: 0, trackers: ["a"] };
 const OFF = { op: "steering", controller: "running", enabled: false, phase: "off", reason: "" };

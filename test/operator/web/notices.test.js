@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { rootCause } from "../../../efftam_ros/operator/web/causes.js";
-import { Notices } from "../../../efftam_ros/operator/web/notices.js";
-import { bannersOf } from "../../../efftam_ros/operator/web/panels.js";
+import { rootCause } from "../../../efftam_operator/web/causes.js";
+import { Notices } from "../../../efftam_operator/web/notices.js";
+import { bannersOf } from "../../../efftam_operator/web/panels.js";
 
 const textsOf = (notices, nowMs) => notices.shown(nowMs).map(({ text }) => text);
 

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import "./palette.js";
 
-const { History } = await import("../../../efftam_ros/operator/web/plots.js");
+const { History } = await import("../../../efftam_operator/web/plots.js");
 
 test("answers to older images and a time without images leave no line", () => {
   const history = new History();

@@ -9,7 +9,7 @@ globalThis.document = { getElementById: of, querySelector: () => of("text"), cre
 let nowMs = 0;
 mock.method(performance, "now", () => nowMs);
 mock.timers.enable({ apis: ["setTimeout"] });
-const { SteeringPanel } = await import("../../../efftam_ros/operator/web/steering.js");
+const { SteeringPanel } = await import("../../../efftam_operator/web/steering.js");
 
 const KNOWN = { hasLink: true, isGrey: false, mayEnable: true };
 const OFF = { controller: "running", enabled: false, phase: "off", reason: "" };

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import "./palette.js";
 
 const { NEXT_FREE, STEERED, areMany, boxOf, choicesOf, followedOf, isFollowed, speedOf, steeredOf, targetAt, targetUnder } =
-  await import("../../../efftam_ros/operator/web/targets.js");
+  await import("../../../efftam_operator/web/targets.js");
 
 const target = (id, box, fields = {}) => ({ id, box, steered: id === 0, state: "TRACKING", ...fields });
 const FIRST = target(0, [100, 100, 60, 60]), SECOND = target(1, [300, 200, 60, 60]);

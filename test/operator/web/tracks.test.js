@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Tracks } from "../../../efftam_ros/operator/web/tracks.js";
+import { Tracks } from "../../../efftam_operator/web/tracks.js";
 
 const track = (stamp, selection) => ({ stamp: String(stamp), targets: [{ selection }], seq: stamp });
 

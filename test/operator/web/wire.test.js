@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ServerClock, decodeFrame, selectMessage } from "../../../efftam_ros/operator/web/wire.js";
+import { ServerClock, decodeFrame, selectMessage } from "../../../efftam_operator/web/wire.js";
 
 
 function frame({ stamp = 1795298319517108788n, sent = 1795298319541000001n, seq = 812, width = 1280, height = 720, version = 1, codec = 1, magic = "EFTM" } = {}) {

@@ -1,0 +1,68 @@
+"""Directions and rotations: bearing and quaternion to yaw and pitch.
+
+Axes of gimbal, vehicle and level frames: x forward, y right, z down (MAVLink). Axes of the camera (REP 103):
+x right, y down, z forward. Yaw is positive to the right, pitch up; a bearing's elevation is positive down.
+"""
+
+from __future__ import annotations
+
+import math
+
+from efftam_flight.values import Quaternion
+
+Vector = tuple[float, float, float]
+
+
+def wrapped(angle: float) -> float:
+    """The same angle in [-pi, pi]."""
+    return math.remainder(angle, 2 * math.pi)
+
+
+def normalised(q: Quaternion) -> Quaternion | None:
+    """The unit quaternion, None when ``q`` is no rotation (not finite, or its length is not near 1)."""
+    length = math.sqrt(sum(v * v for v in q))
+    if not 0.9 < length < 1.1:
+        return None
+    return q[0] / length, q[1] / length, q[2] / length, q[3] / length
+
+
+def rotated(q: Quaternion, v: Vector) -> Vector:
+    """``v`` of the turned frame, in the frame that ``q`` turns from."""
+    w, x, y, z = q
+    # v + 2 w (u x v) + 2 u x (u x v), with u = (x, y, z)
+    a = (y * v[2] - z * v[1], z * v[0] - x * v[2], x * v[1] - y * v[0])
+    b = (y * a[2] - z * a[1], z * a[0] - x * a[2], x * a[1] - y * a[0])
+    return v[0] + 2 * (w * a[0] + b[0]), v[1] + 2 * (w * a[1] + b[1]), v[2] + 2 * (w * a[2] + b[2])
+
+
+def yaw_pitch(v: Vector) -> tuple[float, float]:
+    """Yaw and pitch of a direction in level axes, rad."""
+    return math.atan2(v[1], v[0]), math.atan2(-v[2], math.hypot(v[0], v[1]))
+
+
+def axis_direction(q: Quaternion) -> tuple[float, float]:
+    """Yaw and pitch of the optical axis."""
+    return yaw_pitch(rotated(q, (1.0, 0.0, 0.0)))
+
+
+def target_direction(q: Quaternion, azimuth: float, elevation: float) -> tuple[float, float]:
+    """Yaw and pitch of a target that the camera with attitude ``q`` sees under a bearing."""
+    flat = math.cos(elevation)
+    ray = (flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation))
+    return yaw_pitch(rotated(q, ray))
+
+
+def interpolated(a: Quaternion, b: Quaternion, share: float) -> Quaternion:
+    """The rotation ``share`` of the way from ``a`` to ``b`` at constant rate; beyond 0..1 it goes on."""
+    dot = sum(p * q for p, q in zip(a, b, strict=True))
+    if dot < 0.0:
+        b, dot = (-b[0], -b[1], -b[2], -b[3]), -dot
+    angle = math.acos(min(dot, 1.0))
+    if angle < 1e-6:
+        first, second = 1.0 - share, share
+    else:
+        first = math.sin((1.0 - share) * angle) / math.sin(angle)
+        second = math.sin(share * angle) / math.sin(angle)
+    w, x, y, z = (first * p + second * q for p, q in zip(a, b, strict=True))
+    length = math.sqrt(w * w + x * x + y * y + z * z)
+    return w / length, x / length, y / length, z / length

@@ -1,0 +1,153 @@
+"""Settings of the gimbal controller, and the types of its commands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from efftam_flight.values import GimbalLimits, Rates
+from efftam_ros.core.config import SHARE, CheckedSettings, setting
+
+# Beyond it a stop can't be reached, rad.
+NO_STOP = 10.0
+
+
+class Phase(Enum):
+    """What the controller does."""
+
+    OFF = "off"  # not enabled
+    WAITING = "waiting"  # enabled, no target selected
+    FOLLOWING = "following"  # the target is measured
+    PREDICTING = "predicting"  # by the prediction, for a short time
+    FADING = "fading"  # the prediction is old: the rates go down to zero
+    HOLDING = "holding"  # zero rates, or small ones that a gimbal which stands may answer, for a reason
+    CONTROL_LOST = "control lost"  # another component moves the gimbal: nothing is sent
+
+
+class Law(Enum):
+    """The control law that gave the rates."""
+
+    NONE = "none"
+    LINE_OF_SIGHT = "line of sight"
+    IMAGE_ONLY = "image only"
+
+
+@dataclass(frozen=True)
+class ControlConfig(CheckedSettings):
+    """Gains, limits and times of the controller."""
+
+    # The loop's delay is the command's (30 ms) and the gimbal's lag, whatever the latency: 7 leaves a phase
+    # margin of 58 degrees at a lag of 50 ms. Where the attitudes' time is not known to within 20 ms, 2.5 with
+    # a feed-forward of 0.5 stays calm.
+    kp: float = setting(
+        7.0,
+        "gain on the angle between target and axis, 1/s; a gimbal with 150 ms lag takes 2.5 to 4",
+        within=(0.0, 30.0),
+    )
+    feed_forward: float = setting(
+        1.0,
+        "share of the target's own rate that is added; 0.5 where the attitude's time is uncertain",
+        within=(0.0, 1.5),
+    )
+    image_latency: float = setting(
+        0.1, "image's stamp to its answer, s; the gains without attitude follow from it", within=(0.0, 2.0)
+    )
+    max_pitch_rate: float = setting(
+        math.radians(90.0), "largest pitch rate that is sent, rad/s", within=(0.0, 20.0)
+    )
+    max_yaw_rate: float = setting(
+        math.radians(90.0), "largest yaw rate that is sent, rad/s", within=(0.0, 20.0)
+    )
+    max_acceleration: float = setting(
+        10.0, "fastest growth of a rate, rad/s^2; slowing down is not limited", within=(0.01, 1000.0)
+    )
+    first_rate: float = setting(
+        0.05,
+        "largest rate until the gimbal's attitude answers it, rad/s; 0: no answer is waited for",
+        within=(0.0, 20.0),
+    )
+    yaw_lock: bool = setting(
+        True, "yaw rates count from north; false: from the vehicle's nose. The same as in efftam_mavlink"
+    )
+    pitch_min: float = setting(
+        -NO_STOP,
+        "lower stop of the mount, up positive, rad; -10: none of its own",
+        within=(-NO_STOP, NO_STOP),
+    )
+    pitch_max: float = setting(
+        NO_STOP, "upper stop of the mount, rad; 10: none of its own", within=(-NO_STOP, NO_STOP)
+    )
+    yaw_min: float = setting(
+        -NO_STOP,
+        "left stop from the vehicle's nose, right positive, rad; -10: none of its own",
+        within=(-NO_STOP, NO_STOP),
+    )
+    yaw_max: float = setting(NO_STOP, "right stop, rad; 10: none of its own", within=(-NO_STOP, NO_STOP))
+    stop_margin: float = setting(
+        math.radians(0.5), "distance from a stop at which rates towards it end, rad", within=(0.0, 1.0)
+    )
+    attitude_offset: float = setting(
+        0.0, "added to the stamps of attitude and heading, s", within=(-1.0, 1.0)
+    )
+    attitude_age: float = setting(
+        0.2, "an older attitude is not used: steering by the image alone, s", within=(0.02, 2.0)
+    )
+    acceleration_density: float = setting(
+        math.radians(60.0),
+        "how freely a fast target is expected to turn, rad/s^2 per square root of Hz",
+        within=(0.001, 1000.0),
+    )
+    bearing_noise: float = setting(
+        math.radians(0.1), "standard deviation of a bearing, rad", within=(1e-6, 0.5)
+    )
+    closed_loop_age: float = setting(
+        0.15, "an older answer is followed by prediction only, s", within=(0.0, 2.0)
+    )
+    silence: float = setting(
+        0.5, "without an answer, or with older ones, for so long: zero rates, s", within=(0.05, 2.0)
+    )
+    coast: float = setting(
+        1.0, "how long a target that is not seen is followed by prediction, s", within=(0.0, 30.0)
+    )
+    fade: float = setting(1.0, "then the rates fade to zero for so long, s", within=(0.01, 30.0))
+    cautious_share: float = setting(0.3, "of the largest rates after a selection or a return", within=SHARE)
+    cautious_time: float = setting(0.3, "for so long after a selection or a return, s", within=(0.0, 10.0))
+    # A tracker that has just started may take a jerk of the image for motion of the target.
+    cautious_acceleration: float = setting(
+        1.5, "fastest growth of a rate meanwhile, rad/s^2", within=(0.01, 1000.0)
+    )
+    zero_time: float = setting(
+        1.0, "zero rates are repeated for so long, then nothing is sent, s", within=(0.1, 10.0)
+    )
+
+    @property
+    def max_rate(self) -> Rates:
+        return Rates(self.max_pitch_rate, self.max_yaw_rate)
+
+    @property
+    def limits(self) -> GimbalLimits:
+        """The stops, infinite where there is none."""
+        stops = (self.pitch_min, self.pitch_max, self.yaw_min, self.yaw_max)
+        return GimbalLimits(*(v if abs(v) < NO_STOP else math.copysign(math.inf, v) for v in stops))
+
+
+class Instant(NamedTuple):
+    """One moment on both clocks: the images' clock, which may be set, and one that never jumps, s."""
+
+    stamp_ns: int
+    steady_s: float
+
+
+@dataclass(frozen=True)
+class GimbalCommand:
+    """The answer of one tick. ``rates`` are to be sent when ``send``; ``reason`` is one line, empty when all
+    is well; ``at_stop`` names the axes that stand at a mechanical stop."""
+
+    rates: Rates
+    send: bool
+    phase: Phase
+    law: Law = Law.NONE
+    reason: str = ""
+    at_stop: tuple[str, ...] = ()

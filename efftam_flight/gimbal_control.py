@@ -1,0 +1,287 @@
+"""Steers a gimbal by the tracker's answers; every tick returns the command with its reason.
+
+Called by a timer, never by a message: when nothing comes any more, the timer must still bring the rates to
+zero. All input is stored when it comes and used at the next tick.
+"""
+
+from __future__ import annotations
+
+import math
+
+from efftam_flight.answer import REASON, Answer
+from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
+from efftam_flight.law import bounded
+from efftam_flight.steering import FUTURE_S, Steering
+from efftam_flight.values import NS, STOPPED, AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
+from efftam_ros.core.types import TrackState
+from efftam_ros.messages.bearing import CameraModel
+from efftam_ros.messages.reports import MotionReport
+
+# A step of the images' clock against the steady one, s.
+CLOCK_STEP_S = 0.2
+# Longest time between two answers, s; a longer one invalidates earlier measurements.
+GAP_S = 1.0
+# The bridge asks for control five times, once a second, and may wait 3 s for the manager's word before.
+GIVEN_S = 10.0
+
+
+class Permission:
+    """Off until somebody enables it, and again after control was lost, or not given in time.
+
+    ``gimbal_alive``: whether the gimbal itself sends messages; its manager may go on without it.
+    """
+
+    def __init__(self) -> None:
+        self.enabled = False
+        self.gimbal_alive = True
+        self._control: Control | None = None  # None: nothing says who controls the gimbal
+        self._word = ""  # of the manager, on control
+        self._held = False  # since it was enabled
+        self._waits_since_s = math.inf
+        self._lost = ""  # why it was taken away
+
+    def enable(self, enabled: bool) -> None:
+        self.enabled, self._lost = enabled, ""
+        self._held, self._waits_since_s = self._control is Control.HELD, math.inf
+
+    def hear(self, control: Control, word: str) -> None:
+        """Who controls the gimbal now; another one ends steering, until it is enabled again."""
+        self._control, self._word = control, word
+        self._held = self._held or control is Control.HELD
+        if self.enabled and self._held and control in (Control.OTHER, Control.NOBODY):
+            who = word or f"control: {control.value}"
+            self.enabled, self._lost = False, f"the gimbal was lost: {who}; enable steering to take it back"
+
+    def wait(self, now_s: float) -> None:
+        """Give up what was not given in time."""
+        waits = self.enabled and not self._held and self.waits_for
+        self._waits_since_s = min(self._waits_since_s, now_s) if waits else math.inf
+        if now_s - self._waits_since_s > GIVEN_S:
+            self.enabled = False
+            self._lost = f"the gimbal was not given within {GIVEN_S:g} s: {self._word or waits}; enable again"
+
+    @property
+    def waits_for(self) -> str:
+        """What control waits for; empty where it was given, or nothing says who has it."""
+        if self._control is Control.SILENT:
+            return f"{self._word or 'the autopilot is silent'}; check its link"
+        if self._control is Control.UNKNOWN:
+            return "the gimbal's manager has not said yet who is in control"
+        if self._control in (Control.OTHER, Control.NOBODY):
+            return f"the gimbal's manager has not given control yet: {self._word or self._control.value}"
+        return ""
+
+    def refusal(self) -> tuple[Phase, str] | None:
+        """Why nothing may be steered, with what the controller does then; None when it may."""
+        if self._lost:
+            return Phase.CONTROL_LOST, self._lost
+        if not self.enabled:
+            return Phase.OFF, ""
+        # A manager that never says who is in control may obey nevertheless.
+        if self._control is not Control.UNKNOWN and self.waits_for:
+            return Phase.HOLDING, self.waits_for
+        if not self.gimbal_alive:
+            return Phase.HOLDING, "the gimbal is silent; check its power and its link"
+        return None
+
+
+class GimbalControl:
+    """The controller of one gimbal. Not thread-safe: one thread gives input and calls `tick`."""
+
+    def __init__(self, config: ControlConfig | None = None) -> None:
+        self.config = config or ControlConfig()
+        self._steering = Steering(self.config)
+        self._answer = Answer(self.config.first_rate)
+        self._permission = Permission()
+        self._camera: CameraModel | None = None
+        self._estimate: MotionReport | None = None
+        self._arrived_s = -math.inf
+        self._waiting_reason = "no answer of the tracker yet"
+        self._cautious_until_s = -math.inf
+        self._last = STOPPED
+        self._last_tick: Instant | None = None
+        self._stood_s = 0.0  # how long the images' clock stands still
+        self._moves = False  # by the last command
+        self._moved_s: float | None = None
+
+    @property
+    def enabled(self) -> bool:
+        return self._permission.enabled
+
+    def set_enabled(self, enabled: bool) -> None:
+        """Enable or disable steering. Initially disabled, and again after control was lost."""
+        self._permission.enable(enabled)
+        self._answer.forget()
+        self._forget()
+
+    @property
+    def waits_for(self) -> str:
+        """What an enabled controller waits for before it may steer; empty when it waits for nothing."""
+        return self._permission.waits_for
+
+    def on_control(self, control: Control, word: str = "") -> None:
+        """Who controls the gimbal, and the manager's word on it. Losing control while steering disables it
+        until the next `set_enabled`."""
+        self._permission.hear(control, word)
+
+    def on_gimbal_alive(self, alive: bool) -> None:
+        """Whether the gimbal itself sends messages; its manager may continue without it."""
+        self._permission.gimbal_alive = alive
+        if not alive:
+            self._answer.forget()
+
+    def on_camera(self, camera: CameraModel) -> None:
+        """The camera's calibration; a changed one (zoom) invalidates earlier measurements."""
+        if self._camera is not None and camera != self._camera:
+            self._forget()
+        self._camera = camera
+
+    def on_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
+        """The gimbal's attitude; False when it is no rotation or lies in the future."""
+        return self._steering.add_attitude(sample, now)
+
+    def on_vehicle(self, sample: VehicleSample) -> bool:
+        """The vehicle's heading; False when it is not finite."""
+        return self._steering.add_vehicle(sample)
+
+    def on_limits(self, limits: GimbalLimits) -> None:
+        """The mount's stops, as its manager says."""
+        self._steering.set_limits(limits)
+
+    def on_estimate(self, estimate: MotionReport, now: Instant) -> None:
+        """The tracker's answer for one image. A second answer with the same stamp counts as its newest word
+        on that image, and not as a second measurement."""
+        last, self._estimate, self._arrived_s = self._estimate, estimate, now.steady_s
+        step_s = math.inf if last is None else (estimate.stamp_ns - last.stamp_ns) / NS
+        if last is not None and (not 0.0 <= step_s <= GAP_S or estimate.selection != last.selection):
+            self._forget()
+        if last is None or (estimate.state is TrackState.TRACKING and last.state is not TrackState.TRACKING):
+            self._cautious_until_s = now.steady_s + self.config.cautious_time
+        if estimate.state in (TrackState.IDLE, TrackState.LOST):
+            self._forget()
+        elif step_s != 0.0 and estimate.valid and estimate.has_bearing and _is_finite(estimate):
+            self._steering.measure(estimate)
+
+    def tick(self, now: Instant) -> GimbalCommand:
+        """Decide what the gimbal does until the next tick; call at 50 Hz."""
+        dt_s = self._since_last_tick(now)
+        self._permission.wait(now.steady_s)
+        self._answer.take(self._last, dt_s, self._steering.axis(now), now.steady_s)
+        wish = self._decide(now, dt_s)
+        rates = wish.rates if wish.rates.is_zero else self._limited(wish.rates, now, dt_s)
+        self._last = rates
+        return GimbalCommand(rates, self._sends(wish, now), wish.phase, wish.law, wish.reason, wish.at_stop)
+
+    def _since_last_tick(self, now: Instant) -> float:
+        """Seconds since the last tick. When the images' clock was set meanwhile, all that was kept goes."""
+        last, self._last_tick = self._last_tick, now
+        if last is None:
+            return 0.0
+        steady_s = now.steady_s - last.steady_s
+        stepped_s = (now.stamp_ns - last.stamp_ns) / NS - steady_s
+        # A clock that comes as messages (/clock) stands still between two of them: that is no step.
+        if now.stamp_ns == last.stamp_ns:
+            self._stood_s += steady_s
+        else:
+            stepped_s -= min(self._stood_s, max(stepped_s, 0.0))
+            self._stood_s = 0.0
+        if abs(stepped_s) > CLOCK_STEP_S:
+            self._forget()
+            self._steering.forget_attitude()
+            self._estimate = None
+            self._waiting_reason = f"the images' clock was set by {stepped_s:+.1f} s"
+        return min(max(steady_s, 0.0), 0.1)
+
+    def _forget(self) -> None:
+        self._steering.forget_target()
+        if self._last_tick is not None:
+            self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
+
+    def _decide(self, now: Instant, dt_s: float) -> GimbalCommand:
+        """The table of conditions: first who may steer, then whether there is something to steer by."""
+        refusal = self._permission.refusal()
+        if refusal is not None:
+            return _hold(refusal[1], refusal[0])
+        estimate = self._estimate
+        if estimate is None:
+            return _hold(self._waiting_reason, Phase.WAITING)
+        silent_s = now.steady_s - self._arrived_s
+        if silent_s > self.config.silence:
+            return _hold(f"nothing from the tracker for {silent_s:.1f} s")
+        if estimate.state is TrackState.IDLE:
+            return _hold("no target is selected", Phase.WAITING)
+        if estimate.state is TrackState.LOST:
+            return _hold("the target is lost")
+        if not estimate.valid:
+            return _hold(estimate.reason or "the tracker's answer is not valid")
+        if not estimate.has_bearing or (self._camera is not None and self._camera.intrinsics is None):
+            return _hold("no bearing: the camera has no calibration (camera_info, K)")
+        if not _is_finite(estimate):
+            return _hold(f"the bearing is not finite: {estimate.azimuth}, {estimate.elevation} rad")
+        return self._follow(estimate, now, dt_s)
+
+    def _follow(self, estimate: MotionReport, now: Instant, dt_s: float) -> GimbalCommand:
+        """Steer by an answer that may be used, as long as it is young enough."""
+        config = self.config
+        age_s = (now.stamp_ns - estimate.stamp_ns) / NS
+        if age_s < -FUTURE_S:
+            return _hold(f"the image lies {-age_s:.2f} s in the future; compare the clocks")
+        if age_s > config.silence:
+            return _hold(f"the newest answer is for an image {age_s:.2f} s old")
+        unseen_s = age_s if estimate.measured else age_s + estimate.age_s
+        left = 1.0 - max(unseen_s - config.coast, 0.0) / config.fade
+        if not left > 0.0:  # also when the age is NaN: never measured
+            return _hold(f"not seen for {unseen_s:.1f} s")
+        if self._answer.rests(now.steady_s):
+            self._forget()
+            return _hold(REASON)
+        measured = estimate.measured and unseen_s < config.closed_loop_age
+        rates, law, reason, at_stop = self._steering.steer(estimate, now, dt_s, measured)
+        phase = Phase.FOLLOWING if measured else Phase.PREDICTING
+        if left < 1.0:
+            phase, reason = Phase.FADING, f"not seen for {unseen_s:.1f} s: the rates fade"
+        if self._answer.stands:
+            phase, reason = Phase.HOLDING, REASON
+        rates = self._answer.limited(Rates(rates.pitch * left, rates.yaw * left))
+        return GimbalCommand(rates, True, phase, law, reason, at_stop)
+
+    def _limited(self, rates: Rates, now: Instant, dt_s: float) -> Rates:
+        config, estimate = self.config, self._estimate
+        acquiring = estimate is not None and estimate.state is TrackState.ACQUIRING
+        cautious = acquiring or now.steady_s < self._cautious_until_s
+        share = config.cautious_share if cautious else 1.0
+        step = dt_s * (config.cautious_acceleration if cautious else config.max_acceleration)
+        return Rates(
+            _approach(self._last.pitch, bounded(rates.pitch, config.max_pitch_rate * share), step),
+            _approach(self._last.yaw, bounded(rates.yaw, config.max_yaw_rate * share), step),
+        )
+
+    def _sends(self, wish: GimbalCommand, now: Instant) -> bool:
+        """Zeros go out for a while after the last motion, so that one lost packet does not leave the gimbal
+        turning; then nothing, so that whoever else wants the gimbal can have it."""
+        if wish.phase is Phase.CONTROL_LOST:
+            self._moves, self._moved_s = False, None
+            return False
+        # The first zero goes out however late this tick is.
+        if wish.send or self._moves:
+            self._moves, self._moved_s = wish.send, now.steady_s
+            return True
+        return self._moved_s is not None and now.steady_s - self._moved_s <= self.config.zero_time
+
+
+def _hold(reason: str, phase: Phase = Phase.HOLDING) -> GimbalCommand:
+    return GimbalCommand(STOPPED, False, phase, Law.NONE, reason)
+
+
+def _is_finite(estimate: MotionReport) -> bool:
+    return all(
+        map(
+            math.isfinite,
+            (estimate.azimuth, estimate.elevation, estimate.azimuth_rate, estimate.elevation_rate),
+        )
+    )
+
+
+def _approach(last: float, wanted: float, step: float) -> float:
+    """``wanted``, at most ``step`` faster than ``last``; slowing down is not limited."""
+    return min(max(wanted, min(last, 0.0) - step), max(last, 0.0) + step)

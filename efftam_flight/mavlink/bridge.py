@@ -1,0 +1,241 @@
+"""Joins links, camera component and gimbal client: what a node runs in a thread of its own."""
+
+from __future__ import annotations
+
+import math
+import select
+import time
+from collections.abc import Callable, Sequence
+
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import Instant
+from efftam_flight.mavlink.camera import CameraComponent, TrackerPort
+from efftam_flight.mavlink.connection import Connection
+from efftam_flight.mavlink.dialect import Message, Severity, mav
+from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.gimbal_client import GimbalClient, GimbalPort
+from efftam_flight.mavlink.signing import Signer
+from efftam_flight.mavlink.tracking_status import LandingTarget
+from efftam_flight.values import Rates
+from efftam_ros.messages.bearing import CameraModel
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
+
+TICK_S = 0.02
+MOST_DECODERS = 16
+REPORT_AGAIN_S = 5.0
+UNASKED_S = 10.0
+TEXT_BYTES, MOST_PIECES = 50, 5
+# Whoever ends this process waits so long before killing it: launch 5 s. Then how long the last words travel.
+END_S, READ_S = 3.0, 0.2
+
+
+class _Link:
+    """A connection with its frames."""
+
+    def __init__(
+        self, connection: Connection, ids: tuple[int, int], signer: Signer | None, link_id: int
+    ) -> None:
+        self.connection, self._signer = connection, signer
+        self.encoder = Encoder(*ids, signer, link_id)
+        self._decoders: dict[str, Decoder] = {}
+        self.told_fault = ""
+
+    def receive(self) -> list[Message]:
+        messages = []
+        for peer, data in self.connection.receive():
+            if peer not in self._decoders:
+                if len(self._decoders) >= MOST_DECODERS:
+                    del self._decoders[next(iter(self._decoders))]
+                self._decoders[peer] = Decoder(self.connection.datagrams, self._signer)
+            messages += self._decoders[peer].feed(data)
+        return messages
+
+
+class Bridge:
+    """One thread at a time. Messages are not passed from one of the ``connections`` to another.
+
+    ``report`` takes one line for the log; repeats of a line within 5 s are left out. ``signer`` signs all
+    that is sent, and what it refuses is not heard.
+    """
+
+    def __init__(
+        self,
+        config: BridgeConfig,
+        connections: Sequence[Connection],
+        tracker: TrackerPort,
+        gimbal: GimbalPort,
+        clock: Callable[[], Instant],
+        report: Callable[[Severity, str], object],
+        signer: Signer | None = None,
+    ) -> None:
+        self.config = config
+        self._links = {
+            connection.address: _Link(connection, config.ids, signer, number)
+            for number, connection in enumerate(connections)
+        }
+        self._signer = signer
+        self._clock = clock
+        self._log = report
+        self._said: dict[str, float] = {}
+        self.camera = CameraComponent(config, self, tracker, self._report)
+        self.gimbal = GimbalClient(config, self, gimbal, self._report)
+        self._landing = LandingTarget(config.system_id, self._report)
+        self._next_tick_s = -math.inf
+        self._started_s: float | None = None
+        self._texts = 0  # long ones told
+        self._strangers: set[tuple[int, int]] = set()
+
+    # From the tracker and the controller
+
+    def track(self, status: BoxReport) -> None:
+        self._landing.status = status
+        self.camera.track(status, self._clock())
+
+    def estimate(self, estimate: MotionReport) -> None:
+        """The tracker's newest bearing, for LANDING_TARGET."""
+        if self.config.landing_target:
+            message = self._landing.message(estimate, self.gimbal.autopilot_clock, self._clock())
+            if message is not None:
+                self.send(message)
+
+    def selection_result(self, result: ResultReport) -> None:
+        self.camera.selection_result(result)
+
+    def set_camera(self, camera: CameraModel) -> None:
+        self._landing.camera = camera
+        self.camera.set_camera(camera)
+
+    def take_control(self, wanted: bool, fresh: bool = True) -> None:
+        """Take the gimbal from its manager, or give it back; see `GimbalClient.take_control`."""
+        self.gimbal.take_control(wanted, self._clock(), fresh)
+
+    def set_rates(self, rates: Rates) -> None:
+        self.gimbal.set_rates(rates, self._clock())
+
+    # The links' side
+
+    def send(self, message: Message, link: str | None = None) -> None:
+        """Send on one link, or on all."""
+        for name, each in self._links.items():
+            if link is None or name == link:
+                each.connection.send(each.encoder.encode(message))
+
+    def poll(self, timeout_s: float = TICK_S) -> None:
+        """Wait for messages in real time, at most until the next tick, and do what is due."""
+        files = [file for link in self._links.values() for file in link.connection.files()]
+        wait_s = min(max(self._next_tick_s - time.monotonic(), 0.0), timeout_s)
+        # Connections without a file are looked at with each tick.
+        heard = select.select(files, [], [], wait_s)[0]
+        if heard or time.monotonic() >= self._next_tick_s:
+            self.step()
+
+    def step(self) -> None:
+        """What `poll` does, without waiting."""
+        now = self._clock()
+        for name, link in self._links.items():
+            for message in link.receive():
+                self._handle(message, name, now)
+        if now.steady_s >= self._next_tick_s:
+            self._next_tick_s = max(self._next_tick_s + TICK_S, now.steady_s)
+            self._tick(now)
+
+    def close(self) -> None:
+        """Stop the gimbal, give it back when it stands, close the links; takes a second or two."""
+        self.take_control(False)
+        end_s = self._clock().steady_s + END_S
+        while not self.gimbal.at_rest and self._clock().steady_s < end_s:
+            self.poll()
+        if not self.gimbal.at_rest:
+            self._report(Severity.ERROR, f"the gimbal has not come to a stand within {END_S:g} s")
+        # ArduPilot drops what it has not read when a TCP connection is closed.
+        end_s = self._clock().steady_s + READ_S
+        while self._clock().steady_s < end_s:
+            self.poll()
+        for link in self._links.values():
+            link.connection.close()
+        if self._signer is not None:
+            self._store_time(self._signer.close)
+            counts = ", ".join(f"{count} {kind}" for kind, count in self._signer.refused.items())
+            self._report(Severity.INFO, f"messages refused: {counts or 'none'}")
+
+    def _handle(self, message: Message, link: str, now: Instant) -> None:
+        self._notice_stranger(message)
+        self.camera.handle(message, link, now)
+        self.gimbal.handle(message, link, now)
+        if message.get_type() == "DISTANCE_SENSOR":
+            self._landing.measure(message, now)
+
+    def _notice_stranger(self, message: Message) -> None:
+        """Whose ids do not go with ours; each is told once."""
+        if message.get_type() != "HEARTBEAT":
+            return
+        sender, ours = (message.get_srcSystem(), message.get_srcComponent()), self.config
+        if sender in self._strangers:
+            return
+        if sender == ours.ids:
+            fault = (
+                f"another component is {sender[0]}/{sender[1]} too, or a link returns what is sent: stations"
+                " take both for one camera; set component_id to one from 100 to 105 that is free"
+            )
+        elif message.autopilot != mav.MAV_AUTOPILOT_INVALID and sender[0] != ours.system_id:
+            fault = (
+                f"an autopilot has system id {sender[0]}, this camera {ours.system_id}: stations ignore"
+                " the camera of another system; set system_id"
+            )
+        else:
+            return
+        self._strangers.add(sender)
+        self._report(Severity.WARNING, fault)
+
+    def _tell_faults(self) -> None:
+        for name, link in self._links.items():
+            fault = link.connection.fault
+            if fault == link.told_fault:
+                continue
+            severity = Severity.WARNING if fault else Severity.INFO
+            if self._report(severity, fault or f"{name} is open"):
+                link.told_fault = fault
+
+    def _store_time(self, store: Callable[[], None]) -> None:
+        try:
+            store()
+        except OSError as error:
+            self._report(Severity.ERROR, f"signing_key: the time of signatures can't be stored: {error}")
+
+    def _tick(self, now: Instant) -> None:
+        self._tell_faults()
+        if self._signer is not None:
+            self._store_time(self._signer.keep)
+            while self._signer.news:
+                self._report(Severity.WARNING, self._signer.news.pop())
+        self.camera.tick(now)
+        self.gimbal.tick(now)
+        if self._started_s is None:
+            self._started_s = now.steady_s
+        elif now.steady_s - self._started_s > UNASKED_S and not self.camera.asked_for_information:
+            self.camera.asked_for_information = True  # said once
+            self._report(
+                Severity.INFO, f"no ground station asked for the camera's information in {UNASKED_S:g} s"
+            )
+
+    def _report(self, severity: Severity, text: str) -> bool:
+        """Log a line, and tell the stations what they should know; False where it was just said."""
+        now_s = self._clock().steady_s
+        if now_s - self._said.get(text, -math.inf) < REPORT_AGAIN_S:
+            return False
+        if len(self._said) > 100:
+            self._said.clear()
+        self._said[text] = now_s
+        self._log(severity, text)
+        if severity is not Severity.INFO:
+            self._tell_stations(severity, text.encode())
+        return True
+
+    def _tell_stations(self, severity: Severity, text: bytes) -> None:
+        """As STATUSTEXT; a long text in pieces of one number, as MAVLink 2 has them."""
+        pieces = [text[at : at + TEXT_BYTES] for at in range(0, len(text), TEXT_BYTES)][:MOST_PIECES]
+        if len(pieces) > 1:
+            self._texts = self._texts % 65535 + 1
+        number = self._texts if len(pieces) > 1 else 0
+        for place, piece in enumerate(pieces):
+            self.send(mav.MAVLink_statustext_message(severity, piece, number, place))

@@ -1,0 +1,382 @@
+"""The camera component: what ground stations see of the tracker, and how they tell it what to follow."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import Instant
+from efftam_flight.mavlink.clock_map import image_clock
+from efftam_flight.mavlink.dialect import Message, Severity, mav
+from efftam_flight.mavlink.tracking_status import StreamView, between, status_flags, tracking_message
+from efftam_flight.values import NS
+from efftam_ros.core.types import TrackState
+from efftam_ros.messages.bearing import CameraModel
+from efftam_ros.messages.fields import Outcome
+from efftam_ros.messages.reports import BoxReport, ResultReport, Selection
+from efftam_ros.version import __version__
+
+INFORMATION = mav.MAVLINK_MSG_ID_CAMERA_INFORMATION
+STATUS = mav.MAVLINK_MSG_ID_CAMERA_TRACKING_IMAGE_STATUS
+SET_INTERVAL = mav.MAV_CMD_SET_MESSAGE_INTERVAL
+REQUEST = mav.MAV_CMD_REQUEST_MESSAGE
+REQUEST_INFORMATION = mav.MAV_CMD_REQUEST_CAMERA_INFORMATION
+TRACK_POINT = mav.MAV_CMD_CAMERA_TRACK_POINT
+TRACK_RECTANGLE = mav.MAV_CMD_CAMERA_TRACK_RECTANGLE
+STOP_TRACKING = mav.MAV_CMD_CAMERA_STOP_TRACKING
+# Which parameter (counted from 0) of a command names the camera.
+CAMERA_PARAMETER = {TRACK_POINT: 3, TRACK_RECTANGLE: 4, STOP_TRACKING: 0}
+ACCEPTED: int = mav.MAV_RESULT_ACCEPTED
+REJECTED: int = mav.MAV_RESULT_TEMPORARILY_REJECTED
+DENIED: int = mav.MAV_RESULT_DENIED
+UNSUPPORTED: int = mav.MAV_RESULT_UNSUPPORTED
+IN_PROGRESS: int = mav.MAV_RESULT_IN_PROGRESS
+NOT_SET = 2**31 - 1  # of the whole-number parameters of COMMAND_INT
+
+HEARTBEAT_S = 1.0
+# A box may hang over the video's edge; numbers beyond this are pixels.
+PIXELS = 3.0
+DEFAULT_INTERVAL_S = 0.2
+SHORTEST_INTERVAL_S = 0.02
+# Ground stations give up after 2 s.
+DECISION_S = 1.5
+# The same command again within this time is a repeat of one whose answer was lost; marked as one, longer.
+REPEAT_S = 1.0
+MARKED_REPEAT_S = 5.0
+# More requests than wait for a decision at once, while the images' clock stands still.
+MOST_STAMPS = 64
+# Nobody knows the sensor's size; only its ratio to the focal length has a meaning.
+NOMINAL_SENSOR_MM = 6.0
+
+Sender = tuple[str, int, int]  # link, system, component
+
+
+class TrackerPort(Protocol):
+    """The way to the tracker. It must not block."""
+
+    def select(self, request: Selection) -> str | None:
+        """Hand a request on, in 0..1 of the tracker's image; no two have the same stamp. Its outcome comes
+        later; a text says why that is impossible now."""
+
+
+class Outbox(Protocol):
+    """Where messages leave."""
+
+    def send(self, message: Message, link: str | None = None) -> None:
+        """Send on one link, or on all."""
+
+
+@dataclass
+class _Command:
+    """A selection command that was taken: what is known when it comes again, also by another link."""
+
+    links: list[str]
+    parameters: tuple[float, ...]
+    taken_s: float
+    request: Selection
+    result: int | None = None  # None: the tracker has not decided yet
+    refusal: str = ""  # of an image that the tracker has not seen yet: asked again when it has
+
+
+def firmware_version(version: str) -> int:
+    """A version as MAVLink packs it: its first number in the lowest byte."""
+    numbers = [int("".join(filter(str.isdigit, part)) or 0) for part in version.split(".")[:4]]
+    return sum((number & 0xFF) << (8 * place) for place, number in enumerate(numbers))
+
+
+class CameraComponent:
+    """Answers commands, streams the tracker's status. One thread at a time."""
+
+    def __init__(
+        self,
+        config: BridgeConfig,
+        outbox: Outbox,
+        tracker: TrackerPort,
+        report: Callable[[Severity, str], object],
+    ) -> None:
+        self.config = config
+        self._outbox, self._tracker, self._report = outbox, tracker, report
+        self._camera: CameraModel | None = None
+        self._status = BoxReport(0)
+        self._heard_s: float | None = None
+        self._said: tuple[int, int] | None = None
+        self._intervals: dict[Sender, float] = {}
+        self._next_status: dict[str, float] = {}
+        self._commands: dict[tuple[int, int, int], _Command] = {}  # by system, component and number
+        self._image_offset_ns = 0  # of the images' clock to the system's
+        self._next_heartbeat_s = -math.inf
+        self._started_s: float | None = None
+        self._stamps: deque[int] = deque(maxlen=MOST_STAMPS)  # of the last requests
+        self.asked_for_information = False
+
+    def set_camera(self, camera: CameraModel) -> None:
+        """The calibration and size of the images, for CAMERA_INFORMATION."""
+        self._camera = camera
+
+    @property
+    def _view(self) -> StreamView:
+        c = self.config
+        return StreamView(c.view_left, c.view_top, c.view_width, c.view_height, c.view_quarter_turns)
+
+    # The tracker's side
+
+    def track(self, status: BoxReport, now: Instant) -> None:
+        self._status, self._heard_s = status, now.steady_s
+        clock = image_clock(status.stamp_ns, now)
+        self._image_offset_ns = 0 if clock is None else clock[1] - now.stamp_ns
+        self._say_change()
+        for command in self._commands.values():
+            if command.refusal and status.stamp_ns >= command.request.stamp_ns:
+                command.refusal = ""
+                self._tracker.select(command.request)
+
+    def selection_result(self, result: ResultReport) -> None:
+        """The tracker's decision on a request of ours; results of others' requests are passed over."""
+        for key, command in self._commands.items():
+            stamp_ns = command.request.stamp_ns
+            if stamp_ns != result.stamp_ns or command.result is not None:
+                continue
+            if result.outcome is not Outcome.REFUSED:
+                self._decide(key, command, ACCEPTED)
+            elif 0 < self._status.stamp_ns < stamp_ns:
+                # Images may arrive later than the station's picture of them.
+                command.refusal = result.message
+            else:
+                self._refuse(key, command, result.message)
+
+    # Time
+
+    def tick(self, now: Instant) -> None:
+        """Heartbeat, streams, decisions that are overdue; call at 50 Hz."""
+        if self._started_s is None:
+            self._started_s = now.steady_s
+        if now.steady_s >= self._next_heartbeat_s:
+            self._next_heartbeat_s = now.steady_s + HEARTBEAT_S
+            self._outbox.send(
+                mav.MAVLink_heartbeat_message(
+                    mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID, 0, 0, mav.MAV_STATE_ACTIVE, 3
+                )
+            )
+        self._notice_silence(now)
+        for link, due_s in self._next_status.items():
+            wanted = [s for sender, s in self._intervals.items() if sender[0] == link]
+            if wanted and now.steady_s >= due_s:
+                # Counted from when it was due, so that ticks do not slow the stream down.
+                self._next_status[link] = max(due_s + min(wanted), now.steady_s)
+                self._send_status(link)
+        for key, command in self._commands.items():
+            if command.result is not None or now.steady_s - command.taken_s <= DECISION_S:
+                continue
+            if command.refusal:
+                self._refuse(key, command, command.refusal)
+            else:
+                self._report(Severity.WARNING, "the tracker did not answer the selection; is it running?")
+                self._decide(key, command, REJECTED)
+
+    def _refuse(self, key: tuple[int, int, int], command: _Command, why: str) -> None:
+        self._report(Severity.WARNING, f"selection refused: {why}")
+        self._decide(key, command, DENIED)
+
+    def _decide(self, key: tuple[int, int, int], command: _Command, result: int) -> None:
+        """Answer on every link by which the command came."""
+        command.result = result
+        for link in command.links:
+            self._acknowledge(key[2], result, (link, *key[:2]))
+
+    def _notice_silence(self, now: Instant) -> None:
+        """A tracker that says nothing any more does not track: stop repeating its last word."""
+        if (
+            self._heard_s is not None
+            and now.steady_s - self._heard_s > self.config.tracker_silence
+            and self._status.state not in (TrackState.IDLE, TrackState.LOST)
+        ):
+            self._report(Severity.ERROR, f"no answer of the tracker for {now.steady_s - self._heard_s:.1f} s")
+            self._status = replace(self._status, state=TrackState.LOST)
+            self._say_change()
+
+    def _say_change(self) -> None:
+        said = (status_flags(self._status.state, self.config.lost_status), self._status.selection)
+        if said != self._said:
+            self._said = said
+            self._send_status(None)
+
+    def _send_status(self, link: str | None) -> None:
+        config = self.config
+        message = tracking_message(self._status, self._view, config.lost_status, config.rendered)
+        self._outbox.send(message, link)
+
+    # The operator's side
+
+    def handle(self, message: Message, link: str, now: Instant) -> None:
+        """A command, if it is one for us. To a broadcast only what we can do is answered: the rest may be
+        meant for others."""
+        kind = message.get_type()
+        if kind not in ("COMMAND_LONG", "COMMAND_INT"):
+            return
+        ours = self.config.component_id
+        if message.target_system not in (0, self.config.system_id) or message.target_component not in (
+            0,
+            ours,
+        ):
+            return
+        sender = (link, message.get_srcSystem(), message.get_srcComponent())
+        parameters = _parameters(message)
+        number = message.command
+        if number in CAMERA_PARAMETER:
+            camera = parameters[CAMERA_PARAMETER[number]]
+            if math.isfinite(camera) and camera not in (0.0, float(ours)):
+                result: int | None = DENIED
+                if message.target_component == 0:
+                    return
+                self._deny(f"it names camera {camera:g}, this one is {ours}; use that, or 0 for all")
+            else:
+                result = self._select(number, parameters, sender, getattr(message, "confirmation", 0), now)
+            self._acknowledge(number, IN_PROGRESS if result is None else result, sender)
+            return
+        result, named = UNSUPPORTED, parameters[0]
+        if number == SET_INTERVAL:
+            result = self._set_interval(parameters, sender, now)
+        elif number == REQUEST and named in (float(INFORMATION), float(STATUS)):
+            result = ACCEPTED
+        elif number == REQUEST_INFORMATION:
+            result, named = ACCEPTED, float(INFORMATION) if named == 1.0 else math.nan
+        # What we have nothing to do with may be a broadcast's business with another component.
+        foreign = named != float(STATUS) if number == SET_INTERVAL else result == UNSUPPORTED
+        if foreign and message.target_component == 0:
+            return
+        self._acknowledge(number, result, sender)
+        if number != SET_INTERVAL and result == ACCEPTED and math.isfinite(named):
+            self._send_requested(named, link, now)
+
+    def _acknowledge(self, command: int, result: int, sender: Sender) -> None:
+        self._outbox.send(
+            mav.MAVLink_command_ack_message(
+                command,
+                result,
+                progress=255 if result == IN_PROGRESS else 0,
+                target_system=sender[1],
+                target_component=sender[2],
+            ),
+            sender[0],
+        )
+
+    def _send_requested(self, number: float, link: str, now: Instant) -> None:
+        if number == float(STATUS):
+            self._send_status(link)
+            return
+        self.asked_for_information = True
+        self._outbox.send(self._information(now), link)
+
+    def _information(self, now: Instant) -> Message:
+        config, camera = self.config, self._camera
+        focal = height = math.nan
+        lens = None if camera is None else camera.intrinsics
+        if camera is not None and lens is not None and camera.width and camera.height:
+            focal = lens.fx / camera.width * NOMINAL_SENSOR_MM
+            height = NOMINAL_SENSOR_MM * camera.height / camera.width * lens.fx / lens.fy
+        return mav.MAVLink_camera_information_message(
+            time_boot_ms=round((now.steady_s - (self._started_s or now.steady_s)) * 1000) & 0xFFFFFFFF,
+            vendor_name=config.vendor.encode().ljust(32, b"\0"),
+            model_name=config.model.encode().ljust(32, b"\0"),
+            firmware_version=firmware_version(__version__),
+            focal_length=focal,
+            sensor_size_h=NOMINAL_SENSOR_MM if math.isfinite(focal) else math.nan,
+            sensor_size_v=height,
+            resolution_h=0 if camera is None else camera.width,
+            resolution_v=0 if camera is None else camera.height,
+            lens_id=0,
+            flags=mav.CAMERA_CAP_FLAGS_HAS_TRACKING_POINT | mav.CAMERA_CAP_FLAGS_HAS_TRACKING_RECTANGLE,
+            cam_definition_version=0,
+            cam_definition_uri=b"",
+            gimbal_device_id=config.gimbal_device_id,
+        )
+
+    def _set_interval(self, parameters: tuple[float, ...], sender: Sender, now: Instant) -> int:
+        number, interval_us = parameters[:2]
+        if number != float(STATUS) or not math.isfinite(interval_us):
+            return DENIED
+        if interval_us == -1.0:
+            self._intervals.pop(sender, None)
+            return ACCEPTED
+        interval_s = interval_us / 1e6 if interval_us else DEFAULT_INTERVAL_S
+        if interval_s < SHORTEST_INTERVAL_S:
+            return DENIED
+        self._intervals[sender] = interval_s
+        self._next_status[sender[0]] = now.steady_s
+        return ACCEPTED
+
+    def _select(
+        self, number: int, parameters: tuple[float, ...], sender: Sender, confirmation: int, now: Instant
+    ) -> int | None:
+        """Hand a selection on; None while the tracker has not decided."""
+        # NaN equals nothing, not even the NaN of the same command sent again.
+        comparable = tuple(p if math.isfinite(p) else -math.inf for p in parameters)
+        link, key = sender[0], (*sender[1:], number)
+        known = self._commands.get(key)
+        if known is not None and known.parameters == comparable:
+            age_s = now.steady_s - known.taken_s
+            if age_s < (MARKED_REPEAT_S if confirmation else REPEAT_S):
+                if link not in known.links:
+                    known.links.append(link)
+                return known.result
+        request = self._read(number, parameters, now)
+        if request is None:
+            return DENIED
+        command = _Command([link], comparable, now.steady_s, request)
+        self._commands[key] = command
+        impossible = self._tracker.select(request)
+        if impossible is not None:
+            command.result = REJECTED
+            self._report(Severity.WARNING, f"no selection now: {impossible}")
+        return command.result
+
+    def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> Selection | None:
+        """The request in a command; None when its numbers are no selection."""
+        if number == STOP_TRACKING:
+            return Selection(self._stamp(now.stamp_ns), normalized=True)
+        latency_ns = round(self.config.video_latency * NS)
+        stamp_ns = self._stamp(now.stamp_ns + self._image_offset_ns - latency_ns)
+        u, v, right, bottom = parameters[:4]
+        edges = (u, v) if number == TRACK_POINT else (u, v, right, bottom)
+        if any(abs(edge) > PIXELS for edge in edges):
+            self._deny(
+                f"{max(edges, key=abs):g} looks like pixels; give 0 to 1 of the video's width and height"
+            )
+            return None
+        if number == TRACK_POINT:
+            if 0.0 <= u <= 1.0 and 0.0 <= v <= 1.0:
+                points = (self._view.to_image(u, v),)
+                return Selection(stamp_ns, points=points, labels=(1,), normalized=True)
+            self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
+            return None
+        # Whoever drags a box upwards or to the left may send its corners in that order.
+        shown = between((u, v), (right, bottom)).clipped(1.0, 1.0)
+        if shown.is_empty:  # also where a number is NaN
+            corners = ", ".join(f"{edge:g}" for edge in edges)
+            self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
+            return None
+        return Selection(stamp_ns, box=self._view.box_to_image(shown), normalized=True)
+
+    def _deny(self, why: str) -> None:
+        self._report(Severity.WARNING, f"selection refused: {why}")
+
+    def _stamp(self, stamp_ns: int) -> int:
+        """Two requests never have the same stamp: their results are told apart by it. No message can carry a
+        negative one, which comes from simulated time at its start."""
+        stamp_ns = max(stamp_ns, 0)
+        while stamp_ns in self._stamps:
+            stamp_ns += 1
+        self._stamps.append(stamp_ns)
+        return stamp_ns
+
+
+def _parameters(message: Message) -> tuple[float, ...]:
+    """The seven parameters; NaN where a whole number is not set."""
+    if message.get_type() == "COMMAND_LONG":
+        return tuple(float(getattr(message, f"param{i}")) for i in range(1, 8))
+    whole = [math.nan if v == NOT_SET else float(v) for v in (message.x, message.y)]
+    return (message.param1, message.param2, message.param3, message.param4, *whole, message.z)

@@ -1,0 +1,132 @@
+"""MAVLink 2 signing, by pymavlink: the key, times that never go back, and what is refused.
+
+The links share one key, one time and one memory of each stream (system, component, link id), so that a frame
+that was heard on one link is refused as a repeat on all.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from efftam_flight.mavlink.dialect import Message, mav
+from efftam_ros.core.errors import InputError
+
+KEY_BYTES = 32
+# Times count from 2015-01-01 UTC, in units of 10 us.
+EPOCH_S, UNITS_PER_S = 1_420_070_400, 100_000
+LIMIT = 1 << 48
+# The stored time lies so far ahead that what is signed after a crash is later than all before it; an orderly
+# end stores the exact one. It is written anew when half of that has passed.
+AHEAD = 20 * UNITS_PER_S
+
+
+class Verifier(mav.MAVLink):
+    """pymavlink's codec, without the times of signatures that are wrong: it keeps them too, and by one such
+    frame from far ahead anybody could have all refused that a component really sends."""
+
+    def check_signature(self, frame: bytearray, system: int, component: int) -> bool:
+        known = dict(self.signing.stream_timestamps)
+        if super().check_signature(frame, system, component):
+            return True
+        self.signing.stream_timestamps = known
+        return False
+
+
+class Signer:
+    """The key of all links. ``clock``: seconds since 1970; it may be set back, the times do not follow.
+
+    Raises InputError when the key file is none, others may read it, or the time can't be stored beside it.
+    """
+
+    def __init__(self, key_file: Path, clock: Callable[[], float] = time.time) -> None:
+        self._clock, self._store = clock, key_file.with_name(key_file.name + ".time")
+        self.state = mav.MAVLinkSigning()
+        self.state.secret_key, self.state.sign_outgoing = read_key(key_file), True
+        # Decoded all the same and left out by `Decoder`, which can then tell whose they are.
+        self.state.allow_unsigned_callback = lambda *_: True
+        self.refused: dict[str, int] = {}  # how many, by what is wrong with them
+        self.news: list[str] = []  # the first of each kind, for the log
+        self._stored = 0
+        try:
+            self.state.timestamp = int(self._store.read_text()) if self._store.exists() else 0
+            if not 0 <= self.state.timestamp < LIMIT:
+                raise ValueError
+            self.keep()
+        except ValueError:
+            raise InputError(
+                f"signing_key: {self._store} holds no time; set the clock and remove it"
+            ) from None
+        except OSError as error:
+            raise InputError(
+                f"signing_key: {self._store} can't be kept: {error.strerror}; it must be possible to write"
+                " beside the key"
+            ) from error
+
+    def accepts(self, message: Message) -> bool:
+        """Whether it carries a right signature; others are counted."""
+        if message.get_signed():
+            return True
+        if message.get_msgId() == mav.MAVLINK_MSG_ID_RADIO_STATUS:
+            return False  # radios tell of themselves and can't sign: nothing to complain of
+        is_signed = message.get_header().incompat_flags & mav.MAVLINK_IFLAG_SIGNED
+        kind = "wrongly signed" if is_signed else "unsigned"
+        self.refused[kind] = self.refused.get(kind, 0) + 1
+        if self.refused[kind] == 1:
+            sender = f"{message.get_srcSystem()}/{message.get_srcComponent()}"
+            self.news.append(
+                f"{kind} messages are refused, such as {message.get_type()} of {sender}; sign there by the"
+                " key of signing_key, and set both clocks"
+            )
+        return False
+
+    def set_time(self) -> None:
+        """Before a frame is signed or checked: not before now, nor before what was signed and heard."""
+        self.state.timestamp = max(self.state.timestamp, int((self._clock() - EPOCH_S) * UNITS_PER_S))
+
+    def keep(self) -> None:
+        """Store the time where it is due. Raises OSError when that fails."""
+        self.set_time()
+        if self.state.timestamp + AHEAD // 2 > self._stored:
+            self._write(self.state.timestamp + AHEAD)
+
+    def close(self) -> None:
+        """Store the time of the end. Raises OSError when that fails."""
+        self._write(self.state.timestamp)
+
+    def _write(self, timestamp: int) -> None:
+        new = self._store.with_name(self._store.name + ".new")
+        try:
+            new.write_text(f"{timestamp}\n")
+            new.replace(self._store)
+        finally:
+            new.unlink(missing_ok=True)
+        self._stored = timestamp
+
+
+def read_key(file: Path) -> bytes:
+    """The key in a file that only its owner may read: 64 hexadecimal digits, as sha256sum prints them.
+
+    Raises InputError otherwise, and never shows what is in it.
+    """
+    try:
+        with file.open("rb") as opened:
+            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+            words = opened.read(4096).split()
+    except OSError as error:
+        raise InputError(f"signing_key: {file} can't be read: {error.strerror}") from error
+    if mode & 0o077:
+        raise InputError(f"signing_key: {file} has mode {mode:03o}, others may use it; chmod 600 {file}")
+    try:
+        key = bytes.fromhex(words[0].decode()) if words else b""
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise InputError(
+            f"signing_key: {file} does not begin with 64 hexadecimal digits; write the SHA-256 of the"
+            " passphrase that the ground station has"
+        )
+    return key

@@ -1,0 +1,1 @@
+"""The nodes of gimbal control and MAVLink."""

@@ -1,0 +1,256 @@
+"""The active gimbal node: at 50 Hz it hands what has arrived to the controller and lets it decide."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity, VehicleHeading
+from geometry_msgs.msg import QuaternionStamped, TwistStamped
+from rclpy.duration import Duration
+from rclpy.node import Node
+from sensor_msgs.msg import CameraInfo
+from std_msgs.msg import Bool
+
+from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
+from efftam_flight.gimbal_control import GimbalControl
+from efftam_flight.ros import conversions
+from efftam_flight.values import STOPPED, AttitudeSample, Control, Rates
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import TrackState
+from efftam_ros.images.message import stamp_like
+from efftam_ros.messages.reports import motion_report
+from efftam_ros.ros.common.conversions import camera_of
+from efftam_ros.ros.common.nodes import (
+    Throttle,
+    latched,
+    optional_messages,
+    other_publishers,
+    reliable,
+    sampled,
+)
+from efftam_ros.ros.common.polling import Polled
+
+TICK_S = 0.02
+# The calibration comes with each image and hardly ever changes.
+CALIBRATION_S = 0.2
+# A bridge speaks once a second.
+BRIDGE_SILENT_S = 3.0
+# The tracker has up to eight answers for an image.
+ANSWERS = 40
+# How long the status tells of a switch to another target.
+SWITCH_S = 1.0
+
+
+# How long the last words wait for their readers before the publishers go, s.
+ACKNOWLEDGED_S = 0.5
+STATUS_S = 0.2
+
+
+class GimbalPublishers:
+    """Publishers of one configured node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._rates = node.create_publisher(TwistStamped, "rates", reliable())
+        self._status = node.create_publisher(GimbalStatus, "gimbal_status", reliable())
+        self._steering = node.create_publisher(Bool, "steering_enabled", latched())
+        self._said: tuple[object, ...] = ()
+        self._next_status_s = 0.0
+        self._wanted: bool | None = None
+        self.want_gimbal(False)
+
+    def send_rates(self, rates: Rates, stamp_ns: int) -> None:
+        """In axes forward-left-up, as REP 103 has them: pitch down and yaw left are positive."""
+        message = TwistStamped()
+        message.header.stamp = stamp_like(message.header.stamp, stamp_ns)
+        angular = message.twist.angular
+        angular.y, angular.z = -rates.pitch, -rates.yaw
+        self._rates.publish(message)
+
+    def want_gimbal(self, wanted: bool) -> None:
+        """Whether the bridge shall take the gimbal; said at every change."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._steering.publish(Bool(data=wanted))
+
+    def send_status(self, command: GimbalCommand, enabled: bool, now: Instant) -> None:
+        """At a change of what is done or why, and now and then. Numbers in a reason are no change."""
+        words = "".join(c for c in command.reason if not c.isdigit())
+        said = (enabled, command.phase, command.law, command.send, words, command.at_stop)
+        if said == self._said and now.steady_s < self._next_status_s:
+            return
+        self._said, self._next_status_s = said, now.steady_s + STATUS_S
+        message = conversions.status_message(command, enabled)
+        message.header.stamp = stamp_like(message.header.stamp, now.stamp_ns)
+        self._status.publish(message)
+
+    @property
+    def others(self) -> str:
+        """Other publishers of rates, as a message; empty when there are none."""
+        return other_publishers(
+            self._node, ("rates",), "the gimbal would receive the rates of all of them; end the others first"
+        )
+
+    def stop(self) -> None:
+        """Zero rates, the gimbal given back, the last status, and wait until all have arrived."""
+        now = Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
+        self.send_rates(STOPPED, now.stamp_ns)
+        self._rates.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+        self.want_gimbal(False)
+        self.send_status(GimbalCommand(STOPPED, False, Phase.OFF), False, now)
+        for publisher in (self._steering, self._status):
+            publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+
+    def close(self) -> None:
+        for publisher in (self._rates, self._status, self._steering):
+            self._node.destroy_publisher(publisher)
+
+
+class Loop:
+    """Subscriptions and controller, from activation to deactivation. Nothing that arrives or fails to arrive
+    changes when `turn` is called."""
+
+    def __init__(self, node: Node, config: ControlConfig, outputs: GimbalPublishers) -> None:
+        self._node, self._config, self._outputs = node, config, outputs
+        self._control = GimbalControl(config)
+        self._manager: GimbalManager | None = None
+        self._manager_s = 0.0
+        self._phase = Phase.OFF
+        self._target: int | None = None  # the one that was steered by last
+        self._switched_s = -math.inf  # when it took the place of another
+        self._warn = Throttle(lambda text: node.get_logger().warning(text))
+        self._topics = [
+            self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled(1), CALIBRATION_S),
+            # Best effort: an answer that was lost and comes late is worth less than the next one.
+            self._subscribe(TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS)),
+            self._subscribe(QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled()),
+            self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled()),
+            self._subscribe(GimbalManager, "gimbal_manager", self._on_manager, latched()),
+        ]
+        mavros = getattr(optional_messages("mavros_msgs"), "GimbalDeviceAttitudeStatus", None)
+        if mavros is not None:
+            self._topics.append(self._subscribe(mavros, "mavros_gimbal_attitude", self._on_mavros, sampled()))
+        # Steady, so that a stopped or set clock of the images does not stop the controller.
+        self._due_s = time.monotonic()
+
+    @property
+    def _now(self) -> Instant:
+        """Read for each message: one that arrives while a slow turn is at work is not from the future."""
+        return Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
+
+    def _subscribe(
+        self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any, period_s: float = 0.0
+    ) -> Polled:
+        return Polled(self._node, kind, topic, take, qos, self._warn, period_s)
+
+    def turn(self) -> float:
+        """Tick when it is time to; how long there is nothing to do, s."""
+        now_s = time.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = self._due_s + TICK_S if now_s < self._due_s + TICK_S else now_s + TICK_S
+            for topic in self._topics:
+                topic.read(now_s)
+            self._tick(self._now)
+        return self._due_s - time.monotonic()
+
+    def close(self) -> None:
+        self._outputs.stop()  # first, as closing a subscription may take a while
+        for topic in self._topics:
+            topic.close()
+
+    def set_enabled(self, enabled: bool) -> str:
+        """Steer, or stop; what that waits for.
+
+        Raises InputError when the bridge would read the rates in another frame, or would get those of
+        another node too.
+        """
+        if enabled:
+            self._check_yaw_lock()
+        if enabled and self._outputs.others:
+            raise InputError(self._outputs.others)
+        self._control.set_enabled(enabled)
+        if enabled:
+            self._outputs.want_gimbal(True)
+        return self._control.waits_for if enabled else ""
+
+    def _check_yaw_lock(self) -> None:
+        ours, manager = self._config.yaw_lock, self._manager
+        if manager is not None and manager.yaw_lock != ours:
+            raise InputError(
+                f"yaw_lock is {ours} here and {manager.yaw_lock} in efftam_mavlink; set both alike"
+            )
+
+    def _tick(self, now: Instant) -> None:
+        if self._manager is not None and now.steady_s - self._manager_s > BRIDGE_SILENT_S:
+            self._control.on_control(Control.SILENT, "the bridge is silent")
+        command = self._control.tick(now)
+        if not command.reason and now.steady_s < self._switched_s + SWITCH_S:
+            command = replace(command, reason=f"steers by target {self._target} now")
+        if command.send:
+            self._outputs.send_rates(command.rates, now.stamp_ns)
+        # The gimbal is given back when the zeros after the last motion are out.
+        self._outputs.want_gimbal(self._control.enabled or command.send)
+        self._outputs.send_status(command, self._control.enabled, now)
+        # An answer that is a little late is followed by its prediction, many times a second.
+        said = Phase.FOLLOWING if command.phase is Phase.PREDICTING else command.phase
+        if said is not self._phase:
+            self._phase = said
+            because = f": {command.reason}" if command.reason else ""
+            self._node.get_logger().info(f"{command.phase.value}{because}")
+
+    def _on_velocity(self, message: Any) -> None:
+        """Only the answers of the target to steer by count. Another one has another selection: the
+        controller starts anew with it, at the cautious rates."""
+        if not message.steered:
+            return
+        estimate = motion_report(message)
+        if estimate.state is not TrackState.IDLE and message.target_id != self._target:
+            if self._target is not None:
+                self._switched_s = self._now.steady_s
+                said = f"steers by target {message.target_id} now (before: {self._target})"
+                self._node.get_logger().info(said)
+            self._target = message.target_id
+        self._control.on_estimate(estimate, self._now)
+
+    def _on_camera_info(self, message: Any) -> None:
+        self._control.on_camera(camera_of(message))
+
+    def _on_attitude(self, message: Any) -> None:
+        manager = self._manager
+        at_pitch, at_yaw = (
+            (False, False) if manager is None else (manager.at_pitch_limit, manager.at_yaw_limit)
+        )
+        self._take_attitude(conversions.attitude_of(message, at_pitch, at_yaw))
+
+    def _on_mavros(self, message: Any) -> None:
+        self._take_attitude(conversions.attitude_of_mavros(message))
+
+    def _take_attitude(self, sample: AttitudeSample) -> None:
+        if not self._control.on_attitude(sample, self._now):
+            raise InputError(
+                "not taken: it is no rotation, or its stamp lies in the future; compare the clocks"
+            )
+
+    def _on_heading(self, message: Any) -> None:
+        if not self._control.on_vehicle(conversions.vehicle_of(message)):
+            raise InputError(
+                f"not taken: yaw {message.yaw} rad, rate {message.yaw_rate} rad/s are not finite"
+            )
+
+    def _on_manager(self, message: Any) -> None:
+        control, word = conversions.control_of(message), message.reason
+        if self._manager is None or conversions.limits_of(message) != conversions.limits_of(self._manager):
+            self._control.on_limits(conversions.limits_of(message))
+        self._manager, self._manager_s = message, self._now.steady_s
+        self._control.on_control(control, word)
+        self._control.on_gimbal_alive(message.alive)
+        if self._control.enabled:  # perhaps before the bridge was heard
+            try:
+                self._check_yaw_lock()
+            except InputError as error:
+                self._control.set_enabled(False)
+                self._node.get_logger().error(f"steering is disabled: {error}")

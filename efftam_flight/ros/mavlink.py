@@ -1,0 +1,248 @@
+"""The node `efftam_mavlink`: a camera for ground stations, a client of the autopilot's gimbal manager."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from efftam_ros.msg import (
+    BoundingBox,
+    GimbalManager,
+    SelectionResult,
+    TargetSelection,
+    TargetVelocity,
+    VehicleHeading,
+)
+from geometry_msgs.msg import QuaternionStamped, TwistStamped
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import CameraInfo
+from std_msgs.msg import Bool
+
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import Instant
+from efftam_flight.mavlink.bridge import Bridge
+from efftam_flight.mavlink.connection import Connection, connect
+from efftam_flight.mavlink.dialect import Severity
+from efftam_flight.mavlink.signing import Signer
+from efftam_flight.ros.conversions import CONTROLS
+from efftam_flight.ros.parameters import MAVLINK
+from efftam_flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
+from efftam_ros.core.config import expanded
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import TrackState
+from efftam_ros.images.message import stamp_like
+from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
+from efftam_ros.ros.common.conversions import camera_of, selection_message
+from efftam_ros.ros.common.nodes import Throttle, latched, read_parameters, reliable, sampled
+from efftam_ros.ros.common.polling import Polled
+
+NODE_NAME = "efftam_mavlink"
+NUMBERS = {control: number for number, control in CONTROLS.items()}
+# How often what is known of the gimbal is said again, s.
+REPEAT_S = 1.0
+# The tracker has up to eight answers for an image.
+ANSWERS = 40
+# Longest wait for MAVLink: rates of the controller must not wait longer.
+POLL_S = 0.01
+# Boxes and decisions may wait so long, calibrations longer.
+READ_S, CALIBRATION_S = 0.02, 0.5
+# All that can be called are services on parameters that do not change; for /clock see `run_node`.
+SERVED_S = 0.4
+
+
+def open_links(addresses: list[str]) -> list[Connection]:
+    """All links, or none: raises InputError when one can't be had."""
+    links: list[Connection] = []
+    try:
+        links.extend(map(connect, addresses))
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        for link in links:
+            link.close()
+        raise InputError(f"links: {error}") from error
+    return links
+
+
+class GimbalTopics:
+    """Publishes what the bridge hears; implements its `GimbalPort`. One thread at a time."""
+
+    def __init__(self, node: Node, yaw_lock: bool) -> None:
+        self._clock = node.get_clock()
+        self._attitude = node.create_publisher(QuaternionStamped, "gimbal_attitude", sampled())
+        self._heading = node.create_publisher(VehicleHeading, "vehicle_heading", sampled())
+        self._manager = node.create_publisher(GimbalManager, "gimbal_manager", latched())
+        self._known = GimbalManager(
+            control=GimbalManager.SILENT,
+            reason="no autopilot has been heard",
+            alive=True,
+            yaw_lock=yaw_lock,
+            pitch_min=-math.inf,
+            pitch_max=math.inf,
+            yaw_min=-math.inf,
+            yaw_max=math.inf,
+        )
+        self._next_s = -math.inf
+
+    def attitude(self, sample: AttitudeSample) -> None:
+        at_limits = (sample.at_pitch_limit, sample.at_yaw_limit)
+        if at_limits != (self._known.at_pitch_limit, self._known.at_yaw_limit):
+            self._known.at_pitch_limit, self._known.at_yaw_limit = at_limits
+            self._publish_known()
+        message = QuaternionStamped()
+        _stamp(message, sample.stamp_ns)
+        message.header.frame_id = sample.yaw_frame.value
+        q = message.quaternion
+        q.w, q.x, q.y, q.z = map(float, sample.q)
+        self._attitude.publish(message)
+
+    def vehicle(self, sample: VehicleSample) -> None:
+        message = VehicleHeading(yaw=float(sample.yaw), yaw_rate=float(sample.yaw_rate))
+        _stamp(message, sample.stamp_ns)
+        self._heading.publish(message)
+
+    def control(self, control: Control, reason: str) -> None:
+        self._known.control, self._known.reason = NUMBERS[control], reason
+        self._publish_known()
+
+    def gimbal_alive(self, alive: bool) -> None:
+        self._known.alive = alive
+        self._publish_known()
+
+    def limits(self, limits: GimbalLimits) -> None:
+        known = self._known
+        known.pitch_min, known.pitch_max = limits.pitch_min, limits.pitch_max
+        known.yaw_min, known.yaw_max = limits.yaw_min, limits.yaw_max
+        self._publish_known()
+
+    def repeat(self, now_s: float) -> None:
+        """Say what is known now and then: its absence tells that the bridge ended."""
+        if now_s >= self._next_s:
+            self._next_s = now_s + REPEAT_S
+            self._publish_known()
+
+    def _publish_known(self) -> None:
+        self._known.header.stamp = self._clock.now().to_msg()
+        self._manager.publish(self._known)
+
+
+def _stamp(message: Any, ns: int) -> None:
+    message.header.stamp = stamp_like(message.header.stamp, max(ns, 0))
+
+
+class TrackerTopics:
+    """Publishes the operator's selections; implements the bridge's `TrackerPort`. ``steered``: `target_id` of
+    the target that is steered by, which a request to stop means; 0: none."""
+
+    def __init__(self, node: Node) -> None:
+        self.steered = 0
+        self._selections = node.create_publisher(TargetSelection, "select", reliable())
+
+    def select(self, request: Selection) -> str | None:
+        """Hand a request on without waiting; a text when nobody would get it."""
+        if not self._selections.get_subscription_count():
+            return "no tracker listens; start efftam_tracker"
+        message = selection_message(request)
+        if message.kind == TargetSelection.CLEAR:
+            message.target_id = self.steered
+        self._selections.publish(message)
+        return None
+
+
+class MavlinkNode(Node):
+    """Reads and writes MAVLink, and looks at the topics whenever it does."""
+
+    served_s = SERVED_S
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Open the links. Raises InputError where one can't be opened, a parameter or the key is refused."""
+        super().__init__(NODE_NAME, **kwargs)
+        MAVLINK.declare(self)
+        config = read_parameters(self, BridgeConfig)
+        self._warn = Throttle(lambda text: self.get_logger().warning(text))
+        self._tracker, self._gimbal = TrackerTopics(self), GimbalTopics(self, config.yaw_lock)
+        self._knows_steering = False
+        self._target: int | None = None  # the one that was shown last
+        signer = Signer(expanded(config.signing_key)) if config.signing_key else None
+        self._links = open_links(config.addresses)
+        ends = (self._tracker, self._gimbal, self._now, self._report)
+        self._bridge = Bridge(config, self._links, *ends, signer)
+        # Best effort where the next message replaces one that was lost.
+        topics: list[tuple[float, Any, str, Callable[[Any], None], QoSProfile]] = [
+            (0.0, TwistStamped, "rates", self._on_rates, sampled()),
+            (READ_S, Bool, "steering_enabled", self._on_steering, latched()),
+            (READ_S, SelectionResult, "selection_result", self._on_result, latched()),
+            (READ_S, BoundingBox, "bbox", self._on_box, sampled(ANSWERS)),
+            (CALIBRATION_S, CameraInfo, "camera_info", self._on_camera_info, sampled(1)),
+        ]
+        if config.landing_target:
+            topics.append((READ_S, TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS)))
+        self._topics = [
+            Polled(self, kind, topic, take, qos, self._warn, period_s)
+            for period_s, kind, topic, take, qos in topics
+        ]
+
+    def start(self) -> None:
+        # The bridge tells of those that are not open, and when they are.
+        usable = [link.address for link in self._links if not link.fault]
+        if usable:
+            self.get_logger().info(f"MAVLink on {', '.join(usable)}")
+
+    def tick(self) -> float | None:
+        """Wait shortly for MAVLink, do what is due; see `run_node`."""
+        self._bridge.poll(POLL_S)
+        now_s = time.monotonic()
+        for topic in self._topics:
+            topic.read(now_s)
+        self._gimbal.repeat(now_s)
+        return 0.0
+
+    def close(self) -> None:
+        """Zero rates on the wire, the gimbal given back, links closed; the node is of no use afterwards."""
+        self._bridge.close()
+        self.destroy_node()
+
+    def _on_result(self, message: Any) -> None:
+        self._bridge.selection_result(result_of(message))
+
+    def _on_camera_info(self, message: Any) -> None:
+        self._bridge.set_camera(camera_of(message))
+
+    def _on_box(self, message: Any) -> None:
+        """Ground stations know one target: the one that is steered by."""
+        if not message.steered:
+            return
+        report = box_report(message)
+        self._tracker.steered = 0 if report.state is TrackState.IDLE else report.target_id
+        if report.state is not TrackState.IDLE and report.target_id != self._target:
+            if self._target is not None:
+                self.get_logger().info(f"shows target {report.target_id} now (before: {self._target})")
+            self._target = report.target_id
+        self._bridge.track(report)
+
+    def _on_velocity(self, message: Any) -> None:
+        if message.steered:
+            self._bridge.estimate(motion_report(message))
+
+    def _on_rates(self, message: Any) -> None:
+        angular = message.twist.angular
+        self._bridge.set_rates(Rates(pitch=-angular.y, yaw=-angular.z))
+
+    def _on_steering(self, message: Any) -> None:
+        # A controller begins with no: where the first word is yes, it was said before this node listened.
+        self._bridge.take_control(message.data, fresh=self._knows_steering)
+        self._knows_steering = True
+
+    def _now(self) -> Instant:
+        return Instant(self.get_clock().now().nanoseconds, time.monotonic())
+
+    def _report(self, severity: Severity, text: str) -> None:
+        # One call for each: rclpy ties the severity to the line of code.
+        logger = self.get_logger()
+        if severity is Severity.ERROR:
+            logger.error(text)
+        elif severity is Severity.WARNING:
+            logger.warning(text)
+        else:
+            logger.info(text)

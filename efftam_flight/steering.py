@@ -1,0 +1,237 @@
+"""Rates from bearings and attitudes: state of the measurements, choice of the law, nadir and stops."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from efftam_flight.angles import axis_direction, target_direction, wrapped
+from efftam_flight.attitude import EXTRAPOLATED_NS, GimbalHistory, VehicleHistory
+from efftam_flight.control_config import ControlConfig, Instant, Law
+from efftam_flight.direction_filter import DirectionFilter
+from efftam_flight.law import ImageOnly, line_of_sight, nadir_factor
+from efftam_flight.values import NS, AttitudeSample, GimbalLimits, Rates, VehicleSample, YawFrame
+from efftam_ros.messages.reports import MotionReport
+
+# An attitude further ahead of the images' clock than this is rejected, s.
+FUTURE_S = 0.05
+WELL_S = 0.5
+
+
+# Rates, the law, what is not as one would wish, and the axes at a stop.
+Steered = tuple[Rates, Law, str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class _Stop:
+    """Where one axis stands: at its lower or upper stop by its angle, or at one by the gimbal's own word."""
+
+    low: bool = False
+    high: bool = False
+    said: bool = False
+
+    def blocks(self, rate: float) -> bool:
+        return (self.low and rate < 0.0) or (self.high and rate > 0.0)
+
+
+class Steering:
+    def __init__(self, config: ControlConfig) -> None:
+        self._config = config
+        self._limits = config.limits
+        self._gimbal = GimbalHistory()
+        self._vehicle = VehicleHistory()
+        self._attitude_arrived_s = -math.inf
+        self._ahead_s = 0.0  # by which the newest attitude was refused
+        self._filter = DirectionFilter(config.acceleration_density, config.bearing_noise)
+        self._filter_frame: YawFrame | None = None
+        self._image_only = ImageOnly(config.image_latency)
+        self._last = Rates()
+        self._law = Law.NONE
+        self._distrust: tuple[float, str] = (-math.inf, "")  # until when the image alone steers, and why
+
+    def forget_target(self) -> None:
+        self._filter.reset()
+        self._image_only.reset()
+
+    def set_limits(self, limits: GimbalLimits) -> None:
+        """The mount's own stops; of these and the configured ones the tighter counts."""
+        self._limits = self._config.limits.tightened(limits)
+
+    def forget_attitude(self) -> None:
+        self._gimbal.clear()
+        self._vehicle.clear()
+
+    def add_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
+        """Add an attitude; False when it is no rotation or lies in the future."""
+        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
+        # Before and after the offset: it takes out a clock that is ahead, and follows images stamped late.
+        ahead_s = (min(sample.stamp_ns, stamp_ns) - now.stamp_ns) / NS
+        self._ahead_s = ahead_s if ahead_s > FUTURE_S else 0.0
+        if self._ahead_s:
+            return False
+        taken = self._gimbal.add(replace(sample, stamp_ns=stamp_ns))
+        if taken:
+            self._attitude_arrived_s = now.steady_s
+        return taken
+
+    def add_vehicle(self, sample: VehicleSample) -> bool:
+        """Add the vehicle's heading; False when it is not finite."""
+        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
+        return self._vehicle.add(sample._replace(stamp_ns=stamp_ns))
+
+    def measure(self, estimate: MotionReport) -> None:
+        """Take a bearing into the filter of directions, if the attitude at its image's stamp is known.
+
+        A predicted bearing only starts the filter: it is made from the measured ones before it.
+        """
+        if not (estimate.measured or self._filter.is_empty):
+            return
+        q = self._gimbal.at(estimate.stamp_ns)
+        if q is None:
+            return
+        frame, heading = self._heading_at(estimate.stamp_ns)
+        if frame is not self._filter_frame:
+            self._filter.reset()
+            self._filter_frame = frame
+        yaw, pitch = target_direction(q, estimate.azimuth, estimate.elevation)
+        self._filter.update(estimate.stamp_ns, wrapped(yaw + heading), pitch)
+
+    def steer(self, estimate: MotionReport, now: Instant, dt_s: float, measured: bool) -> Steered:
+        """Rates for this moment. ``dt_s`` since the last call; ``measured``: the integrals may move."""
+        sample = self._gimbal.newest
+        stops = self._stops(now)
+        missing = self._distrusted(now)
+        frame, heading = self._heading_at(now.stamp_ns)
+        q = None
+        if sample is not None:
+            # Held where extrapolation ends: to go back to the sample would be a jump of the axis.
+            q = self._gimbal.at(min(now.stamp_ns, sample.stamp_ns + EXTRAPOLATED_NS)) or sample.q
+        if not missing and q is not None and not self._filter.is_empty and frame is self._filter_frame:
+            law = Law.LINE_OF_SIGHT
+            self._image_only.reset()
+            yaw, pitch = axis_direction(q)
+            target = self._filter.predict(now.stamp_ns)
+            rates = line_of_sight(target, (wrapped(yaw + heading), pitch), self._config)
+            rates = Rates(rates.pitch, rates.yaw - self._own_turn(frame, now))
+        else:
+            law = Law.IMAGE_ONLY
+            self._filter.reset()
+            rates = self._by_image(estimate, now, dt_s, measured, stops)
+        # One that never came is not missed.
+        note = missing if sample is not None or self._ahead_s else ""
+        if q is not None:
+            rates = Rates(rates.pitch, rates.yaw * nadir_factor(axis_direction(q)[1]))
+        wished = {"pitch": rates.pitch, "yaw": rates.yaw}
+        at_stop = tuple(axis for axis, rate in wished.items() if stops[axis].blocks(rate) or stops[axis].said)
+        rates = Rates(*(0.0 if stops[axis].blocks(rate) else rate for axis, rate in wished.items()))
+        if at_stop:
+            note = f"the mount stands at its stop: {', '.join(at_stop)}"
+        self._last, self._law = Rates(wished["pitch"], wished["yaw"]), law
+        return rates, law, note, at_stop
+
+    def axis(self, now: Instant) -> tuple[float, float] | None:
+        """Yaw, in the frame of the rates, and pitch of the gimbal, rad; None where they are not known."""
+        sample = self._gimbal.newest
+        if sample is None or self._attitude_missing(now):
+            return None
+        yaw, pitch = axis_direction(sample.q)
+        from_north = sample.yaw_frame is YawFrame.EARTH
+        if from_north is self._config.yaw_lock:
+            return yaw, pitch
+        heading = self._vehicle.at(sample.stamp_ns)
+        return None if heading is None else (yaw - heading if from_north else yaw + heading, pitch)
+
+    def _by_image(
+        self, estimate: MotionReport, now: Instant, dt_s: float, measured: bool, stops: dict[str, _Stop]
+    ) -> Rates:
+        age_s = (now.stamp_ns - estimate.stamp_ns) / NS
+        return self._image_only.rates(
+            estimate.azimuth + estimate.azimuth_rate * age_s,
+            estimate.elevation + estimate.elevation_rate * age_s,
+            dt_s,
+            self._config.max_rate,
+            hold_pitch=not measured or stops["pitch"].said or stops["pitch"].blocks(self._last.pitch),
+            hold_yaw=not measured or stops["yaw"].said or stops["yaw"].blocks(self._last.yaw),
+        )
+
+    def _heading_at(self, stamp_ns: int) -> tuple[YawFrame | None, float]:
+        """The frame in which directions are kept, and what turns the gimbal's yaw into it, rad."""
+        if self._gimbal.yaw_frame is YawFrame.VEHICLE:
+            heading = self._vehicle.at(stamp_ns)
+            if heading is not None:
+                return YawFrame.EARTH, heading
+        return self._gimbal.yaw_frame, 0.0
+
+    def _own_turn(self, frame: YawFrame | None, now: Instant) -> float:
+        """The vehicle's yaw rate where it is to be taken off: rates wished from the vehicle, directions kept
+        in space. One as old as an attitude that is not used any more says nothing."""
+        newest = self._vehicle.newest
+        if self._config.yaw_lock or frame is not YawFrame.EARTH or newest is None:
+            return 0.0
+        is_young = now.stamp_ns - newest.stamp_ns <= self._config.attitude_age * NS
+        return newest.yaw_rate if is_young else 0.0
+
+    def _distrusted(self, now: Instant) -> str:
+        """Why line of sight can't be used now; empty when it can. Where it was used and something failed, all
+        must have been well for half a second: a law that changes with every late message is worse."""
+        missing = self._attitude_missing(now) or self._heading_missing(now)
+        until_s, reason = self._distrust
+        if missing and (self._law is Law.LINE_OF_SIGHT or now.steady_s < until_s):
+            self._distrust = (now.steady_s + WELL_S, missing)
+        return missing or (reason if now.steady_s < until_s else "")
+
+    def _heading_missing(self, now: Instant) -> str:
+        """Why a yaw from the vehicle's nose can't be turned to north any more; empty when it can, or never
+        could."""
+        newest = self._vehicle.newest
+        if self._gimbal.yaw_frame is not YawFrame.VEHICLE or newest is None:
+            return ""
+        age_s = (now.stamp_ns - newest.stamp_ns) / NS
+        if self._vehicle.at(now.stamp_ns) is not None or age_s < 0.0:
+            return ""
+        return f"the vehicle's heading is {age_s:.2f} s old: steering by the image alone"
+
+    def _attitude_missing(self, now: Instant) -> str:
+        """Why the gimbal's attitude is not good enough for line of sight; empty when it is."""
+        newest = self._gimbal.newest
+        if newest is None:
+            if self._ahead_s:
+                return (
+                    f"the gimbal's attitude is stamped {self._ahead_s:.2f} s ahead; compare the clocks:"
+                    " steering by the image alone"
+                )
+            return "no attitude of the gimbal"
+        age_s = max((now.stamp_ns - newest.stamp_ns) / NS, now.steady_s - self._attitude_arrived_s)
+        if age_s > self._config.attitude_age:
+            return f"the gimbal's attitude is {age_s:.2f} s old: steering by the image alone"
+        return ""
+
+    def _stops(self, now: Instant) -> dict[str, _Stop]:
+        """The stops that the mount has reached, by its newest attitude."""
+        sample = self._gimbal.newest
+        if sample is None or self._attitude_missing(now):
+            return {"pitch": _Stop(), "yaw": _Stop()}
+        limits, margin = self._limits, self._config.stop_margin
+        yaw, pitch = axis_direction(sample.q)
+        joint: float | None = yaw
+        if sample.yaw_frame is YawFrame.EARTH:
+            heading = self._vehicle.at(sample.stamp_ns)
+            joint = None if heading is None else wrapped(yaw - heading)
+        if joint is not None:
+            joint = _among(joint, limits)
+        return {
+            "pitch": _Stop(
+                pitch <= limits.pitch_min + margin, pitch >= limits.pitch_max - margin, sample.at_pitch_limit
+            ),
+            "yaw": _Stop(
+                joint is not None and joint <= limits.yaw_min + margin,
+                joint is not None and joint >= limits.yaw_max - margin,
+                sample.at_yaw_limit,
+            ),
+        }
+
+
+def _among(yaw: float, limits: GimbalLimits) -> float:
+    """The same yaw in the turn around the middle of its stops: -60 to 260 degrees have 200, not -160."""
+    middle = (limits.yaw_min + limits.yaw_max) / 2
+    return middle + wrapped(yaw - middle) if math.isfinite(middle) else yaw

@@ -1,0 +1,244 @@
+"""What a page may command: the seat, selections and steering, each with one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from efftam_operator import wire
+from efftam_operator.feed import CommandAnswer, Feed, Reply, Steerer
+from efftam_operator.hub import Hub
+from efftam_operator.settings import Settings
+from efftam_operator.viewer import Viewer
+from efftam_ros.core.errors import InputError
+
+# Enabling takes two presses: not a double click, and the second within this time.
+ARMED_FROM_S = 0.3
+ARMED_FOR_S = 5.0
+# What was enabled counts as steered until its controller's status has had time to say so.
+STATUS_S = 1.0
+CONTROLLER = "the gimbal's controller"
+
+
+class Seat:
+    """Held by one viewer (any hashable name). ``now_s`` of every call comes from one monotonic clock.
+
+    The lease is renewed by whatever the holder sends; a holder silent for ``lease_s`` has lost the seat.
+    """
+
+    def __init__(self, lease_s: float) -> None:
+        self.lease_s = lease_s
+        self._holder: str | None = None
+        self._heard_s = 0.0
+
+    def holder(self, now_s: float) -> str | None:
+        """Who may command now."""
+        if self._holder is not None and now_s - self._heard_s > self.lease_s:
+            self._holder = None
+        return self._holder
+
+    def take(self, viewer: str, now_s: float) -> None:
+        """Give the seat to ``viewer``, also from somebody else."""
+        self._holder, self._heard_s = viewer, now_s
+
+    def heard(self, viewer: str, now_s: float) -> None:
+        if self.holder(now_s) == viewer:
+            self._heard_s = now_s
+
+    def release(self, viewer: str) -> bool:
+        """``viewer`` gives the seat up, or is gone. Returns whether it held it."""
+        held = self._holder == viewer
+        if held:
+            self._holder = None
+        return held
+
+
+class Commands:
+    """Checks who may do what and carries it to the feed."""
+
+    def __init__(self, feed: Feed, steering: Steerer | None, hub: Hub, settings: Settings) -> None:
+        self.seat = Seat(settings.lease_s)
+        self._feed, self._steering, self._hub, self._settings = feed, steering, hub, settings
+        self._vacant_since_s: float | None = None
+        self._told_holder: str | None = None
+        self._enabled_s = float("-inf")
+        self._handlers: dict[str, Callable[[Viewer, wire.Message], None]] = {
+            "select": self._select,
+            "clear": self._clear,
+            "steer_by": self._steer_by,
+            "seat": self._take_seat,
+        }
+
+    def joined(self, viewer: Viewer) -> str:
+        """A page opened: it gets the seat when nobody has it. Returns its role."""
+        now_s = time.monotonic()
+        if self.seat.holder(now_s) is None:
+            self.seat.take(viewer.name, now_s)
+            self.watch_seat()
+        return "operator" if self.seat.holder(now_s) == viewer.name else "viewer"
+
+    def left(self, viewer: Viewer) -> None:
+        if self.seat.release(viewer.name):
+            self.watch_seat()
+
+    def heard(self, viewer: Viewer) -> None:
+        self.seat.heard(viewer.name, time.monotonic())
+
+    def watch_seat(self) -> None:
+        """Called every second and at every change: announces who holds the seat, and acts when nobody
+        does."""
+        now_s = time.monotonic()
+        holder = self.seat.holder(now_s)
+        if holder != self._told_holder:
+            if holder is None:
+                self._vacant_since_s = now_s
+            self._told_holder = holder
+            self._hub.tell_all({"op": "seat", "holder": holder})
+        since_s = self._vacant_since_s
+        if holder is None and since_s is not None and now_s - since_s >= self.seat.lease_s:
+            self._vacant_since_s = None
+            if self._settings.on_operator_lost == "clear":
+                self._disarm(None)
+                self._feed.clear(wire.LARGEST_TARGET, lambda answer: None)
+
+    def carry_out(self, viewer: Viewer, message: wire.Message) -> None:
+        """What the page asks; one that is not allowed is answered with the reason."""
+        if message.op in ("hold", "propose"):
+            self._draw(viewer, message)
+            return
+        # Whatever comes between two presses takes the first one back.
+        armed_s, viewer.armed_s = viewer.armed_s, float("-inf")
+        try:
+            if message.op == "steer":
+                self._steer(viewer, message, armed_s)
+            else:
+                self._handlers[message.op](viewer, message)
+        except InputError as refusal:
+            self.answer(viewer, message.id, CommandAnswer(False, str(refusal)))
+
+    def _take_seat(self, viewer: Viewer, message: wire.Message) -> None:
+        if message.action == "take":
+            self.seat.take(viewer.name, time.monotonic())
+        else:
+            self.seat.release(viewer.name)
+        self.watch_seat()
+
+    def _select(self, viewer: Viewer, message: wire.Message) -> None:
+        self._require_seat(viewer)
+        if not viewer.selections.allows(time.monotonic()):
+            most = f"{self._settings.selections_per_s:g} selections in a second"
+            raise InputError(f"more than {most}; wait a moment")
+        if not message.turns and self._would_turn(message.selection.target_id):
+            raise InputError(
+                "the gimbal is steered and would turn to the new target; draw again and confirm it"
+            )
+        self._feed.select(message.selection, self._reply(viewer, message.id))
+
+    def _draw(self, viewer: Viewer, message: wire.Message) -> None:
+        """What is asked while drawing: of the operator alone, as there is one image at a time."""
+        if self.seat.holder(time.monotonic()) != viewer.name:
+            return
+        if message.op == "hold":
+            self._feed.hold(message.stamp_ns)
+        else:
+            self._feed.propose(message.selection)
+
+    def _clear(self, viewer: Viewer, message: wire.Message) -> None:
+        self._require_seat(viewer)
+        steered = self._hub.steered_target
+        if steered is None or message.target_id in (wire.LARGEST_TARGET, steered):
+            self._disarm(viewer)
+        self._feed.clear(message.target_id, self._reply(viewer, message.id))
+
+    def _steer_by(self, viewer: Viewer, message: wire.Message) -> None:
+        self._require_seat(viewer)
+        if self._is_steered and not message.turns:
+            raise InputError(
+                f"the gimbal is steered and would turn to target {message.target_id}; confirm it"
+            )
+        self._feed.steer_by(message.target_id, self._reply(viewer, message.id))
+
+    def _steer(self, viewer: Viewer, message: wire.Message, armed_s: float) -> None:
+        """Every page may stop; only the operator may enable."""
+        if self._steering is None:
+            raise InputError("no gimbal controller runs here")
+        now_s = time.monotonic()
+        if message.action == "stop":
+            self._stop(self._steering, self._reply(viewer, message.id, CONTROLLER))
+            return
+        self._require_seat(viewer)
+        if message.action == "arm":
+            viewer.armed_s = now_s
+            self.answer(viewer, message.id, CommandAnswer(True))
+            return
+        if not ARMED_FROM_S <= now_s - armed_s <= ARMED_FOR_S:
+            limits = f"{ARMED_FROM_S:g} to {ARMED_FOR_S:g} s after the first"
+            raise InputError(f"the second press must come {limits}; start again")
+        self._enable(self._steering, self._reply(viewer, message.id, CONTROLLER))
+
+    @property
+    def _is_steered(self) -> bool:
+        return self._hub.is_steered or time.monotonic() - self._enabled_s < STATUS_S
+
+    def _would_turn(self, target_id: int) -> bool:
+        """Whether a selection for this target turns the gimbal: one that is only added does not."""
+        steered = self._hub.steered_target
+        return self._is_steered and (steered is None or target_id in (0, steered))
+
+    def _stop(self, steering: Steerer, reply: Reply) -> None:
+        self._enabled_s = float("-inf")
+        steering.stop(reply)
+
+    def _enable(self, steering: Steerer, reply: Reply) -> None:
+        self._enabled_s = time.monotonic()
+
+        def answered(answer: CommandAnswer) -> None:
+            if not answer.ok:
+                self._enabled_s = float("-inf")
+            reply(answer)
+
+        steering.enable(answered)
+
+    def _disarm(self, viewer: Viewer | None) -> None:
+        """Stop a gimbal that is steered, before the target is cleared: what is selected next must not turn
+        it. ``viewer``: who is told where that fails."""
+        if self._steering is not None and self._is_steered:
+            told = self._reply(viewer, "", CONTROLLER) if viewer is not None else lambda answer: None
+            self._stop(self._steering, told)
+
+    def _require_seat(self, viewer: Viewer) -> None:
+        """Raises InputError where another page has it; a free one is taken."""
+        now_s = time.monotonic()
+        holder = self.seat.holder(now_s)
+        if holder is None:
+            self.seat.take(viewer.name, now_s)
+            self.watch_seat()
+        elif holder != viewer.name:
+            raise InputError(f"view only: {holder} is in control; take over first")
+
+    def _reply(self, viewer: Viewer, id: str, whose: str = "the tracker") -> Reply:
+        """What the feed calls, from any thread, once; after ``answer_s`` the page is told that nothing
+        came."""
+        loop = asyncio.get_running_loop()
+        pending = [True]
+
+        def finish(answer: CommandAnswer) -> None:
+            if pending:
+                pending.clear()
+                timer.cancel()
+                self.answer(viewer, id, answer)
+
+        silence = CommandAnswer(
+            False, f"no answer from {whose} within {self._settings.answer_s:g} s; see whether it runs"
+        )
+        timer = loop.call_later(self._settings.answer_s, finish, silence)
+
+        def reply(answer: CommandAnswer) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(finish, answer)
+
+        return reply
+
+    def answer(self, viewer: Viewer, id: str, answer: CommandAnswer) -> None:
+        viewer.tell({**wire.told(answer), "id": id})

@@ -1,0 +1,164 @@
+"""What passes between the page's server and what it shows: pictures, boxes and motion in, commands out.
+
+A *feed* is a camera with a tracker behind it (a ROS node, a command that tracks a file). The server calls its
+methods on its event loop's thread; it gives its reports to the server's `Sink` from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection, VideoProgress
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One camera image. ``stamp_ns``: integer ns of the camera's clock. Give ``jpeg``, the camera's own JPEG,
+    which is passed on as it is, or ``bgr``, which makes uint8 [H, W, 3] when somebody looks (on a thread of
+    its own; it may raise InputError for an encoding it doesn't know). ``nbytes``: memory that it holds. The
+    pixels must stay unchanged."""
+
+    stamp_ns: int
+    jpeg: bytes | None = None
+    bgr: Callable[[], NDArray[np.uint8]] | None = None
+    nbytes: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.jpeg is None) == (self.bgr is None):
+            raise ValueError("a Picture has either jpeg or bgr")
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An image that can't be read, and why: the tracker will give no box for it."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of the tracker. ``buffer_s``: how old an image may be for a selection on it, None when any age will do;
+    ``max_targets``: how many it follows at most."""
+
+    buffer_s: float | None = None
+    max_targets: int = 1
+
+
+@dataclass(frozen=True)
+class Trackers:
+    """Names of the nodes that answer for the camera's images: more than one is a mistake."""
+
+    names: tuple[str, ...]
+
+
+class Lifecycle(Enum):
+    """What the tracker's node says of itself."""
+
+    ACTIVE = "active"
+    INACTIVE = "inactive"  # it runs and was not activated
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class CommandAnswer:
+    """The tracker's answer to a command. ``message`` in its own words; ``selection`` the count of accepted
+    selections (0 when refused)."""
+
+    ok: bool
+    message: str = ""
+    selection: int = 0
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The box, px, that the tracker proposes for a point on the image of ``stamp_ns``; without one why, in
+    ``reason``."""
+
+    stamp_ns: int
+    box: Box | None = None
+    reason: str = ""
+
+
+class Controller(Enum):
+    """Whether the gimbal's controller can be reached."""
+
+    RUNNING = "running"
+    INACTIVE = "inactive"  # it runs and was not activated
+    SILENT = "silent"  # it should run, but sends nothing
+    GONE = "gone"  # it has ended
+
+
+@dataclass(frozen=True)
+class SteeringState:
+    """What the gimbal's controller says of itself. ``enabled`` and ``phase`` (its own word, such as
+    "following") are of when it was last heard; ``reason`` one line."""
+
+    controller: Controller
+    enabled: bool = False
+    phase: str = ""
+    reason: str = ""
+
+
+Reply = Callable[[CommandAnswer], None]
+
+
+Report = (
+    Picture
+    | Unreadable
+    | BoxReport
+    | MotionReport
+    | ResultReport
+    | Proposal
+    | Limits
+    | Trackers
+    | VideoProgress
+    | Lifecycle
+    | SteeringState
+)
+# The server's side: called from any thread, returns at once and never raises. Reports of one image may come
+# in any order; steering is offered from the first SteeringState on.
+Sink = Callable[[Report], None]
+
+
+class Feed(Protocol):
+    """A camera with a tracker behind it. ``reply`` is called once, from any thread; without a reply within
+    the server's limit the page says that the tracker doesn't answer."""
+
+    def start(self, sink: Sink) -> None:
+        """Called once before anything else."""
+
+    def watch(self, watched: bool) -> None:
+        """Whether a page is open; images, boxes and motions are needed only then."""
+
+    def hold(self, stamp_ns: int) -> None:
+        """Keep the image of this stamp for a selection, up to `Limits.buffer_s`; 0: no longer. One that is
+        gone is told as a refused Result of this stamp."""
+
+    def propose(self, selection: Selection) -> None:
+        """Ask for the box that this selection would give; a `Proposal` answers, where one can be made."""
+
+    def select(self, selection: Selection, reply: Reply) -> None: ...
+
+    def clear(self, target_id: int, reply: Reply) -> None:
+        """Follow this target no more; 0: the one that is steered by, 255: all."""
+
+    def steer_by(self, target_id: int, reply: Reply) -> None:
+        """Steer by another of the targets that are followed."""
+
+
+class Steerer(Protocol):
+    """What turns a gimbal by the target. ``stop`` must take the speed to zero, whatever else goes on."""
+
+    def start(self, sink: Sink) -> None:
+        """Called once before anything else."""
+
+    def enable(self, reply: Reply) -> None: ...
+
+    def stop(self, reply: Reply) -> None: ...

@@ -1,0 +1,276 @@
+"""The page's `Feed` over ROS: topics and services of one tracker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from builtin_interfaces.msg import Time
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
+from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
+from lifecycle_msgs.msg import State
+from lifecycle_msgs.srv import GetState
+from rcl_interfaces.msg import ParameterType
+from rcl_interfaces.srv import GetParameters
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from rclpy.qos_overriding_options import QoSOverridingOptions
+from std_msgs.msg import Header
+
+from efftam_operator.feed import (
+    CommandAnswer,
+    Lifecycle,
+    Limits,
+    Picture,
+    Proposal,
+    Reply,
+    Sink,
+    Trackers,
+    Unreadable,
+)
+from efftam_operator.ros.calls import Calls
+from efftam_operator.settings import Settings
+from efftam_ros.core.config import setting
+from efftam_ros.core.errors import InputError
+from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
+from efftam_ros.images.pixels import to_bgr
+from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
+from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
+from efftam_ros.ros.common.image_input import ImageInput, message_class
+from efftam_ros.ros.common.nodes import ParameterSet, Throttle, latched, sampled, steady_timer
+from efftam_ros.ros.tracker.parameters import NodeConfig
+
+JPEG_START = b"\xff\xd8"
+REPORT_DEPTH = 40  # several targets have a report each
+# How often the publishers of images and the tracker's state are looked at, s.
+LOOK_S = 0.5
+# A page that is reloaded must find what was seen last, s.
+LINGER_S = 30.0
+TRACKER = "the tracker"
+LIMITS = ["selection_buffer", "max_targets"]
+
+
+def _trackers(name: str) -> Any:
+    """A setting as the tracker has it."""
+    (found,) = (f for f in fields(NodeConfig) if f.name == name)
+    return field(default=found.default, metadata=found.metadata)
+
+
+@dataclass(frozen=True)
+class OperatorConfig(Settings):
+    """The node's parameters: the page's, and those that the tracker has too, of the same names, so that one
+    file serves both. Everything is read when the node starts."""
+
+    tracker: str = setting("efftam_tracker", "name of the tracker's node, whose services are called")
+    gimbal: str = setting("efftam_gimbal", "name of the gimbal controller's node, whose services are called")
+    image_transport: str = _trackers("image_transport")
+    image_reliability: str = _trackers("image_reliability")
+    max_image_pixels: int = _trackers("max_image_pixels")
+    diagnostics_period: float = _trackers("diagnostics_period")
+
+
+PARAMETERS = ParameterSet((("The page", OperatorConfig),), tuple(f.name for f in fields(OperatorConfig)))
+
+
+def image_stamp(message: Any) -> int:
+    """The stamp of the image that a message is of, ns. Raises ValueError where it is negative."""
+    stamp = stamp_ns(header_of(message, Header).stamp)
+    if stamp < 0:
+        raise ValueError(f"the stamp is {stamp} ns; it must not be negative")
+    return stamp
+
+
+def picture_of(message: Any, received: ReceivedImage) -> Picture:
+    """A JPEG goes to the pages as it came; other pixels are read when somebody looks."""
+    start = bytes(message.data[:2])
+    if start == JPEG_START and hasattr(message, "format"):
+        return Picture(image_stamp(message), jpeg=bytes(message.data), nbytes=received.nbytes)
+    return Picture(image_stamp(message), bgr=lambda: to_bgr(received.image()), nbytes=received.nbytes)
+
+
+def proposal_of(message: Any) -> Proposal:
+    report = box_report(message)
+    return Proposal(report.stamp_ns, report.box, report.reason)
+
+
+class RosFeed:
+    """Images, boxes and velocities while somebody watches, commands through the tracker's services. All in
+    the executor's thread.
+
+    Raises InputError where the image transport's messages are not installed.
+    """
+
+    def __init__(self, node: Node, config: OperatorConfig, calls: Calls) -> None:
+        self._node, self._config, self._calls = node, config, calls
+        message_class(config.image_transport)
+        self._warn = Throttle(lambda text: node.get_logger().warning(text))
+        self._sink: Sink | None = None
+        self._images: ImageInput | None = None
+        self._reader: ImageReader | None = None
+        self._reports: list[Any] = []
+        self._unwatched_s = float("-inf")  # since when, monotonic
+        name = config.tracker
+        self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
+        self._propose_publisher = node.create_publisher(TargetSelection, "propose", REPORT_DEPTH)
+        self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
+        self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
+        self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
+        self._tracker = _TrackerWatch(node, name, calls, self._tell)
+        self._answering: tuple[str, ...] = ()
+
+    def explain(self) -> str:
+        """Why no image comes, as far as the publishers tell; empty when nobody watches."""
+        return "" if self._images is None else self._images.explain()
+
+    def start(self, sink: Sink) -> None:
+        self._sink = sink
+        self._subscribe(SelectionResult, "selection_result", lambda m: sink(result_of(m)), latched())
+        steady_timer(self._node, LOOK_S, self._look)
+
+    def _subscribe(
+        self, message_type: Any, topic: str, use: Callable[[Any], None], qos: QoSProfile | None = None
+    ) -> Any:
+        return self._node.create_subscription(
+            message_type,
+            topic,
+            lambda message: self._use(topic, use, message),
+            qos or sampled(REPORT_DEPTH),
+            qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+        )
+
+    def _use(self, topic: str, use: Callable[[Any], None], message: Any) -> None:
+        try:
+            image_stamp(message)
+            use(message)
+        except ValueError as error:
+            self._warn(topic, f"a message on {topic} is passed over: {error}")
+
+    def _hear(self, sink: Sink) -> None:
+        """Boxes and velocities cost as much as all else together where nobody watches, so they are asked for
+        when somebody does."""
+        # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
+        self._reports = [
+            self._subscribe(BoundingBox, "bbox", lambda m: sink(box_report(m))),
+            self._subscribe(BoundingBox, "proposal", lambda m: sink(proposal_of(m))),
+            self._subscribe(TargetVelocity, "velocity", lambda m: sink(motion_report(m))),
+        ]
+
+    def watch(self, watched: bool) -> None:
+        if watched and not self._reports and self._sink is not None:
+            self._hear(self._sink)
+        if watched and self._images is None:
+            self._reader = ImageReader(self._config.image_transport, Header)
+            self._images = ImageInput(
+                self._node,
+                self._config.image_transport,
+                self._config.image_reliability,
+                self._on_image,
+                lambda topic: None,
+            )
+        elif not watched and self._images is not None:
+            self._images.close()
+            self._images = None
+            self._unwatched_s = time.monotonic()
+
+    def _on_image(self, message: Any) -> None:
+        if self._sink is None or self._reader is None:
+            return
+        try:
+            got = self._reader.read(message, time.monotonic_ns(), self._config.max_image_pixels)
+            self._sink(picture_of(message, got))
+        except InputError as refusal:
+            self._sink(Unreadable(str(refusal)))
+        except ValueError as error:
+            self._warn("image", f"an image is passed over: {error}")
+
+    def hold(self, stamp_ns: int) -> None:
+        if stamp_ns <= LARGEST_STAMP_NS:
+            self._hold_publisher.publish(Header(stamp=stamp_like(Time(), stamp_ns)))
+
+    def clear(self, target_id: int, reply: Reply) -> None:
+        self._calls.command(self._clear_client, ClearTarget.Request(target_id=target_id), reply, TRACKER)
+
+    def steer_by(self, target_id: int, reply: Reply) -> None:
+        self._calls.command(self._steer_client, SteerTarget.Request(target_id=target_id), reply, TRACKER)
+
+    def propose(self, selection: Selection) -> None:
+        try:
+            self._propose_publisher.publish(selection_message(selection))
+        except InputError as refusal:
+            if self._sink is not None:
+                self._sink(Proposal(selection.stamp_ns, reason=str(refusal)))
+
+    def select(self, selection: Selection, reply: Reply) -> None:
+        try:
+            message = selection_message(selection)
+        except InputError as refusal:
+            reply(CommandAnswer(False, str(refusal)))
+            return
+        self._calls.command(self._select_client, SelectTarget.Request(selection=message), reply, TRACKER)
+
+    def _look(self) -> None:
+        if self._images is not None:
+            self._images.look()
+        elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:
+            for subscription in self._reports:
+                self._node.destroy_subscription(subscription)
+            self._reports = []
+        self._tracker.look(self._images is not None)
+        # `bbox`; while it is not heard nobody is known to answer.
+        found = [
+            one
+            for heard in self._reports[:1]
+            for one in self._node.get_publishers_info_by_topic(heard.topic_name)
+        ]
+        names = tuple(sorted(f"{one.node_namespace.rstrip('/')}/{one.node_name}" for one in found))
+        if names != self._answering:
+            self._answering = names
+            self._tell(Trackers(names))
+
+    def _tell(self, state: Lifecycle | Limits | Trackers) -> None:
+        if self._sink is not None:
+            self._sink(state)
+
+
+class _TrackerWatch:
+    """Tells the state and the limits of the tracker's node, by its services."""
+
+    def __init__(
+        self, node: Node, name: str, calls: Calls, tell: Callable[[Lifecycle | Limits], None]
+    ) -> None:
+        self._calls, self._tell = calls, tell
+        self._knows_limits = False
+        self._state_client = node.create_client(GetState, f"{name}/get_state")
+        self._parameter_client = node.create_client(GetParameters, f"{name}/get_parameters")
+
+    def look(self, is_watched: bool) -> None:
+        """Ask; the limits, once they are known, only while a page is open."""
+        if self._state_client in self._calls.give_up():
+            self._tell(Lifecycle.UNKNOWN)
+        for client, request, use in (
+            (self._state_client, GetState.Request(), self._on_state),
+            (self._parameter_client, GetParameters.Request(names=LIMITS), self._on_parameters),
+        ):
+            is_known = client is self._parameter_client and self._knows_limits
+            if self._calls.waits_for(client) or (is_known and not is_watched):
+                continue
+            if client.service_is_ready():
+                self._calls.ask(client, request, use)
+            elif client is self._state_client:
+                self._tell(Lifecycle.UNKNOWN)  # a tracker that is gone is silent, whatever it was
+
+    def _on_state(self, response: Any) -> None:
+        inactive = (State.PRIMARY_STATE_UNCONFIGURED, State.PRIMARY_STATE_INACTIVE)
+        if response.current_state.id in inactive:
+            self._tell(Lifecycle.INACTIVE)
+        else:
+            is_active = response.current_state.id == State.PRIMARY_STATE_ACTIVE
+            self._tell(Lifecycle.ACTIVE if is_active else Lifecycle.UNKNOWN)
+
+    def _on_parameters(self, response: Any) -> None:
+        buffer, most = response.values
+        if buffer.type == ParameterType.PARAMETER_DOUBLE and most.type == ParameterType.PARAMETER_INTEGER:
+            self._knows_limits = True
+            self._tell(Limits(buffer.double_value, most.integer_value))

@@ -1,0 +1,25 @@
+"""Entry point of the executable efftam_operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from efftam_ros.ros.common.process import NodeProgram, run_program
+
+PROGRAMS = {
+    "efftam_operator": NodeProgram(
+        "efftam_operator.ros.node",
+        "OperatorNode",
+        """Serves the operator's page: the live image with box and state, where the target is drawn. Start it
+with the tracker by
+  ros2 launch efftam_ros tracker.launch.py operator:=true
+or on its own, in the tracker's namespace:
+  efftam_operator --ros-args -r image:=/camera/image_raw -p port:=8080
+Parameters and their meanings: docs/operator.md.""",
+    ),
+}
+
+
+def main(name: str, args: list[str] | None = None, **given: Any) -> int:
+    """See `run_program`."""
+    return run_program(name, PROGRAMS[name], args, **given)

@@ -1,0 +1,66 @@
+"""The node `efftam_operator`: parameters, the page's feed and server, diagnostics."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.node import Node
+
+from efftam_operator.announce import announcement
+from efftam_operator.ros.calls import Calls
+from efftam_operator.ros.feed import PARAMETERS, OperatorConfig, RosFeed
+from efftam_operator.ros.steering import RosSteering
+from efftam_operator.server import OperatorServer, serving
+from efftam_ros.ros.common.nodes import check_qos_overrides, diagnostics, read_parameters, steady_timer
+from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
+
+NODE_NAME = "efftam_operator"
+
+
+class OperatorNode(Node):
+    """Serves the page for one tracker, from `start` on."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(NODE_NAME, **kwargs)
+        PARAMETERS.declare(self, others=TRACKER_PARAMETERS.names())
+        check_qos_overrides(self)
+        config = read_parameters(self, OperatorConfig)
+        self._calls = Calls(self, config.answer_s)
+        self._feed = RosFeed(self, config, self._calls)
+        steering = RosSteering(self, config.gimbal, config.silent_s, self._calls)
+        feed, steering = self._calls.forwarded(self._feed), self._calls.forwarded(steering)
+        self.server = OperatorServer(config, feed, steering)
+        self._serving = ExitStack()
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        steady_timer(self, config.diagnostics_period, self._ask_health)
+
+    def start(self) -> None:
+        """Serve the page. Raises InputError when the address or the certificate can't be used."""
+        server = self._serving.enter_context(serving(self.server))
+        # Not logged: the address holds the token, and the log is a topic.
+        print(f"{NODE_NAME}: {announcement(server.urls)}", flush=True)
+
+    def close(self) -> None:
+        self._serving.close()
+        self.destroy_node()
+
+    def _ask_health(self) -> None:
+        self.server.ask_health(lambda health: self._calls.do(lambda: self._publish(health)))
+
+    def _publish(self, health: dict[str, Any]) -> None:
+        level, message = _verdict(health, self._feed.explain)
+        self._diagnostics.publish(diagnostics(self, "page", level, message, health))
+
+
+def _verdict(health: dict[str, Any], explain: Any) -> tuple[bytes, str]:
+    if health["picture"]:
+        return DiagnosticStatus.WARN, health["picture"]
+    if health["viewers"] and not health["image_hz"]:
+        return DiagnosticStatus.WARN, explain() or "no image arrives"
+    if len(health["trackers"]) > 1:
+        return DiagnosticStatus.WARN, f"{' and '.join(health['trackers'])} answer here; end one"
+    if health["tracker"] != "alive":
+        return DiagnosticStatus.WARN, f"the tracker is {health['tracker']}"
+    return DiagnosticStatus.OK, f"{health['viewers']} page(s) open"

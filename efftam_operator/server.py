@@ -1,0 +1,365 @@
+"""The page's HTTP server: files of the page, `/health`, and one socket per viewer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from efftam_operator import wire
+from efftam_operator.commands import Commands
+from efftam_operator.feed import CommandAnswer, Feed, Sink, Steerer
+from efftam_operator.hub import Hub
+from efftam_operator.settings import SECURITY_HEADERS, Access, Settings
+from efftam_operator.viewer import Viewer
+from efftam_ros.core.errors import InputError
+from efftam_ros.images.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
+
+WEB = Path(__file__).parent / "web"
+CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+HELLO_S = 5.0
+# Connections that are no page's: so many at most, and each must send a whole request within this time. They
+# take no page's place, and can't exhaust memory or files.
+MOST_STRANGERS, STRANGER_S = 128, 10.0
+# Of the server's own log lines one is kept in this time.
+LOG_S = 10.0
+# Longest wait for an unresponsive page when the server ends.
+CLOSE_S = 1.0
+STATUS_S = 1.0
+MOST_REFUSED = 20
+# Close codes of the page's own range.
+CLOSED_OVER = 4000
+CLOSED_REFUSED, CLOSED_MESSAGES, CLOSED_FULL, CLOSED_LATE = 4401, 4400, 4429, 4408
+# The page gives up a link that was dead for so long. What the network delivers of it later is not done: the
+# operator has been told that there is no link, and may have acted otherwise since.
+LATE_S = 5.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class OperatorServer:
+    """Serves one page over a feed. All methods on one event loop; `sink` may be used from anywhere.
+
+    ``steering``: what turns a gimbal by the target, None where nothing does.
+    """
+
+    def __init__(self, settings: Settings, feed: Feed, steering: Steerer | None = None) -> None:
+        self.settings = settings
+        self.access = Access(settings.address, settings.token, settings.hosts)
+        self._feed, self._steering = feed, steering
+        self._hub = Hub(settings)
+        self._commands = Commands(feed, steering, self._hub, settings)
+        self._files = _page_files()
+        self._numbers = itertools.count(1)
+        self._runner: web.AppRunner | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        # Connections without a hello and when they last asked for something, the oldest first.
+        self._strangers: dict[Any, float] = {}
+        self._listener: asyncio.Server | None = None
+        self.port = settings.port
+
+    @property
+    def sink(self) -> Sink:
+        return self._hub.report
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds the page, once the server runs; holds the token where there is one."""
+        return self.urls[0]
+
+    @property
+    def urls(self) -> list[str]:
+        """All of these, where the server listens on every address."""
+        return self.access.urls(self.port, "https" if self.settings.https else "http")
+
+    def health(self) -> dict[str, Any]:
+        """The state of the chain: what `/health` tells, for diagnostics too."""
+        holder = self._commands.seat.holder(time.monotonic())
+        return {"operator": holder, **self._hub.status()}
+
+    def ask_health(self, use: Callable[[dict[str, Any]], None]) -> None:
+        """From any thread: ``use`` gets `health()`, on the loop's thread."""
+        self._hub.post(lambda: use(self.health()))
+
+    async def start(self) -> None:
+        """Raises InputError where the address or the certificate can't be used."""
+        settings = self.settings
+        app = web.Application(middlewares=[self._guard], client_max_size=settings.largest_message)
+        app.router.add_get("/", self._file)
+        app.router.add_get("/static/{name}", self._file)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/ws", self._socket)
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=STRANGER_S)
+        await self._runner.setup()
+        loop, tls = asyncio.get_running_loop(), self._tls()
+        try:
+            self._listener = await loop.create_server(
+                self._connect,
+                settings.address,
+                settings.port,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else HELLO_S,
+            )
+        except OSError as error:
+            await self._runner.cleanup()
+            raise InputError(
+                f"port {settings.port} of {settings.address} can't be listened on ({error.strerror}); "
+                "choose another port or end what uses it"
+            ) from None
+        self.port = self._listener.sockets[0].getsockname()[1]
+        self._hub.attach(loop)
+        self._tasks = [asyncio.create_task(self._hub.send_frames()), asyncio.create_task(self._tick())]
+        self._feed.start(self.sink)
+        if self._steering is not None:
+            self._steering.start(self.sink)
+
+    async def stop(self, over: str = "") -> None:
+        """``over``: what the pages say from now on, once they have shown the last picture; "": that there is
+        no link."""
+        if over:
+            self._hub.tell_all({"op": "over", "message": over})
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._hub.show_last(), CLOSE_S)
+        if self._listener is not None:
+            self._listener.close()
+        code, text = (CLOSED_OVER, "over") if over else (1001, "server ends")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        closing = [viewer.socket.close(code=code, message=text.encode()) for viewer in self._hub.viewers]
+        await asyncio.gather(*closing, return_exceptions=True)
+        self._hub.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if not self.settings.https:
+            return None
+        certificate, key = self.settings.https
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(certificate, key)
+        except ssl.SSLError as error:
+            raise InputError(
+                f"{certificate} with {key} can't be used ({error.reason}); give PEM files that fit"
+            ) from None
+        return context
+
+    async def _tick(self) -> None:
+        while True:
+            self._commands.watch_seat()
+            self._drop_strangers()
+            # Also serves as a keep-alive.
+            self._hub.tell_all(self._hub.status_message())
+            await asyncio.sleep(STATUS_S)
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        refusal = self.access.host_refusal(request.headers)
+        if request.protocol in self._strangers:
+            self._strangers[request.protocol] = time.monotonic()
+        if refusal:
+            return web.Response(status=421, text=refusal + "\n", headers=SECURITY_HEADERS)
+        return await handler(request)
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info.get("name", "index.html")
+        body = self._files.get(name)
+        if body is None:
+            return web.Response(status=404, text="no such file\n", headers=SECURITY_HEADERS)
+        kind = CONTENT_TYPES[Path(name).suffix]
+        response = web.Response(body=body, content_type=kind, charset="utf-8", headers=SECURITY_HEADERS)
+        response.enable_compression()
+        return response
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        body = wire.dumps(self.health())
+        return web.Response(text=body, content_type="application/json", headers=SECURITY_HEADERS)
+
+    async def _socket(self, request: web.Request) -> web.StreamResponse:
+        refusal = self.access.origin_refusal(request.headers)
+        if refusal:
+            return web.Response(status=403, text=refusal + "\n", headers=SECURITY_HEADERS)
+        socket = web.WebSocketResponse(
+            timeout=CLOSE_S, heartbeat=20.0, max_msg_size=self.settings.largest_message, compress=False
+        )
+        await socket.prepare(request)
+        admitted = await self._admitted(socket)
+        pages = len(self._hub.viewers)
+        if admitted and pages >= self.settings.most_viewers:
+            await _turn_away(socket, CLOSED_FULL, f"{pages} pages are open already; close one")
+        elif admitted:
+            self._strangers.pop(request.protocol, None)
+            await self._view(socket, request.remote or "unknown")
+        return socket
+
+    def _connect(self) -> asyncio.Protocol:
+        assert self._runner is not None
+        assert self._runner.server is not None
+        self._drop_strangers()
+        connection = self._runner.server()
+        self._strangers[connection] = time.monotonic()
+        return connection
+
+    def _drop_strangers(self) -> None:
+        """Without the wait of a proper end: those that take too long; beyond the limit the oldest of the
+        address that has the most."""
+        now_s = time.monotonic()
+        for connection, asked_s in list(self._strangers.items()):
+            if now_s - asked_s > STRANGER_S and connection.transport is not None:
+                connection.transport.abort()
+            if now_s - asked_s > 1.0 and connection.transport is None:
+                del self._strangers[connection]  # it has ended
+        open_ = [c for c in self._strangers if c.transport is not None]
+        while open_ and len(self._strangers) > MOST_STRANGERS:
+            addresses = [c.transport.get_extra_info("peername", ("",))[0] for c in open_]
+            most = Counter(addresses).most_common(1)[0][0]
+            connection = open_.pop(addresses.index(most))
+            del self._strangers[connection]
+            connection.transport.abort()
+
+    async def _admitted(self, socket: web.WebSocketResponse) -> bool:
+        """The first message must be `hello` with the right token, and soon."""
+        try:
+            first = wire.parse(await socket.receive_str(timeout=HELLO_S))
+            refusal = "say hello first"
+            if first.op == "hello":
+                refusal = self.access.token_refusal(first.token)
+        except wire.MessageError as refused:
+            refusal = str(refused)
+        except (TypeError, asyncio.TimeoutError):
+            refusal = f"no hello within {HELLO_S:g} s"
+        if refusal:
+            await _turn_away(socket, CLOSED_REFUSED, refusal)
+        return not refusal
+
+    async def _view(self, socket: web.WebSocketResponse, remote: str) -> None:
+        viewer = Viewer(socket, f"page {next(self._numbers)} ({remote})", self.settings)
+        viewer.tell(
+            {
+                "op": "hello",
+                "version": wire.VERSION,
+                "name": viewer.name,
+                "role": self._commands.joined(viewer),
+                "selections_per_s": self.settings.selections_per_s,
+            }
+        )
+        holder = self._commands.seat.holder(time.monotonic())
+        viewer.tell({"op": "seat", "holder": holder})
+        self._hub.join(viewer)
+        self._watch()
+        sender = asyncio.create_task(viewer.send_waiting())
+        try:
+            await self._listen(viewer)
+        finally:
+            sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                await sender
+            self._hub.viewers.remove(viewer)
+            self._commands.left(viewer)
+            self._watch()
+
+    def _watch(self) -> None:
+        self._feed.watch(self._hub.watch())
+
+    async def _listen(self, viewer: Viewer) -> None:
+        async for message in viewer.socket:
+            refusal = ""
+            if not viewer.messages.allows(time.monotonic()):
+                refusal = f"more than {self.settings.messages_per_s:g} messages in a second"
+            elif message.type is not WSMsgType.TEXT:
+                refusal = "a page sends text only"
+            else:
+                try:
+                    parsed = wire.parse(message.data)
+                    if viewer.lateness.late_s(parsed.sent_ms, time.monotonic()) > LATE_S:
+                        await viewer.socket.close(code=CLOSED_LATE, message=b"the link stood still")
+                        return
+                    self._handle(viewer, parsed)
+                except wire.MessageError as refused:
+                    refusal = str(refused)
+                    self._commands.answer(viewer, refused.id, CommandAnswer(False, refusal))
+            if refusal:
+                viewer.refused += 1
+                if viewer.refused >= MOST_REFUSED:
+                    await _turn_away(viewer.socket, CLOSED_MESSAGES, refusal)
+                    return
+
+    def _handle(self, viewer: Viewer, message: wire.Message) -> None:
+        self._commands.heard(viewer)
+        match message.op:
+            case "ack":
+                self._hub.acknowledged(viewer, message.seq)
+            case "ping":
+                viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
+            case "whole":
+                self._hub.want(viewer, message.stamp_ns)
+            case "watch":
+                viewer.greeted()
+                viewer.is_hidden = message.action == "hide"
+                self._watch()
+            case "hello":
+                raise wire.MessageError("hello was said already")
+            case _:
+                self._commands.carry_out(viewer, message)
+
+
+@contextlib.contextmanager
+def serving(server: OperatorServer, over: str = "") -> Iterator[OperatorServer]:
+    """Serve on a thread inside a ``with`` block. Raises InputError at its start where the address can't be
+    used. ``over``: what pages say after the block's end (see `OperatorServer.stop`), unless it raised."""
+    loop = asyncio.new_event_loop()
+    told_s = float("-inf")
+
+    def tell_sometimes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal told_s
+        if time.monotonic() - told_s >= LOG_S:
+            told_s = time.monotonic()
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(tell_sometimes)
+    thread = threading.Thread(target=loop.run_forever, name="operator page", daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result()
+        said = ""
+        try:
+            yield server
+            said = over
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(said), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _turn_away(socket: web.WebSocketResponse, code: int, reason: str) -> None:
+    with contextlib.suppress(ConnectionError):
+        await socket.send_str(wire.dumps({"op": "refused", "message": reason}))
+        # A close reason holds at most 123 bytes.
+        await socket.close(code=code, message=reason.encode()[:120])
+
+
+def _page_files() -> dict[str, bytes]:
+    """The page's files by name; `palette.js` is made from the palette that the overlay has too."""
+    files = {path.name: path.read_bytes() for path in WEB.iterdir() if path.suffix in CONTENT_TYPES}
+    styles = {
+        state.name: {"colour": style.hex, "line": style.line, "frame": style.frame}
+        for state, style in STATE_STYLES.items()
+    }
+    edge, *targets = ("#{:02x}{:02x}{:02x}".format(*rgb) for rgb in (EDGE_RGB, *TARGET_RGB))
+    constants = {"STATES": styles, "EDGE": edge, "TARGETS": targets}
+    lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
+    files["palette.js"] = "".join(lines).encode()
+    return files

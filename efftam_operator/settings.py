@@ -1,0 +1,144 @@
+"""Settings of the page's server with the limits of each value; who may connect."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from efftam_operator.announce import ANY, own_addresses
+from efftam_ros.core.config import CheckedSettings, expanded, setting
+from efftam_ros.core.errors import InputError
+
+TOKEN_BYTES = 16
+SHORTEST_TOKEN = 16
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' blob:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; object-src 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+
+
+@dataclass(frozen=True)
+class Settings(CheckedSettings):
+    """What can be set, and limits that can't."""
+
+    address: str = setting("127.0.0.1", "address that the page is served on: this computer alone, or 0.0.0.0")
+    port: int = setting(8080, "port that the page is served on; 0: a free one", within=(0, 65535))
+    token: str = setting("", "what a page must send; empty: a new one where one is needed")
+    hosts: str = setting("", "further names of this computer, with commas between; empty: none")
+    certificate: str = setting("", "certificate for https, PEM file; empty: http")
+    key: str = setting("", "key of the certificate, PEM file")
+    on_operator_lost: str = setting(
+        "keep",
+        "what becomes of the target when nobody has taken control for lease_s",
+        choices=("keep", "clear"),
+    )
+    jpeg_quality: int = setting(70, "quality of the pictures' JPEG", within=(1, 100))
+    lease_s: float = setting(10.0, "silence after which control is free, s", within=(1.0, 3600.0))
+    answer_s: float = setting(
+        3.0, "longest wait for the tracker's answer to a command, s", within=(0.1, 60.0)
+    )
+    silent_s: float = setting(
+        1.0,
+        "time without a word after which the tracker or the gimbal's controller is called silent, s",
+        within=(0.1, 60.0),
+    )
+    most_viewers: int = setting(16, "most pages open at a time", within=(1, 100))
+    selections_per_s: float = 5.0
+    messages_per_s: float = 200.0
+    largest_message: int = 65536
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.certificate) != bool(self.key):
+            raise InputError("https needs both certificate and key; give both or neither")
+        for path in self.https:
+            if not path.is_file():
+                raise InputError(f"{path} is no file; https needs a certificate and its key as PEM files")
+
+    @property
+    def https(self) -> tuple[Path, ...]:
+        """Certificate and key; empty for http."""
+        files = (self.certificate, self.key) if self.certificate else ()
+        return tuple(expanded(file) for file in files)
+
+
+class Access:
+    """The rules for one address. Without a token only this machine is served.
+
+    ``token``: "" for none on a loopback address and a new one (128 bits) on any other. ``hosts``: further
+    names, with commas between, under which the page may be opened. A page of another site can reach this
+    server through a name that its owner points here (DNS rebinding), never through an address: so addresses
+    are always good, names only when known.
+    """
+
+    def __init__(self, address: str, token: str = "", hosts: str = "") -> None:
+        if token and len(token) < SHORTEST_TOKEN:
+            raise InputError(
+                f"the token has {len(token)} characters; give {SHORTEST_TOKEN} or more, or none for a new one"
+            )
+        own = ipaddress.ip_address("127.0.0.1") if address == "localhost" else _ip_address(address)
+        if own is None:
+            raise InputError(f"address is {address!r}; give an IP address of this machine, such as 127.0.0.1")
+        self.address = address
+        self.token = token or (None if own.is_loopback else secrets.token_hex(TOKEN_BYTES))
+        names = (socket.gethostname(), *hosts.split(","))
+        self._names = {"localhost", *filter(None, (name.strip().lower() for name in names))}
+
+    def token_refusal(self, given: str) -> str:
+        """Why a token is refused, one line; empty when it is accepted."""
+        if self.token is None or hmac.compare_digest(given.encode(errors="replace"), self.token.encode()):
+            return ""
+        if not given:
+            return "this server wants a token; open the address that it printed, with #token=... at its end"
+        return "wrong token; open the address that the server printed when it last started"
+
+    def host_refusal(self, headers: Mapping[str, str]) -> str:
+        """Why a request's Host is refused, one line; empty when it is accepted."""
+        host = headers.get("Host", "")
+        name = _split(f"//{host}").hostname or ""
+        if name in self._names or _ip_address(name):
+            return ""
+        return f"Host is {host!r}; open the page by an address, or start the server with this name allowed"
+
+    def origin_refusal(self, headers: Mapping[str, str]) -> str:
+        """Why a socket's Origin is no good, one line; empty when it is good: the page that opens a socket
+        must come from this server."""
+        origin, host = headers.get("Origin", ""), headers.get("Host", "")
+        if origin and _split(origin).netloc.lower() == host.lower():
+            return ""
+        return f"Origin is {origin or 'missing'}; only this server's own page ({host}) may connect"
+
+    def urls(self, port: int, scheme: str = "http") -> list[str]:
+        """The page's addresses, with the token where there is one."""
+        hosts = own_addresses() if self.address in ANY else [self.address]
+        token = f"#token={self.token}" if self.token else ""
+        return [f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/{token}" for host in hosts]
+
+
+def _split(url: str) -> SplitResult:
+    """Parts of a URL, all empty where it is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
+
+
+def _ip_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None where it is none."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(name)
+    return None

@@ -1,0 +1,172 @@
+"""One open page: what waits to be sent, and what is accepted from it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from typing import Any
+
+from aiohttp import web
+
+from efftam_operator import wire
+from efftam_operator.feed import Picture
+from efftam_operator.pace import Pace
+from efftam_operator.settings import Settings
+
+# A page that is this far behind with tracks gets only the newest, and those of the frames it gets.
+MOST_TRACKS_WAITING = 30
+MOST_ANSWERS_WAITING = 200
+
+# Pictures that a page may be showing or drawing on; they are kept within this memory.
+MOST_RECENT, MOST_RECENT_BYTES = 8, 64 * 2**20
+# More than the clocks of two computers drift apart, s per s.
+DRIFT = 1e-3
+
+
+class RateLimit:
+    """At most ``per_s`` per second on average, in bursts of up to ``per_s``."""
+
+    def __init__(self, per_s: float) -> None:
+        self.per_s = per_s
+        self._left = per_s
+        self._at_s: float | None = None
+
+    def allows(self, now_s: float) -> bool:
+        """Whether one more is within the limit; it is counted when it is."""
+        if self._at_s is not None:
+            self._left = min(self.per_s, self._left + (now_s - self._at_s) * self.per_s)
+        self._at_s = now_s
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Lateness:
+    """How much later than the quickest message of its page another one came. Both clocks run steadily; their
+    difference is not known."""
+
+    def __init__(self) -> None:
+        self._least_s = math.inf
+        self._at_s = 0.0
+
+    def late_s(self, sent_ms: float, now_s: float) -> float:
+        """``sent_ms`` by the page's clock, ``now_s`` by ours; 0 where ``sent_ms`` is NaN."""
+        if math.isnan(sent_ms):
+            return 0.0
+        way_s = now_s - sent_ms / 1e3
+        self._least_s = min(self._least_s + DRIFT * (now_s - self._at_s), way_s)
+        self._at_s = now_s
+        return way_s - self._least_s
+
+
+class Viewer:
+    """Owned by the event loop. Sending never waits here: `send_waiting` does, one task per viewer."""
+
+    def __init__(self, socket: web.WebSocketResponse, name: str, settings: Settings) -> None:
+        self.name = name
+        self.socket = socket
+        self.pace = Pace()
+        self.selections = RateLimit(settings.selections_per_s)
+        self.messages = RateLimit(settings.messages_per_s)
+        self.lateness = Lateness()
+        self.refused = 0
+        self.armed_s = float("-inf")
+        self.is_hidden = False
+        self.wanted: Picture | None = None  # to be sent in its whole size
+        self._joined_s: float | None = time.monotonic()
+        self._is_fetching = False
+        self._recent: deque[Picture] = deque(maxlen=MOST_RECENT)
+        self._answers: deque[str] = deque()
+        self._tracks: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
+        self._tracks_sent: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
+        self._frames: deque[tuple[str | None, bytes]] = deque()
+        self._waiting = asyncio.Event()
+        self._closing = False
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether something that must arrive was not sent yet."""
+        return bool(self._answers)
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Queue a message that must arrive; a page whose queue is full is disconnected."""
+        if len(self._answers) >= MOST_ANSWERS_WAITING:
+            self._closing = True
+        else:
+            self._answers.append(wire.dumps(message))
+        self._waiting.set()
+
+    def track(self, text: str) -> None:
+        """Send the track of an image, unless newer ones push it out; on a slow link with the next frame."""
+        if self.is_hidden:
+            return
+        if self.pace.is_thin:
+            self._tracks.clear()
+        self._tracks.append(text)
+        if not self.pace.is_thin:
+            self._waiting.set()
+
+    def greeted(self) -> None:
+        """The page answered the hello: how long that took is the link's own delay."""
+        if self._joined_s is not None:
+            self.pace.greeted(time.monotonic() - self._joined_s)
+        self._joined_s = None
+
+    def can_take(self, seq: int, level: int) -> bool:
+        """Whether this picture, made of this level of `pace.LEVELS`, is to be sent."""
+        is_free = self.wanted is None and not self._is_fetching and not self.is_hidden
+        pace = self.pace
+        return is_free and pace.is_ready and pace.newest_seq < seq and pace.level == level
+
+    def show(self, frame: bytes, seq: int, track: str | None, picture: Picture, whole_px: int) -> None:
+        """Send a frame, after its image's track where there is one already; `can_take` was asked before."""
+        self.pace.sent(seq, len(frame), whole_px, time.monotonic())
+        self._recent.append(picture)
+        while sum(p.nbytes for p in self._recent) > MOST_RECENT_BYTES:
+            self._recent.popleft()
+        self._send(frame, track)
+
+    def want(self, stamp_ns: int) -> None:
+        """The page draws on the picture of this stamp and asks for it in its whole size."""
+        if not self._is_fetching:
+            self.wanted = next((p for p in self._recent if p.stamp_ns == stamp_ns), None)
+
+    def show_whole(self, frame: bytes | None) -> None:
+        """Send the picture that is `wanted`, or None; others wait until the page has it."""
+        self.wanted, self._is_fetching = None, frame is not None
+        if frame is not None:
+            self._send(frame, None)
+
+    def acknowledged(self, seq: int) -> None:
+        if seq == wire.WHOLE_SEQ:
+            self._is_fetching = False
+        else:
+            self.pace.acknowledged(seq, time.monotonic())
+
+    def _send(self, frame: bytes, track: str | None) -> None:
+        self._frames.append((track, frame))
+        self._waiting.set()
+
+    async def send_waiting(self) -> None:
+        """Runs as long as the page is open. Answers first; a track before the frame that it belongs to."""
+        while not self._closing:
+            await self._waiting.wait()
+            self._waiting.clear()
+            while (self._answers or self._tracks or self._frames) and not self._closing:
+                if self._answers:
+                    await self.socket.send_str(self._answers.popleft())
+                elif self._tracks:
+                    await self._send_track(self._tracks.popleft())
+                else:
+                    track, frame = self._frames.popleft()
+                    if track is not None and track not in self._tracks_sent:
+                        await self._send_track(track)
+                    await self.socket.send_bytes(frame)
+        await self.socket.close(code=1013, message=b"too slow")
+
+    async def _send_track(self, text: str) -> None:
+        self._tracks_sent.append(text)
+        await self.socket.send_str(text)

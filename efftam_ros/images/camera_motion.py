@@ -1,0 +1,359 @@
+"""The camera's motion, estimated from the images.
+
+Between consecutive images: corners, pyramidal Lucas-Kanade flow and RANSAC on a reduced grey image, as the
+background motion of many trackers (for instance BoT-SORT, arXiv 2206.14651, 3.2). Over large motions an image
+is registered with the kept one by SIFT features (Lowe, IJCV 2004).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import Matrix
+from efftam_ros.core.types import CameraMotion, Image
+from efftam_ros.images.pixels import Region, to_grey
+
+# SIFT takes 21 to 26 ms on aerial images where ORB takes 3 to 5, but ORB registered moving traffic, or
+# nothing, on small images.
+FEATURES = 300
+CONTRAST = 0.02  # half of Lowe's: aerial images are hazy
+RATIO = 0.8  # of the distances of the best and the second-best match (Lowe, 7.1)
+LEAST_MATCHES = 14  # that agree with one homography
+LEAST_SHARE = 0.3  # of the matches
+MATCH_PX = 2.0
+LEAST_MATCH_SPREAD = 0.1  # standard deviation of the agreeing matches, in image sides, along both axes
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Features of a grey image. ``points``: float32 [N, 2] px; ``descriptors``: float32 [N, 128]."""
+
+    size: tuple[int, int]
+    points: NDArray[np.float32]
+    descriptors: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, grey: NDArray[np.uint8], allowed: NDArray[np.uint8] | None = None) -> Landmarks:
+        """Detect the features of an image uint8 [H, W], only where ``allowed`` is not 0."""
+        cv: Any = cv2  # OpenCV 4.5's type hints lack SIFT
+        points, descriptors = cv.SIFT_create(FEATURES, contrastThreshold=CONTRAST).detectAndCompute(
+            grey, allowed
+        )
+        if descriptors is None:
+            descriptors = np.zeros((0, 128), np.float32)
+        where = np.array([p.pt for p in points], np.float32).reshape(-1, 2)
+        return cls((grey.shape[1], grey.shape[0]), where, np.asarray(descriptors, np.float32))
+
+    def motion_to(self, other: Landmarks) -> Matrix | str:
+        """The homography from this image to another, or the reason why there is none."""
+        count = min(len(self.points), len(other.points))
+        if count < LEAST_MATCHES:
+            return f"{count} features (at least {LEAST_MATCHES})"
+        pairs = cv2.BFMatcher(cv2.NORM_L2).knnMatch(self.descriptors, other.descriptors, k=2)
+        clear = [best for best, second in pairs if best.distance < RATIO * second.distance]
+        if len(clear) < LEAST_MATCHES:
+            return f"{len(clear)} features were recognised (at least {LEAST_MATCHES})"
+        before = self.points[[match.queryIdx for match in clear]]
+        after = other.points[[match.trainIdx for match in clear]]
+        matrix, mask = cv2.findHomography(before, after, cv2.RANSAC, MATCH_PX, maxIters=500, confidence=0.99)
+        agreeing = 0 if matrix is None else int(mask.sum())
+        if agreeing < max(LEAST_MATCHES, LEAST_SHARE * len(clear)):
+            return f"{agreeing} of {len(clear)} recognised features agree (at least {LEAST_SHARE:.0%})"
+        spread = before[mask.ravel() == 1].std(axis=0) / np.array(self.size)
+        if spread.min() < LEAST_MATCH_SPREAD:
+            return f"the features that agree fill only a part of the image (spread {spread.min():.2f})"
+        return np.asarray(matrix, np.float64)
+
+
+Grey = NDArray[np.uint8]
+Corners = NDArray[np.float32]
+
+NO_CORNERS: Corners = np.zeros((0, 1, 2), np.float32)
+SMALL_WIDTH_PX = 320  # width of the reduced image
+MOST_STEP_PX = 16  # largest distance of the pixels of a large image that are read
+CORNERS = 100
+CORNER_QUALITY = 0.01  # share of the best corner's score
+CORNER_DISTANCE_PX = 8  # of the small image
+# Corners that were found again are followed on, in place of new ones: at least so many, for so many images.
+LEAST_CARRIED, MOST_CARRIED_IMAGES = 60, 5
+FLOW_WINDOW_PX, FLOW_LEVELS = 11, 3
+FLOW_STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 20, 0.03)  # steps, px: far below `INLIER_PX`
+INLIER_PX = 1.0  # of the small image
+LEAST_INLIERS = 12
+LEAST_INLIER_SHARE = 0.3
+LEAST_SPREAD = 0.12  # standard deviation of the inliers, in image sides, along both axes
+MOST_KEPT_SHIFT = 1.0  # of the image's longer side, between the kept image and the present one
+MOST_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
+MOST_ZOOM = 1.6  # factor per image, either way
+MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
+TARGET_MARGIN = 1.5  # sides of the excluded area around the target, in target sides
+
+
+@dataclass
+class _Kept:
+    """The reduced image that later ones are registered with. ``targets``: boxes px, excluded from the
+    features, which are detected when first needed."""
+
+    grey: Grey
+    size: tuple[int, int]
+    targets: Sequence[Box]
+    landmarks: Landmarks | None = None
+
+
+@dataclass(frozen=True)
+class _Registration:
+    """The motion between two images; corners [n, 1, 2] that moved by it, px of the second, reduced."""
+
+    motion: CameraMotion
+    corners: Corners
+
+
+class _Previous(NamedTuple):
+    """The image before, reduced, and its ``size``. ``corners``: followed so far, through ``images``."""
+
+    grey: Grey
+    size: tuple[int, int]
+    corners: Corners = NO_CORNERS
+    images: int = 0
+
+    def follows(self, corners: Corners) -> bool:
+        """Whether these of its corners are followed on, in place of new ones."""
+        return len(corners) >= LEAST_CARRIED and self.images < MOST_CARRIED_IMAGES
+
+
+class _Ahead(NamedTuple):
+    """What is computed of an image before it is its turn: the reduced image, and its registration with
+    ``previous`` by all of its corners where these are followed on."""
+
+    image: Image
+    previous: _Previous | None
+    found: Future[tuple[Grey, _Registration | str]]
+
+
+class ImageCameraMotion:
+    """A `CameraMotionSource` that compares consecutive images, and the kept one by its features.
+
+    One thread asks. An image that was announced is compared with the one before in a thread of this object,
+    beside the work on that one; this changes no result.
+    """
+
+    def __init__(self, looks_ahead: bool = True) -> None:
+        """``looks_ahead``: False where the network needs the processor, so that nothing is gained by it."""
+        self._looks_ahead = looks_ahead
+        self._worker = ThreadPoolExecutor(1, "camera_motion")
+        self.reset()
+
+    def reset(self) -> None:
+        self._previous: _Previous | None = None  # replaced, never changed: the worker reads it
+        self._ahead: _Ahead | None = None
+        self._present: Landmarks | None = None  # of the previous image, once needed
+
+    def another(self) -> ImageCameraMotion:
+        return ImageCameraMotion(self._looks_ahead)
+
+    def prefetch(self, image: Image) -> None:
+        ahead, previous = self._ahead, self._previous
+        if not self._looks_ahead:
+            return
+        if ahead is None or ahead.found.done():  # no queue of images that nobody asks for
+            self._ahead = _Ahead(image, previous, self._worker.submit(_look_ahead, image, previous))
+
+    def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
+        ahead, previous, size = self._ahead, self._previous, (image.width, image.height)
+        found: _Registration | str = ""
+        try:
+            if ahead is not None and ahead.image is image:
+                small, found = ahead.found.result()
+            else:
+                ahead, small = None, _small_grey(image)
+        except InputError as refusal:
+            return CameraMotion(None, str(refusal))
+        self._present = None
+        if previous is None or previous.size != size:
+            self._previous = _Previous(small, size)
+            changed = previous and f"the image's size changed from {previous.size} to {size}"
+            return CameraMotion(None, changed or "no previous image")
+        scale = small.shape[1] / image.width
+        # Corners on what moves by itself would be taken for the ground.
+        known, images = _are_allowed(previous.corners, targets, scale), previous.images + 1
+        corners = previous.corners[known]
+        if not previous.follows(corners):
+            found = ""
+        elif ahead is None or ahead.previous is not previous or not known.all():
+            found = _register(previous, small, corners)
+        # The corners that are followed have become too few: new ones in the previous image, once.
+        if isinstance(found, str):
+            images, allowed = 0, _allowed_mask(targets, scale, small.shape)
+            found = _register(previous, small, _detect_corners(previous.grey, allowed))
+        if isinstance(found, str):
+            self._previous = _Previous(small, size)
+            return CameraMotion(None, f"camera motion unknown: {found}")
+        self._previous = _Previous(small, size, found.corners, images)
+        return found.motion
+
+    def keep(self, targets: Sequence[Box]) -> _Kept | None:
+        return None if self._previous is None else _Kept(*self._previous[:2], targets)
+
+    def since(self, kept: object) -> CameraMotion:
+        present = self._previous
+        if not isinstance(kept, _Kept) or present is None or kept.size != present.size:
+            return CameraMotion(None, "no image of this size was kept")
+        scale = kept.grey.shape[1] / kept.size[0]
+        if kept.landmarks is None:
+            kept.landmarks = Landmarks.of(kept.grey, _allowed_mask(kept.targets, scale, kept.grey.shape))
+        self._present = self._present or Landmarks.of(present.grey)
+        found = kept.landmarks.motion_to(self._present)
+        if isinstance(found, str):
+            return CameraMotion(None, f"camera motion unknown: {found}")
+        return _camera_motion(found, scale, kept.size, MOST_KEPT_SHIFT)
+
+
+def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Registration | str]:
+    """See `_Ahead`; without a registration the empty reason. Raises InputError for a bad image."""
+    # By region: the grey version is not kept with an image that may never have its turn.
+    small = _small_grey(image, Region(0, 0, image.width, image.height))
+    is_next = previous is not None and previous.size == (image.width, image.height)
+    if previous is None or not is_next or not previous.follows(previous.corners):
+        return small, ""
+    return small, _register(previous, small, previous.corners)
+
+
+def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
+    """Why a matrix can't be the camera's motion between two images of this size; empty if it can."""
+    if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
+        return "not a finite homography"
+    # Plain numbers, because numpy is slower for five points.
+    (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
+    determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+    x, y = width / 2, height / 2
+    # At the four corners and in the middle.
+    depths = (i, g * width + i, g * width + h * height + i, h * height + i, g * x + h * y + i)
+    if min(depths) * max(depths) <= 0 or min(map(abs, depths)) < 1e-9:
+        return "it sends a part of the image to infinity"
+    # The area's change at a point is det(H) / depth^3.
+    changes = [determinant / (depth * depth * depth) for depth in depths]
+    if min(changes) <= 0:
+        return "it mirrors the image"
+    zooms = list(map(math.sqrt, changes))
+    if not 1 / MOST_ZOOM < zooms[4] < MOST_ZOOM:
+        return f"it zooms by {zooms[4]:.2g} (at most {MOST_ZOOM:g})"
+    if max(zooms) / min(zooms) > MOST_PERSPECTIVE:
+        return f"its perspective changes by {max(zooms) / min(zooms):.2g} (at most {MOST_PERSPECTIVE:g})"
+    dx, dy = (a * x + b * y + c) / depths[4] - x, (d * x + e * y + f) / depths[4] - y
+    shift = math.hypot(dx, dy) / max(width, height)
+    return f"it shifts by {shift:.2f} image sides (at most {most_shift:g})" if shift > most_shift else ""
+
+
+def _camera_motion(
+    found: Matrix, scale: float, size: tuple[int, int], most_shift: float = MOST_SHIFT
+) -> CameraMotion:
+    """The answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
+    matrix = _rescaled(found, 1 / scale)
+    fault = rejection(matrix, *size, most_shift)
+    return CameraMotion(None, f"camera motion refused: {fault}") if fault else CameraMotion(matrix)
+
+
+def _rescaled(matrix: Matrix, scale: float) -> Matrix:
+    """A homography between images for the same images ``scale`` times as large."""
+    larger = np.diag([scale, scale, 1.0]) @ matrix @ np.diag([1 / scale, 1 / scale, 1.0])
+    return np.asarray(larger / larger[2, 2], np.float64)
+
+
+def _small_grey(image: Image, region: Region | None = None) -> Grey:
+    height = max(1, round(image.height * SMALL_WIDTH_PX / image.width))
+    # Averaging all pixels of a large image would dominate the cost; a few of them are sufficient.
+    step = min(max(1, image.width // (2 * SMALL_WIDTH_PX)), MOST_STEP_PX)
+    grey = to_grey(image, region, step, step if image.width % step == 0 else 1)
+    if image.width > SMALL_WIDTH_PX:
+        return np.asarray(cv2.resize(grey, (SMALL_WIDTH_PX, height), interpolation=cv2.INTER_AREA), np.uint8)
+    return grey.copy()  # it is kept, and may be a view of the image's bytes
+
+
+def _excluded(targets: Sequence[Box], scale: float) -> Iterator[tuple[int, int, int, int]]:
+    """The areas around the targets in a reduced image: first and last but one column, and row."""
+    for target in targets:
+        size = np.array([target.width, target.height])
+        centre = np.array([target.x, target.y]) + size / 2
+        half = size * TARGET_MARGIN / 2
+        x0, y0 = (np.maximum(centre - half, 0) * scale).astype(int).tolist()
+        x1, y1 = ((np.maximum(centre + half, 0) * scale).astype(int) + 1).tolist()
+        yield x0, x1, y0, y1
+
+
+def _allowed_mask(targets: Sequence[Box], scale: float, shape: tuple[int, ...]) -> Grey:
+    """uint8 mask of a reduced image: 0 around the targets, 255 elsewhere."""
+    allowed = np.full(shape, 255, np.uint8)
+    for x0, x1, y0, y1 in _excluded(targets, scale):
+        allowed[y0:y1, x0:x1] = 0
+    return allowed
+
+
+def _are_allowed(corners: Corners, targets: Sequence[Box], scale: float) -> NDArray[np.bool_]:
+    """Which of the corners do not lie around a target."""
+    x, y = np.rint(corners[:, 0]).T
+    kept = np.ones(len(corners), np.bool_)
+    for x0, x1, y0, y1 in _excluded(targets, scale):
+        kept &= (x < x0) | (x >= x1) | (y < y0) | (y >= y1)
+    return kept
+
+
+def _detect_corners(grey: Grey, allowed: Grey) -> Corners:
+    corners = cv2.goodFeaturesToTrack(grey, CORNERS, CORNER_QUALITY, CORNER_DISTANCE_PX, mask=allowed)
+    return NO_CORNERS if corners is None else np.asarray(corners, np.float32)
+
+
+def _register(previous: _Previous, present: Grey, start: Corners) -> _Registration | str:
+    """The motion to a reduced image, or why there is none."""
+    if len(start) < LEAST_INLIERS:
+        return f"{len(start)} corners in the previous image (at least {LEAST_INLIERS})"
+    scale = present.shape[1] / previous.size[0]
+    found = _follow(previous.grey, present, start, start)
+    if isinstance(found, str):
+        # A fast pan exceeds the range of the flow: start from the shift of the whole image.
+        both = (previous.grey, present)
+        halves = [np.asarray(cv2.resize(one, None, fx=0.5, fy=0.5), np.float32) for one in both]
+        (dx, dy), _ = cv2.phaseCorrelate(halves[0], halves[1])
+        found = _follow(previous.grey, present, start, start + np.array([2 * dx, 2 * dy], np.float32))
+    if isinstance(found, str):
+        return found
+    (matrix, corners), (height, width) = found, present.shape
+    x, y = np.rint(corners[:, 0]).T
+    inside = (x >= 0) & (y >= 0) & (x < width) & (y < height)
+    return _Registration(_camera_motion(matrix, scale, previous.size), corners[inside])
+
+
+def _follow(previous: Grey, present: Grey, start: Corners, guess: Corners) -> tuple[Matrix, Corners] | str:
+    moved, found, _ = cv2.calcOpticalFlowPyrLK(
+        previous,
+        present,
+        start,
+        guess.copy(),
+        winSize=(FLOW_WINDOW_PX, FLOW_WINDOW_PX),
+        maxLevel=FLOW_LEVELS,
+        criteria=FLOW_STOP,
+        flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
+    )
+    kept = found.ravel() == 1
+    before, after = start[kept], moved[kept]
+    if len(before) < LEAST_INLIERS:
+        return f"{len(before)} corners were found again (at least {LEAST_INLIERS})"
+    matrix, mask = cv2.findHomography(before, after, cv2.RANSAC, INLIER_PX, maxIters=200, confidence=0.99)
+    together = np.zeros(len(before), np.bool_) if matrix is None else mask.ravel() == 1
+    inliers = int(together.sum())
+    if inliers < max(LEAST_INLIERS, LEAST_INLIER_SHARE * len(start)):
+        return f"{inliers} of {len(start)} corners move together (at least {LEAST_INLIER_SHARE:.0%})"
+    # A homography of one corner of the image says little about the others.
+    spread = before[together, 0].std(axis=0) / np.array(previous.shape[::-1])
+    if spread.min() < LEAST_SPREAD:
+        return f"the corners that move together fill only a part of the image (spread {spread.min():.2f})"
+    return np.asarray(matrix, np.float64), after[together]
