@@ -299,16 +299,19 @@ class TargetSet:
         return track
 
     def _select(self, frame: Frame, target_id: int, prompt: Prompt, others: Others) -> Track:
-        is_new, shared = target_id not in self._targets, self._camera
-        if is_new:
+        if target_id not in self._targets:
             self.id_for(target_id)
-        tracker = self._free[-1] if is_new else self._targets[target_id]
-        camera = None if shared is None else shared.before_selection(target_id, frame, others.boxes)
-        track = tracker.select(frame, prompt, others, camera)
-        if is_new:
             self._targets[target_id] = self._free.pop()
             self.ids = sorted(self._targets)
             self._past[target_id] = deque(maxlen=PAST)
+        tracker, shared = self._targets[target_id], self._camera
+        camera = None if shared is None else shared.before_selection(target_id, frame, others.boxes)
+        try:
+            track = tracker.select(frame, prompt, others, camera)
+        except InputError:
+            if tracker.state is TrackState.IDLE:
+                self.remove(target_id)
+            raise
         if shared is not None and camera is not None:
             shared.select(target_id, frame, camera)
         if self.steered is None:

@@ -14,6 +14,7 @@ from recorded_outputs import RecordedOutputs
 from std_msgs.msg import Header
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Image, Prompt
@@ -45,6 +46,11 @@ class Faulty(NullPipeline):
         self.plan.is_absent = False
         self._clock = clock
         super().__init__(max_targets=max_targets)
+
+    def check(self, image):
+        super().check(image)
+        if isinstance(self.plan.error, InputError):
+            raise self.plan.error
 
     def _compute(self, image, frame):
         self.plan.calls += 1
