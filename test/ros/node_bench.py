@@ -192,18 +192,18 @@ class Bench:
     def select(self, target_id: int = 0, ago: int = 0, number: int = 1, prompt=None) -> list:
         """Select on the image before so many others; the boxes."""
         frame = self.buffer.find(self.now_ns - ago * PERIOD_NS)
-        self.buffer.request(Command(frame.header, target_id, number), frame, prompt or PROMPTS[target_id])
+        self.buffer.select(Command(frame.header, target_id, number), frame, prompt or PROMPTS[target_id])
         return self.work()
 
     def command(self, target_id: int, steers: bool = False) -> list:
         """Clear a target, or steer by it; the boxes."""
-        self.buffer.request(Command(None, target_id), steers=steers)
+        (self.buffer.steer if steers else self.buffer.clear)(Command(None, target_id))
         return self.work()
 
     def propose(self) -> tuple[bool, str]:
         """Whether a box is proposed on the newest image, and why not."""
         self.clock.now_s += 1.0
-        self.buffer.propose(self.buffer.find(0), PROMPTS[0], Command(Header(), 0))
+        self.buffer.propose(Command(Header(), 0), self.buffer.find(0), PROMPTS[0])
         self.work()
         said = self.outputs.sent("proposal")[-1]
         return not math.isnan(said.x), said.reason
