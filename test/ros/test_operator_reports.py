@@ -222,7 +222,7 @@ def test_who_answers_is_told_at_every_change_and_nobody_once_the_answers_are_not
             ("a", "b", "b2"),
             0.0,
             ("/a/t", "/b/t", "again"),
-        ),  # beside what the graph holds of the old one
+        ),  # the old one is still there
         (True, ("a", "b2"), 5.0, None),
         (True, ("a2",), 0.0, ("/a/t", "again")),
     ):
