@@ -229,7 +229,9 @@ def test_an_error_that_ends_the_loop_drops_the_target_and_is_told_and_the_loop_g
     peer.images.publish(image_message(scene(1), stamp_of(1)))
     peer.wait(lambda: peer.boxes[-1].state == BoundingBox.IDLE, "the target to be dropped")
     assert "planted" in peer.boxes[-1].reason
-    peer.wait(lambda: any("planted" in d.message and d.level == b"\x02" for d in peer.diagnostics), "the error")
+    peer.wait(
+        lambda: any("planted" in d.message and d.level == b"\x02" for d in peer.diagnostics), "the error"
+    )
     peer.show(2)
     peer.follow(2, bright_box(2))
     assert peer.show(3).state != BoundingBox.IDLE

@@ -64,7 +64,7 @@ def test_on_wall_time_a_turn_sleeps_unless_calls_are_due(monkeypatch, served_s, 
 
 
 class Boundaries:
-    """A real node each of whose callbacks raises once, and a stop flag that is set once all were called twice."""
+    """A node each of whose callbacks raises once, and a stop flag that is set once all were called twice."""
 
     def __init__(self) -> None:
         namespace = new_namespace()

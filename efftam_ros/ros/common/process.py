@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -138,15 +139,20 @@ def without_ros_arguments(arguments: list[str]) -> list[str]:
 
 
 class _Turns:
-    """One turn of a node after the other: what is due at its own rate, then messages, calls and timers."""
+    """One turn of a node after the other: what is due at its own rate, then messages, calls and timers.
+
+    ``began_s``: when the last one began, steady clock.
+    """
 
     def __init__(self, executor: Any, node: Any) -> None:
         self._executor, self._node = executor, node
+        self.began_s = time.monotonic()
         self._tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
         self._period_s = getattr(node, "served_s", SERVED_S)
         self._last_served_s = 0.0
 
     def take(self) -> None:
+        self.began_s = time.monotonic()
         idle_s = self._tick()
         if idle_s is None:
             self._executor.spin_once(timeout_sec=PATIENCE_S)
@@ -162,10 +168,44 @@ class _Turns:
             time.sleep(idle_s)
 
 
+class _Waker:
+    """Context manager in which a turn that waits for too long is woken.
+
+    A middleware that was built for an older C library waits by the system's clock: where that is set back,
+    the wait lasts as much longer, and no timer, message or signal would be served meanwhile.
+    """
+
+    def __init__(self, executor: Any, turns: _Turns) -> None:
+        self._executor, self._turns, self._has_ended = executor, turns, False
+        self._thread = threading.Thread(target=self._watch, name="waker", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exception: Any) -> None:
+        self._has_ended = True
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._has_ended:
+            # Not by `Event.wait`, which goes by the system's clock before Python 3.11.
+            time.sleep(PATIENCE_S)
+            if time.monotonic() - self._turns.began_s > 2 * PATIENCE_S:
+                self._executor.wake()
+
+
 def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
-    """Serve until a signal, until the device is lost, or until ROS is shut down. An unforeseen error of a callback or of the node's
-    own work ends neither: it is logged, and the next turn follows."""
-    turns, last_logged_s = _Turns(executor, node), float("-inf")
+    turns = _Turns(executor, node)
+    with _Waker(executor, turns):
+        _serve(stop, turns, node)
+
+
+def _serve(stop: StopFlag, turns: _Turns, node: Any) -> None:
+    """Serve until a signal, until the device is lost, or until ROS is shut down.
+
+    An unforeseen error of a callback, or of the node's own work, is logged, and the next turn follows.
+    """
+    last_logged_s = float("-inf")
     while not stop.asked and not getattr(node, "lost", ""):
         try:
             turns.take()

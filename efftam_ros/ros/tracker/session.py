@@ -193,8 +193,8 @@ class Session:
 
 
 def _supervise(loop: TrackingLoop, exchange: Exchange) -> None:
-    """Run the loop until its buffer is closed. After an unforeseen error that it has not caught itself it goes
-    on without targets: theirs may be half updated."""
+    """Run the loop until its buffer is closed. After an unforeseen error that ends it, it goes on without
+    targets: their state may be half updated."""
     while True:
         try:
             loop.run()
