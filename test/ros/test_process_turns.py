@@ -4,6 +4,8 @@ often one is started again."""
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections import Counter
 from types import SimpleNamespace
 
@@ -46,7 +48,14 @@ class Turns:
 
 
 def test_on_the_time_of_clock_every_turn_waits_for_messages_instead_of_sleeping(monkeypatch):
-    monkeypatch.setattr(process.time, "sleep", lambda s: pytest.fail("messages are not served meanwhile"))
+    own, sleep = threading.current_thread(), time.sleep
+
+    def refuse(seconds: float) -> None:
+        if threading.current_thread() is own:
+            pytest.fail("messages are not served meanwhile")
+        sleep(seconds)
+
+    monkeypatch.setattr(process.time, "sleep", refuse)
     turns = Turns(IDLE_S, sim_time=True)
     process._spin(turns, turns, turns)
     assert turns.timeouts == [0.0, 0.002, 0.0, 0.0005]
@@ -54,8 +63,9 @@ def test_on_the_time_of_clock_every_turn_waits_for_messages_instead_of_sleeping(
 
 @pytest.mark.parametrize(("served_s", "served"), [(math.inf, 0), (0.0, len(IDLE_S))])
 def test_on_wall_time_a_turn_sleeps_unless_calls_are_due(monkeypatch, served_s, served):
-    slept: list[float] = []
-    monkeypatch.setattr(process.time, "sleep", slept.append)
+    slept, sleep, own = [], time.sleep, threading.current_thread()
+    note = lambda s: slept.append(s) if threading.current_thread() is own else sleep(s)  # noqa: E731
+    monkeypatch.setattr(process.time, "sleep", note)
     turns = Turns(IDLE_S, sim_time=False)
     turns.served_s = served_s
     process._spin(turns, turns, turns)
@@ -160,3 +170,16 @@ def test_clock_reaches_a_node_that_is_never_due_for_calls(ros):
     executor.shutdown()
     for made in (node, camera):
         made.destroy_node()
+
+
+def test_a_turn_that_waits_by_a_clock_which_was_set_back_is_woken():
+    woken = threading.Event()
+    node = SimpleNamespace(get_clock=None)
+    stop = SimpleNamespace(asked=False)
+
+    def wait_for_years(timeout_sec: float) -> None:
+        assert woken.wait(20.0)
+        stop.asked = True
+
+    process._spin(stop, SimpleNamespace(spin_once=wait_for_years, wake=woken.set), node)
+    assert woken.is_set()

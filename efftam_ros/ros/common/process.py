@@ -86,7 +86,8 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
     next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait (on
     wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
     with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is told of errors of its
-    callbacks and of ``tick`` that nobody foresaw, which do not end it.
+    callbacks and of ``tick`` that nobody foresaw, which do not end it. One with a thread that may stay in a
+    library's call after ``close()`` has ``is_stuck``: whether it does; the interpreter would crash over it.
     ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
     reported in one line.
     """
@@ -283,7 +284,14 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         rclpy.try_shutdown()
     if getattr(node, "lost", ""):
         # Libraries whose device is gone may abort when they free what they hold on it.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(DEVICE_LOST)
+        _end_at_once(DEVICE_LOST)
+    if getattr(node, "is_stuck", False):
+        _end_at_once(0)
     return 0
+
+
+def _end_at_once(code: int) -> None:
+    """End the process without the clean-up of interpreter and libraries."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
