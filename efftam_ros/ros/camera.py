@@ -18,7 +18,7 @@ from efftam_ros.core.config import CheckedSettings, expanded, setting
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.camera import Camera, CameraOptions, is_live, local_path
 from efftam_ros.images.message import fill_image
-from efftam_ros.images.video import NS, VideoFrame
+from efftam_ros.images.source import NS, VideoFrame
 from efftam_ros.messages.bearing import camera_model
 from efftam_ros.ros.common.nodes import (
     ParameterSet,
