@@ -162,6 +162,7 @@ export class Viewport {
    * where it is too large for it. */
   #settle() {
     const { scale, view, image, insets } = this;
+    if (!scale) return; // no view yet
     const settled = (centre, size, length, before, after, share) => {
       const spare = length - size * scale;
       if (spare < 0) return clamp(centre, length / scale / 2, size - length / scale / 2);

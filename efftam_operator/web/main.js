@@ -143,8 +143,8 @@ const BUTTONS = {
   "help-button": openHelp,
   "help-close": () => $("help").close(),
   // A line is cut where there is no room.
-  detail: () => painting.reason && session.notify("reason", painting.reason),
-  "steering-text": () => session.notify("gimbal reason", $("steering-text").textContent),
+  detail: () => showInFull("reason", () => painting.reason),
+  "steering-text": () => showInFull("gimbal reason", () => $("steering-text").textContent),
   "choice-point": () => session.confirmPoint(),
   "choice-send": () => session.confirm(),
   "choice-add": () => session.add(),
@@ -153,6 +153,11 @@ const BUTTONS = {
   "token-send": enter,
 };
 for (const [id, act] of Object.entries(BUTTONS)) $(id).onclick = act;
+
+function showInFull(subject, textOf) {
+  painting.panels(performance.now()); // of now
+  if (textOf()) session.notify(subject, textOf());
+}
 
 /** Open the page anew with the token that was typed. */
 function enter() {
