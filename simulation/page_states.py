@@ -60,7 +60,9 @@ class Stage:
     runs: bool = True
     answers: bool = True
     sink: Sink | None = None
-    gimbal: SteeringState | None = field(default_factory=lambda: SteeringState(Controller.RUNNING, phase="off"))
+    gimbal: SteeringState | None = field(
+        default_factory=lambda: SteeringState(Controller.RUNNING, phase="off")
+    )
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def start(self, sink: Sink) -> None:
@@ -119,7 +121,12 @@ class Stage:
         if self.has_twin:
             reports.append((1, TrackState.TRACKING, self.twin, True, ""))
         for target_id, state, box, is_measured, reason in reports:
-            common: dict[str, Any] = {"state": state, "selection": 1, "reason": reason, "measured": is_measured}
+            common: dict[str, Any] = {
+                "state": state,
+                "selection": 1,
+                "reason": reason,
+                "measured": is_measured,
+            }
             common |= {"age_s": 0.0 if is_measured else self.age_s}
             self.sink(MotionReport(stamp_ns, target_id, valid=shown, velocity=(46.0, -21.0), **common))
             self.sink(
@@ -232,7 +239,9 @@ STATES: dict[str, Do] = {
     "1-idle": idle,
     "2-drawing": drawing,
     "3-proposed": proposed,
-    "4-acquiring": followed(TrackState.ACQUIRING, presence=0.62, reason="weak selection: draw again, closer around it"),
+    "4-acquiring": followed(
+        TrackState.ACQUIRING, presence=0.62, reason="weak selection: draw again, closer around it"
+    ),
     "5-steered": steered,
     "6-coasting": followed(TrackState.COASTING, age_s=1.4, reason="the network does not see the target"),
     "7-lost": lost_with_gimbal,
@@ -256,7 +265,9 @@ def run(args: argparse.Namespace) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     picture, car, twin = _clip()
     states = {
-        name: do for name, do in STATES.items() if not args.only or any(name.startswith(one) for one in args.only)
+        name: do
+        for name, do in STATES.items()
+        if not args.only or any(name.startswith(one) for one in args.only)
     }
     sizes = [size for size in SIZES if not args.sizes or f"{size[0]}x{size[1]}" in args.sizes]
     with chromium() as browser:
@@ -309,7 +320,9 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
 def _sheet(files: list[Path], file: Path) -> None:
     """All pictures of one size, a quarter of it each."""
     pictures = [cv2.imread(str(one)) for one in files]
-    height, width = (round(side / (2 if pictures[0].shape[1] < 1400 else 2)) for side in pictures[0].shape[:2])
+    height, width = (
+        round(side / (2 if pictures[0].shape[1] < 1400 else 2)) for side in pictures[0].shape[:2]
+    )
     small = [cv2.resize(one, (width, height), interpolation=cv2.INTER_AREA) for one in pictures]
     small += [np.zeros_like(small[0])] * (-len(small) % COLUMNS)
     rows = [np.hstack(small[i : i + COLUMNS]) for i in range(0, len(small), COLUMNS)]

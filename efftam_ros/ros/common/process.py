@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.packages import missing_package
+from efftam_ros.ros.common.parameters import ParameterSet
 
 DEVICE_LOST = 3
 """Exit code of a node whose GPU failed for good: started again it may work."""
@@ -74,7 +75,9 @@ PATIENCE_S = 0.1
 SERVED_S = 0.08
 
 
-def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_text: str = "") -> int:
+def run_node(
+    name: str, make: Callable[[], Any], args: list[str] | None, help_text: Callable[[], str] | None = None
+) -> int:
     """Run the node that ``make`` returns until a signal.
 
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
@@ -82,12 +85,12 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
     next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait (on
     wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
     with `DEVICE_LOST`.
-    ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
-    reported in one line.
+    What ``help_text`` makes is printed for --help. Returns the exit code; 2 for an error that the user can
+    correct, reported in one line.
     """
     own = without_ros_arguments((sys.argv if args is None else args)[1:])
-    if help_text and {"-h", "--help"} & set(own):
-        print(help_text)
+    if help_text is not None and {"-h", "--help"} & set(own):
+        print(help_text())
         return 0
     if own:
         print(
@@ -101,11 +104,12 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
 
 
 class NodeProgram(NamedTuple):
-    """A node that runs as a process. ``module``, ``node``: where its class is; ``text``: what --help prints
-    below the usage."""
+    """A node that runs as a process. ``module``, ``node``: where its class is; ``parameters``: the module
+    with its `PARAMETERS`, or MODULE:NAME; ``text``: what --help prints between usage and parameters."""
 
     module: str
     node: str
+    parameters: str
     text: str
 
 
@@ -118,7 +122,13 @@ def run_program(name: str, program: NodeProgram, args: list[str] | None = None, 
         return getattr(import_module(program.module), program.node)(**given)
 
     usage = f"usage: {name} [--ros-args [-p NAME:=VALUE] [--params-file FILE] [-r FROM:=TO]]"
-    return run_node(name, make, args, f"{usage}\n\n{program.text}")
+    return run_node(name, make, args, lambda: f"{usage}\n\n{program.text}\n{_parameters(program)}")
+
+
+def _parameters(program: NodeProgram) -> str:
+    module, _, name = program.parameters.partition(":")
+    known: ParameterSet = getattr(import_module(module), name or "PARAMETERS")
+    return f"\nParameters, given as -p NAME:=VALUE, with their defaults.\n{known.as_help()}"
 
 
 def without_ros_arguments(arguments: list[str]) -> list[str]:
