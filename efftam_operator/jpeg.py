@@ -10,10 +10,7 @@ from numpy.typing import NDArray
 
 from efftam_operator.feed import Picture
 from efftam_ros.core.errors import InputError
-<<<<<<< HEAD:efftam_operator/jpeg.py
-=======
 from efftam_ros.images.headers import Size, coded_size
->>>>>>> files:efftam_ros/operator/jpeg.py
 
 REDUCED = (
     cv2.IMREAD_COLOR,
