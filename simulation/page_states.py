@@ -1,7 +1,7 @@
 """Take pictures of the operator's page in twelve states at four sizes, to be looked at.
 
-A feed with a frame of the demo's clip stands in for camera, tracker and gimbal; a headless Chromium shows the page. Writes
-OUT/STATE-WIDTHxHEIGHT.png, and OUT/SIZE.png with all states of a size side by side.
+A feed with a frame of the demo's clip stands in for camera, tracker and gimbal; a headless Chromium shows the
+page. Writes OUT/STATE-WIDTHxHEIGHT.png, and OUT/WIDTHxHEIGHT.png with all states of a size side by side.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ SIZES = ((360, 640), (640, 360), (820, 1180), (1440, 900))
 IMAGE = (1280, 720)
 RATE_HZ = 8.0
 CLIP_FRAME = 40
-# The target and its look-alike in that frame, px of IMAGE.
-CAR, TWIN = (0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0)
 COLUMNS = 4
 
 
@@ -318,11 +316,9 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
 
 
 def _sheet(files: list[Path], file: Path) -> None:
-    """All pictures of one size, a quarter of it each."""
+    """All pictures of one size in one file, at half their size."""
     pictures = [cv2.imread(str(one)) for one in files]
-    height, width = (
-        round(side / (2 if pictures[0].shape[1] < 1400 else 2)) for side in pictures[0].shape[:2]
-    )
+    height, width = (side // 2 for side in pictures[0].shape[:2])
     small = [cv2.resize(one, (width, height), interpolation=cv2.INTER_AREA) for one in pictures]
     small += [np.zeros_like(small[0])] * (-len(small) % COLUMNS)
     rows = [np.hstack(small[i : i + COLUMNS]) for i in range(0, len(small), COLUMNS)]
