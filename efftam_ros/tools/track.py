@@ -126,9 +126,7 @@ class _Run:
         self.tracks: list[tuple[int, dict[int, Track]]] = []
         self.is_complete = False  # all frames that were asked for, and none was left out
         self._spent: dict[str, float] = defaultdict(float)
-        self._causes: dict[
-            int, Cause
-        ] = {}  # of a selection that is lost at once
+        self._causes: dict[int, Cause] = {}  # of a selection that is lost at once
 
     def follow(self, args: argparse.Namespace, page: DrawingPage | None = None) -> None:
         source, start, most = self._source, args.start, args.frames

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -73,6 +74,8 @@ PATIENCE_S = 0.1
 # of /clock it looks at every turn: that topic is a subscription too, and until it is served the node's clock
 # stands still.
 SERVED_S = 0.08
+# Pause after an unforeseen error, and the time within which one traceback is logged, s.
+AFTER_ERROR_S, ERROR_PERIOD_S = 0.01, 5.0
 
 
 def run_node(
@@ -84,7 +87,8 @@ def run_node(
     node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
     next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait (on
     wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
-    with `DEVICE_LOST`.
+    with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is told of errors of its
+    callbacks and of ``tick`` that nobody foresaw, which do not end it.
     What ``help_text`` makes is printed for --help. Returns the exit code; 2 for an error that the user can
     correct, reported in one line.
     """
@@ -143,24 +147,47 @@ def without_ros_arguments(arguments: list[str]) -> list[str]:
     return own
 
 
-def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
-    tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
-    period_s = getattr(node, "served_s", SERVED_S)
-    last_served_s = 0.0
-    while not stop.asked and not getattr(node, "lost", ""):
-        idle_s = tick()
+class _Turns:
+    """One turn of a node after the other: what is due at its own rate, then messages, calls and timers."""
+
+    def __init__(self, executor: Any, node: Any) -> None:
+        self._executor, self._node = executor, node
+        self._tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
+        self._period_s = getattr(node, "served_s", SERVED_S)
+        self._last_served_s = 0.0
+
+    def take(self) -> None:
+        idle_s = self._tick()
         if idle_s is None:
-            executor.spin_once(timeout_sec=PATIENCE_S)
-            continue
-        if node.get_clock().ros_time_is_active:
-            executor.spin_once(timeout_sec=max(idle_s, 0.0))
-            continue
+            self._executor.spin_once(timeout_sec=PATIENCE_S)
+            return
+        if self._node.get_clock().ros_time_is_active:
+            self._executor.spin_once(timeout_sec=max(idle_s, 0.0))
+            return
         now_s = time.monotonic()
-        if now_s - last_served_s >= period_s:
-            last_served_s = now_s
-            executor.spin_once(timeout_sec=0.0)
+        if now_s - self._last_served_s >= self._period_s:
+            self._last_served_s = now_s
+            self._executor.spin_once(timeout_sec=0.0)
         elif idle_s > 0.0:
             time.sleep(idle_s)
+
+
+def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
+    """Serve until a signal, until the device is lost, or until ROS is shut down. An unforeseen error of a callback or of the node's
+    own work ends neither: it is logged, and the next turn follows."""
+    turns, last_logged_s = _Turns(executor, node), float("-inf")
+    while not stop.asked and not getattr(node, "lost", ""):
+        try:
+            turns.take()
+        except Exception as error:
+            if not node.context.ok():
+                return  # ROS was shut down: there is nothing left to serve
+            getattr(node, "internal_error", lambda error: None)(error)
+            if time.monotonic() - last_logged_s >= ERROR_PERIOD_S:
+                last_logged_s = time.monotonic()
+                text = "".join(traceback.format_exception(error)).rstrip()
+                node.get_logger().error(f"internal error; the node goes on: {text}")
+            time.sleep(AFTER_ERROR_S)
 
 
 def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:

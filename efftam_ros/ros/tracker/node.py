@@ -98,6 +98,10 @@ class TrackerNode(ReportingNode):
         self.destroy_timer(self._diagnostics_timer)
         self.destroy_node()
 
+    def internal_error(self, error: Exception) -> None:
+        """An unforeseen error of a callback: diagnostics show it; see `run_node`."""
+        self._statistics.failed(f"{type(error).__name__}: {error}")
+
     @property
     def fault(self) -> str:
         """Why the last transition failed; empty if it succeeded."""
