@@ -21,7 +21,9 @@ from benchmarks.browser import Hands, chromium
 from efftam_operator.feed import (
     CommandAnswer,
     Controller,
+    GimbalAngles,
     Limits,
+    Link,
     Picture,
     Proposal,
     Reply,
@@ -40,6 +42,7 @@ SIZES = ((360, 640), (640, 360), (820, 1180), (1440, 900))
 IMAGE = (1280, 720)
 RATE_HZ = 8.0
 CLIP_FRAME = 40
+ANGLES = GimbalAngles(-41, 12, (-90, 30), (None, None))
 COLUMNS = 4
 
 
@@ -59,7 +62,7 @@ class Stage:
     answers: bool = True
     sink: Sink | None = None
     gimbal: SteeringState | None = field(
-        default_factory=lambda: SteeringState(Controller.RUNNING, phase="off")
+        default_factory=lambda: SteeringState(Controller.RUNNING, phase="off", angles=ANGLES)
     )
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -174,21 +177,20 @@ def proposed(stage: Stage, hands: Hands) -> None:
 
 def steered(stage: Stage, hands: Hands) -> None:
     followed()(stage, hands)
-    stage.tell_gimbal(SteeringState(Controller.RUNNING, True, "following"))
+    stage.tell_gimbal(SteeringState(Controller.RUNNING, True, "following", angles=ANGLES))
     hands.wait_text("#steering-text", "FOLLOWING")
 
 
 def control_lost(stage: Stage, hands: Hands) -> None:
     followed()(stage, hands)
     reason = "another component (1/190) has taken the gimbal"
-    stage.tell_gimbal(SteeringState(Controller.RUNNING, False, "control lost", reason))
+    stage.tell_gimbal(SteeringState(Controller.RUNNING, False, "control lost", reason, angles=ANGLES))
     hands.wait_text("#steering-text", "CONTROL LOST")
 
 
 def bridge_silent(stage: Stage, hands: Hands) -> None:
     steered(stage, hands)
-    reason = "the bridge is silent for 3.2 s; see whether it runs"
-    stage.tell_gimbal(SteeringState(Controller.RUNNING, True, "holding", reason))
+    stage.tell_gimbal(SteeringState(Controller.RUNNING, True, "following", silent=Link.BRIDGE, silent_s=3.2))
     hands.wait_text("#banners", "BRIDGE")
 
 
@@ -201,7 +203,7 @@ def found(stage: Stage, hands: Hands) -> None:
     followed(TrackState.LOST, age_s=4.2)(stage, hands)
     hands.wait_text("#banners", "LOST")
     stage.state = TrackState.TRACKING
-    hands.wait_text("#banners", "after")
+    hands.wait_text("#banners", "SEEN AGAIN")
 
 
 def camera_stopped(stage: Stage, hands: Hands) -> None:

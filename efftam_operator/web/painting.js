@@ -58,7 +58,7 @@ export class Painting {
       lensAt: session.lensAt,
       isGrey: session.isGrey("box"),
       staleS: this.#staleS(nowMs),
-      hasGimbal: session.page.steering.isThere,
+      gimbal: session.page.steering.isThere ? session.page.steering.angles ?? {} : null,
       proposedS: drawing.mode === "proposed" ? drawing.ageS(nowMs / 1000) : null,
       cursor: byKeys && document.activeElement === view.canvas && ["live", "frozen", "corner"].includes(drawing.mode) ? drawing.cursor : null,
       panels: this.#panels(),
@@ -194,18 +194,23 @@ export class Painting {
   }
 
   #banners(nowMs) {
-    const { session } = this, { frames, drawing, link, holder } = session;
+    const { session } = this, { frames, drawing, link, holder, page: { steering } } = session;
     const isLongSmall = frames.smallMs !== null && nowMs - frames.smallMs > SMALL_MS;
     const isHeld = drawing.isFrozen && !session.countdown;
-    return bannersOf({
+    const banners = bannersOf({
       over: link.over,
       cause: session.cause,
-      gimbal: session.page.steering.fault(nowMs),
+      gimbal: steering.fault(nowMs),
+      control: link.isSilent(nowMs) ? null : steering.lostControl,
+      isSteered: steering.isOn,
       alarm: session.isGrey("badge") ? null : session.alarm.banner(nowMs),
       held: !isHeld ? "" : drawing.mode === "sent" ? "waiting for the answer" : "the picture is held",
       isSmall: isLongSmall && !session.question && (drawing.frame ?? frames.shown).isSmall,
       holder: session.hello && !session.mayCommand ? holder : null,
     });
+    // The loss of a target has tones of its own.
+    session.alarm.ring(Object.keys(banners).filter((id) => id !== "alarm" && banners[id].isAlarm));
+    return banners;
   }
 
   #choice() {

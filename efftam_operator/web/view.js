@@ -3,6 +3,7 @@
 import { STATES, EDGE } from "./palette.js";
 import { areMany, boxOf, colourOf, followedOf, speedOf } from "./targets.js";
 import { LENS_RADIUS_PX, clipBox, lensPlace, lensZoom } from "./geometry.js";
+import { paintAngles } from "./angles.js";
 import { placeLabels } from "./labels.js";
 import { spanOf } from "./words.js";
 
@@ -25,6 +26,12 @@ export class View {
     this.lens = null; // the middle of the lens, px of the view
   }
 
+  /** The part of the view between bar and thumb zone. */
+  #free() {
+    const { top, bottom } = this.viewport.insets;
+    return { x: 0, y: top, width: this.width, height: this.height - top - bottom };
+  }
+
   /** Match the canvas to its place on the page. */
   fit() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
@@ -44,10 +51,10 @@ export class View {
   /**
    * `frame` the picture, `track` its targets (or undefined), `drawing` what a person draws, `lensAt` the image
    * point under the lens or null, `isGrey` whether the targets may not be true any more, `staleS` the age of a picture that is not of now, s,
-   * null where it is; `hasGimbal`: the middle is marked; `proposedS` the age of the image that the box drawn was proposed on, s,
+   * null where it is; `gimbal`: the server's `angles` of the gimbal, {} where they are not known, null without one; `proposedS` the age of the image that the box drawn was proposed on, s,
    * null where it was not; `panels` [{x, y, width, height}] where labels can't be read.
    */
-  paint({ frame, track, drawing, lensAt, cursor, isGrey, staleS = null, hasGimbal = false, proposedS, panels = [] }) {
+  paint({ frame, track, drawing, lensAt, cursor, isGrey, staleS = null, gimbal = null, proposedS, panels = [] }) {
     this.isGrey = isGrey;
     this.panels = panels;
     this.labels = [];
@@ -60,7 +67,8 @@ export class View {
     this.lens = null;
     if (!frame) return;
     this.viewport.setImage(frame.width, frame.height);
-    this.#scene(frame, track, drawing, hasGimbal);
+    this.#scene(frame, track, drawing, gimbal !== null);
+    if (gimbal) this.panels = [...this.panels, ...paintAngles(context, this.#free(), gimbal)];
     if (proposedS !== null) this.#label(`proposed, ${proposedS.toFixed(1)} s ago`, this.#inView(drawing.shownBox), DRAWN);
     if (staleS !== null) this.#stale(staleS);
     this.#showLabels();
