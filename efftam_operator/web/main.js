@@ -21,7 +21,8 @@ const ZOOM_STEP = 1.5;
 
 const $ = (id) => document.getElementById(id);
 
-const token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
+const given = new URLSearchParams(location.hash.slice(1)); // #token=...&point=X,Y
+const token = given.get("token") ?? "";
 const link = new Link(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, token);
 const frames = new Frames((seq) => link.send({ op: "ack", seq }));
 const viewport = new Viewport(), drawing = new Drawing(), alarm = new Alarm(), history = new History(), notices = new Notices();
@@ -36,6 +37,9 @@ const page = {
 const session = new Session({ link, frames, tracks: new Tracks(), viewport, drawing, alarm, history, notices, page });
 const list = new TargetList($("targets"), (id) => session.openMenu(id, true));
 const painting = new Painting({ session, view, plots: new Plots($("plot")), list });
+
+const [x, y] = given.get("point")?.split(",").map(Number) ?? [];
+if (x >= 0 && x <= 1 && y >= 0 && y <= 1) session.suggest({ x, y });
 
 // What has changed since the last painting; a phone's battery: nothing is painted twice.
 let isStale = true;

@@ -31,6 +31,7 @@ export class Session {
   lensOn = false;
   drawnBy = "mouse";
   menu = null; // {id, mayRemove}: the target that is asked about
+  isSuggesting = false; // what is proposed was not tapped by a person
   asked = {}; // what may become of what is drawn, see `choicesOf`
   #statusMs = 0;
   #escapedMs = -Infinity;
@@ -42,6 +43,7 @@ export class Session {
   #isHeld = false; // the tracker was asked to keep the frozen image
   #isSecond = false; // held in place of an image that the tracker did not have
   #subjects = new Map(); // of the commands sent: id -> what the answer is about
+  #suggested = null; // the point that is proposed once the page opens, shares of the image
   #awaited = null; // {id, ms} of the selection whose answer we wait for
 
   /**
@@ -144,6 +146,24 @@ export class Session {
   notify(subject, text, isRefusal = false) {
     this.notices.say(subject, text, isRefusal, performance.now());
     this.page.say(text);
+  }
+
+  /** Propose what is at a point {x, y}, shares of the image, as soon as a selection is possible; until it is followed or given
+   * up newer pictures take the place of those that are too old. */
+  suggest(point) {
+    this.#suggested = point;
+  }
+
+  #tapSuggested() {
+    const { drawing, page: { painted } } = this;
+    const isReady = painted && this.mayCommand && drawing.mode === "live" && this.status?.tracker === "alive" && this.stateOf(this.told) === "IDLE";
+    if (!isReady || !this.freeze(false)) return;
+    const at = { x: this.#suggested.x * painted.width, y: this.#suggested.y * painted.height };
+    drawing.press(at);
+    drawing.release(at, false, () => true);
+    this.#askForProposal();
+    this.isSuggesting = true;
+    this.#suggested = null;
   }
 
   // What arrives
@@ -290,6 +310,7 @@ export class Session {
   }
 
   goLive() {
+    this.isSuggesting = false;
     this.drawing.live();
     this.#letGo();
   }
@@ -306,15 +327,16 @@ export class Session {
     drawing.renew({ ...shown, ageS: this.pictureS(nowMs) }, seconds());
     this.#hold();
     if (drawing.wants(shown.stamp)) this.#askForProposal();
-    this.notify("drawing", "a newer picture: see whether the box still fits");
+    if (!this.isSuggesting) this.notify("drawing", "a newer picture: see whether the box still fits");
     return true;
   }
 
   /** What has run out of time. */
   expire(nowMs) {
+    if (this.#suggested) this.#tapSuggested();
     const { drawing } = this, left = drawing.secondsLeft(this.bufferS, seconds());
-    const isByKeys = this.page.byKeys && nowMs - this.#keyedMs < KEYED_MS;
-    if (left !== null && left <= 0 && drawing.mode !== "sent" && !(isByKeys && this.#renew(nowMs))) {
+    const isKept = this.isSuggesting || (this.page.byKeys && nowMs - this.#keyedMs < KEYED_MS);
+    if (left !== null && left <= 0 && drawing.mode !== "sent" && !(isKept && this.#renew(nowMs))) {
       this.notify("drawing", `this picture is older than the ${this.bufferS} s that the tracker keeps; draw on the live one`, true);
       this.goLive();
     }
@@ -374,6 +396,7 @@ export class Session {
     this.menu = null;
     this.page.steering.disarm();
     this.notices.retire("drawing");
+    this.isSuggesting = false;
     this.drawing.press(this.#inside(at));
     return true;
   }
