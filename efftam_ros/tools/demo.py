@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--frames is {args.frames}; it must be at least 1")
     if args.live:
         first = np.loadtxt(CLIP / "boxes.csv", delimiter=",", skiprows=1, usecols=(1, 2, 3, 4))[0]
-        return run_live(CLIP, Box(*map(float, first)), args.address, args.port)
+        run_live(CLIP, Box(*map(float, first)), args.address, args.port)
     open_bundle(args.bundle)
     check_outputs([Output("--out", args.out, "folder")])
     args.out.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import urllib.request
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
@@ -65,7 +65,7 @@ class Nodes:
         assert process.stdout is not None
         return process.stdout
 
-    def watch(self) -> None:
+    def watch(self) -> NoReturn:
         """Return never; raises InputError when a node has ended by itself."""
         while True:
             for name, process in self._running.items():
@@ -88,8 +88,8 @@ class Nodes:
                 process.stdout.close()
 
 
-def run_live(clip: Path, box: Box, address: str, port: int) -> int:
-    """Run until Ctrl-C.
+def run_live(clip: Path, box: Box, address: str, port: int) -> NoReturn:
+    """Run until Ctrl-C, which raises KeyboardInterrupt.
 
     Args:
         clip: Folder with video.mp4.
@@ -111,12 +111,8 @@ def run_live(clip: Path, box: Box, address: str, port: int) -> int:
         nodes.start("efftam_camera", f"stream:=udp://127.0.0.1:{stream}")
         nodes.start("efftam_tracker")
         output = nodes.start("efftam_operator", f"address:={address}", f"port:={port}")
-        try:
-            _announce(output, health, _point(clip, box))
-            nodes.watch()
-        except KeyboardInterrupt:
-            tell("demo: ended")
-    return 0
+        _announce(output, health, _point(clip, box))
+        nodes.watch()
 
 
 def _check_packages(clip: Path) -> None:

@@ -18,7 +18,7 @@ from efftam_ros.images.camera import open_source
 
 FPS = 15
 # Frames of the clip's beginning that are shown until the clip may go on: they move, as a live picture does.
-FIRST_FRAMES = 6
+FIRST_FRAMES = 2
 # As a camera over a radio link: no frame waits in the encoder, a new viewer sees a picture within a second.
 ENCODER = {"preset": "ultrafast", "tune": "zerolatency", "crf": "20", "g": str(FPS)}
 
