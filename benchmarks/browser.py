@@ -100,6 +100,14 @@ class Hands:
     def wait_mode(self, mode: str) -> None:
         self.page.wait_for_selector(f"{self.canvas}[data-mode={mode}]")
 
+    def tool(self, name: str) -> None:
+        """Press a button of the drawer."""
+        if not self.page.is_visible("#drawer"):
+            self.page.click("#more")
+        self.page.click(f"#{name}")
+        if self.page.is_visible("#drawer"):
+            self.page.click("#more")
+
     def wait_text(self, selector: str, text: str) -> None:
         self.page.locator(selector).filter(has_text=text).first.wait_for(state="attached")
 

@@ -1,6 +1,8 @@
 // Where the gimbal points: a scale for its pitch at the right, one for its yaw below, each from stop to stop.
 
-const LENGTH_PX = 110, MARGIN_PX = 22, TEXT_PX = 40;
+const LENGTH_PX = 110, RIGHT_PX = 22, BELOW_PX = 32, TEXT_PX = 40;
+// A lower view has no room for the scale below.
+const LEAST_HEIGHT_PX = 150;
 // So near to a stop the scale warns, degrees.
 const NEAR_DEG = 3;
 const INK = "#fff", WARN = "#f0e442", EDGE = "rgba(0, 0, 0, 0.75)";
@@ -18,14 +20,14 @@ export function paintAngles(context, room, { pitch, yaw, pitch_limits, yaw_limit
   const places = [];
   const length = Math.min(LENGTH_PX, room.height * 0.5, room.width * 0.4);
   if (Number.isFinite(pitch)) {
-    const x = room.x + room.width - MARGIN_PX, y = room.y + (room.height - length) / 2;
+    const x = room.x + room.width - RIGHT_PX, y = room.y + (room.height - length) / 2;
     const scale = scaleOf(pitch, pitch_limits, 90);
     const at = y + length * (1 - scale.share), zero = y + length * (1 - scaleOf(0, pitch_limits, 90).share);
     paint(context, [[x, y, x, y + length], [x - 6, zero, x + 6, zero]], [x - 8, at, -1, 0], `${pitch}°`, [x - 14, at, "right"], scale.isNear);
     places.push({ x: x - 14 - TEXT_PX, y: y - 8, width: TEXT_PX + 28, height: length + 16 });
   }
-  if (Number.isFinite(yaw)) {
-    const x = room.x + (room.width - length) / 2, y = room.y + room.height - MARGIN_PX;
+  if (Number.isFinite(yaw) && room.height >= LEAST_HEIGHT_PX) {
+    const x = room.x + (room.width - length) / 2, y = room.y + room.height - BELOW_PX;
     const scale = scaleOf(yaw, yaw_limits, 180);
     const at = x + length * scale.share, zero = x + length * scaleOf(0, yaw_limits, 180).share;
     paint(context, [[x, y, x + length, y], [zero, y - 6, zero, y + 6]], [at, y - 8, 0, -1], `${yaw}°`, [at, y - 20, "center"], scale.isNear);

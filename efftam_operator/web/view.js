@@ -67,18 +67,19 @@ export class View {
     this.lens = null;
     if (!frame) return;
     this.viewport.setImage(frame.width, frame.height);
-    this.#scene(frame, track, drawing, gimbal !== null);
-    if (gimbal) this.panels = [...this.panels, ...paintAngles(context, this.#free(), gimbal)];
+    this.#scene(frame, track, drawing, { hasGimbal: gimbal !== null, isStale: staleS !== null });
+    if (gimbal && staleS === null) this.panels = [...this.panels, ...paintAngles(context, this.#free(), gimbal)];
     if (proposedS !== null) this.#label(`proposed, ${proposedS.toFixed(1)} s ago`, this.#inView(drawing.shownBox), DRAWN);
-    if (staleS !== null) this.#stale(staleS);
+    if (staleS !== null) this.#sayAge(staleS);
     this.#showLabels();
     this.#showPart();
     if (cursor) this.#cross(this.viewport.toView(cursor));
     if (lensAt) this.#lens(lensAt, frame, track, drawing);
   }
 
-  #scene(frame, track, drawing, hasGimbal) {
+  #scene(frame, track, drawing, { hasGimbal, isStale }) {
     this.#picture(frame);
+    if (isStale) this.#dim();
     if (hasGimbal) this.#middle();
     const targets = followedOf(track), isOne = !areMany(targets);
     const steeredLast = [...targets].sort((a, b) => a.steered - b.steered);
@@ -212,11 +213,16 @@ export class View {
     });
   }
 
-  /** A picture that is not of now is dark and says how old it is. */
-  #stale(ageS) {
-    const { context } = this, { origin, scale, image, insets } = this.viewport;
+  /** A picture that is not of now is dark. */
+  #dim() {
+    const { context } = this, { origin, scale, image } = this.viewport;
     context.fillStyle = "rgba(0, 0, 0, 0.55)";
     context.fillRect(origin.x, origin.y, image.width * scale, image.height * scale);
+  }
+
+  /** It says how old it is. */
+  #sayAge(ageS) {
+    const { context } = this, { origin, scale, image, insets } = this.viewport;
     const text = `picture of ${spanOf(ageS)} ago`;
     context.font = "700 22px system-ui, sans-serif";
     context.textAlign = "center";
