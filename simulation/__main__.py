@@ -10,6 +10,7 @@ MODULES = {
     "vehicle": "simulation.vehicle",
     "autopilot": "simulation.autopilots.command",
     "clip": "simulation.clip",
+    "page_states": "simulation.page_states",
 }
 main = Program("python -m simulation", "A simulated flight and its parts.", MODULES).main
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import ControlConfig
 from efftam_ros.core.config import setting
-from efftam_ros.ros.common.nodes import ParameterSet
+from efftam_ros.ros.common.parameters import ParameterSet
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ export class Alarm {
 
   /** {word, text, seconds} to show, or null. */
   banner(nowMs) {
-    if (this.isLost) return { word: "LOST", text: "searching; draw again to help", seconds: this.#unseenS };
+    if (this.isLost) return { word: "LOST", text: "searching; tapping or drawing it starts anew", seconds: this.#unseenS };
     if (nowMs - this.#foundMs > RETURN_MS) return null;
     return { word: "FOUND", text: `after ${Math.round(this.#afterS)} s; see that it is the same` };
   }

@@ -9,7 +9,7 @@ export function bannersOf({ over, cause, gimbal, alarm, held, isSmall, holder })
   if (over) return { over: { word: "OVER", text: over } };
   if (cause?.id === "link") return { link: cause };
   const banners = {};
-  if (alarm) banners.alarm = alarm;
+  if (alarm) banners.alarm = { ...alarm, isAlarm: true, isGood: alarm.word === "FOUND" };
   if (cause) banners[cause.id] = cause;
   // Who moves the gimbal fails on his own, whatever the camera does.
   if (gimbal) banners.gimbal = gimbal;

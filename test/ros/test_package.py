@@ -143,7 +143,7 @@ def test_the_flight_parameter_file_holds_every_parameter_with_its_default():
 @pytest.mark.parametrize("name", ["desktop", "jetson"])
 def test_platform_files_hold_allowed_values_of_known_parameters(name):
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.ros.common.nodes import changed
+    from efftam_ros.ros.common.parameters import changed
     from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 
     known = {f.name: type(f.default) for t in (NodeConfig, TrackerConfig) for f in fields(t)}

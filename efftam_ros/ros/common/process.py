@@ -11,12 +11,14 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.packages import missing_package
+from efftam_ros.ros.common.parameters import ParameterSet
 
 DEVICE_LOST = 3
 """Exit code of a node whose GPU failed for good: started again it may work."""
@@ -72,22 +74,27 @@ PATIENCE_S = 0.1
 # of /clock it looks at every turn: that topic is a subscription too, and until it is served the node's clock
 # stands still.
 SERVED_S = 0.08
+# Pause after an unforeseen error, and the time within which one traceback is logged, s.
+AFTER_ERROR_S, ERROR_PERIOD_S = 0.01, 5.0
 
 
-def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_text: str = "") -> int:
+def run_node(
+    name: str, make: Callable[[], Any], args: list[str] | None, help_text: Callable[[], str] | None = None
+) -> int:
     """Run the node that ``make`` returns until a signal.
 
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
     node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
     next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait (on
     wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
-    with `DEVICE_LOST`.
-    ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
-    reported in one line.
+    with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is told of errors of its
+    callbacks and of ``tick`` that nobody foresaw, which do not end it.
+    What ``help_text`` makes is printed for --help. Returns the exit code; 2 for an error that the user can
+    correct, reported in one line.
     """
     own = without_ros_arguments((sys.argv if args is None else args)[1:])
-    if help_text and {"-h", "--help"} & set(own):
-        print(help_text)
+    if help_text is not None and {"-h", "--help"} & set(own):
+        print(help_text())
         return 0
     if own:
         print(
@@ -101,11 +108,12 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
 
 
 class NodeProgram(NamedTuple):
-    """A node that runs as a process. ``module``, ``node``: where its class is; ``text``: what --help prints
-    below the usage."""
+    """A node that runs as a process. ``module``, ``node``: where its class is; ``parameters``: the module
+    with its `PARAMETERS`, or MODULE:NAME; ``text``: what --help prints between usage and parameters."""
 
     module: str
     node: str
+    parameters: str
     text: str
 
 
@@ -118,7 +126,13 @@ def run_program(name: str, program: NodeProgram, args: list[str] | None = None, 
         return getattr(import_module(program.module), program.node)(**given)
 
     usage = f"usage: {name} [--ros-args [-p NAME:=VALUE] [--params-file FILE] [-r FROM:=TO]]"
-    return run_node(name, make, args, f"{usage}\n\n{program.text}")
+    return run_node(name, make, args, lambda: f"{usage}\n\n{program.text}\n{_parameters(program)}")
+
+
+def _parameters(program: NodeProgram) -> str:
+    module, _, name = program.parameters.partition(":")
+    known: ParameterSet = getattr(import_module(module), name or "PARAMETERS")
+    return f"\nParameters, given as -p NAME:=VALUE, with their defaults.\n{known.as_help()}"
 
 
 def without_ros_arguments(arguments: list[str]) -> list[str]:
@@ -133,24 +147,47 @@ def without_ros_arguments(arguments: list[str]) -> list[str]:
     return own
 
 
-def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
-    tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
-    period_s = getattr(node, "served_s", SERVED_S)
-    last_served_s = 0.0
-    while not stop.asked and not getattr(node, "lost", ""):
-        idle_s = tick()
+class _Turns:
+    """One turn of a node after the other: what is due at its own rate, then messages, calls and timers."""
+
+    def __init__(self, executor: Any, node: Any) -> None:
+        self._executor, self._node = executor, node
+        self._tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
+        self._period_s = getattr(node, "served_s", SERVED_S)
+        self._last_served_s = 0.0
+
+    def take(self) -> None:
+        idle_s = self._tick()
         if idle_s is None:
-            executor.spin_once(timeout_sec=PATIENCE_S)
-            continue
-        if node.get_clock().ros_time_is_active:
-            executor.spin_once(timeout_sec=max(idle_s, 0.0))
-            continue
+            self._executor.spin_once(timeout_sec=PATIENCE_S)
+            return
+        if self._node.get_clock().ros_time_is_active:
+            self._executor.spin_once(timeout_sec=max(idle_s, 0.0))
+            return
         now_s = time.monotonic()
-        if now_s - last_served_s >= period_s:
-            last_served_s = now_s
-            executor.spin_once(timeout_sec=0.0)
+        if now_s - self._last_served_s >= self._period_s:
+            self._last_served_s = now_s
+            self._executor.spin_once(timeout_sec=0.0)
         elif idle_s > 0.0:
             time.sleep(idle_s)
+
+
+def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
+    """Serve until a signal, until the device is lost, or until ROS is shut down. An unforeseen error of a callback or of the node's
+    own work ends neither: it is logged, and the next turn follows."""
+    turns, last_logged_s = _Turns(executor, node), float("-inf")
+    while not stop.asked and not getattr(node, "lost", ""):
+        try:
+            turns.take()
+        except Exception as error:
+            if not node.context.ok():
+                return  # ROS was shut down: there is nothing left to serve
+            getattr(node, "internal_error", lambda error: None)(error)
+            if time.monotonic() - last_logged_s >= ERROR_PERIOD_S:
+                last_logged_s = time.monotonic()
+                text = "".join(traceback.format_exception(error)).rstrip()
+                node.get_logger().error(f"internal error; the node goes on: {text}")
+            time.sleep(AFTER_ERROR_S)
 
 
 def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:

@@ -111,6 +111,12 @@ class TrackingLoop:
         if track is not None:
             self._exchange.show_state(track, target_id)
 
+    def abandon(self, reason: str) -> None:
+        """Drop all targets, after an error that ended `run`."""
+        for target_id in self._targets.ids:
+            self._forget(target_id)
+            self._announce_end(target_id, reason)
+
     def _forget(self, target_id: int) -> None:
         if target_id in self._targets.ids:
             self._targets.remove(target_id)
@@ -136,9 +142,7 @@ class TrackingLoop:
             reason = f"internal error ({type(error).__name__}: {error})"
             if isinstance(error, PipelineLostError):
                 self._lost = reason = str(error)
-                for target_id in self._targets.ids:
-                    self._forget(target_id)
-                    self._announce_end(target_id, reason)
+                self.abandon(reason)
         self._outputs.propose(frame.header, command.target_id, box, reason, frame.size)
 
     def _process(self, task: Task, frame: ReceivedImage) -> None:
