@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -138,6 +139,13 @@ def test_the_flight_parameter_file_holds_every_parameter_with_its_default():
     for name, config_type in (("efftam_gimbal", GimbalConfig), ("efftam_mavlink", BridgeConfig)):
         defaults = {f.name: f.default for f in fields(config_type)}
         assert shipped[f"/**/{name}"]["ros__parameters"] == defaults
+
+
+def test_the_page_of_parameters_is_what_the_code_declares():
+    page = runpy.run_path(str(ROOT / "scripts" / "parameters_page"))["page"]()
+    stored = (ROOT / "docs" / "parameters.md").read_text()
+    assert stored == page, "write it anew: ./scripts/parameters_page > docs/parameters.md"
+    assert "| `lost_after` | `1.0` | a number with a decimal point from 0 to 60 |" in stored
 
 
 @pytest.mark.parametrize("name", ["desktop", "jetson"])

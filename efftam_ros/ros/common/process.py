@@ -131,10 +131,16 @@ def run_program(name: str, program: NodeProgram, args: list[str] | None = None, 
     return run_node(name, make, args, lambda: f"{usage}\n\n{program.text}\n{_parameters(program)}")
 
 
-def _parameters(program: NodeProgram) -> str:
+def parameters_of(program: NodeProgram) -> ParameterSet:
+    """The parameters of a node; ROS need not be installed."""
     module, _, name = program.parameters.partition(":")
     known: ParameterSet = getattr(import_module(module), name or "PARAMETERS")
-    return f"\nParameters, given as -p NAME:=VALUE, with their defaults.\n{known.as_help()}"
+    return known
+
+
+def _parameters(program: NodeProgram) -> str:
+    text = parameters_of(program).as_help()
+    return f"\nParameters, given as -p NAME:=VALUE, with their defaults.\n{text}"
 
 
 def without_ros_arguments(arguments: list[str]) -> list[str]:
