@@ -10,6 +10,7 @@ MODULES = {
     "vehicle": "simulation.vehicle",
     "autopilot": "simulation.autopilots.command",
     "clip": "simulation.clip",
+    "position": "simulation.position",
 }
 main = Program("python -m simulation", "A simulated flight and its parts.", MODULES).main
 

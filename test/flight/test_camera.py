@@ -105,7 +105,7 @@ def test_camera_information_by_both_requests_and_without_a_focal_length_where_it
     assert scene.ask(*ask) == [ACCEPTED]
     info = scene.station.of("CAMERA_INFORMATION")[0]
     assert bytes(info.model_name).rstrip(b"\0") == b"Tracker"
-    assert info.flags == 512 | 1024
+    assert info.flags == 512 | 1024 | 2048
     assert info.firmware_version == firmware_version(__version__)
     assert (info.resolution_h, info.resolution_v) == (1280, 720)
     assert info.focal_length / info.sensor_size_h == pytest.approx(900 / 1280)
