@@ -47,9 +47,13 @@ def axis_direction(q: Quaternion) -> tuple[float, float]:
 
 def target_direction(q: Quaternion, azimuth: float, elevation: float) -> tuple[float, float]:
     """Yaw and pitch of a target that the camera with attitude ``q`` sees under a bearing."""
+    return yaw_pitch(rotated(q, ray_of(azimuth, elevation)))
+
+
+def ray_of(azimuth: float, elevation: float) -> Vector:
+    """The unit vector of a bearing, in the camera's forward-right-down axes."""
     flat = math.cos(elevation)
-    ray = (flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation))
-    return yaw_pitch(rotated(q, ray))
+    return flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation)
 
 
 def interpolated(a: Quaternion, b: Quaternion, share: float) -> Quaternion:

@@ -11,6 +11,7 @@ MODULES = {
     "autopilot": "simulation.autopilots.command",
     "clip": "simulation.clip",
     "position": "simulation.position",
+    "follow": "simulation.follow",
 }
 main = Program("python -m simulation", "A simulated flight and its parts.", MODULES).main
 

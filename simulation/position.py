@@ -58,7 +58,7 @@ class Flight:
     seconds: float = 12.0
 
 
-class _Drift:
+class Drift:
     """A value that forgets itself with time: unit variance, or one that lasts."""
 
     def __init__(self, random: np.random.Generator, time_s: float) -> None:
@@ -77,7 +77,7 @@ class SimulatedFlight:
         self._flight, self._config = flight, config
         self._random = np.random.default_rng(seed)
         drifts = (LASTING_S, FAST_S)
-        self._errors = [[_Drift(self._random, time_s) for _ in range(3)] for time_s in drifts]
+        self._errors = [[Drift(self._random, time_s) for _ in range(3)] for time_s in drifts]
         self._height_error = float(self._random.normal())
         self._course = float(self._random.uniform(0, 2 * math.pi))
         self._bearing = float(self._random.uniform(0, 2 * math.pi))

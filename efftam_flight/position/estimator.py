@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from efftam_flight.angles import rotated
+from efftam_flight.angles import ray_of, rotated
 from efftam_flight.position.config import PositionConfig
 from efftam_flight.position.ground_filter import GroundFilter, Height, Ray
 from efftam_flight.position.poses import CameraPose, CameraPoses
@@ -56,7 +56,7 @@ class PositionEstimator:
                 self._targets.pop(report.target_id, None)
             return self._without(report, Cause.NO_TARGET, report.reason)
         target = self._target(report)
-        pose = self._poses.at(report.stamp_ns)
+        pose = self._poses.at(report.stamp_ns, ray_of(report.azimuth, report.elevation))
         if isinstance(pose, Cause):
             return self._without(report, pose)
         if report.measured:
@@ -92,7 +92,7 @@ class PositionEstimator:
         height = self._above_target(pose.height)
         if not height.value > 0.0:
             return Cause.NO_HEIGHT, f"the camera is {height.value:.1f} m above the target: it can't be below"
-        direction = direction_of(pose, report.azimuth, report.elevation)
+        direction = np.asarray(rotated(pose.q, ray_of(report.azimuth, report.elevation)))
         depression = math.asin(max(-1.0, min(1.0, float(direction[2]))))
         if depression < self._config.min_depression:
             least = math.degrees(self._config.min_depression)
@@ -163,11 +163,6 @@ def _common(report: MotionReport) -> dict[str, Any]:
     }
 
 
-def direction_of(pose: CameraPose, azimuth: float, elevation: float) -> Any:
-    """The direction of a bearing, unit vector north, east, down, float64 [3]."""
-    flat = math.cos(elevation)
-    ray = (flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation))
-    return np.asarray(rotated(pose.q, ray))
 
 
 def _yaw(pose: CameraPose) -> float:

@@ -10,8 +10,6 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-import numpy as np
-
 from efftam_flight.angles import (
     Vector,
     from_angles,
@@ -56,8 +54,9 @@ class CameraPoses(Protocol):
     def frame(self) -> LocalFrame | None:
         """The local frame on Earth, None where that is not known."""
 
-    def at(self, stamp_ns: int) -> CameraPose | Cause:
-        """The pose at a stamp, or what is missing."""
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
+        """The pose at a stamp, or what is missing. ``ray``: in which direction the ground is looked for,
+        forward, right, down of the camera."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ class VehiclePoses:
         self._places.add(sample)
         return True
 
-    def at(self, stamp_ns: int) -> CameraPose | Cause:
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
         q = self._attitude(stamp_ns)
         if q is None:
             return Cause.NO_ATTITUDE
@@ -192,9 +191,9 @@ class VehiclePoses:
         start = self._local(before)
         if after is before:
             dt = (stamp_ns - before.stamp_ns) / NS
-            return _moved(start, before.velocity, dt), before.velocity
+            return moved(start, before.velocity, dt), before.velocity
         share = (stamp_ns - before.stamp_ns) / (after.stamp_ns - before.stamp_ns)
-        return _between(start, self._local(after), share), _between(before.velocity, after.velocity, share)
+        return between(start, self._local(after), share), between(before.velocity, after.velocity, share)
 
     def _height(self, sample: PlaceSample, climbed: float, q: Quaternion) -> Height | None:
         """The best height that is known, and what it is from."""
@@ -234,7 +233,7 @@ class LocalPoses:
         self._samples.add(sample._replace(q=q))
         return True
 
-    def at(self, stamp_ns: int) -> CameraPose | Cause:
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
         found = self._samples.around(stamp_ns)
         if found is None:
             return Cause.NO_POSITION
@@ -246,9 +245,9 @@ class LocalPoses:
             before, after = earlier
         span_s = (after.stamp_ns - before.stamp_ns) / NS
         share = (stamp_ns - before.stamp_ns) / (after.stamp_ns - before.stamp_ns)
-        velocity = _scaled(_moved(after.place, before.place, -1.0), 1.0 / span_s)
+        velocity = _scaled(moved(after.place, before.place, -1.0), 1.0 / span_s)
         return self._pose(
-            _between(before.place, after.place, share),
+            between(before.place, after.place, share),
             velocity,
             interpolated(before.q, after.q, share),
             turn_between(before.q, after.q, span_s),
@@ -259,14 +258,15 @@ class LocalPoses:
         return CameraPose(place, velocity, q, turning, height)
 
 
-def _moved(place: Vector, velocity: Vector, dt: float) -> Vector:
-    a = np.asarray(place) + dt * np.asarray(velocity)
-    return float(a[0]), float(a[1]), float(a[2])
+def moved(place: Vector, velocity: Vector, dt: float) -> Vector:
+    """Where a velocity leads in ``dt`` s."""
+    return place[0] + dt * velocity[0], place[1] + dt * velocity[1], place[2] + dt * velocity[2]
 
 
 def _scaled(v: Vector, by: float) -> Vector:
     return v[0] * by, v[1] * by, v[2] * by
 
 
-def _between(a: Vector, b: Vector, share: float) -> Vector:
-    return _moved(a, _moved(b, a, -1.0), share)
+def between(a: Vector, b: Vector, share: float) -> Vector:
+    """The point ``share`` of the way from ``a`` to ``b``."""
+    return moved(a, moved(b, a, -1.0), share)

@@ -131,9 +131,9 @@ def test_the_firmware_version_has_its_first_number_lowest():
 @pytest.mark.parametrize(
     ("command", "parameters", "result"),
     [
-        *((REQUEST, (message_id,), UNSUPPORTED) for message_id in (269, 271, 276, 31999, NAN)),
+        *((REQUEST, (message_id,), UNSUPPORTED) for message_id in (269, 271, 277, 31999, NAN)),
         *((400, (275,), UNSUPPORTED), (REQUEST_OLD, (0,), ACCEPTED)),
-        *((INTERVAL, of, DENIED) for of in ((276, 1e6), (259, 1e6), (275, NAN), (275, 100.0), (NAN, 1e6))),
+        *((INTERVAL, of, DENIED) for of in ((277, 1e6), (259, 1e6), (275, NAN), (275, 100.0), (NAN, 1e6))),
     ],
 )
 def test_messages_that_we_do_not_have_or_stream_are_refused(command, parameters, result):
