@@ -140,8 +140,8 @@ class FollowFlight:
         for _ in range(round(seconds / STEP_S)):
             self.t += STEP_S
             self._look()
-            self.autopilot.step()
             before = self.follower.taken
+            self.autopilot.step()
             if self.bridged:
                 self.bridge.step()
             if self.follower.taken != before:

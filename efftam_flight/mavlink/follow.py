@@ -33,6 +33,7 @@ POSITION, VELOCITY, ATTITUDE = 1, 2, 8  # of est_capabilities
 ARMED = mav.MAV_MODE_FLAG_SAFETY_ARMED
 FOLLOW_MODES = {mav.MAV_AUTOPILOT_ARDUPILOTMEGA: 23, mav.MAV_AUTOPILOT_PX4: 4 << 16 | 8 << 24}
 """custom_mode of a multicopter that follows, by the autopilot."""
+UNSEEN = f"the target was not seen for {PREDICTED_S:g} s"
 M_PER_DEGREE = math.radians(6371000.0)
 
 
@@ -169,6 +170,8 @@ class Follow:
             self._end("the autopilot is silent", Severity.ERROR)
         elif now.steady_s - self._position_s > SILENT_S:
             self._end(f"no position of the target for {SILENT_S:g} s", Severity.ERROR)
+        elif self._sent and self._unseen_s(now) > PREDICTED_S:
+            self._end(UNSEEN)
         elif now.steady_s >= self._next_send_s:
             # Counted from when it was due, so that ticks do not slow the stream down.
             self._next_send_s = max(self._next_send_s + SEND_S, now.steady_s)
@@ -186,6 +189,13 @@ class Follow:
         else:
             self._reason = lack
 
+    def _unseen_s(self, now: Instant) -> float:
+        """Since the target was measured; 0 while no position is valid."""
+        position = self._position
+        if position is None or not position.valid:
+            return 0.0
+        return now.steady_s - self._position_s + position.age_s
+
     def _lack(self, now: Instant) -> str:
         """Why the newest position is not sent; empty when it is."""
         position, limit = self._position, self._config.follow_accuracy
@@ -193,8 +203,8 @@ class Follow:
             return "" if position is None else position.reason
         if not position.is_geographic:
             return "latitude and longitude of the vehicle are not known"
-        if now.steady_s - self._position_s + position.age_s > PREDICTED_S:
-            return f"the target was not seen for {PREDICTED_S:g} s"
+        if self._unseen_s(now) > PREDICTED_S:
+            return UNSEEN
         if not position.accuracy <= limit:
             return (
                 f"the position is uncertain by {position.accuracy:.1f} m, at most {limit:g} are sent: fly closer"

@@ -10,6 +10,8 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.positions import PositionReport
 
 UNKNOWN_PLACE = 2**31 - 1
+# States of a target that is nowhere.
+NOWHERE = (TrackState.IDLE, TrackState.LOST)
 # A slower target has no heading, m/s.
 MIN_HEADING_SPEED = 1.0
 
@@ -24,7 +26,9 @@ def heading_of(report: PositionReport) -> float:
 def geo_message(state: TrackState, report: PositionReport | None, lost: str = "error") -> Message:
     """``state``: of the target, as in 275; ``report``: None where no position is known. Numbers that are not
     known are NaN, latitude and longitude the largest whole number."""
-    known = report if report is not None and report.valid and report.is_geographic else None
+    known = None
+    if report is not None and report.valid and report.is_geographic and state not in NOWHERE:
+        known = report
     found = known or PositionReport(0)
     return mav.MAVLink_camera_tracking_geo_status_message(
         tracking_status=status_flags(state, lost),
