@@ -43,8 +43,8 @@ class Terrain:
     def height_at(self, point: GeoPoint) -> float:
         """Between the four nearest cells, m above mean sea level."""
         (x,), (y,) = self._transform("EPSG:4326", self._crs, [point.longitude], [point.latitude])
-        column, row = self._to_pixel * (x, y)
-        column, row = column - 0.5, row - 0.5  # of the cells' middles
+        a, b, c, d, e, f = self._to_pixel[:6]
+        column, row = a * x + b * y + c - 0.5, d * x + e * y + f - 0.5  # of the cells' middles
         left, top = math.floor(column), math.floor(row)
         rows, columns = self._heights.shape
         if not (0 <= left < columns - 1 and 0 <= top < rows - 1):
