@@ -89,7 +89,8 @@ class BridgeConfig(CheckedSettings):
         within=(-1, 100),
     )
     follow: bool = setting(
-        False, "offer the service enable_follow: the target's position goes to the autopilot, which follows it"
+        False,
+        "offer the service enable_follow: the target's position goes to the autopilot, which follows it",
     )
     follow_system_id: int = setting(
         200,

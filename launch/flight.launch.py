@@ -15,7 +15,11 @@ from efftam_ros.ros.common.launching import (
 
 ARGUMENTS = (
     *TRACKER.values(),
-    Argument("flight_params", "flight", "parameter file of gimbal, position and bridge: flight (it ships), or a path"),
+    Argument(
+        "flight_params",
+        "flight",
+        "parameter file of gimbal, position and bridge: flight (it ships), or a path",
+    ),
     Argument("links", "", "addresses of MAVLink, separated by spaces; empty: as the parameter file says"),
     Argument("yaw_lock", "", "yaw rates count from north; empty: as the parameter file says", ("", *YES_NO)),
     Argument("position", "true", "start efftam_position, too: where on the ground the target is", YES_NO),

@@ -41,7 +41,14 @@ from efftam_ros.messages.reports import MotionReport, Selection
 from efftam_ros.tools.common.terminal import print_table
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.autopilot import Autopilot, Port
-from simulation.autopilots.following import FOLLOWS, LOITER, ApFollow, AutoFollowTarget, FlyingVehicle, Follower
+from simulation.autopilots.following import (
+    FOLLOWS,
+    LOITER,
+    ApFollow,
+    AutoFollowTarget,
+    FlyingVehicle,
+    Follower,
+)
 from simulation.autopilots.gimbal import Mount
 from simulation.autopilots.memory_link import memory_link
 from simulation.autopilots.px4 import PX4
@@ -280,13 +287,20 @@ def run(args: argparse.Namespace) -> int:
         print()
         return 0
     rows = [
-        ("distance from the wanted place, RMS of five flights, m", *(
-            ", ".join(f"{m:.1f}" for m in each["distance_rms_m"]) for each in report.values()
-        ))
+        (
+            "distance from the wanted place, RMS of five flights, m",
+            *(", ".join(f"{m:.1f}" for m in each["distance_rms_m"]) for each in report.values()),
+        )
     ]
     for what in ENDINGS:
-        rows.append((what, *(
-            "{silent_s:.1f} s, {slow_s:.1f} s".format(**each["endings"][what]) for each in report.values()
-        )))
+        rows.append(
+            (
+                what,
+                *(
+                    "{silent_s:.1f} s, {slow_s:.1f} s".format(**each["endings"][what])
+                    for each in report.values()
+                ),
+            )
+        )
     print_table(("ending: no FOLLOW_TARGET after, vehicle slow after", *FLAVOURS), rows)
     return 0

@@ -179,9 +179,7 @@ class CameraComponent:
             )
         self._notice_silence(now)
         for (number, link), due_s in self._due.items():
-            wanted = [
-                s for (of, sender), s in self._intervals.items() if (of, sender[0]) == (number, link)
-            ]
+            wanted = [s for (of, sender), s in self._intervals.items() if (of, sender[0]) == (number, link)]
             if wanted and now.steady_s >= due_s:
                 # Counted from when it was due, so that ticks do not slow the stream down.
                 self._due[number, link] = max(due_s + min(wanted), now.steady_s)

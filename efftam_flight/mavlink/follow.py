@@ -131,9 +131,7 @@ class Follow:
             return
         self._autopilot_s = now.steady_s
         number = FOLLOW_MODES.get(message.autopilot)
-        mode = _Mode(
-            message.custom_mode, message.custom_mode == number, bool(message.base_mode & ARMED)
-        )
+        mode = _Mode(message.custom_mode, message.custom_mode == number, bool(message.base_mode & ARMED))
         before, self._mode = self._mode, mode
         if not self._enabled or before is None:
             return

@@ -83,9 +83,7 @@ class PositionEstimator:
         self, target: _Target, report: MotionReport, pose: CameraPose
     ) -> tuple[Cause, str] | tuple[Cause] | None:
         """Take the bearing into the filter; why that is not possible."""
-        if not report.has_bearing or not (
-            math.isfinite(report.azimuth) and math.isfinite(report.elevation)
-        ):
+        if not report.has_bearing or not (math.isfinite(report.azimuth) and math.isfinite(report.elevation)):
             return (Cause.NO_BEARING,)
         if pose.height is None:
             return (Cause.NO_HEIGHT,)
@@ -119,9 +117,7 @@ class PositionEstimator:
         above = height.value - self._config.target_height
         return Height(above, height.error, height.source, height.range_m, height.axis)
 
-    def _found(
-        self, report: MotionReport, target: _Target, pose: CameraPose, age_s: float
-    ) -> PositionReport:
+    def _found(self, report: MotionReport, target: _Target, pose: CameraPose, age_s: float) -> PositionReport:
         state, covariance = target.filter.predict(report.stamp_ns)
         order = [1, 0, 3, 2]  # from north, east to x, y
         north, east = float(state[0]), float(state[1])
@@ -161,8 +157,6 @@ def _common(report: MotionReport) -> dict[str, Any]:
         "state": report.state,
         "steered": report.steered,
     }
-
-
 
 
 def _yaw(pose: CameraPose) -> float:

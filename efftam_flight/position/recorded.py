@@ -136,7 +136,12 @@ def _read_srt(path: Path, text: str) -> Recording:
         time = SRT_TIME.search(block)
         found = {name: float(value) for name, value in SRT_FIELD.findall(block)}
         longitude = found.get("longitude", found.get("longtitude"))  # as some of its cameras spell it
-        if time is None or longitude is None or "latitude" not in found or (found["latitude"], longitude) == (0, 0):
+        if (
+            time is None
+            or longitude is None
+            or "latitude" not in found
+            or (found["latitude"], longitude) == (0, 0)
+        ):
             continue  # no fix yet
         if "gb_pitch" not in found or "gb_yaw" not in found:
             lacks_angles = True
@@ -224,9 +229,7 @@ def _attitude(pose: RecordedPose) -> Any:
 class VideoPositions:
     """Positions of the targets of one video; implements what `efftam_ros.tools.common.positions` asks for."""
 
-    def __init__(
-        self, poses: RecordedPoses, lens: Intrinsics, config: PositionConfig
-    ) -> None:
+    def __init__(self, poses: RecordedPoses, lens: Intrinsics, config: PositionConfig) -> None:
         self._lens = lens
         self._estimator = PositionEstimator(config, poses)
         self._found: dict[int, list[TrackPoint]] = {}

@@ -97,9 +97,7 @@ def local_sample(stamp: int, position: Any, orientation: Any, is_optical: bool) 
     103), else forward, left, up."""
     q = (orientation.w, orientation.x, orientation.y, orientation.z)
     camera = OPTICAL_OF_CAMERA if is_optical else BODY_OF_CAMERA
-    return LocalSample(
-        stamp, (position.y, position.x, -position.z), product(NED_OF_ENU, product(q, camera))
-    )
+    return LocalSample(stamp, (position.y, position.x, -position.z), product(NED_OF_ENU, product(q, camera)))
 
 
 def control_of(message: Any) -> Control:

@@ -79,7 +79,6 @@ class GimbalTopics:
         self._clock = node.get_clock()
         self._attitude = node.create_publisher(QuaternionStamped, "gimbal_attitude", sampled())
         self._heading = node.create_publisher(VehicleHeading, "vehicle_heading", sampled())
-        self._place = node.create_publisher(VehiclePosition, "vehicle_position", sampled())
         self._manager = node.create_publisher(GimbalManager, "gimbal_manager", latched())
         self._known = GimbalManager(
             control=GimbalManager.SILENT,
@@ -114,9 +113,6 @@ class GimbalTopics:
         )
         _stamp(message, sample.stamp_ns)
         self._heading.publish(message)
-
-    def place(self, sample: PlaceSample) -> None:
-        self._place.publish(place_message(sample))
 
     def control(self, control: Control, reason: str) -> None:
         self._known.control, self._known.reason = NUMBERS[control], reason
@@ -216,7 +212,8 @@ class MavlinkNode(Node):
         signer = Signer(expanded(config.signing_key)) if config.signing_key else None
         self._links = open_links(config.addresses)
         ends = (self._tracker, self._gimbal, self._now, self._report)
-        self._bridge = Bridge(config, self._links, *ends, signer, self._gimbal.place)
+        self._place = self.create_publisher(VehiclePosition, "vehicle_position", sampled())
+        self._bridge = Bridge(config, self._links, *ends, signer, self._publish_place)
         self._follow = FollowTopics(self, self._bridge)
         # Best effort where the next message replaces one that was lost.
         topics: list[tuple[float, Any, str, Callable[[Any], None], QoSProfile]] = [
@@ -276,6 +273,9 @@ class MavlinkNode(Node):
     def _on_velocity(self, message: Any) -> None:
         if message.steered:
             self._bridge.estimate(motion_report(message))
+
+    def _publish_place(self, sample: PlaceSample) -> None:
+        self._place.publish(place_message(sample))
 
     def _on_position(self, message: Any) -> None:
         if message.steered:

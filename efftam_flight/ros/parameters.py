@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.angles import Vector
+from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import ControlConfig
 from efftam_flight.position.config import PositionConfig
 from efftam_flight.position.geodesy import GeoPoint
@@ -45,7 +45,8 @@ class PositionNodeConfig(PositionConfig):
         0.0, "added to the stamps of attitudes and poses, s; as in efftam_gimbal", within=(-1.0, 1.0)
     )
     pose_is_optical: bool = setting(
-        True, "axes of camera_pose and of the images' TF frame: right, down, forward; false: forward, left, up"
+        True,
+        "axes of camera_pose and of the images' TF frame: right, down, forward; false: forward, left, up",
     )
     ground_height: float = setting(
         0.0, "height of the ground in the local frame of pose and tf, m", within=(-10000.0, 10000.0)

@@ -98,7 +98,9 @@ def run(args: argparse.Namespace) -> int:
     run_ = _Run(source, pipeline, open_targets(pipeline, config), prompts, positions)
     try:
         if not prompts:
-            files = [str(one) for one in (args.json, args.out, args.rerun, args.ground_track) if one is not None]
+            files = [
+                str(one) for one in (args.json, args.out, args.rerun, args.ground_track) if one is not None
+            ]
             kept = f"written: {', '.join(files)}" if files else NOT_KEPT
             over = f"the video is over; {kept}"
             with open_page(args.address, args.port, args.token or "", over) as served:
@@ -133,7 +135,9 @@ class _Run:
     ) -> None:
         self._source, self._pipeline, self._targets, self._prompts = source, pipeline, targets, prompts
         self._positions = positions
-        self._places: list[dict[int, dict[str, Any]]] = []  # of each image's targets, where they are asked for
+        self._places: list[
+            dict[int, dict[str, Any]]
+        ] = []  # of each image's targets, where they are asked for
         self.tracks: list[tuple[int, dict[int, Track]]] = []
         self.is_complete = False  # all frames that were asked for, and none was left out
         self._spent: dict[str, float] = defaultdict(float)

@@ -12,7 +12,7 @@ import numpy as np
 from efftam_flight.mavlink.connection import Connection
 from efftam_flight.mavlink.dialect import ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, Message, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
-from simulation.autopilots.following import Follower, FlyingVehicle
+from simulation.autopilots.following import FlyingVehicle, Follower
 from simulation.autopilots.gimbal import Mount
 from simulation.rotations import from_yaw_pitch
 

@@ -253,7 +253,9 @@ class AutoFollowTarget(Follower):
             self._motion = v[:2] / speed
         angle = math.radians(self.parameters.fa)
         c, s = math.cos(angle), math.sin(angle)
-        offset = np.array([c * self._motion[0] - s * self._motion[1], s * self._motion[0] + c * self._motion[1]])
+        offset = np.array(
+            [c * self._motion[0] - s * self._motion[1], s * self._motion[0] + c * self._motion[1]]
+        )
         self._direction = self._direction + dt / (self.DIRECTION_FILTER_S + dt) * (offset - self._direction)
         error = self.wanted_place(self._filtered[:2]) - self.vehicle.place[:2]
         forward = (self._filtered - before)[:2] / dt if dt and speed > self.MIN_SPEED else np.zeros(2)

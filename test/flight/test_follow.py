@@ -171,7 +171,9 @@ def test_a_target_that_hardly_moves_has_no_attitude():
         ({"covariance": tuple(2.0 * SPREAD)}, {"follow_accuracy": 1.9}),
     ],
 )
-def test_it_waits_for_a_position_that_is_good_enough_and_ends_when_it_was_and_is_not_any_more(changes, config):
+def test_it_waits_for_a_position_that_is_good_enough_and_ends_when_it_was_and_is_not_any_more(
+    changes, config
+):
     scene = Scene(**config)
     good = scene.report
     scene.locate(**changes)
@@ -298,7 +300,11 @@ def test_the_position_goes_to_stations_as_276_by_interval_and_on_request():
     told = scene.sent("CAMERA_TRACKING_GEO_STATUS")
     assert len(told) == pytest.approx(20, abs=2)
     last = told[-1]
-    assert (last.tracking_status, last.lat, last.lon) == (mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE, 474000000, 85500000)
+    assert (last.tracking_status, last.lat, last.lon) == (
+        mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE,
+        474000000,
+        85500000,
+    )
     assert (last.alt, last.dist) == (431.0, 50.0)
     assert (last.vel_n, last.vel_e) == (0.0, 1.5)
     assert last.h_acc == pytest.approx(math.sqrt(2.0))
@@ -335,7 +341,9 @@ def _box(scene: Scene):
 
 def test_the_vehicles_position_is_read_with_range_and_terrain():
     scene = Scene(range_orientation=25)
-    fix = mav.MAVLink_global_position_int_message(1000, 474000000, 85500000, 460_000, 30_000, 100, -50, 20, 65535)
+    fix = mav.MAVLink_global_position_int_message(
+        1000, 474000000, 85500000, 460_000, 30_000, 100, -50, 20, 65535
+    )
     scene.autopilot.send(fix)
     scene.run(0.1)
     (place,) = scene.places
@@ -359,7 +367,9 @@ def test_the_vehicles_position_is_read_with_range_and_terrain():
 def test_a_range_beyond_the_sensors_or_without_a_signal_is_none(range_cm, quality):
     scene = Scene(range_orientation=25)
     scene.autopilot.send(_range(25, range_cm, quality))
-    scene.autopilot.send(mav.MAVLink_global_position_int_message(1, 474000000, 85500000, 460_000, 1, 0, 0, 0, 0))
+    scene.autopilot.send(
+        mav.MAVLink_global_position_int_message(1, 474000000, 85500000, 460_000, 1, 0, 0, 0, 0)
+    )
     scene.run(0.1)
     assert math.isnan(scene.places[-1].range)
 

@@ -60,7 +60,9 @@ def test_a_table_of_poses_gives_places_on_the_ground(tmp_path):
 
 def test_a_target_at_the_right_edge_is_half_the_field_of_view_off(tmp_path):
     rows = [f"{t},47.4,8.55,460,30,0,-30,0" for t in range(3)]
-    found = video_positions(table(tmp_path, rows), SIZE, field_of_view_deg=80.0).locate({1: seen(1.0, u=1280.0)})
+    found = video_positions(table(tmp_path, rows), SIZE, field_of_view_deg=80.0).locate(
+        {1: seen(1.0, u=1280.0)}
+    )
     frame = LocalFrame(GeoPoint(47.4, 8.55, 460.0))
     north, east, _ = frame.to_local(GeoPoint(found[1]["latitude"], found[1]["longitude"], 0.0))
     # The ray (1, tan 40, 0) tilted by 30 degrees meets the ground 60 m along the axis.
@@ -151,7 +153,9 @@ def test_djis_subtitles_give_position_height_and_the_gimbals_angles(tmp_path):
     assert beside(tmp_path / "other.mp4") is None
 
 
-@pytest.mark.parametrize(("text", "word"), [(OLD_SRT, "gb_yaw"), ("1\n00:00:00,000 --> 1\nhello\n", "latitude")])
+@pytest.mark.parametrize(
+    ("text", "word"), [(OLD_SRT, "gb_yaw"), ("1\n00:00:00,000 --> 1\nhello\n", "latitude")]
+)
 def test_subtitles_without_what_is_needed_name_it(tmp_path, text, word):
     path = tmp_path / "v.srt"
     path.write_text(text)

@@ -16,10 +16,10 @@ from rclpy.qos import qos_profile_sensor_data
 from ros_helpers import PATIENCE_S, new_namespace
 
 from efftam_flight.angles import from_angles
-from efftam_flight.ros.conversions import local_sample, place_message, place_of
-from efftam_flight.ros.position import PositionNode
 from efftam_flight.position.geodesy import GeoPoint
 from efftam_flight.position.poses import PlaceSample
+from efftam_flight.ros.conversions import local_sample, place_message, place_of
+from efftam_flight.ros.position import PositionNode
 from efftam_flight.values import NS
 from efftam_ros.images.message import stamp_like
 from efftam_ros.messages.positions import Cause, HeightSource, position_report
