@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.images.encodings import check_image
+from efftam_ros.images.pixels import check_image
 from efftam_ros.runtime.frame_state import FramePipeline
 from efftam_ros.runtime.preprocess import EncodedPrompt, centres_within
 

@@ -34,8 +34,8 @@ from efftam_operator.ros.calls import Calls
 from efftam_operator.settings import Settings
 from efftam_ros.core.config import setting
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.encodings import to_bgr
 from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
+from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
 from efftam_ros.ros.common.image_input import ImageInput, message_class

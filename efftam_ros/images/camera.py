@@ -17,7 +17,8 @@ from urllib.request import url2pathname
 
 from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.core.errors import InputError, one_line, safe_address
-from efftam_ros.images.encodings import AUTO, Levels, check_size
+from efftam_ros.images.headers import check_size
+from efftam_ros.images.levels import AUTO, Levels
 from efftam_ros.images.streams.arrival import NS, ArrivalClock
 from efftam_ros.images.streams.decoding import (
     DEFAULT_TRACK,

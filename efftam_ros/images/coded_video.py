@@ -10,7 +10,7 @@ import numpy as np
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import MOST_PIXELS, check_size
+from efftam_ros.images.headers import MOST_PIXELS, check_size
 from efftam_ros.images.streams.decoding import LONGEST_DAMAGE_S
 from efftam_ros.images.streams.h264 import PictureNumbers
 

@@ -19,15 +19,9 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import (
-    ENCODINGS,
-    MOST_PIXELS,
-    NARROWED,
-    Levels,
-    check_image,
-    check_size,
-    coded_size,
-)
+from efftam_ros.images.headers import MOST_PIXELS, check_size, coded_size
+from efftam_ros.images.levels import Levels
+from efftam_ros.images.pixels import ENCODINGS, NARROWED, check_image
 
 NANOSECONDS = 1_000_000_000
 # A stamp is ahead when it lies this far beyond what the arrivals allow, ns, and its step is this many times

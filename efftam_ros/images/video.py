@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, safe_address
-from efftam_ros.images.encodings import AUTO, Levels, check_size, coded_size, fixed_range
 from efftam_ros.images.file_kinds import command_for, is_bag
+from efftam_ros.images.headers import check_size, coded_size
+from efftam_ros.images.levels import AUTO, Levels, fixed_range
 from efftam_ros.images.streams.decoding import (
     DEFAULT_TRACK,
     ImageDecoder,

@@ -48,7 +48,7 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
 def open_tracker(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetTracker:
     """A tracker on a pipeline, with its sources beside the network: camera motion and points."""
     from efftam_ros.core.tracker import TargetTracker
-    from efftam_ros.images.motion import FlowPoints, is_blank
+    from efftam_ros.images.points import FlowPoints, is_blank
 
     config = config or TrackerConfig()
     return TargetTracker(pipeline, config, _camera_of(config), FlowPoints(), is_blank, _describe_of(config))
@@ -57,7 +57,7 @@ def open_tracker(pipeline: Pipeline, config: TrackerConfig | None = None) -> Tar
 def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetSet:
     """As `open_tracker`, for as many targets as the pipeline has lanes."""
     from efftam_ros.core.targets import TargetSet
-    from efftam_ros.images.motion import FlowPoints, is_blank
+    from efftam_ros.images.points import FlowPoints, is_blank
 
     config = config or TrackerConfig()
     return TargetSet(pipeline, config, _camera_of(config), FlowPoints, is_blank, _describe_of(config))
@@ -71,7 +71,7 @@ def _describe_of(config: TrackerConfig) -> Describe | None:
 
 
 def _camera_of(config: TrackerConfig) -> CameraMotionSource | None:
-    from efftam_ros.images.motion import ImageCameraMotion
+    from efftam_ros.images.camera_motion import ImageCameraMotion
 
     return ImageCameraMotion() if config.camera_motion == "auto" else None
 

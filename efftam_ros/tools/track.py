@@ -24,7 +24,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.camera import open_source
-from efftam_ros.images.encodings import few_levels
+from efftam_ros.images.levels import few_levels
 from efftam_ros.images.overlay import draw_overlay
 from efftam_ros.images.video import NS, VideoFrame, VideoSource
 from efftam_ros.messages.reports import VideoProgress

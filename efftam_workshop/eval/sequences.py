@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.images.encodings import Levels
+from efftam_ros.images.levels import Levels
 from efftam_ros.images.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
 
 FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"

@@ -16,7 +16,7 @@ from support.limited import MIB, peak_bytes, run_limited
 from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import MOST_PIXELS, MOST_SIDE, check_size, coded_size
+from efftam_ros.images.headers import MOST_PIXELS, MOST_SIDE, check_size, coded_size
 from efftam_ros.runtime.preprocess import MOST_SAMPLES, Preprocessor, fineness
 
 SIZE = (61, 37)

@@ -29,7 +29,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
-from efftam_ros.images.encodings import ENCODINGS
+from efftam_ros.images.pixels import ENCODINGS
 from efftam_ros.runtime import verify
 from efftam_ros.runtime.backends import backend_of
 from efftam_ros.runtime.bundle import Bundle, default_bundle

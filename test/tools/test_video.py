@@ -16,7 +16,7 @@ from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import open_source
-from efftam_ros.images.encodings import Levels
+from efftam_ros.images.levels import Levels
 from efftam_ros.images.video import NS, open_video, read_bgr
 from efftam_ros.tools.common.video import VideoWriter
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.encodings import Levels
+from efftam_ros.images.levels import Levels
 from efftam_ros.images.streams.h264 import PictureNumbers
 
 if TYPE_CHECKING:

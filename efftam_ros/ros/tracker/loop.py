@@ -10,8 +10,9 @@ from typing import NamedTuple
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.images.encodings import GREY, few_levels
+from efftam_ros.images.levels import few_levels
 from efftam_ros.images.message import ReceivedImage
+from efftam_ros.images.pixels import GREY
 from efftam_ros.messages.fields import About, Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics

@@ -17,8 +17,8 @@ from sensor_msgs.msg import Image as ImageMessage
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, Step
 from efftam_ros.core.types import Image, Track
-from efftam_ros.images.encodings import to_bgr
 from efftam_ros.images.message import MOST_FRAME_ID, ReceivedImage, fill_image
+from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.bearing import CameraModel, bearing_of
 from efftam_ros.messages.fields import About, Outcome, bbox_fields, detections_message, velocity_fields
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks

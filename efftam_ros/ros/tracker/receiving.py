@@ -17,7 +17,7 @@ from std_msgs.msg import Header, UInt8
 from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
 from efftam_ros.core.targets import STEERED, id_for, listed
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.images.encodings import Levels
+from efftam_ros.images.levels import Levels
 from efftam_ros.images.message import (
     MOST_FRAME_ID,
     ImageReader,
