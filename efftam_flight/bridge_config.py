@@ -122,8 +122,8 @@ class BridgeConfig(CheckedSettings):
                 )
         if self.follow and self.follow_system_id == self.system_id:
             raise InputError(
-                f"follow_system_id is {self.follow_system_id}, as system_id: an autopilot ignores its own; give"
-                " another number"
+                f"follow_system_id is {self.follow_system_id}, as system_id: an autopilot ignores its own;"
+                " give another number"
             )
         if not all(word.isdecimal() and 1 <= int(word) <= 18 for word in self.rc_channels.split()):
             raise InputError(f"rc_channels is {self.rc_channels!r}; give numbers from 1 to 18, such as 6 7")

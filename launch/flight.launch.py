@@ -1,4 +1,4 @@
-"""Start tracker, gimbal controller, positions and MAVLink bridge: `ros2 launch efftam_ros flight.launch.py`."""
+"""Start tracker, gimbal controller, positions, MAVLink bridge: `ros2 launch efftam_ros flight.launch.py`."""
 
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import PROFILE_VARIABLES

@@ -66,6 +66,7 @@ EPOCH_NS = 1_700_000_000 * NS
 SETTLE_S, FOLLOW_S = 20.0, 60.0
 # A vehicle this slow has stopped, m/s.
 SLOW = 0.5
+RUNS = 5
 
 
 def square(t: float) -> Array:
@@ -78,7 +79,7 @@ def square(t: float) -> Array:
 
 
 class _Nobody:
-    """Takes what the bridge reports of the gimbal, and of selections; the camera's pose comes from elsewhere."""
+    """Takes what the bridge reports of gimbal and selections: the camera's pose comes from elsewhere."""
 
     def attitude(self, sample: AttitudeSample) -> None: ...
     def vehicle(self, sample: VehicleSample) -> None: ...
@@ -90,8 +91,8 @@ class _Nobody:
 
 
 class FollowFlight:
-    """One flight. ``state``: of the tracker's answers; ``answers``: whether they come; ``placed``: whether the
-    estimator of positions runs; ``bridged``: whether the bridge does."""
+    """One flight. ``state``: of the tracker's answers; ``answers``: whether they come; ``placed``: whether
+    the estimator of positions runs; ``bridged``: whether the bridge does."""
 
     def __init__(self, flavour: str, seed: int = 1, follow: bool = True) -> None:
         self.t = 0.0
@@ -217,8 +218,8 @@ class FollowFlight:
 
 @dataclass(frozen=True)
 class Ending:
-    """After it: ``silent_s``: how long FOLLOW_TARGET goes on; ``slow_s``: until the vehicle is slower than 0.5
-    m/s; infinite where it is not within 30 s."""
+    """After it: ``silent_s``: how long FOLLOW_TARGET goes on; ``slow_s``: until the vehicle is slower than
+    0.5 m/s; infinite where it is not within 30 s."""
 
     silent_s: float
     slow_s: float
@@ -275,32 +276,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fly all flights with both stand-ins."""
-    report = {
-        flavour: {
-            "distance_rms_m": [distance_rms(flavour, seed) for seed in range(5)],
-            "endings": {what: asdict(ending(flavour, what)) for what in ENDINGS},
-        }
-        for flavour in FLAVOURS
-    }
+    distances = {flavour: [distance_rms(flavour, seed) for seed in range(RUNS)] for flavour in FLAVOURS}
+    endings = {what: [ending(flavour, what) for flavour in FLAVOURS] for what in ENDINGS}
     if args.json:
-        json.dump(report, sys.stdout, indent=1)
+        told = {what: list(map(asdict, each)) for what, each in endings.items()}
+        json.dump({"distance_rms_m": distances, "endings": told}, sys.stdout, indent=1)
         print()
         return 0
-    rows = [
-        (
-            "distance from the wanted place, RMS of five flights, m",
-            *(", ".join(f"{m:.1f}" for m in each["distance_rms_m"]) for each in report.values()),
-        )
+    shown = [", ".join(f"{m:.1f}" for m in distances[flavour]) for flavour in FLAVOURS]
+    rows = [("distance from the wanted place, RMS of five flights, m", *shown)]
+    rows += [
+        (what, *(f"{one.silent_s:.1f} s, {one.slow_s:.1f} s" for one in each))
+        for what, each in endings.items()
     ]
-    for what in ENDINGS:
-        rows.append(
-            (
-                what,
-                *(
-                    "{silent_s:.1f} s, {slow_s:.1f} s".format(**each["endings"][what])
-                    for each in report.values()
-                ),
-            )
-        )
     print_table(("ending: no FOLLOW_TARGET after, vehicle slow after", *FLAVOURS), rows)
     return 0

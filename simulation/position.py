@@ -2,8 +2,8 @@
 
 A drone hovers and sways, or follows, while its gimbal camera keeps a target in view that stands, walks or
 drives straight on. Attitude, heading, height and bearing have errors of the sizes that the estimator assumes;
-a part of them lasts over the flight. Prints for each height and depression the errors, and how often the truth
-lies in the region that should hold it in 95 % of all cases.
+a part of them lasts over the flight. Prints for each height and depression the errors, and how often the
+truth lies in the region that should hold it in 95 % of all cases.
 """
 
 from __future__ import annotations

@@ -89,7 +89,8 @@ class Follow:
         refusal = self._refusal(now.steady_s)
         if refusal:
             raise InputError(refusal)
-        assert self._position is not None and self._mode is not None
+        assert self._position is not None
+        assert self._mode is not None
         self._enabled, self._sent, self._followed = True, False, self._mode.follows
         self._served = (self._position.target_id, self._position.selection)
         self._reason = self._lack(now)
@@ -205,8 +206,8 @@ class Follow:
             return UNSEEN
         if not position.accuracy <= limit:
             return (
-                f"the position is uncertain by {position.accuracy:.1f} m, at most {limit:g} are sent: fly closer"
-                " or higher, or set follow_accuracy"
+                f"the position is uncertain by {position.accuracy:.1f} m, at most {limit:g} are sent: fly"
+                " closer or higher, or set follow_accuracy"
             )
         return ""
 

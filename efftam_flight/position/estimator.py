@@ -24,10 +24,10 @@ REASONS = {
     Cause.NO_BEARING: "the camera has no calibration: publish camera_info with K",
     Cause.NO_ATTITUDE: "the camera's attitude at the image's stamp is not known: check gimbal_attitude and"
     " vehicle_heading, and compare the clocks",
-    Cause.NO_POSITION: "the vehicle's position at the image's stamp is not known: wait for its fix, and compare"
-    " the clocks",
-    Cause.NO_HEIGHT: "no height above the ground is known: connect a range finder, or let the autopilot send its"
-    " height above home",
+    Cause.NO_POSITION: "the vehicle's position at the image's stamp is not known: wait for its fix, and"
+    " compare the clocks",
+    Cause.NO_HEIGHT: "no height above the ground is known: connect a range finder, or let the autopilot"
+    " send its height above home",
 }
 
 
@@ -73,7 +73,8 @@ class PositionEstimator:
     def _target(self, report: MotionReport) -> _Target:
         target = self._targets.get(report.target_id)
         if target is not None and target.selection == report.selection:
-            if target.measured_ns is None or 0 <= report.stamp_ns - target.measured_ns <= FORGOTTEN_S * NS:
+            measured_ns = target.measured_ns
+            if measured_ns is None or 0 <= report.stamp_ns - measured_ns <= FORGOTTEN_S * NS:
                 return target
         target = _Target(GroundFilter(self._config), report.selection)
         self._targets[report.target_id] = target

@@ -20,7 +20,7 @@ class GeoPoint:
 
     @property
     def is_place(self) -> bool:
-        """Whether the numbers are a place on Earth. (0, 0) is what an autopilot sends before its first fix."""
+        """Whether the numbers are a place on Earth; (0, 0) is what an autopilot sends before its fix."""
         return (
             abs(self.latitude) <= MAX_LATITUDE_DEG
             and abs(self.longitude) <= 180.0

@@ -1,10 +1,10 @@
 """Filter of a target's position and velocity on the ground, whose covariance holds the errors that last.
 
 State: north, east, and their rates. An image gives one direction. What is wrong with it is mostly wrong with
-the next one too: a compass that points 2 degrees off, a height that is 1 m too large. A filter that takes such
-errors for noise soon believes that it knows the target to a few centimetres. So they are *considered*: the
-filter carries their correlation with the state (Schmidt-Kalman filter; Schmidt 1966, Jazwinski 1970, section
-8.4) and estimates none of them.
+the next one too: a compass that points 2 degrees off, a height that is 1 m too large. A filter that takes
+such errors for noise soon believes that it knows the target to a few centimetres. So they are *considered*:
+the filter carries their correlation with the state (Schmidt-Kalman filter; Schmidt 1966, Jazwinski 1970,
+section 8.4) and estimates none of them.
 
 Axes: north, east, down; angles as in `efftam_flight.angles`.
 """

@@ -319,7 +319,7 @@ def video_positions(
     if field_of_view_deg is None:
         if not recording.focal_mm > 0.0:
             raise InputError(
-                "the camera's field of view is not known: give its horizontal angle by --field-of-view DEGREES"
+                "the camera's field of view is not known: give its horizontal angle, --field-of-view DEGREES"
             )
         field_of_view_deg = math.degrees(2 * math.atan(FULL_FRAME_MM / 2 / recording.focal_mm))
     if not 1.0 <= field_of_view_deg <= 150.0:

@@ -27,8 +27,8 @@ from efftam_ros.images.message import stamp_like, stamp_ns
 CONTROLS = {getattr(GimbalManager, each.name): each for each in Control}
 PHASES = {each: getattr(GimbalStatus, each.name) for each in Phase}
 LAWS = {each: getattr(GimbalStatus, each.name) for each in Law}
-# Rotations between axes: east-north-up to north-east-down; the camera's forward-right-down to its optical axes,
-# and to forward-left-up.
+# Rotations between axes: east-north-up to north-east-down; the camera's forward-right-down to its optical
+# axes, and to forward-left-up.
 NED_OF_ENU: Quaternion = (0.0, math.sqrt(0.5), math.sqrt(0.5), 0.0)
 OPTICAL_OF_CAMERA: Quaternion = (0.5, -0.5, -0.5, -0.5)
 BODY_OF_CAMERA: Quaternion = (0.0, 1.0, 0.0, 0.0)

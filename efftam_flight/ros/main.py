@@ -20,8 +20,8 @@ Parameters, their ranges and meanings: config/flight.yaml. Signs and first fligh
     "efftam_position": NodeProgram(
         "efftam_flight.ros.position",
         "PositionNode",
-        """Says where on the ground the tracked target is: topic position. Start it with tracker, gimbal controller
-and MAVLink bridge by
+        """Says where on the ground the tracked target is: topic position. Start it with tracker, gimbal
+controller and MAVLink bridge by
   ros2 launch efftam_ros flight.launch.py
 or on its own:
   efftam_position --ros-args --params-file config/flight.yaml

@@ -83,8 +83,8 @@ MAVLINK = ParameterSet((("The bridge", BridgeConfig),), tuple(f.name for f in fi
 
 def as_yaml() -> str:
     head = (
-        "# Every parameter of efftam_gimbal, efftam_mavlink and efftam_position, with its default. Written by:\n"
-        "# python -m efftam_flight.ros.parameters\n"
+        "# Every parameter of efftam_gimbal, efftam_mavlink and efftam_position, with its default.\n"
+        "# Written by: python -m efftam_flight.ros.parameters\n"
     )
     nodes = {"efftam_gimbal": GIMBAL, "efftam_mavlink": MAVLINK, "efftam_position": POSITION}
     return head + "\n".join(each.as_yaml(f"/**/{name}") for name, each in nodes.items())

@@ -118,7 +118,7 @@ class PositionNode(Node):
         self._estimator = PositionEstimator(config, poses)
         self._position = self.create_publisher(TargetPosition, "position", reliable())
         geographic = optional_messages("geographic_msgs")
-        self._geo_kind = None if geographic is None else geographic.GeoPointStamped
+        self._geo_kind: Any = None if geographic is None else geographic.GeoPointStamped
         self._geo = (
             None
             if self._geo_kind is None
@@ -182,7 +182,7 @@ class PositionNode(Node):
     def _on_place(self, message: Any) -> None:
         if not self._vehicle.add_place(conversions.place_of(message)):
             raise InputError(
-                f"not taken: {message.latitude}, {message.longitude} degrees, {message.altitude} m is no place"
+                f"not taken: {message.latitude}, {message.longitude} degrees, {message.altitude} m: no place"
             )
 
     def _on_heading(self, message: Any) -> None:

@@ -42,8 +42,8 @@ class PositionReport(TargetReport):
 
     ``latitude``, ``longitude`` degrees, NaN where they are not known; ``altitude`` of the ground, m above
     mean sea level; ``x`` east, ``y`` north in the local frame, m, velocities m/s; ``covariance``: 16 numbers
-    of these four, row-major; ``range`` from the camera, m; ``camera_x``, ``camera_y``, ``camera_z``: where the
-    camera was.
+    of these four, row-major; ``range`` from the camera, m; ``camera_x``, ``camera_y``, ``camera_z``: where
+    the camera was.
     """
 
     steered: bool = True

@@ -1,8 +1,8 @@
 """Vehicles that fly, and their modes that follow FOLLOW_TARGET, by the rules of the autopilots' sources.
 
-ArduCopter: libraries/AP_Follow of ArduPilot 4.7-dev. PX4: AutoFollowTarget and its TargetEstimator of PX4 1.17.
-The vehicle is a point whose velocity follows the wish with a limited acceleration. Vectors: north, east, down,
-m from home.
+ArduCopter: libraries/AP_Follow of ArduPilot 4.7-dev. PX4: AutoFollowTarget and its TargetEstimator of PX4
+1.17. The vehicle is a point whose velocity follows the wish with a limited acceleration. Vectors: north,
+east, down, m from home.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,8 @@ class FlyingVehicle:
     """A point that flies. ``place``, ``velocity``: float64 [3]."""
 
     def __init__(self, place: Array) -> None:
-        self.place = np.asarray(place, float)
-        self.velocity = np.zeros(3)
+        self.place: Array = np.asarray(place, float)
+        self.velocity: Array = np.zeros(3)
         self.frame = LocalFrame(HOME)
 
     def step(self, wish: Array, dt: float) -> None:
@@ -61,9 +62,9 @@ class FlyingVehicle:
 
 
 class Follower(ABC):
-    """The mode that follows, in an autopilot. ``mode``: "loiter" or "follow"; ``system_id``: the autopilot's."""
+    """The mode that follows, in an autopilot with ``system_id``. ``mode``: "loiter" or "follow"."""
 
-    numbers: dict[str, int]
+    numbers: ClassVar[dict[str, int]]
     """custom_mode of the heartbeat, by the mode."""
 
     def __init__(self, vehicle: FlyingVehicle, system_id: int = 1) -> None:
@@ -114,7 +115,7 @@ class FollParameters:
 class ApFollow(Follower):
     """ArduCopter's."""
 
-    numbers = {LOITER: 5, FOLLOWS: 23}
+    numbers: ClassVar = {LOITER: 5, FOLLOWS: 23}
     TIMEOUT_S, SYSID_TIMEOUT_S = 3.0, 10.0
     POSITION_GAIN, MAX_SPEED = 0.6, 10.0
 
@@ -190,7 +191,7 @@ class FlwParameters:
 class AutoFollowTarget(Follower):
     """PX4's: height constant (FLW_TGT_ALT_M 0)."""
 
-    numbers = {LOITER: 4 << 16 | 3 << 24, FOLLOWS: 4 << 16 | 8 << 24}
+    numbers: ClassVar = {LOITER: 4 << 16 | 3 << 24, FOLLOWS: 4 << 16 | 8 << 24}
     STALE_S = 1.5
     POSITION_FUSION_S, VELOCITY_FUSION_S = 0.5, 0.1
     # Low-pass filters of target's position and of the direction of view, s; a slower target keeps its

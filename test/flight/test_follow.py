@@ -350,7 +350,8 @@ def test_the_vehicles_position_is_read_with_range_and_terrain():
     assert (place.point.latitude, place.point.longitude, place.point.altitude) == (47.4, 8.55, 460.0)
     assert place.velocity == (1.0, -0.5, 0.2)
     assert place.height_above_home == 30.0
-    assert math.isnan(place.range) and math.isnan(place.height_above_terrain)
+    assert math.isnan(place.range)
+    assert math.isnan(place.height_above_terrain)
     scene.autopilot.send(_range(25, 4200))
     scene.autopilot.send(_range(0, 900))  # looks elsewhere
     scene.autopilot.send(mav.MAVLink_terrain_report_message(474000000, 85500000, 100, 432.0, 28.0, 0, 10))
@@ -360,7 +361,8 @@ def test_the_vehicles_position_is_read_with_range_and_terrain():
     scene.run(4.0)
     scene.autopilot.send(fix)
     scene.run(0.1)
-    assert math.isnan(scene.places[-1].range) and math.isnan(scene.places[-1].height_above_terrain)
+    assert math.isnan(scene.places[-1].range)
+    assert math.isnan(scene.places[-1].height_above_terrain)
 
 
 @pytest.mark.parametrize(("range_cm", "quality"), [(10, 0), (5100, 0), (4200, 1)])
@@ -384,9 +386,9 @@ def _range(orientation: int, centimetres: int, quality: int = 0):
 
 
 def _target(sender: int = FOLLOW_ID, capabilities: int = 3, **changes: object):
-    message = mav.MAVLink_follow_target_message(
-        0, capabilities, 474001000, 85500000, 431.0, (0.0, 0.0, 0.0), (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), (0.0,) * 3, (0.0,) * 3, 0
-    )  # fmt: skip
+    zeros, level = (0.0,) * 3, (1.0, 0.0, 0.0, 0.0)
+    place = (474001000, 85500000, 431.0)
+    message = mav.MAVLink_follow_target_message(0, capabilities, *place, zeros, zeros, level, zeros, zeros, 0)
     for name, value in changes.items():
         setattr(message, name, value)
     message._header = mav.MAVLink_header(144, 0, 0, 0, 0, sender, 191)

@@ -109,7 +109,7 @@ def test_a_wrong_table_is_refused_with_the_place(tmp_path, rows, head, words):
 
 
 def test_files_that_are_not_there_and_views_that_can_not_be_are_refused(tmp_path):
-    with pytest.raises(InputError, match="no.csv"):
+    with pytest.raises(InputError, match=r"no\.csv"):
         read_poses(tmp_path / "no.csv")
     with pytest.raises(InputError, match="field-of-view"):
         video_positions(table(tmp_path), SIZE)
@@ -140,7 +140,8 @@ def test_djis_subtitles_give_position_height_and_the_gimbals_angles(tmp_path):
     (tmp_path / "DJI_0001.SRT").write_text(NEW_SRT.replace("\n", "\r\n"))
     video = tmp_path / "DJI_0001.MP4"
     path = beside(video)
-    assert path is not None and path.name == "DJI_0001.SRT"
+    assert path is not None
+    assert path.name == "DJI_0001.SRT"
     recording = read_poses(path)
     first, second = recording.poses
     assert (first.point.latitude, first.point.longitude, first.point.altitude) == (47.4, 8.55, 460.2)
@@ -161,7 +162,8 @@ def test_subtitles_without_what_is_needed_name_it(tmp_path, text, word):
     path.write_text(text)
     with pytest.raises(InputError) as refused:
         read_poses(path)
-    assert word in str(refused.value) and "--poses" in str(refused.value)
+    assert word in str(refused.value)
+    assert "--poses" in str(refused.value)
 
 
 def test_focal_lengths_in_tenths_of_a_millimetre_are_noticed(tmp_path):
@@ -274,5 +276,5 @@ def test_no_data_in_the_terrain_falls_to_the_next_height_and_says_so(tmp_path):
 def test_a_terrain_that_is_none_is_refused(tmp_path):
     path = tmp_path / "no.tif"
     path.write_text("hello")
-    with pytest.raises(InputError, match="no.tif"):
+    with pytest.raises(InputError, match=r"no\.tif"):
         video_positions(table(tmp_path), SIZE, 80.0, terrain=path)

@@ -75,7 +75,7 @@ class Desk:
     def locate(self) -> None:
         message = TargetPosition(
             target_id=1, selection=1, state=TargetPosition.TRACKING, valid=True, measured=True, steered=True,
-            latitude=47.4, longitude=8.55, altitude=430.0, x=1.0, y=2.0, height_source=TargetPosition.HEIGHT_HOME,
+            latitude=47.4, longitude=8.55, altitude=430.0, x=1.0, y=2.0,
         )  # fmt: skip
         message.covariance[0] = message.covariance[5] = 1.0
         message.header.stamp = stamp_like(message.header.stamp, self.node.get_clock().now().nanoseconds)
@@ -125,11 +125,14 @@ def test_without_the_parameter_the_service_refuses_and_not_one_message_goes_out(
     assert not one.statuses[-1].available
     one.run(1.0)
     answer = one.enable()
-    assert not answer.success and "follow" in answer.message
+    assert not answer.success
+    assert "follow" in answer.message
     one.run(1.5)
     assert one.targets() == []
     assert one.received  # the link works
-    assert one.places and one.places[-1].height_above_home == 30.0 and math.isnan(one.places[-1].range)
+    assert one.places
+    assert one.places[-1].height_above_home == 30.0
+    assert math.isnan(one.places[-1].range)
 
 
 def test_it_is_allowed_sent_and_stopped_by_the_service(desk):

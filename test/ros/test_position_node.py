@@ -133,7 +133,9 @@ def test_what_is_missing_is_said_and_the_node_lives_on(desk):
     one = desk()
     found = one.answer()
     assert (found.valid, found.cause) == (False, TargetPosition.NO_ATTITUDE)
-    assert found.reason and math.isnan(found.latitude) and math.isnan(found.x)
+    assert found.reason
+    assert math.isnan(found.latitude)
+    assert math.isnan(found.x)
     one.send("gimbal_attitude", attitude((0.0, 0.0, 0.0, 0.0)))
     one.send("gimbal_attitude", attitude(frame="moon"))
     one.send("gimbal_attitude", attitude())

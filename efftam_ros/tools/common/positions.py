@@ -90,7 +90,7 @@ def open_positions(args: argparse.Namespace, size: tuple[int, int]) -> Positions
         poses = recorded.beside(args.video)
     if poses is None:
         raise InputError(
-            "the camera's poses are not known, and no SRT file lies beside the video: give them by --poses FILE"
+            "the camera's poses are not known, and no SRT file lies beside the video: give --poses FILE"
         )
     found: Positions = recorded.video_positions(
         poses, size, args.field_of_view, args.terrain, args.target_height
