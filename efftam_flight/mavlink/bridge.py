@@ -12,12 +12,12 @@ from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.camera import CameraComponent, TrackerPort
 from efftam_flight.mavlink.connection import Connection
 from efftam_flight.mavlink.dialect import Message, Severity, mav
-from efftam_flight.mavlink.follow import Follow
 from efftam_flight.mavlink.framing import Decoder, Encoder
 from efftam_flight.mavlink.gimbal_client import GimbalClient, GimbalPort
+from efftam_flight.mavlink.ground.follow import Follow
+from efftam_flight.mavlink.ground.vehicle_state import VehicleState
 from efftam_flight.mavlink.signing import Signer
 from efftam_flight.mavlink.tracking_status import LandingTarget
-from efftam_flight.mavlink.vehicle_state import VehicleState
 from efftam_flight.position.poses import PlaceSample
 from efftam_flight.values import Rates
 from efftam_ros.messages.bearing import CameraModel

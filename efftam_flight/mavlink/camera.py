@@ -12,7 +12,7 @@ from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.clock_map import image_clock
 from efftam_flight.mavlink.dialect import Message, Severity, mav
-from efftam_flight.mavlink.geo_status import geo_message
+from efftam_flight.mavlink.ground.geo_status import geo_message
 from efftam_flight.mavlink.tracking_status import StreamView, between, status_flags, tracking_message
 from efftam_flight.values import NS
 from efftam_ros.core.types import TrackState

@@ -27,7 +27,7 @@ from efftam_flight.mavlink.dialect import (
 )
 from efftam_flight.mavlink.gimbal_holder import CONFIGURE, GimbalHolder, Ids, Rivals
 from efftam_flight.mavlink.gimbal_rates import WATCHDOG_S, GimbalRates
-from efftam_flight.mavlink.vehicle_state import ONCE, ONCE_HZ, POSITION
+from efftam_flight.mavlink.ground.vehicle_state import ONCE, ONCE_HZ, POSITION
 from efftam_flight.mavlink.zero_debt import Due, Situation
 from efftam_flight.values import (
     NS,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.clock_map import ClockMap, image_clock
 from efftam_flight.mavlink.dialect import Message, Severity, mav
-from efftam_flight.mavlink.vehicle_state import measured_range
+from efftam_flight.mavlink.ground.vehicle_state import measured_range
 from efftam_flight.values import NS
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState

@@ -88,7 +88,7 @@ class LocalSample(NamedTuple):
 S = TypeVar("S", PlaceSample, LocalSample)
 
 
-class _Samples(Generic[S]):
+class _PoseSamples(Generic[S]):
     """Samples of the last seconds in order of their stamps."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class VehiclePoses:
         self._config = config
         self._mount = None if mount is None else from_angles(*mount)
         self._gimbal, self._vehicle = GimbalHistory(), VehicleHistory()
-        self._places: _Samples[PlaceSample] = _Samples()
+        self._places: _PoseSamples[PlaceSample] = _PoseSamples()
         self._frame: LocalFrame | None = None
 
     @property
@@ -219,7 +219,7 @@ class LocalPoses:
     def __init__(self, config: PositionConfig, origin: GeoPoint | None = None, ground: float = 0.0) -> None:
         self._config, self._ground = config, ground
         self._frame = None if origin is None else LocalFrame(origin)
-        self._samples: _Samples[LocalSample] = _Samples()
+        self._samples: _PoseSamples[LocalSample] = _PoseSamples()
 
     @property
     def frame(self) -> LocalFrame | None:

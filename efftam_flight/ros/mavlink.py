@@ -30,7 +30,7 @@ from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.bridge import Bridge
 from efftam_flight.mavlink.connection import Connection, connect
 from efftam_flight.mavlink.dialect import Severity
-from efftam_flight.mavlink.follow import FollowState
+from efftam_flight.mavlink.ground.follow import FollowState
 from efftam_flight.mavlink.signing import Signer
 from efftam_flight.position.poses import PlaceSample
 from efftam_flight.ros.conversions import CONTROLS, place_message

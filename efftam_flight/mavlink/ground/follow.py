@@ -15,7 +15,7 @@ from efftam_flight.angles import from_angles
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.dialect import Message, Severity, mav
-from efftam_flight.mavlink.geo_status import heading_of
+from efftam_flight.mavlink.ground.geo_status import heading_of
 from efftam_flight.values import NS
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
