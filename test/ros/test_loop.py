@@ -259,15 +259,6 @@ def test_an_image_whose_decoding_fails_in_an_unforeseen_way_costs_no_target(benc
     assert [box.measured for box in bench.image()] == [True, True]
 
 
-def test_nothing_that_fails_ends_the_loop(bench, monkeypatch):
-    """Such as settings that the targets refuse, which were checked before."""
-    following(bench)
-    monkeypatch.setattr(bench.targets, "reconfigure", lambda config: 1 // 0)
-    bench.buffer.reconfigure(TrackerConfig())
-    assert [box.measured for box in bench.image()] == [True]
-    assert any("ZeroDivisionError" in line for line in bench.logged)
-
-
 def test_an_image_of_few_levels_is_told_when_a_target_is_selected_on_it(bench):
     bench.image(Image.from_array(np.zeros((48, 64, 3), np.uint8)))
     following(bench)

@@ -28,7 +28,6 @@ from efftam_ros.ros.tracker.frame_buffer import (
     Propose,
     Reconfigure,
     Steer,
-    Task,
 )
 from efftam_ros.ros.tracker.publishing import Outputs
 
@@ -95,26 +94,19 @@ class TrackingLoop:
         self._lost = ""  # why the pipeline has failed permanently
 
     def run(self) -> None:
-        """Work until the buffer is closed; the frame in work is finished. No error ends it: it is reported,
-        counted, and the next task is taken."""
+        """Work until the buffer is closed; the frame in work is finished."""
         while (task := self._buffer.take(self._round_s, self._followed)) is not None:
-            try:
-                self._carry_out(task)
-            except Exception as error:
-                self._report(error)
-
-    def _carry_out(self, task: Task) -> None:
-        match task:
-            case Reconfigure(settings):
-                self._targets.reconfigure(settings)
-            case Steer(command):
-                self._steer(command)
-            case Clear(command):
-                self._clear(command)
-            case Propose(request):
-                self._propose(request)
-            case Process():
-                self._process(task)
+            match task:
+                case Reconfigure(settings):
+                    self._targets.reconfigure(settings)
+                case Steer(command):
+                    self._steer(command)
+                case Clear(command):
+                    self._clear(command)
+                case Propose(request):
+                    self._propose(request)
+                case Process():
+                    self._process(task)
 
     @property
     def _followed(self) -> Followed:
@@ -155,6 +147,12 @@ class TrackingLoop:
         if track is not None:
             self._exchange.show_state(track, target_id)
 
+    def abandon(self, reason: str) -> None:
+        """Drop all targets, after an error that ended `run`."""
+        for target_id in self._targets.ids:
+            self._forget(target_id)
+            self._announce_end(target_id, reason)
+
     def _forget(self, target_id: int) -> None:
         if target_id in self._targets.ids:
             self._targets.remove(target_id)
@@ -177,9 +175,7 @@ class TrackingLoop:
             reason = f"internal error ({type(error).__name__}: {error})"
             if isinstance(error, PipelineLostError):
                 self._lost = reason = str(error)
-                for target_id in self._targets.ids:
-                    self._forget(target_id)
-                    self._announce_end(target_id, reason)
+                self.abandon(reason)
         self._outputs.propose(frame.header, request.command.target_id, box, reason, frame.size)
 
     def _process(self, task: Process) -> None:
