@@ -13,7 +13,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import ALONE, Describe, Others, Rival
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import SharedCamera
-from efftam_ros.core.tracker import TargetTracker
+from efftam_ros.core.policies.default import DefaultPolicy
+from efftam_ros.core.tracker import MakePolicy, TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
@@ -80,17 +81,18 @@ class TargetSet:
         points: Callable[[], PointSource] | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
         describe: Describe | None = None,
+        make_policy: MakePolicy = DefaultPolicy,
     ) -> None:
         """Create a set without a target.
 
         Args:
             pipeline: Runs the network.
             config: Settings; default: `TrackerConfig()`.
-            camera: Source of the camera's motion, for policies that search; None: the camera is assumed not
-                to move.
+            camera: Source of the camera's motion; None: the camera is assumed not to move.
             points: Makes what follows points on one target; None: not used.
             is_blank: See `TargetTracker`.
             describe: See `TargetTracker`.
+            make_policy: See `TargetTracker`.
         """
         self._pipeline = pipeline
         self._targets: dict[int, TargetTracker] = {}
@@ -104,11 +106,11 @@ class TargetSet:
                 points=None if points is None else points(),
                 is_blank=is_blank,
                 describe=describe,
+                make_policy=make_policy,
             )
             for number in reversed(range(pipeline.max_targets))
         ]
-        searches = self._free[-1].searches
-        self._camera = SharedCamera(camera) if camera is not None and searches else None
+        self._camera = None if camera is None else SharedCamera(camera)
         self._answered: dict[int, TargetTracker] = {}  # in the last image, with `remember` left to do
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
