@@ -297,7 +297,8 @@ class TargetTracker:
         """
         size, side = _size(frame), self._pipeline.spec.image_side
         extent = self._window.extent(size)
-        if extent is None or dt_s < 0 or self.state not in self._policy.searched:
+        searches = dt_s >= 0 and self._policy.searches(self.state, math.isinf(age_s))
+        if extent is None or not searches:
             place = Box(0.0, 0.0, *size) if expected is None else expected.box
             return Look(self._number, (self._window.view(size, place, age_s),), self.memory.plan)
         self._search.begin(size, before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,9 +80,6 @@ class Policy:
     any other, remembers every frame, and weighs no windows.
     """
 
-    searched: Sequence[TrackState] = (TrackState.LOST,)
-    """States of a target that is looked for over the image, in `search_windows` or one place after the other;
-    else it is looked for where it is predicted."""
     asks_twice = False
     """Whether a drawn box is also asked for as a point, which tells whether the selection is weak."""
 
@@ -96,6 +92,12 @@ class Policy:
 
     def resize(self, area_factor: float) -> None:
         """Carry over what is known in pixels: the images' area changed by this factor."""
+
+    def searches(self, state: TrackState, is_interrupted: bool) -> bool:
+        """Whether a missed target is looked for over the image, in `search_windows` or one place after the
+        other; else it is looked for where it is predicted. ``is_interrupted``: the motion up to the previous
+        image does not hold for this one."""
+        return state is TrackState.LOST and not is_interrupted
 
     @property
     def search_windows(self) -> int:

@@ -218,7 +218,6 @@ class DefaultPolicy(Policy):
     SURE_PRESENCE = 3.0  # logit (0.95) above which the end of its points does not end an unbroken track
     LEAST_PRESENCE = 0.2  # of a detection
 
-    searched = MISSED
     asks_twice = True
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
@@ -235,6 +234,9 @@ class DefaultPolicy(Policy):
         self._model = TargetModel()
         self._scale = MaskScale(None, (0, 0))
         self._doubted = 0  # remaining frames that need evidence, because the points on the target have ended
+
+    def searches(self, state: TrackState, is_interrupted: bool) -> bool:
+        return True
 
     @property
     def search_windows(self) -> int:
