@@ -151,7 +151,7 @@ class GimbalWatch:
 
     def angles(self, now_s: float) -> tuple[float, float | None] | None:
         """As `Standstill.angles`."""
-        return self._standstill.angles(now_s)
+        return self._attitudes.angles(now_s)
 
     def silence(self, now_s: float, is_wanted: bool = True) -> tuple[Link, float] | None:
         """The link nearest to the controller that is silent, and for how long, s; None where there is none.
