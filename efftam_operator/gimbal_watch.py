@@ -150,7 +150,7 @@ class GimbalWatch:
         self._attitudes.turn(heading)
 
     def angles(self, now_s: float) -> tuple[float, float | None] | None:
-        """As `Standstill.angles`."""
+        """As `AttitudeWindow.angles`."""
         return self._attitudes.angles(now_s)
 
     def silence(self, now_s: float, is_wanted: bool = True) -> tuple[Link, float] | None:

@@ -238,7 +238,7 @@ def test_axes_that_turn_slowly_or_two_attitudes_or_old_ones_are_no_stand():
 @pytest.mark.parametrize(("yaw", "pitch"), [(0.0, 0.0), (70.0, -41.0), (-120.0, 25.0), (179.0, -89.0)])
 @pytest.mark.parametrize("from_north", [False, True])
 def test_angles_are_from_the_horizon_and_the_nose(yaw: float, pitch: float, from_north: bool):
-    stand = Standstill()
+    stand = AttitudeWindow()
     stand.turn(Heading(0, 30.0 * DEGREE, 0.0))
     sent = yaw + (30.0 if from_north else 0.0)
     stand.take(Attitude(0, turned(sent * DEGREE, pitch * DEGREE), from_north), 1.0)
@@ -249,7 +249,7 @@ def test_angles_are_from_the_horizon_and_the_nose(yaw: float, pitch: float, from
 
 
 def test_without_the_vehicle_s_heading_the_yaw_of_a_gimbal_that_counts_from_north_is_unknown():
-    stand = Standstill()
+    stand = AttitudeWindow()
     stand.take(Attitude(0, turned(0.5, -0.25), True), 1.0)
     pitch, yaw = stand.angles(1.0)
     assert (pitch, yaw) == (pytest.approx(-0.25), None)
