@@ -126,7 +126,7 @@ class Statistics:
         self._still_s = 0.0
 
     def image_received(self, now_s: float, nbytes: int = 0, still_s: float = 0.0) -> None:
-        """``nbytes``: of the message; ``still_s``: for how long not one pixel of the images has changed, s."""
+        """``nbytes``: of the message; ``still_s``: for how long not one pixel of images has changed, s."""
         with self._lock:
             self._still_s = still_s
             self._counts["received"] += 1
