@@ -107,7 +107,7 @@ class Receiver:
             sent_bytes = got.nbytes
             got.nbytes += len(got.header.frame_id) + OVERHEAD_BYTES
             self._buffer.put(got)
-            self._statistics.image_received(got.arrived_s, sent_bytes)
+            self._statistics.image_received(got.arrived_s, sent_bytes, got.still_s)
         except InputError as refusal:
             self._statistics.fault("image", str(refusal))
 
