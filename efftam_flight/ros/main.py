@@ -10,12 +10,13 @@ PROGRAMS = {
     "efftam_gimbal": NodeProgram(
         "efftam_flight.ros.gimbal.node",
         "GimbalNode",
+        "efftam_flight.ros.parameters:GIMBAL",
         """Keeps the tracked target in the middle of the picture with the gimbal, once its service ~/enable is
 called. Start it with tracker and MAVLink bridge by
   ros2 launch efftam_ros flight.launch.py
 or on its own:
   efftam_gimbal --ros-args --params-file config/flight.yaml
-Parameters, their ranges and meanings: config/flight.yaml. Signs and first flight: docs/flight.md.""",
+Signs and first flight: docs/flight.md. A file with all parameters: config/flight.yaml.""",
     ),
     "efftam_position": NodeProgram(
         "efftam_flight.ros.position",
@@ -30,12 +31,13 @@ Parameters, their ranges and meanings: config/flight.yaml. What it needs and can
     "efftam_mavlink": NodeProgram(
         "efftam_flight.ros.mavlink",
         "MavlinkNode",
+        "efftam_flight.ros.parameters:MAVLINK",
         """The MAVLink bridge: a camera with tracking for ground stations, and the gimbal manager's client.
 Start it with tracker and gimbal controller by
   ros2 launch efftam_ros flight.launch.py links:=udpin:0.0.0.0:14540
 or on its own:
   efftam_mavlink --ros-args -p links:=udpin:0.0.0.0:14540
-Parameters, their ranges and meanings: config/flight.yaml. Wiring: docs/flight.md.""",
+Wiring: docs/flight.md. A file with all parameters: config/flight.yaml.""",
     ),
 }
 

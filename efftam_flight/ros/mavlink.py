@@ -43,7 +43,8 @@ from efftam_ros.images.message import stamp_like
 from efftam_ros.messages.positions import position_report
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.ros.common.conversions import camera_of, selection_message
-from efftam_ros.ros.common.nodes import Throttle, latched, read_parameters, reliable, sampled
+from efftam_ros.ros.common.nodes import Throttle, latched, reliable, sampled
+from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.common.polling import Polled
 
 NODE_NAME = "efftam_mavlink"

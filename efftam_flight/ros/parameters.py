@@ -14,7 +14,7 @@ from efftam_flight.control_config import ControlConfig
 from efftam_flight.position.config import PositionConfig
 from efftam_flight.position.geodesy import GeoPoint
 from efftam_ros.core.config import setting
-from efftam_ros.ros.common.nodes import ParameterSet
+from efftam_ros.ros.common.parameters import ParameterSet
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,14 @@ from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.camera import open_source
 from efftam_ros.images.levels import few_levels
 from efftam_ros.images.overlay import draw_overlay
-from efftam_ros.images.video import NS, VideoFrame, VideoSource
+from efftam_ros.images.source import NS, VideoFrame, VideoSource
 from efftam_ros.messages.reports import VideoProgress
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.following import Answers, follow
+from efftam_ros.tools.common.hints import Cause, cause_of, lost_after_s
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.common.page import DrawingPage, open_page
+from efftam_ros.tools.common.page import DrawingPage, open_page, show_in_browser
 from efftam_ros.tools.common.positions import (
     Positions,
     TrackAction,
@@ -44,6 +45,8 @@ from efftam_ros.tools.common.rerun_file import add_rerun_argument, rerun_file, r
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 
+# A target was lost before it was ever tracked.
+EXIT_LOST = 1
 NOT_KEPT = "no file was written: --json FILE keeps the boxes, --out FILE.mp4 the pictures"
 
 
@@ -105,6 +108,8 @@ def run(args: argparse.Namespace) -> int:
             over = f"the video is over; {kept}"
             with open_page(args.address, args.port, args.token or "", over) as served:
                 print(served.announcement, file=sys.stderr, flush=True)
+                if show_in_browser(served.urls[0]):
+                    options.tell("no target was given: draw it on the page that opens in the browser")
                 run_.follow(args, served.page)
             if not files:
                 print(kept, file=sys.stderr)
@@ -119,7 +124,9 @@ def run(args: argparse.Namespace) -> int:
             if args.ground_track is not None and positions is not None:
                 positions.write(args.ground_track)
             print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
-    return 0
+    for hint in run_.hints():
+        options.tell(hint)
+    return EXIT_LOST if run_.hints() else 0
 
 
 class _Run:
@@ -141,6 +148,7 @@ class _Run:
         self.tracks: list[tuple[int, dict[int, Track]]] = []
         self.is_complete = False  # all frames that were asked for, and none was left out
         self._spent: dict[str, float] = defaultdict(float)
+        self._causes: dict[int, Cause] = {}  # of a selection that is lost at once
 
     def follow(self, args: argparse.Namespace, page: DrawingPage | None = None) -> None:
         source, start, most = self._source, args.start, args.frames
@@ -196,7 +204,7 @@ class _Run:
         began, prompts = time.perf_counter(), {} if self.tracks else self._prompts
         image = Image.from_array(frame.bgr)
         answers, masks_s = follow(self._targets, Frame(image, frame.stamp_ns), prompts, masked)
-        self._targets.commit()
+        self._targets.remember()
         # Masks are for what is written, and no part of a frame's time.
         self._spent["frame"] += time.perf_counter() - began - masks_s
         for track, _ in answers.values():
@@ -204,10 +212,24 @@ class _Run:
                 self._spent[stage] += seconds
         if prompts and (few := few_levels(image)):
             options.tell(f"{self._source.name}: {few}")
+        self._causes |= {target_id: cause_of(frame.bgr, prompt) for target_id, prompt in prompts.items()}
         tracks = {target_id: track for target_id, (track, _) in answers.items()}
         self.tracks.append((frame.index, tracks))
         self._places.append({} if self._positions is None else self._positions.locate(tracks))
         return answers
+
+    def hints(self) -> list[str]:
+        """A line for each target that was lost before it was ever tracked: how soon, and what to draw
+        instead."""
+        lines = []
+        for target_id, cause in self._causes.items():
+            seconds = lost_after_s([tracks[target_id] for _, tracks in self.tracks if target_id in tracks])
+            if seconds is not None:
+                lines.append(
+                    f"target {target_id} was lost {seconds:.2f} s after its selection, before it was tracked;"
+                    f" {cause.value}"
+                )
+        return lines
 
     def report(self, backend: str, file: Path) -> dict[str, Any]:
         """The report that --json writes to ``file``, with the video's path from there, so that both can be

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -144,10 +145,17 @@ def test_the_flight_parameter_file_holds_every_parameter_with_its_default():
         assert shipped[f"/**/{name}"]["ros__parameters"] == defaults
 
 
+def test_the_page_of_parameters_is_what_the_code_declares():
+    page = runpy.run_path(str(ROOT / "scripts" / "parameters_page"))["page"]()
+    stored = (ROOT / "docs" / "parameters.md").read_text()
+    assert stored == page, "write it anew: ./scripts/parameters_page > docs/parameters.md"
+    assert "| `lost_after` | `1.0` | a number with a decimal point from 0 to 60 |" in stored
+
+
 @pytest.mark.parametrize("name", ["desktop", "jetson"])
 def test_platform_files_hold_allowed_values_of_known_parameters(name):
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.ros.common.nodes import changed
+    from efftam_ros.ros.common.parameters import changed
     from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 
     known = {f.name: type(f.default) for t in (NodeConfig, TrackerConfig) for f in fields(t)}
