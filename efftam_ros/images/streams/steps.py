@@ -11,8 +11,8 @@ STEPS, MIN_STEPS = 16, 4
 MIN_CLOCK_STEP_NS, MIN_CLOCK_STEP = 60_000_000, 1.5
 # A step of more periods is a gap in the stream, where the clock may have been set too.
 GAP = 2.5
-# Over which time a correction is compared with the arrivals, and the share of it by which they may differ.
-CHECK_NS, MAX_ERROR = 400_000_000, 0.5
+# Over which time the arrivals behind it are looked at, and the least share of what the gap lacks that counts.
+CHECK_NS, MIN_SHARE = 400_000_000, 0.5
 
 
 class ClockSteps:
@@ -25,10 +25,10 @@ class ClockSteps:
     def __init__(self) -> None:
         self._steps: deque[int] = deque(maxlen=STEPS)
         self._own_ns = self._corrected_ns = self._arrived_ns = 0
-        self._is_first, self._is_new = True, False
+        self._is_first = True
         self._correction_ns = self._former_ns = 0
-        self._checked: tuple[int, int, int] | None = None  # end of the check, step, shortest delay before
-        self._shortest_ns: int | None = None  # delay since the step
+        self._checked: tuple[int, int, int] | None = None  # end, what the gap lacks, shortest delay before
+        self._shortest_ns: int | None = None  # delay since the gap
         self.found = 0
         """Steps so far; a wrong time of one image counts as one."""
 
@@ -42,9 +42,14 @@ class ClockSteps:
             period_ns = round(median(self._steps))
             # A gap of the arrivals may be one of the images, or of the network alone.
             longest_ns = max(period_ns, elapsed_ns)
-            self._follow(own_ns, step_ns, period_ns, longest_ns)
-            if shortest_ns is not None:
-                self._begin_check(step_ns, period_ns, elapsed_ns, arrived_ns, shortest_ns)
+            # No image arrives earlier than the fastest one: a time that says so is ahead.
+            delay_ns = arrived_ns - own_ns - self._correction_ns
+            is_early = shortest_ns is not None and delay_ns < shortest_ns - MIN_CLOCK_STEP_NS
+            self._follow(own_ns, step_ns, period_ns, longest_ns, is_early)
+            lacking_ns = elapsed_ns - step_ns
+            if shortest_ns is not None and step_ns > GAP * period_ns and lacking_ns > MIN_CLOCK_STEP_NS:
+                self._checked = arrived_ns + CHECK_NS, lacking_ns, shortest_ns
+                self._shortest_ns = None
             self._check(own_ns, arrived_ns)
         corrected_ns = own_ns + self._correction_ns
         if not is_first and corrected_ns > self._corrected_ns:
@@ -52,53 +57,36 @@ class ClockSteps:
         self._corrected_ns = corrected_ns
         return corrected_ns
 
-    def _follow(self, own_ns: int, step_ns: int, period_ns: int, longest_ns: int) -> None:
+    def _follow(self, own_ns: int, step_ns: int, period_ns: int, longest_ns: int, is_early: bool) -> None:
         """Change the correction where the clock steps. The true step is the period, or ``longest_ns``."""
 
         def error_ns(correction_ns: int) -> int:
             found_ns = own_ns + correction_ns - self._corrected_ns
             return max(period_ns - found_ns, found_ns - longest_ns, 0)
 
-        self._is_new = False
         if error_ns(self._former_ns) < error_ns(self._correction_ns):
             self._correction_ns, self._checked = self._former_ns, None  # one image had a wrong time
             return
         least_ns = max(MIN_CLOCK_STEP_NS, round(MIN_CLOCK_STEP * period_ns))
         is_back = step_ns <= 0 or period_ns - step_ns > max(MIN_CLOCK_STEP_NS, period_ns / 2)
-        if is_back or step_ns > longest_ns + least_ns:
+        if is_back or (is_early and step_ns > longest_ns + least_ns):
             self.found += 1
-            self._is_new, self._former_ns = True, self._correction_ns
+            self._former_ns = self._correction_ns
             self._correction_ns = self._corrected_ns + longest_ns - own_ns
 
-    def _begin_check(
-        self, step_ns: int, period_ns: int, elapsed_ns: int, arrived_ns: int, shortest_ns: int
-    ) -> None:
-        """Have the arrivals of the next images decide what the step alone does not tell."""
-        change_ns = self._correction_ns - self._former_ns
-        is_ahead = self._is_new and change_ns < 0
-        # In a gap of the stream the clock may be set back by less than the gap.
-        lacking_ns = elapsed_ns - step_ns
-        is_gap = not self._is_new and step_ns > GAP * period_ns and lacking_ns > MIN_CLOCK_STEP_NS
-        if is_ahead or is_gap:
-            self._checked = arrived_ns + CHECK_NS, change_ns if is_ahead else lacking_ns, shortest_ns
-            self._shortest_ns = None
-
     def _check(self, own_ns: int, arrived_ns: int) -> None:
+        """Behind a gap of the stream, in which its clock may be set back by less than the gap: whether the
+        next images come as early as before."""
         if self._checked is None:
             return
-        end_ns, change_ns, before_ns = self._checked
+        end_ns, lacking_ns, before_ns = self._checked
         delay_ns = arrived_ns - own_ns - self._correction_ns
         self._shortest_ns = delay_ns if self._shortest_ns is None else min(self._shortest_ns, delay_ns)
         if arrived_ns < end_ns:
             return
         self._checked = None
         later_ns = self._shortest_ns - before_ns
-        if later_ns <= MAX_ERROR * abs(change_ns):
-            return
-        if change_ns < 0:  # it was no step: the images between were lost
-            self._correction_ns -= change_ns
-            self.found -= 1
-        else:  # the images do not come as early as before
+        if later_ns > MIN_SHARE * lacking_ns:
             self._correction_ns += later_ns
+            self._former_ns = self._correction_ns
             self.found += 1
-        self._former_ns = self._correction_ns
