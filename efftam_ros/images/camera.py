@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -174,9 +175,10 @@ class Camera:
             self._source = str(local_path(self._source))
         self.name = str(source) if isinstance(source, int) else safe_address(source)
         self.path = Path(self.name)
-        self._options, self._patience_s, self._tell = options or CameraOptions(), patience_s, tell
+        self.options = options or CameraOptions()
+        self._patience_s, self._tell = patience_s, tell
         self._told: set[str] = set()
-        self._hardware = _hardware(self._options.hardware_decoder)
+        self._hardware = _hardware(self.options.hardware_decoder)
         self._changed = threading.Condition()
         self._newest: tuple[int, int, av.VideoFrame] | None = None  # index, stamp, image
         self._ready_ns = 0  # when it may be taken, steady clock
@@ -253,7 +255,12 @@ class Camera:
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
-        self._reader.join(self._options.timeout + 1.0)
+        self._reader.join(self.options.timeout + 1.0)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the stream is still being read; after `close` a call of FFmpeg may hold its thread."""
+        return self._reader.is_alive()
 
     def _after(self, index: int, required: bool = False) -> Any:
         """Wait for an image later than that of ``index``; None at the end, or InputError if ``required``."""
@@ -297,7 +304,7 @@ class Camera:
             before, is_open = self._newest, False
             try:
                 with closing(self._open()) as container:
-                    stream, note = choose_track(container, self._options.track, self.name)
+                    stream, note = choose_track(container, self.options.track, self.name)
                     is_open = True
                     self.has_end = self._is_file or _has_end(container, self._source)
                     self._opened.set()
@@ -315,6 +322,9 @@ class Camera:
             except (av.error.FFmpegError, OSError, ValueError) as error:
                 # An error's own text has the address with its password.
                 reason = getattr(error, "strerror", None) or one_line(error)
+            except Exception as error:
+                reason = f"internal error ({type(error).__name__}: {error})"
+                self._say(traceback.format_exc().rstrip())
             pause_s = FIRST_PAUSE_S if self._newest is not before else min(2 * pause_s, LONGEST_PAUSE_S)
             self.waiting_for = f"for {self.name}: {reason}; the next attempt in {pause_s:g} s"
             # Without patience a name that is wrong would be tried for ever.
@@ -349,7 +359,7 @@ class Camera:
 
         options: dict[str, str] = PROBE | UNTIMED_OPTIONS
         form, name = None, self._source
-        given = self._options
+        given = self.options
         if self._source.startswith("udp:"):
             options |= UDP
         elif self._source.startswith("rtsp"):

@@ -22,6 +22,7 @@ from efftam_ros.core.types import Image
 from efftam_ros.images.headers import MOST_PIXELS, check_size, coded_size
 from efftam_ros.images.levels import Levels
 from efftam_ros.images.pixels import ENCODINGS, NARROWED, check_image
+from efftam_ros.images.stillness import StillWatch
 from efftam_ros.images.stills.exif import exif_note, orientation_of
 from efftam_ros.images.stills.jpeg import START, jpeg_end
 
@@ -231,7 +232,8 @@ class ReceivedImage:
     ``header`` is copied unchanged into the answers; ``arrived_s``: on a steady clock, or when it was
     recorded; ``nbytes``: memory that keeping it costs; ``size``: width and height, px; ``pixels``: the image,
     or what decodes it and raises InputError; ``note``: what is to be told of it, once, or empty; ``number``:
-    its place among all, given by who keeps them.
+    its place among all, given by who keeps them; ``still_s``: for how long not one pixel of the stream has
+    changed, s.
     """
 
     header: Any
@@ -242,6 +244,7 @@ class ReceivedImage:
     pixels: Image | Callable[[], Image] = field(repr=False)
     note: str = ""
     number: int = 0
+    still_s: float = 0.0
 
     def image(self) -> Image:
         """Raises InputError where it can't be decoded."""
@@ -256,7 +259,9 @@ class ImageReader:
     """
 
     def __init__(self, transport: str, header: Callable[..., Any], levels: Levels | None = None) -> None:
+        self._is_compressed = transport == "compressed"
         self._is_raw, self._header, self.levels = transport == "raw", header, levels
+        self._still = StillWatch()
         self._decoder: Any = None
         if transport not in ("raw", "compressed"):
             # Imported only for videos.
@@ -279,9 +284,13 @@ class ImageReader:
         else:
             size, nbytes = compressed_size(message, most_pixels), len(message.data)
             pixels = partial(image_from_compressed, message, most_pixels, self.levels)
-        note = compressed_note(message) if hasattr(message, "format") and self._decoder is None else ""
-        header = header_of(message, self._header)
-        return ReceivedImage(header, stamp_ns(header.stamp), arrived_ns * 1e-9, nbytes, size, pixels, note)
+        header, arrived_s = header_of(message, self._header), arrived_ns * 1e-9
+        # The packets of a video differ even where its images do not.
+        same = np.frombuffer(message.data, np.uint8) if self._decoder is None else self._decoder.luma
+        still_s = self._still.look(same, arrived_s)
+        note = compressed_note(message) if self._is_compressed else ""
+        stamp = stamp_ns(header.stamp)
+        return ReceivedImage(header, stamp, arrived_s, nbytes, size, pixels, note, still_s=still_s)
 
 
 def header_of(message: Any, make: Callable[..., Any]) -> Any:

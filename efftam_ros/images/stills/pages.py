@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.stills.jpeg import START, jpeg_end, segments
+from efftam_ros.images.streams.frames import pixels_as
 from efftam_ros.images.streams.opening import file_url
 
 MS = 1_000_000
@@ -181,7 +182,7 @@ def _film_pictures(path: Path) -> Iterator[NDArray[Any]]:
     try:
         with av.open(file_url(path)) as container:
             for frame in container.decode(video=0):
-                yield frame.to_ndarray(format="bgr24")
+                yield pixels_as("bgr24", frame)
     except (av.error.FFmpegError, OSError):
         raise InputError(f"{path} is cut off or damaged; copy it again") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,22 @@ def orientation_note(transposed: bool, rows_back: bool, columns_back: bool) -> s
     return f"{' and '.join(words)}, as its metadata requires" if words else ""
 
 
+_of_thread = threading.local()
+
+
+def pixels_as(form: str, frame: av.VideoFrame) -> NDArray[Any]:
+    """The pixels of a decoded frame in one of FFmpeg's formats, such as bgr24: [H, W] or [H, W, 3].
+
+    A frame's own `to_ndarray` makes a converter with two threads for each frame, which ends when the frame is
+    collected. One converter serves a whole thread; it must not be used by two at a time.
+    """
+    if not hasattr(_of_thread, "converter"):
+        from av.video.reformatter import VideoReformatter
+
+        _of_thread.converter = VideoReformatter()
+    return np.asarray(_of_thread.converter.reformat(frame, format=form).to_ndarray())
+
+
 def bgr_of(frame: av.VideoFrame, levels: Levels, stamp_ns: int) -> NDArray[np.uint8]:
     """A decoded frame as uint8 [H, W, 3] BGR; grey and RGB of more than 8 bits have the range ``levels``.
 
@@ -82,9 +99,9 @@ def bgr_of(frame: av.VideoFrame, levels: Levels, stamp_ns: int) -> NDArray[np.ui
 
     if max(part.bits for part in frame.format.components) > 8:
         if frame.format.name.startswith("gray"):
-            grey = levels.reduced(frame.to_ndarray(format="gray16le"), stamp_ns)
+            grey = levels.reduced(pixels_as("gray16le", frame), stamp_ns)
             return np.asarray(cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR), np.uint8)
         if frame.format.is_rgb:
-            rgb = levels.reduced(frame.to_ndarray(format="rgb48le"), stamp_ns)
+            rgb = levels.reduced(pixels_as("rgb48le", frame), stamp_ns)
             return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
-    return np.asarray(frame.to_ndarray(format="bgr24"), np.uint8)
+    return np.asarray(pixels_as("bgr24", frame), np.uint8)
