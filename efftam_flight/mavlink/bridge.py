@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.camera import CameraComponent, TrackerPort
-from efftam_flight.mavlink.connection import Connection
 from efftam_flight.mavlink.dialect import Message, Severity, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
 from efftam_flight.mavlink.gimbal_client import GimbalClient, GimbalPort
+from efftam_flight.mavlink.links.connection import Connection
 from efftam_flight.mavlink.signing import Signer
 from efftam_flight.mavlink.tracking_status import LandingTarget
 from efftam_flight.values import Rates
@@ -125,7 +125,11 @@ class Bridge:
         files = [file for link in self._links.values() for file in link.connection.files()]
         wait_s = min(max(self._next_tick_s - time.monotonic(), 0.0), timeout_s)
         # Connections without a file are looked at with each tick.
-        heard = select.select(files, [], [], wait_s)[0]
+        try:
+            heard = select.select(files, [], [], wait_s)[0]
+        except (OSError, ValueError):  # ValueError: of a link that was lost there is no file any more
+            heard = []
+            time.sleep(wait_s)
         if heard or time.monotonic() >= self._next_tick_s:
             self.step()
 

@@ -24,8 +24,9 @@ from std_msgs.msg import Bool
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.bridge import Bridge
-from efftam_flight.mavlink.connection import Connection, connect
 from efftam_flight.mavlink.dialect import Severity
+from efftam_flight.mavlink.links.connection import Connection
+from efftam_flight.mavlink.links.opening import connect
 from efftam_flight.mavlink.signing import Signer
 from efftam_flight.ros.conversions import CONTROLS
 from efftam_flight.ros.parameters import MAVLINK

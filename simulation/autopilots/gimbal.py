@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 from efftam_flight.angles import wrapped
-from efftam_flight.mavlink.connection import Connection
 from efftam_flight.mavlink.dialect import Message, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.links.connection import Connection
 from efftam_flight.values import GimbalLimits
 from simulation.rotations import from_yaw_pitch
 

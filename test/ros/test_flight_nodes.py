@@ -23,7 +23,7 @@ from free_ports import free_port
 from lifecycle_msgs.msg import Transition
 from ros_helpers import Process, new_namespace
 
-from efftam_flight.mavlink.connection import connect
+from efftam_flight.mavlink.links.opening import connect
 from efftam_flight.mavlink.dialect import mav
 from efftam_flight.mavlink.framing import Decoder
 from efftam_flight.mavlink.signing import Signer
