@@ -12,15 +12,15 @@ from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.camera import CameraComponent, TrackerPort
 from efftam_flight.mavlink.dialect import Message, Severity, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
-from efftam_flight.mavlink.gimbal_client import GimbalClient, GimbalPort
+from efftam_flight.mavlink.gimbal.client import GimbalClient, GimbalPort
 from efftam_flight.mavlink.links.connection import Connection
 from efftam_flight.mavlink.signing import Signer
 from efftam_flight.mavlink.tracking_status import LandingTarget
 from efftam_flight.values import Rates
+from efftam_flight.waits import TICK_S
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
-TICK_S = 0.02
 MOST_DECODERS = 16
 REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
@@ -110,7 +110,11 @@ class Bridge:
         self.gimbal.take_control(wanted, self._clock(), fresh)
 
     def set_rates(self, rates: Rates) -> None:
-        self.gimbal.set_rates(rates, self._clock())
+        """Rates of the controller. Another component's command that has arrived meanwhile ends steering
+        first: a rate that is sent after it would undo it."""
+        now = self._clock()
+        self._receive(now)
+        self.gimbal.set_rates(rates, now)
 
     # The links' side
 
@@ -136,12 +140,15 @@ class Bridge:
     def step(self) -> None:
         """What `poll` does, without waiting."""
         now = self._clock()
-        for name, link in self._links.items():
-            for message in link.receive():
-                self._handle(message, name, now)
+        self._receive(now)
         if now.steady_s >= self._next_tick_s:
             self._next_tick_s = max(self._next_tick_s + TICK_S, now.steady_s)
             self._tick(now)
+
+    def _receive(self, now: Instant) -> None:
+        for name, link in self._links.items():
+            for message in link.receive():
+                self._handle(message, name, now)
 
     def close(self) -> None:
         """Stop the gimbal, give it back when it stands, close the links; takes a second or two."""

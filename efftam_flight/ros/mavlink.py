@@ -31,6 +31,7 @@ from efftam_flight.mavlink.signing import Signer
 from efftam_flight.ros.conversions import CONTROLS
 from efftam_flight.ros.parameters import MAVLINK
 from efftam_flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
+from efftam_flight.waits import BRIDGE_STATUS_S
 from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
@@ -42,8 +43,6 @@ from efftam_ros.ros.common.polling import Polled
 
 NODE_NAME = "efftam_mavlink"
 NUMBERS = {control: number for number, control in CONTROLS.items()}
-# How often what is known of the gimbal is said again, s.
-REPEAT_S = 1.0
 # The tracker has up to eight answers for an image.
 ANSWERS = 40
 # Longest wait for MAVLink: rates of the controller must not wait longer.
@@ -120,7 +119,7 @@ class GimbalTopics:
     def repeat(self, now_s: float) -> None:
         """Say what is known now and then: its absence tells that the bridge ended."""
         if now_s >= self._next_s:
-            self._next_s = now_s + REPEAT_S
+            self._next_s = now_s + BRIDGE_STATUS_S
             self._publish_known()
 
     def _publish_known(self) -> None:
