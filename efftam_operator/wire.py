@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from efftam_operator.feed import CommandAnswer, Controller, Limits, Proposal, SteeringState
+from efftam_operator.feed import CommandAnswer, Controller, Limits, Link, Proposal, SteeringState, Stop
 from efftam_ros.core.geometry import Box
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection, VideoProgress
@@ -116,7 +116,7 @@ def told(
 def _plain(value: Any, name: str) -> Any:
     if isinstance(value, Outcome):
         return value.name
-    if isinstance(value, Controller):
+    if isinstance(value, Controller | Link | Stop):
         return value.value
     return str(value) if name == "stamp" else _corners(value) if isinstance(value, Box) else value
 

@@ -32,14 +32,15 @@ from efftam_operator.feed import (
 )
 from efftam_operator.ros.calls import Calls
 from efftam_operator.settings import Settings
+from efftam_operator.tracker_graph import TrackerGraph
 from efftam_ros.core.config import setting
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.encodings import to_bgr
 from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
+from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
 from efftam_ros.ros.common.image_input import ImageInput, message_class
-from efftam_ros.ros.common.nodes import ParameterSet, Throttle, latched, sampled, steady_timer
+from efftam_ros.ros.common.nodes import UNKNOWN_NODE, ParameterSet, Throttle, latched, sampled, steady_timer
 from efftam_ros.ros.tracker.parameters import NodeConfig
 
 JPEG_START = b"\xff\xd8"
@@ -86,8 +87,9 @@ def picture_of(message: Any, received: ReceivedImage) -> Picture:
     """A JPEG goes to the pages as it came; other pixels are read when somebody looks."""
     start = bytes(message.data[:2])
     if start == JPEG_START and hasattr(message, "format"):
-        return Picture(image_stamp(message), jpeg=bytes(message.data), nbytes=received.nbytes)
-    return Picture(image_stamp(message), bgr=lambda: to_bgr(received.image()), nbytes=received.nbytes)
+        return Picture(image_stamp(message), bytes(message.data), None, received.nbytes, received.still_s)
+    bgr = lambda: to_bgr(received.image())  # noqa: E731
+    return Picture(image_stamp(message), None, bgr, received.nbytes, received.still_s)
 
 
 def proposal_of(message: Any) -> Proposal:
@@ -118,7 +120,7 @@ class RosFeed:
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
         self._tracker = _TrackerWatch(node, name, calls, self._tell)
-        self._answering: tuple[str, ...] = ()
+        self._graph, self._answering = TrackerGraph(), tuple[str, ...]()
 
     def explain(self) -> str:
         """Why no image comes, as far as the publishers tell; empty when nobody watches."""
@@ -224,10 +226,15 @@ class RosFeed:
             for heard in self._reports[:1]
             for one in self._node.get_publishers_info_by_topic(heard.topic_name)
         ]
-        names = tuple(sorted(f"{one.node_namespace.rstrip('/')}/{one.node_name}" for one in found))
-        if names != self._answering:
+        named = [
+            (f"{one.node_namespace.rstrip('/')}/{one.node_name}", bytes(one.endpoint_gid))
+            for one in found
+            if one.node_name != UNKNOWN_NODE
+        ]
+        names, has_restarted = self._graph.look(named, time.monotonic())
+        if names != self._answering or has_restarted:
             self._answering = names
-            self._tell(Trackers(names))
+            self._tell(Trackers(names, has_restarted))
 
     def _tell(self, state: Lifecycle | Limits | Trackers) -> None:
         if self._sink is not None:
@@ -270,6 +277,8 @@ class _TrackerWatch:
             self._tell(Lifecycle.ACTIVE if is_active else Lifecycle.UNKNOWN)
 
     def _on_parameters(self, response: Any) -> None:
+        if len(response.values) != len(LIMITS):
+            return  # rclpy answers so where one is not declared: another node has this name
         buffer, most = response.values
         if buffer.type == ParameterType.PARAMETER_DOUBLE and most.type == ParameterType.PARAMETER_INTEGER:
             self._knows_limits = True

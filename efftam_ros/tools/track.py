@@ -24,9 +24,9 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.camera import open_source
-from efftam_ros.images.encodings import few_levels
+from efftam_ros.images.levels import few_levels
 from efftam_ros.images.overlay import draw_overlay
-from efftam_ros.images.video import NS, VideoFrame, VideoSource
+from efftam_ros.images.source import NS, VideoFrame, VideoSource
 from efftam_ros.messages.reports import VideoProgress
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
@@ -174,7 +174,7 @@ class _Run:
         began, prompts = time.perf_counter(), {} if self.tracks else self._prompts
         image = Image.from_array(frame.bgr)
         answers, masks_s = follow(self._targets, Frame(image, frame.stamp_ns), prompts, masked)
-        self._targets.commit()
+        self._targets.remember()
         # Masks are for what is written, and no part of a frame's time.
         self._spent["frame"] += time.perf_counter() - began - masks_s
         for track, _ in answers.values():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from barcode_feed import RecordedSteering
 from thin_link import DyingLink
 
 from benchmarks.browser import until
-from efftam_operator.feed import Controller, Lifecycle, Unreadable
+from efftam_operator.feed import Controller, Lifecycle, Link, Stop, Unreadable
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES
@@ -39,11 +40,23 @@ def send_unreadable(feed, steering, link):
 
 
 def silence_autopilot(feed, steering, link):
-    steering.say(enabled=True, phase="holding", reason="the autopilot is silent for 2.5 s; check its link")
+    steering.say(enabled=True, phase="holding", silent=Link.AUTOPILOT, silent_s=2.5)
 
 
 def silence_bridge(feed, steering, link):
-    steering.say(enabled=True, phase="holding", reason="the bridge is silent; check its link")
+    steering.say(enabled=True, phase="following", silent=Link.BRIDGE, silent_s=1.6)
+
+
+def kill_bridge_while_off(feed, steering, link):
+    steering.say(phase="off", silent=Link.BRIDGE, silent_s=1.6)
+
+
+def fail_to_stop(feed, steering, link):
+    steering.say(phase="off", stop=Stop.UNCONFIRMED, stop_reason="the gimbal still turns")
+
+
+def freeze_camera(feed, steering, link):
+    feed.remake = lambda picture: replace(picture, still_s=3.2)
 
 
 def end_controller(feed, steering, link):
@@ -69,7 +82,10 @@ CAUSES = [
     (hide_pictures, r"^PICTURE STOPPED \d+ s", {"box", "age"}),
     (silence_autopilot, r"^AUTOPILOT SILENT \d+ s", {"gimbal"}),
     (silence_bridge, r"^BRIDGE SILENT \d+ s", {"gimbal"}),
+    (kill_bridge_while_off, r"^BRIDGE SILENT \d+ s", {"gimbal"}),
+    (fail_to_stop, r"^STOP NOT CONFIRMED.*the gimbal still turns", {"gimbal"}),
     (end_controller, r"^GIMBAL GONE \d+ s", {"gimbal"}),
+    (freeze_camera, r"^PICTURE FROZEN \d+ s", set()),
 ]
 
 

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.images.encodings import GREY, few_levels
+from efftam_ros.images.levels import few_levels
 from efftam_ros.images.message import ReceivedImage
+from efftam_ros.images.pixels import GREY
 from efftam_ros.messages.fields import About, Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
@@ -110,6 +111,12 @@ class TrackingLoop:
         if track is not None:
             self._exchange.show_state(track, target_id)
 
+    def abandon(self, reason: str) -> None:
+        """Drop all targets, after an error that ended `run`."""
+        for target_id in self._targets.ids:
+            self._forget(target_id)
+            self._announce_end(target_id, reason)
+
     def _forget(self, target_id: int) -> None:
         if target_id in self._targets.ids:
             self._targets.remove(target_id)
@@ -135,9 +142,7 @@ class TrackingLoop:
             reason = f"internal error ({type(error).__name__}: {error})"
             if isinstance(error, PipelineLostError):
                 self._lost = reason = str(error)
-                for target_id in self._targets.ids:
-                    self._forget(target_id)
-                    self._announce_end(target_id, reason)
+                self.abandon(reason)
         self._outputs.propose(frame.header, command.target_id, box, reason, frame.size)
 
     def _process(self, task: Task, frame: ReceivedImage) -> None:
@@ -153,11 +158,11 @@ class TrackingLoop:
             self._statistics.fault("image", str(refusal))
             self._buffer.done(frame, time.monotonic())
             return
-        prompts: dict[int, tuple[Prompt, bool]] = {}
+        prompts: dict[int, Prompt] = {}
         if self._lost:
             self._refuse(command, self._lost)
         elif command is not None and task.prompt is not None:
-            prompts[command.target_id] = task.prompt, False
+            prompts[command.target_id] = task.prompt
         prompted = set() if command is None else {command.target_id}
         task.followed = {*self._targets.ids, *prompted} or {0}
         steered = self._targets.steered
@@ -175,7 +180,7 @@ class TrackingLoop:
 
         try:
             self._targets.step(Frame(image, frame.stamp_ns), prompts, self._limit, task.ids, answered)
-            self._targets.commit()
+            self._targets.remember()
         except InputError as refusal:
             self._refuse(command, str(refusal))
         except Exception as error:
@@ -282,7 +287,7 @@ class TrackingLoop:
             reason = (
                 f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
             )
-            dropped = [one for one in dropped if one == self._targets.in_work]
+            dropped = [one for one in dropped if one in self._targets.in_work]
         if not task.is_accepted:
             self._refuse(task.command, reason)
         for target_id in sorted(dropped, key=lambda one: not self._is_steered(one)):

@@ -99,6 +99,10 @@ class TrackerNode(ReportingNode):
         self.destroy_timer(self._diagnostics_timer)
         self.destroy_node()
 
+    def internal_error(self, error: Exception) -> None:
+        """An unforeseen error of a callback: diagnostics show it; see `run_node`."""
+        self._statistics.failed(f"{type(error).__name__}: {error}")
+
     @property
     def fault(self) -> str:
         """Why the last transition failed; empty if it succeeded."""
@@ -179,7 +183,7 @@ class TrackerNode(ReportingNode):
                 "policy": self._tracker_config.policy,
                 "camera motion from": self._tracker_config.camera_motion,
                 "view": spec.default_view if view == "bundle" else view,
-                "memory per target (MB)": f"{1e-6 * pipeline.lane(0).target_bytes:.1f}",
+                "memory per target (MB)": f"{1e-6 * pipeline.target_bytes:.1f}",
                 **outputs.views.facts,
             },
         )

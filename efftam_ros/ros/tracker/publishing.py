@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image as ImageMessage
@@ -17,12 +16,19 @@ from sensor_msgs.msg import Image as ImageMessage
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, Step
 from efftam_ros.core.types import Image, Track
-from efftam_ros.images.encodings import to_bgr
 from efftam_ros.images.message import MOST_FRAME_ID, ReceivedImage, fill_image
+from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.bearing import CameraModel, bearing_of
 from efftam_ros.messages.fields import About, Outcome, bbox_fields, detections_message, velocity_fields
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks
-from efftam_ros.ros.common.nodes import latched, make_publisher, optional_messages, other_publishers, reliable
+from efftam_ros.ros.common.nodes import (
+    latched,
+    make_publisher,
+    optional_messages,
+    other_publishers,
+    reliable,
+    wait_until_acknowledged,
+)
 from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.table import IDLE, PublishedAnswer, TargetRow, TargetTable
 
@@ -81,8 +87,8 @@ class Outputs:
     def close(self) -> None:
         """Wait until the last messages are acknowledged, then destroy the publishers."""
         with self.table.lock:
-            for publisher in (self._velocity, self._bbox, self._results) if self._publishers else ():
-                publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+            if self._publishers:
+                wait_until_acknowledged((self._velocity, self._bbox, self._results), ACKNOWLEDGED_S)
             self._destroy()
 
     def _destroy(self) -> None:
@@ -117,7 +123,7 @@ class Outputs:
             row = self.table.keep(target_id, answer, box_waits)
             row.seconds = seconds
             moving = replace(track, motion=None) if stale else track
-            predicted = tracker.predict(frame.stamp_ns + round((now_s - frame.arrived_s) * 1e9))
+            predicted = tracker.motion_at(frame.stamp_ns + round((now_s - frame.arrived_s) * 1e9))
             bearing, no_bearing = _bearing(moving, self.camera)
             # Stays NaN where the camera model has no inverse at the predicted position.
             later = None if bearing is None else _bearing(replace(moving, motion=predicted), self.camera)[0]

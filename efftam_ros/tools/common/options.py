@@ -12,8 +12,8 @@ from typing import Any
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import is_live
-from efftam_ros.images.encodings import AUTO
-from efftam_ros.images.streams.decoding import DEFAULT_TRACK
+from efftam_ros.images.levels import AUTO
+from efftam_ros.images.streams.opening import DEFAULT_TRACK
 from efftam_ros.runtime.backends import (
     BACKENDS,
     DEFAULT_BACKEND,
