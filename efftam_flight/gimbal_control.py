@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 
 from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
+from efftam_flight.frozen_picture import REASON as PICTURE_FROZEN
+from efftam_flight.frozen_picture import FrozenPicture
 from efftam_flight.law import bounded
-from efftam_flight.stall_detector import REASON, StallDetector
+from efftam_flight.stall_detector import REASON as STALLED
+from efftam_flight.stall_detector import StallDetector
 from efftam_flight.steering import FUTURE_S, Steering
 from efftam_flight.values import NS, STOPPED, AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
 from efftam_flight.waits import GIVEN_S
@@ -94,6 +97,7 @@ class GimbalControl:
         self.config = config or ControlConfig()
         self._steering = Steering(self.config)
         self._stall = StallDetector(self.config.first_rate)
+        self._picture = FrozenPicture()
         self._permission = Permission()
         self._camera: CameraModel | None = None
         self._estimate: MotionReport | None = None
@@ -159,10 +163,24 @@ class GimbalControl:
             self._forget()
         if last is None or (estimate.state is TrackState.TRACKING and last.state is not TrackState.TRACKING):
             self._cautious_until_s = now.steady_s + self.config.cautious_time
+        if step_s != 0.0:
+            self._watch_picture(estimate)
         if estimate.state in (TrackState.IDLE, TrackState.LOST):
             self._forget()
         elif step_s != 0.0 and estimate.valid and estimate.has_bearing and _is_finite(estimate):
             self._steering.measure(estimate)
+
+    def _watch_picture(self, estimate: MotionReport) -> None:
+        intrinsics = None if self._camera is None else self._camera.intrinsics
+        was_frozen = self._picture.is_frozen
+        self._picture.take(
+            estimate.stamp_ns,
+            self._steering.axis_from_north(estimate.stamp_ns),
+            estimate.image_shift,
+            None if intrinsics is None else intrinsics.fx,
+        )
+        if was_frozen and not self._picture.is_frozen:
+            self._forget()  # what was measured in the frozen picture
 
     def tick(self, now: Instant) -> GimbalCommand:
         """Decide what the gimbal does until the next tick; call at 50 Hz."""
@@ -196,6 +214,7 @@ class GimbalControl:
 
     def _forget(self) -> None:
         self._steering.forget_target()
+        self._picture.forget()
         if self._last_tick is not None:
             self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
 
@@ -220,6 +239,8 @@ class GimbalControl:
             return _hold("no bearing: the camera has no calibration (camera_info, K)")
         if not _is_finite(estimate):
             return _hold(f"the bearing is not finite: {estimate.azimuth}, {estimate.elevation} rad")
+        if self._picture.is_frozen:
+            return _hold(PICTURE_FROZEN)
         return self._follow(estimate, now, dt_s)
 
     def _follow(self, estimate: MotionReport, now: Instant, dt_s: float) -> GimbalCommand:
@@ -236,14 +257,14 @@ class GimbalControl:
             return _hold(f"not seen for {unseen_s:.1f} s")
         if self._stall.rests(now.steady_s):
             self._forget()
-            return _hold(REASON)
+            return _hold(STALLED)
         measured = estimate.measured and unseen_s < config.closed_loop_age
         rates, law, reason, at_stop = self._steering.steer(estimate, now, dt_s, measured)
         phase = Phase.FOLLOWING if measured else Phase.PREDICTING
         if left < 1.0:
             phase, reason = Phase.FADING, f"not seen for {unseen_s:.1f} s: the rates fade"
         if self._stall.stands:
-            phase, reason = Phase.HOLDING, REASON
+            phase, reason = Phase.HOLDING, STALLED
         rates = self._stall.limited(Rates(rates.pitch * left, rates.yaw * left))
         return GimbalCommand(rates, True, phase, law, reason, at_stop)
 

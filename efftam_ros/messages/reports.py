@@ -55,7 +55,8 @@ class MotionReport(TargetReport):
     """What TargetVelocity says of one target in one image. ``valid`` False: nothing may steer by it.
 
     ``velocity`` (vx, vy) px/s; ``azimuth`` right, ``elevation`` down of the optical axis, rad, their rates
-    rad/s with the camera's own motion included.
+    rad/s with the camera's own motion included; ``image_shift`` the largest motion of an image corner since
+    the target's last image, px.
     """
 
     valid: bool = False
@@ -65,6 +66,7 @@ class MotionReport(TargetReport):
     elevation: float = NAN
     azimuth_rate: float = 0.0
     elevation_rate: float = 0.0
+    image_shift: float = NAN
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_flight.mavlink.gimbal.rates import GimbalRates
-from efftam_flight.mavlink.gimbal.standstill import Standstill, resembles
-from efftam_flight.mavlink.gimbal.stop_sequence import KINDS, AutopilotKind, Situation, Step, StopSequence
+from efftam_flight.mavlink.gimbal.standstill import GimbalMotion, resembles
+from efftam_flight.mavlink.gimbal.stop_sequence import KINDS, AutopilotKind, Situation, StopSequence, StopStep
 from efftam_flight.values import NS, STOPPED, AttitudeSample, Rates, VehicleSample, YawFrame
 from simulation.rotations import from_yaw_pitch
 
@@ -21,15 +21,15 @@ ARDUPILOT, PX4 = KINDS.values()
 OURS = Rates(0.0, 0.2)
 
 
-def seen_turning(yaw_rate: float, until_s: float = NOW_S) -> Standstill:
+def seen_turning(yaw_rate: float, until_s: float = NOW_S) -> GimbalMotion:
     """A gimbal whose attitude comes at 50 Hz for the second before, standing where the rate is 0; it looks
     backwards, where its yaw goes from pi to -pi."""
     return seen_from(YawFrame.EARTH, yaw_rate, None, until_s)
 
 
-def seen_from(frame: YawFrame, yaw_rate: float, turn: float | None, until_s: float = NOW_S) -> Standstill:
+def seen_from(frame: YawFrame, yaw_rate: float, turn: float | None, until_s: float = NOW_S) -> GimbalMotion:
     """``yaw_rate``: in that frame; ``turn``: the vehicle's, None where no heading comes."""
-    seen = Standstill()
+    seen = GimbalMotion()
     for i in range(51):
         t = until_s - 1.0 + 0.02 * i
         if turn is not None:
@@ -63,7 +63,7 @@ def test_only_a_gimbal_that_stands_ends_it_and_only_one_that_is_driven_or_was_se
     sequence, at, rate, heard_s
 ):
     seen = seen_turning(rate, heard_s)
-    if sequence.step(at, seen, NOW_S) is Step.DONE:
+    if sequence.step(at, seen, NOW_S) is StopStep.DONE:
         assert rate == 0.0
         assert NOW_S - heard_s <= 0.6
         assert at.boot_s >= at.autopilot.wakes_s
@@ -75,16 +75,16 @@ def test_only_a_gimbal_that_stands_ends_it_and_only_one_that_is_driven_or_was_se
 def test_where_the_manager_gates_zeros_go_out_exactly_while_we_are_in_control(sequence, at, rate, heard_s):
     at = at._replace(autopilot=PX4)
     step = sequence.step(at, seen_turning(rate, heard_s), NOW_S)
-    assert step in ((Step.ZERO, Step.DONE) if at.in_control else (Step.USELESS, Step.DONE))
+    assert step in ((StopStep.ZERO, StopStep.DONE) if at.in_control else (StopStep.USELESS, StopStep.DONE))
 
 
 @given(sequences, situations, turning, heard)
 def test_where_it_does_not_gate_only_somebody_known_keeps_a_zero_back(sequence, at, rate, heard_s):
     at = at._replace(autopilot=ARDUPILOT)
     step = sequence.step(at, seen_turning(rate, heard_s), NOW_S)
-    if step in (Step.WATCH, Step.TAKEN):
+    if step in (StopStep.WATCH, StopStep.TAKEN):
         assert sequence.is_contested or at.another
-    if step is Step.TAKEN:
+    if step is StopStep.TAKEN:
         assert at.boot_s >= ARDUPILOT.wakes_s
         assert rate != OURS.yaw
         assert sequence.turned is None or rate == 0.0 or rate != sequence.turned[1]
@@ -96,20 +96,20 @@ def test_once_another_was_heard_no_zero_goes_out_but_to_a_gimbal_that_turns_by_o
 ):
     at = at._replace(autopilot=ARDUPILOT)
     sequence = replace(sequence, contested_s=NOW_S - 0.8)
-    if sequence.step(at, seen_turning(rate, heard_s), NOW_S) is Step.ZERO:
+    if sequence.step(at, seen_turning(rate, heard_s), NOW_S) is StopStep.ZERO:
         assert rate in (OURS.yaw, *([sequence.turned[1]] if sequence.turned else []))
 
 
 @pytest.mark.parametrize(
     ("rate", "turned", "step"),
     [
-        (0.2, None, Step.ZERO),  # as we asked
-        (0.29, None, Step.ZERO),  # within half of it
-        (0.31, None, Step.TAKEN),
-        (-0.2, None, Step.TAKEN),
-        (-0.2, (0.0, -0.2, -0.2), Step.ZERO),  # as it turned while we moved it
-        (0.0, None, Step.TAKEN),  # by our rate it would turn
-        (0.0, (0.0, 0.2, 0.2), Step.TAKEN),
+        (0.2, None, StopStep.ZERO),  # as we asked
+        (0.29, None, StopStep.ZERO),  # within half of it
+        (0.31, None, StopStep.TAKEN),
+        (-0.2, None, StopStep.TAKEN),
+        (-0.2, (0.0, -0.2, -0.2), StopStep.ZERO),  # as it turned while we moved it
+        (0.0, None, StopStep.TAKEN),  # by our rate it would turn
+        (0.0, (0.0, 0.2, 0.2), StopStep.TAKEN),
     ],
 )
 def test_whether_anothers_command_counted_is_seen_by_the_gimbals_attitude(rate, turned, step):
@@ -119,21 +119,23 @@ def test_whether_anothers_command_counted_is_seen_by_the_gimbals_attitude(rate, 
     # Soon after the command its effect is waited for.
     soon = replace(contested, contested_s=NOW_S - 0.3)
     if rate:
-        assert soon.step(Situation(ARDUPILOT), seen, NOW_S) is Step.WATCH
+        assert soon.step(Situation(ARDUPILOT), seen, NOW_S) is StopStep.WATCH
 
 
-@pytest.mark.parametrize(("rate", "step"), [(0.2, Step.ZERO), (-0.2, Step.TAKEN), (0.0, Step.ZERO)])
+@pytest.mark.parametrize(
+    ("rate", "step"), [(0.2, StopStep.ZERO), (-0.2, StopStep.TAKEN), (0.0, StopStep.ZERO)]
+)
 def test_where_only_the_manager_names_another_the_gimbal_is_stopped_unless_it_is_moved_otherwise(rate, step):
     """It had the time to stand: what still turns otherwise is turned by the other."""
     sequence = StopSequence(OURS, NOW_S - 1.5, None, NOW_S - 0.3)
     assert sequence.step(Situation(ARDUPILOT, another=True), seen_turning(rate), NOW_S) is step
     soon = replace(sequence, ended_s=NOW_S - 0.3)
-    assert soon.step(Situation(ARDUPILOT, another=True), seen_turning(rate), NOW_S) is Step.ZERO
+    assert soon.step(Situation(ARDUPILOT, another=True), seen_turning(rate), NOW_S) is StopStep.ZERO
 
 
-def seen_braking() -> Standstill:
+def seen_braking() -> GimbalMotion:
     """A gimbal that turned at 0.5 rad/s half a second ago, and now hardly turns: 0.25 rad/s on average."""
-    seen = Standstill()
+    seen = GimbalMotion()
     for i in range(51):
         t = NOW_S - 1.0 + 0.02 * i
         left_s = NOW_S - max(t, NOW_S - 0.5)
@@ -144,28 +146,28 @@ def seen_braking() -> Standstill:
 
 def test_braking_that_passes_our_rate_is_not_taken_for_it():
     contested = StopSequence(Rates(0.0, 0.25), NOW_S - 0.9, contested_s=NOW_S - 0.8)
-    assert contested.step(Situation(ARDUPILOT), seen_braking(), NOW_S) is Step.TAKEN
+    assert contested.step(Situation(ARDUPILOT), seen_braking(), NOW_S) is StopStep.TAKEN
 
 
-@pytest.mark.parametrize(("is_turning", "step"), [(True, Step.ZERO), (False, Step.TAKEN)])
+@pytest.mark.parametrize(("is_turning", "step"), [(True, StopStep.ZERO), (False, StopStep.TAKEN)])
 def test_a_rate_too_slow_to_be_seen_at_once_is_told_after_two_seconds_and_a_half(is_turning, step):
     rate = math.radians(0.3)
     sequence = StopSequence(Rates(0.0, rate), 0.0, contested_s=0.0)
-    seen, steps = Standstill(), []
+    seen, steps = GimbalMotion(), []
     for i in range(150):
         t = 0.02 * i
         yaw = rate * t if is_turning else 0.0
         seen.take(AttitudeSample(round(t * NS), from_yaw_pitch(yaw, 0.0), YawFrame.EARTH), t)
         steps.append(sequence.step(Situation(ARDUPILOT), seen, t))
-    assert set(steps[:120]) == {Step.WATCH}
+    assert set(steps[:120]) == {StopStep.WATCH}
     assert steps[140] is step
 
 
 def test_a_gimbal_that_turns_by_a_rate_from_before_a_cut_is_ours():
     sequence = StopSequence(OURS, NOW_S - 0.8, contested_s=NOW_S - 0.8)
-    assert sequence.step(Situation(ARDUPILOT), seen_turning(-0.2), NOW_S) is Step.TAKEN
+    assert sequence.step(Situation(ARDUPILOT), seen_turning(-0.2), NOW_S) is StopStep.TAKEN
     before = replace(sequence, earlier=(Rates(0.0, 0.1), Rates(0.0, -0.2)))
-    assert before.step(Situation(ARDUPILOT), seen_turning(-0.2), NOW_S) is Step.ZERO
+    assert before.step(Situation(ARDUPILOT), seen_turning(-0.2), NOW_S) is StopStep.ZERO
 
 
 def test_while_the_mount_sleeps_anothers_command_is_neither_undone_nor_taken_to_count():
@@ -173,7 +175,7 @@ def test_while_the_mount_sleeps_anothers_command_is_neither_undone_nor_taken_to_
     at = Situation(ARDUPILOT, boot_s=11.0)
     contested = StopSequence(OURS, NOW_S - 0.9, contested_s=NOW_S - 0.8)
     for rate in (0.0, 0.2, -0.2):
-        assert contested.step(at, seen_turning(rate), NOW_S) is Step.WATCH
+        assert contested.step(at, seen_turning(rate), NOW_S) is StopStep.WATCH
 
 
 @pytest.mark.parametrize("frame", list(YawFrame))
@@ -189,7 +191,7 @@ def test_it_stands_that_stands_towards_north_or_towards_the_nose(frame, yaw_rate
 
 @pytest.mark.parametrize("pitch_rate", [0.0, 0.2])
 def test_a_gimbal_that_trembles_looking_backwards_stands_unless_it_tilts(pitch_rate):
-    seen = Standstill()
+    seen = GimbalMotion()
     for i in range(51):
         t = NOW_S - 1.0 + 0.02 * i
         q = from_yaw_pitch(math.pi + 0.001 * (-1) ** i, pitch_rate * (t - NOW_S))
@@ -221,7 +223,7 @@ def test_a_motion_is_a_wishs_where_pitch_and_one_yaw_agree(wish, is_alike):
 
 def test_a_rate_of_pitch_is_told_from_one_of_yaw():
     sequence = StopSequence(Rates(0.2, 0.0), NOW_S - 0.8, contested_s=NOW_S - 0.8)
-    assert sequence.step(Situation(ARDUPILOT), seen_turning(0.2), NOW_S) is Step.TAKEN
+    assert sequence.step(Situation(ARDUPILOT), seen_turning(0.2), NOW_S) is StopStep.TAKEN
 
 
 @pytest.mark.parametrize("silent_s", [0.3, 0.44, 0.46, 0.55])
@@ -233,7 +235,7 @@ def test_a_slow_gimbal_that_falls_silent_does_not_seem_to_stand(silent_s):
 
 
 def test_a_gimbal_that_turns_over_the_pole_turns_as_before():
-    seen = Standstill()
+    seen = GimbalMotion()
     for i in range(51):
         t = NOW_S - 1.0 + 0.02 * i
         q = from_yaw_pitch(0.3 + 0.1 * (t - NOW_S), math.radians(95) + 0.26 * (t - NOW_S))
@@ -266,7 +268,7 @@ def test_after_anothers_command_nothing_of_ours_goes_out_until_its_effect_is_see
     rates.update(False, at, 0.16)
     assert not rates.starved(1.0)
     assert sent == [OURS]
-    assert rates.step is Step.WATCH
+    assert rates.step is StopStep.WATCH
     rates.on_restart()
     rates.update(True, at, 1.0)
     assert sent == [OURS, STOPPED]
@@ -281,7 +283,7 @@ def test_a_command_that_was_seen_to_count_ends_it_for_good_until_steering_is_ena
     rates.update(True, at, 0.8)
     assert sent == [OURS, *then]
     if not then:
-        assert rates.step is Step.DONE
+        assert rates.step is StopStep.DONE
         turn(rates, OURS.yaw, 0.8, 1.8)
         for act in (rates.stop_unknown, rates.on_restart, lambda: rates.stop(1.8)):
             act()
@@ -300,7 +302,7 @@ def test_what_px4_obeys_from_anybody_ends_it_for_good_at_once():
     rates.stop_unknown()
     rates.update(True, at, 0.16)
     assert sent == [OURS]
-    assert rates.step is Step.DONE
+    assert rates.step is StopStep.DONE
 
 
 @pytest.mark.parametrize(
@@ -337,4 +339,4 @@ def test_a_sequence_that_is_done_does_not_begin_again_when_another_turns_the_gim
         counts.append(len(sent))
     assert counts[0] < counts[1] == counts[2]
     assert sent[-1] == STOPPED
-    assert rates.step is Step.DONE
+    assert rates.step is StopStep.DONE

@@ -28,7 +28,7 @@ from efftam_flight.mavlink.gimbal.attitude_sources import AttitudeSources, mount
 from efftam_flight.mavlink.gimbal.holder import CONFIGURE, GimbalHolder, Ids
 from efftam_flight.mavlink.gimbal.rates import GimbalRates
 from efftam_flight.mavlink.gimbal.rivals import Rivals
-from efftam_flight.mavlink.gimbal.stop_sequence import Situation, Step
+from efftam_flight.mavlink.gimbal.stop_sequence import Situation, StopStep
 from efftam_flight.values import (
     NS,
     STOPPED,
@@ -106,7 +106,9 @@ class GimbalClient:
     def at_rest(self) -> bool:
         """Whether nothing is left to do: the gimbal stands and is given back, or nobody can be told."""
         ours = self._holder.control is Control.HELD and not self._holder.wanted
-        return self._autopilot.link is None or not (self._rates.step in (Step.ZERO, Step.WATCH) or ours)
+        return self._autopilot.link is None or not (
+            self._rates.step in (StopStep.ZERO, StopStep.WATCH) or ours
+        )
 
     # The controller's side
 
@@ -156,9 +158,9 @@ class GimbalClient:
             )
         # Where the manager gates, zeros count before the release alone.
         step = self._rates.step
-        if step is not Step.DONE and self._autopilot.kind.gates:
+        if step is not StopStep.DONE and self._autopilot.kind.gates:
             self._holder.take_to_stop(now.steady_s)
-        if step is Step.DONE or (step is not Step.ZERO and not self._autopilot.kind.gates):
+        if step is StopStep.DONE or (step is not StopStep.ZERO and not self._autopilot.kind.gates):
             self._holder.give_back(now.steady_s)
         if self._rates.unseen(now.steady_s):
             self._report(
@@ -248,7 +250,7 @@ class GimbalClient:
 
     def handle(self, message: Message, link: str, now: Instant) -> None:
         """A message of our vehicle, or of who else wants to move its gimbal."""
-        if self._holder.wanted or self._rates.step is not Step.DONE:
+        if self._holder.wanted or self._rates.step is not StopStep.DONE:
             kind = self._autopilot.kind
             rival = self._rivals.find(message, kind)
             if rival is not None:

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from efftam_flight.mavlink.gimbal.standstill import Standstill
-from efftam_flight.mavlink.gimbal.stop_sequence import Situation, Step, StopSequence
+from efftam_flight.mavlink.gimbal.standstill import GimbalMotion
+from efftam_flight.mavlink.gimbal.stop_sequence import Situation, StopSequence, StopStep
 from efftam_flight.values import STOPPED, Rates
 from efftam_flight.waits import (
     CONTROLLER_SILENT_S,
@@ -26,7 +26,7 @@ class GimbalRates:
     """One gimbal's rates. ``send`` puts one on the wire. See `StopSequence` for how they end."""
 
     def __init__(self, send: Callable[[Rates], None]) -> None:
-        self.standstill = Standstill()
+        self.standstill = GimbalMotion()
         self._put = send
         self._wished = STOPPED
         self._wished_s = -math.inf
@@ -34,13 +34,13 @@ class GimbalRates:
         self._sent_s = -math.inf
         self._turning: deque[tuple[float, Rates]] = deque()  # when, what moved it: of the last second
         self._stop: StopSequence | None = None
-        self._step = Step.DONE
+        self._step = StopStep.DONE
         self._is_taken = False  # another moves the gimbal: nothing is sent until `begin`
 
     @property
-    def step(self) -> Step:
-        """What the stop sequence asks for at present; `Step.DONE` where there is none."""
-        return Step.DONE if self._stop is None else self._step
+    def step(self) -> StopStep:
+        """What the stop sequence asks for at present; `StopStep.DONE` where there is none."""
+        return StopStep.DONE if self._stop is None else self._step
 
     def begin(self) -> None:
         """Somebody enabled steering: rates may go out again, whoever commanded the gimbal before."""
@@ -99,20 +99,20 @@ class GimbalRates:
             return
         rates = self._wished if may_steer else STOPPED
         if not rates.is_zero:
-            self._stop, self._step = StopSequence(rates), Step.ZERO
+            self._stop, self._step = StopSequence(rates), StopStep.ZERO
         elif self._stop is None:
             return
         else:
             # The last rate sent is a zero also where it is not obeyed.
             is_first = self._stop.ended_s == math.inf
             self._step = self._end(now_s).step(at, self.standstill, now_s)
-            if self._step is Step.TAKEN:
+            if self._step is StopStep.TAKEN:
                 self._take_leave()
                 return
-            if self._step is Step.DONE:
+            if self._step is StopStep.DONE:
                 self._stop = None
                 return
-            if self._step is not Step.ZERO and not is_first:
+            if self._step is not StopStep.ZERO and not is_first:
                 return
             if self._stop.is_contested:  # it did not count: the gimbal turns on by our rate
                 self._stop = replace(self._stop, contested_s=math.inf)

@@ -21,7 +21,7 @@ NO_CHANNEL = (0, 65535)
 Ids = tuple[int, int]
 
 
-class Rival(NamedTuple):
+class RivalCommand(NamedTuple):
     """``name``: who commands the gimbal, and by what; ``counts``: the autopilot is known to obey that from
     anybody."""
 
@@ -49,7 +49,7 @@ class Rivals:
         """The sticks rest where they are now."""
         self._rest.clear()
 
-    def find(self, message: Message, autopilot: AutopilotKind) -> Rival | None:
+    def find(self, message: Message, autopilot: AutopilotKind) -> RivalCommand | None:
         """The rival whose message this is; None for any other message."""
         kind, sender = message.get_type(), (message.get_srcSystem(), message.get_srcComponent())
         manager = (self._ids[0], self._manager)
@@ -67,15 +67,15 @@ class Rivals:
             return None
         what = f"command {message.command}" if is_command else f"message {message.get_msgId()}"
         counts = is_command and message.command in autopilot.ungated
-        return Rival(f"{sender[0]}/{sender[1]} ({what})", counts)
+        return RivalCommand(f"{sender[0]}/{sender[1]} ({what})", counts)
 
-    def _stick(self, message: Message) -> Rival | None:
+    def _stick(self, message: Message) -> RivalCommand | None:
         for channel in self._channels:
             value = getattr(message, f"chan{channel}_raw")
             if value in NO_CHANNEL:
                 continue
             if abs(value - self._rest.setdefault(channel, value)) > self._dead_band_us:
-                return Rival(f"RC channel {channel}")
+                return RivalCommand(f"RC channel {channel}")
         return None
 
 

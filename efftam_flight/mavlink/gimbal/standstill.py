@@ -25,7 +25,7 @@ Motion = tuple[float, float, float]
 Sample = tuple[float, float, float, float]  # when, pitch, yaw, yaw in the other frame
 
 
-class Standstill:
+class GimbalMotion:
     """The gimbal's angles of the last seconds. Times are steady ones, of arrival."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from efftam_flight.mavlink.dialect import mav
-from efftam_flight.mavlink.gimbal.standstill import Motion, Standstill, resembles
+from efftam_flight.mavlink.gimbal.standstill import GimbalMotion, Motion, resembles
 from efftam_flight.values import Rates
 from efftam_flight.waits import CREEP_S, STANDS_S
 
@@ -62,7 +62,7 @@ class Situation(NamedTuple):
     boot_s: float = math.inf
 
 
-class Step(Enum):
+class StopStep(Enum):
     """What a stop sequence asks for at a moment."""
 
     ZERO = "zero"  # send a zero rate, ten times a second
@@ -94,53 +94,53 @@ class StopSequence:
     def is_contested(self) -> bool:
         return self.contested_s < math.inf
 
-    def step(self, at: Situation, seen: Standstill, now_s: float) -> Step:
+    def step(self, at: Situation, seen: GimbalMotion, now_s: float) -> StopStep:
         if self._stands(at, seen, now_s):
             # Where another was heard it may be its command that holds the gimbal still.
-            return Step.TAKEN if self.is_contested and not at.autopilot.gates else Step.DONE
+            return StopStep.TAKEN if self.is_contested and not at.autopilot.gates else StopStep.DONE
         if at.autopilot.gates:
-            return Step.ZERO if at.in_control else Step.USELESS
+            return StopStep.ZERO if at.in_control else StopStep.USELESS
         if self.is_contested:
             return self._who_moves(at, seen, now_s)
         if at.another and self._is_moved_otherwise(at, seen, now_s):
-            return Step.TAKEN
-        return Step.ZERO
+            return StopStep.TAKEN
+        return StopStep.ZERO
 
     def _awake_s(self, at: Situation, now_s: float) -> float:
         """Since when the autopilot has driven its mount; in the future while it does not."""
         return now_s - (at.boot_s - at.autopilot.wakes_s)
 
-    def _stands(self, at: Situation, seen: Standstill, now_s: float) -> bool:
+    def _stands(self, at: Situation, seen: GimbalMotion, now_s: float) -> bool:
         if self._awake_s(at, now_s) > now_s:
             return False
         # What was not seen turning may stand because nothing drives it yet: then a zero has to go out.
         since_s = self.zeros_s if self.turned is None else self.ended_s
         return seen.stands(since_s, now_s)
 
-    def _who_moves(self, at: Situation, seen: Standstill, now_s: float) -> Step:
+    def _who_moves(self, at: Situation, seen: GimbalMotion, now_s: float) -> StopStep:
         """Whether another's command counted: the gimbal does not turn by our rate any more. It may have come
         before our last rate, or may have been refused: then the gimbal turns on by ours."""
         since_s = max(self.contested_s, self._awake_s(at, now_s))
         if not seen.reaches(since_s, now_s):
-            return Step.WATCH
+            return StopStep.WATCH
         if seen.motion(since_s, now_s) is not None:
-            return Step.ZERO if self._is_ours(seen, since_s, now_s) else Step.TAKEN
+            return StopStep.ZERO if self._is_ours(seen, since_s, now_s) else StopStep.TAKEN
         # It stands, or turns too slowly to be seen.
         rate = math.hypot(self.motion.pitch, self.motion.yaw)
         if not MIN_CREEP <= rate <= CREEPS:
-            return Step.TAKEN
+            return StopStep.TAKEN
         if now_s - since_s < CREEP_S:
-            return Step.WATCH
+            return StopStep.WATCH
         is_ours = resembles(seen.moved(since_s, now_s), _motion(self.motion), MIN_CREEP / 2)
-        return Step.ZERO if is_ours else Step.TAKEN
+        return StopStep.ZERO if is_ours else StopStep.TAKEN
 
-    def _is_moved_otherwise(self, at: Situation, seen: Standstill, now_s: float) -> bool:
+    def _is_moved_otherwise(self, at: Situation, seen: GimbalMotion, now_s: float) -> bool:
         """Whether another turns the gimbal, that was told to stand and had the time for it."""
         since_s = max(self.ended_s + STANDS_S, self._awake_s(at, now_s))
         is_turning = seen.motion(since_s, now_s) is not None
         return is_turning and not self._is_ours(seen, since_s, now_s)
 
-    def _is_ours(self, seen: Standstill, since_s: float, now_s: float) -> bool:
+    def _is_ours(self, seen: GimbalMotion, since_s: float, now_s: float) -> bool:
         """Whether it turns by one of our rates all the time: a mean alone may resemble one while another's
         command brakes it. While it changes over to the last rate nothing is told."""
         parts = seen.parts(since_s, now_s)
