@@ -118,6 +118,18 @@ class Stop(Enum):
 
 
 @dataclass(frozen=True)
+class GimbalAngles:
+    """Where the gimbal points, in whole degrees. ``pitch``: up positive; ``yaw``: from the vehicle's nose,
+    right positive, None where the nose is not known. The limits are its mechanical stops, least and most,
+    None where there is none."""
+
+    pitch: int
+    yaw: int | None = None
+    pitch_limits: tuple[int | None, int | None] = (None, None)
+    yaw_limits: tuple[int | None, int | None] = (None, None)
+
+
+@dataclass(frozen=True)
 class SteeringState:
     """What is known of the gimbal's steering.
 
@@ -129,6 +141,8 @@ class SteeringState:
     gone; counted when this state was made.
 
     ``stop``: of the last STOP; ``stop_reason``: why it is not confirmed, and what to do, in one line.
+
+    ``angles``: None while no attitude of the gimbal arrives.
     """
 
     controller: Controller
@@ -139,6 +153,7 @@ class SteeringState:
     silent_s: float = 0.0
     stop: Stop = Stop.NONE
     stop_reason: str = ""
+    angles: GimbalAngles | None = None
 
 
 Reply = Callable[[CommandAnswer], None]

@@ -51,6 +51,7 @@ class Standstill:
         self._heading: Heading | None = None
         # When, the attitude in its own frame, and in the other one (None where the heading is not known).
         self._seen: deque[tuple[float, Quaternion, Quaternion | None]] = deque()
+        self._newest_is_from_north = False
 
     def turn(self, heading: Heading) -> None:
         """Take the vehicle's heading: a gimbal may stand towards north on a turning vehicle."""
@@ -72,8 +73,23 @@ class Standstill:
                 c, s = math.cos(half), math.sin(half)
                 other = (c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w)  # turned about down
         self._seen.append((now_s, (w, x, y, z), other))
+        self._newest_is_from_north = attitude.counts_from_north
         while now_s - self._seen[0][0] > 2 * STANDS_S:
             self._seen.popleft()
+
+    def angles(self, now_s: float) -> tuple[float, float | None] | None:
+        """Pitch, up positive, and yaw from the vehicle's nose, right positive, rad; None where the nose is
+        not known. None while no attitude arrives."""
+        if not self.is_known(now_s):
+            return None
+        _, own, other = self._seen[-1]
+        w, x, y, z = own
+        pitch = math.asin(max(-1.0, min(1.0, 2 * (w * y - z * x))))
+        from_nose = other if self._newest_is_from_north else own
+        if from_nose is None:
+            return pitch, None
+        w, x, y, z = from_nose
+        return pitch, math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 
     def is_known(self, now_s: float) -> bool:
         """Whether attitudes arrive."""
@@ -132,6 +148,10 @@ class GimbalWatch:
         if self._bridge_s is not None:
             self._bridge_s = self._autopilot_s = now_s
         self._standstill.turn(heading)
+
+    def angles(self, now_s: float) -> tuple[float, float | None] | None:
+        """As `Standstill.angles`."""
+        return self._standstill.angles(now_s)
 
     def silence(self, now_s: float, is_wanted: bool = True) -> tuple[Link, float] | None:
         """The link nearest to the controller that is silent, and for how long, s; None where there is none.

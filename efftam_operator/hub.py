@@ -338,5 +338,6 @@ class LastHeard:
             "picture": self.refusal,
             "trackers": list(self.trackers),
             "restarted": self.restarted,
+            "has_target": self.has_target,
             "frozen_s": round(self._still_s, 1) if self._still_s >= FROZEN_S else None,
         }

@@ -7,10 +7,19 @@ import json
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
-from efftam_operator.feed import CommandAnswer, Controller, Limits, Link, Proposal, SteeringState, Stop
+from efftam_operator.feed import (
+    CommandAnswer,
+    Controller,
+    GimbalAngles,
+    Limits,
+    Link,
+    Proposal,
+    SteeringState,
+    Stop,
+)
 from efftam_ros.core.geometry import Box
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection, VideoProgress
@@ -118,6 +127,8 @@ def _plain(value: Any, name: str) -> Any:
         return value.name
     if isinstance(value, Controller | Link | Stop):
         return value.value
+    if isinstance(value, GimbalAngles):
+        return asdict(value)
     return str(value) if name == "stamp" else _corners(value) if isinstance(value, Box) else value
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 from builtin_interfaces.msg import Time
@@ -31,17 +30,15 @@ from efftam_operator.feed import (
     Unreadable,
 )
 from efftam_operator.ros.calls import Calls
-from efftam_operator.settings import Settings
+from efftam_operator.ros.parameters import OperatorConfig
 from efftam_operator.tracker_graph import TrackerGraph
-from efftam_ros.core.config import setting
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
 from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
 from efftam_ros.ros.common.image_input import ImageInput, message_class
-from efftam_ros.ros.common.nodes import UNKNOWN_NODE, ParameterSet, Throttle, latched, sampled, steady_timer
-from efftam_ros.ros.tracker.parameters import NodeConfig
+from efftam_ros.ros.common.nodes import UNKNOWN_NODE, Throttle, latched, sampled, steady_timer
 
 JPEG_START = b"\xff\xd8"
 REPORT_DEPTH = 40  # several targets have a report each
@@ -51,28 +48,6 @@ LOOK_S = 0.5
 LINGER_S = 30.0
 TRACKER = "the tracker"
 LIMITS = ["selection_buffer", "max_targets"]
-
-
-def _trackers(name: str) -> Any:
-    """A setting as the tracker has it."""
-    (found,) = (f for f in fields(NodeConfig) if f.name == name)
-    return field(default=found.default, metadata=found.metadata)
-
-
-@dataclass(frozen=True)
-class OperatorConfig(Settings):
-    """The node's parameters: the page's, and those that the tracker has too, of the same names, so that one
-    file serves both. Everything is read when the node starts."""
-
-    tracker: str = setting("efftam_tracker", "name of the tracker's node, whose services are called")
-    gimbal: str = setting("efftam_gimbal", "name of the gimbal controller's node, whose services are called")
-    image_transport: str = _trackers("image_transport")
-    image_reliability: str = _trackers("image_reliability")
-    max_image_pixels: int = _trackers("max_image_pixels")
-    diagnostics_period: float = _trackers("diagnostics_period")
-
-
-PARAMETERS = ParameterSet((("The page", OperatorConfig),), tuple(f.name for f in fields(OperatorConfig)))
 
 
 def image_stamp(message: Any) -> int:

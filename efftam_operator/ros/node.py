@@ -10,11 +10,13 @@ from rclpy.node import Node
 
 from efftam_operator.announce import announcement
 from efftam_operator.ros.calls import Calls
-from efftam_operator.ros.feed import PARAMETERS, OperatorConfig, RosFeed
+from efftam_operator.ros.feed import RosFeed
+from efftam_operator.ros.parameters import PARAMETERS, OperatorConfig
 from efftam_operator.ros.steering import RosSteering
 from efftam_operator.server import OperatorServer, serving
 from efftam_ros.images.stillness import frozen_text
-from efftam_ros.ros.common.nodes import check_qos_overrides, diagnostics, read_parameters, steady_timer
+from efftam_ros.ros.common.nodes import check_qos_overrides, diagnostics, steady_timer
+from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
 
 NODE_NAME = "efftam_operator"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from rclpy.node import Node
 from std_srvs.srv import SetBool
 
 from efftam_operator.commands import CONTROLLER
-from efftam_operator.feed import CommandAnswer, Controller, Reply, Sink, SteeringState, Stop
+from efftam_operator.feed import CommandAnswer, Controller, GimbalAngles, Reply, Sink, SteeringState, Stop
 from efftam_operator.gimbal_watch import Attitude, GimbalWatch, Heading
 from efftam_operator.ros.calls import Calls
 from efftam_ros.images.message import stamp_ns
@@ -48,6 +49,7 @@ class RosSteering:
         self._last = SteeringState(Controller.GONE)  # of the controller alone
         self._told: SteeringState | None = None
         self._watch = GimbalWatch()
+        self._limits: dict[str, tuple[int | None, int | None]] = {}  # fields of GimbalAngles
         self._stop_replies: list[Reply] = []  # of the STOPs that are neither confirmed nor given up
         # Monotonic times, None while there was no sign of a controller.
         self._heard_s: float | None = None
@@ -102,6 +104,10 @@ class RosSteering:
 
     def _on_manager(self, message: Any) -> None:
         is_silent = message.control == GimbalManager.SILENT
+        self._limits = {
+            "pitch_limits": (_degrees(message.pitch_min), _degrees(message.pitch_max)),
+            "yaw_limits": (_degrees(message.yaw_min), _degrees(message.yaw_max)),
+        }
         self._watch.hear_manager(is_silent, message.alive, time.monotonic())
 
     def _on_attitude(self, message: Any) -> None:
@@ -171,8 +177,21 @@ class RosSteering:
         state = SteeringState(
             *(last.controller, last.enabled, last.phase, last.reason),
             *(link, round(silent_s, 1), self._watch.stop, doubt),
+            angles=self._angles(now_s),
         )
         if self._sink is not None and state != self._told:
             self._told = state
             self._sink(state)
         return doubt
+
+    def _angles(self, now_s: float) -> GimbalAngles | None:
+        pitch, yaw = self._watch.angles(now_s) or (math.nan, None)
+        pitch_deg = _degrees(pitch)
+        if pitch_deg is None:
+            return None
+        return GimbalAngles(pitch_deg, None if yaw is None else _degrees(yaw), **self._limits)
+
+
+def _degrees(angle: float) -> int | None:
+    """Whole degrees of an angle in rad; None where it is not finite."""
+    return round(math.degrees(angle)) if math.isfinite(angle) else None

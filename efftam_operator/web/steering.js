@@ -84,6 +84,19 @@ export class SteeringPanel {
     return { word: `GIMBAL ${controller.toUpperCase()}`, text: FAULTS[controller] + (enabled ? `; it was ${phase}` : ""), seconds };
   }
 
+  /** {word, text} of an alarm while another has taken the gimbal, null else. */
+  get lostControl() {
+    const { controller, phase, reason } = this.#state ?? {};
+    if (controller !== "running" || phase !== "control lost") return null;
+    return { word: "GIMBAL CONTROL LOST", text: `${reason || "another moves the gimbal"}; press Steer to take it back` };
+  }
+
+  /** Where the gimbal points, as the server's `angles`; null where that is not known. */
+  get angles() {
+    const { controller, silent, angles } = this.#state ?? {};
+    return controller === "running" && this.#known.hasLink && !silent ? angles ?? null : null;
+  }
+
   answered(id) {
     if (id === this.#stopId) this.#stopId = null;
     this.#show();
@@ -122,10 +135,13 @@ export class SteeringPanel {
 
   #show() {
     if (!this.#state) return;
-    const { controller, enabled, phase, reason, stop } = this.#state, { hasLink, isGrey, mayEnable } = this.#known;
+    const { controller, enabled, phase, reason, silent, stop } = this.#state, { hasLink, isGrey, mayEnable } = this.#known;
     const runs = controller === "running" && hasLink;
-    this.panel.dataset.state = isGrey ? "grey" : !runs ? "fault" : enabled ? "on" : "off";
+    const isLost = this.lostControl !== null;
+    this.panel.dataset.state = isGrey || silent ? "grey" : isLost ? "fault" : !runs ? "fault" : enabled ? "on" : "off";
     let word = `GIMBAL ${(runs ? phase : controller).toUpperCase()}`, text = runs ? reason : FAULTS[controller];
+    // What the controller last said of the gimbal is not known to be true while nobody hears of it.
+    if (runs && silent) [word, text] = ["GIMBAL UNKNOWN", `the ${silent} is silent`];
     if (!hasLink) [word, text] = ["GIMBAL UNKNOWN", "no link"];
     if (this.#stopId !== null) text = "STOP was sent";
     if (stop === "waiting" && hasLink) text = "STOP has arrived; waiting until the gimbal stands";

@@ -6,7 +6,6 @@ import threading
 import time
 import traceback
 from collections import deque
-from dataclasses import dataclass, fields
 from typing import Any
 
 import yaml
@@ -14,46 +13,24 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo, Image
 
-from efftam_ros.core.config import CheckedSettings, expanded, setting
+from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.camera import Camera, CameraOptions, is_live, local_path
 from efftam_ros.images.message import fill_image
 from efftam_ros.images.source import NS, VideoFrame
 from efftam_ros.messages.bearing import camera_model
+from efftam_ros.ros.camera_parameters import PARAMETERS, CameraConfig
 from efftam_ros.ros.common.nodes import (
-    ParameterSet,
     ThrottledLog,
     check_qos_overrides,
     diagnostics,
     make_publisher,
-    read_parameters,
     reliable,
     steady_timer,
 )
+from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.tracker.diagnostics import rate_hz
 from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
-
-
-@dataclass(frozen=True)
-class CameraConfig(CheckedSettings):
-    """Everything is read when the node starts."""
-
-    stream: str = setting(
-        "",
-        "what is read: rtsp://..., udp://@:PORT (MPEG-TS), FILE.sdp (RTP), http://..., /dev/video0 or a video"
-        " file",
-    )
-    calibration: str = setting("", "calibration file as camera_calibration writes it (YAML); empty: none")
-    frame_id: str = setting("camera_optical_frame", "frame_id of image and camera_info")
-    latency: float = setting(
-        0.0, "time from exposure to arrival, which is taken off the stamps, s", within=(0.0, 5.0)
-    )
-    diagnostics_period: float = setting(1.0, "time between two diagnostics, s", within=(0.1, 60.0))
-
-
-SECTIONS = (("The node", CameraConfig), ("The stream", CameraOptions))
-PARAMETERS = ParameterSet(SECTIONS, tuple(f.name for _, kind in SECTIONS for f in fields(kind)))
-
 
 # Field of the message, key of the file, number of values.
 MATRICES = (("k", "camera_matrix", 9), ("r", "rectification_matrix", 9), ("p", "projection_matrix", 12))

@@ -143,7 +143,12 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
     found: dict[int, list[float]] = {}
     with path.open(newline="") as file:
         try:
-            for row in csv.DictReader(file):
+            rows = csv.DictReader(file)
+            missing = [name for name in ("frame", *"xywh") if name not in (rows.fieldnames or ())]
+            if missing:
+                raise InputError(f"{path} has no column {missing[0]}; its first line must be frame,x,y,w,h")
+            for row in rows:
+                line = rows.line_num
                 frame = int(row["frame"])
                 if frame < 0 or frame <= max(found, default=-1):
                     raise InputError(
@@ -155,8 +160,12 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
                 found[frame] = [float(row[k]) for k in "xywh"]
         except InputError:
             raise
-        except (KeyError, TypeError, ValueError):
-            raise InputError(f"{path} is not a table with the columns frame,x,y,w,h") from None
+        except (TypeError, ValueError):
+            values = ",".join(str(row[name] or "") for name in ("frame", *"xywh"))
+            raise InputError(
+                f"{path}, line {line}: {shown(values)} is not a frame number and four numbers x,y,w,h, px;"
+                " correct the line or remove it"
+            ) from None
     boxes = np.full((max(found, default=-1) + 1, 4), np.nan)
     for frame, box in found.items():
         boxes[frame] = box

@@ -233,3 +233,23 @@ def test_axes_that_turn_slowly_or_two_attitudes_or_old_ones_are_no_stand():
         broken.take(Attitude(0, (math.nan, 0.0, 0.0, 0.0), True), i * PERIOD_S)
         broken.take(Attitude(0, (0.0, 0.0, 0.0, 0.0), True), i * PERIOD_S)
     assert not broken.stands(0.0, 0.95)
+
+
+@pytest.mark.parametrize(("yaw", "pitch"), [(0.0, 0.0), (70.0, -41.0), (-120.0, 25.0), (179.0, -89.0)])
+@pytest.mark.parametrize("from_north", [False, True])
+def test_angles_are_from_the_horizon_and_the_nose(yaw: float, pitch: float, from_north: bool):
+    stand = Standstill()
+    stand.turn(Heading(0, 30.0 * DEGREE, 0.0))
+    sent = yaw + (30.0 if from_north else 0.0)
+    stand.take(Attitude(0, turned(sent * DEGREE, pitch * DEGREE), from_north), 1.0)
+    found = stand.angles(1.1)
+    assert found is not None
+    assert [math.degrees(v) for v in found] == pytest.approx([pitch, yaw], abs=1e-6)
+    assert stand.angles(60.0) is None
+
+
+def test_without_the_vehicle_s_heading_the_yaw_of_a_gimbal_that_counts_from_north_is_unknown():
+    stand = Standstill()
+    stand.take(Attitude(0, turned(0.5, -0.25), True), 1.0)
+    pitch, yaw = stand.angles(1.0)
+    assert (pitch, yaw) == (pytest.approx(-0.25), None)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.packages import missing_package
+from efftam_ros.ros.common.parameters import ParameterSet
 
 USER_ERROR = 2
 """Exit code of a node that was given something which the user has to correct: started again it ends again."""
@@ -90,7 +91,9 @@ SERVED_S = 0.08
 AFTER_ERROR_S, ERROR_PERIOD_S = 0.01, 5.0
 
 
-def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_text: str = "") -> int:
+def run_node(
+    name: str, make: Callable[[], Any], args: list[str] | None, help_text: Callable[[], str] | None = None
+) -> int:
     """Run the node that ``make`` returns until a signal.
 
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
@@ -100,12 +103,12 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
     with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is told of errors of its
     callbacks and of ``tick`` that nobody foresaw, which do not end it. One with a thread that may stay in a
     library's call after ``close()`` has ``is_stuck``: whether it does; the interpreter would crash over it.
-    ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
-    reported in one line.
+    What ``help_text`` makes is printed for --help. Returns the exit code; 2 for an error that the user can
+    correct, reported in one line.
     """
     own = without_ros_arguments((sys.argv if args is None else args)[1:])
-    if help_text and {"-h", "--help"} & set(own):
-        print(help_text)
+    if help_text is not None and {"-h", "--help"} & set(own):
+        print(help_text())
         return 0
     if own:
         print(
@@ -119,11 +122,12 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
 
 
 class NodeProgram(NamedTuple):
-    """A node that runs as a process. ``module``, ``node``: where its class is; ``text``: what --help prints
-    below the usage."""
+    """A node that runs as a process. ``module``, ``node``: where its class is; ``parameters``: the module
+    with its `PARAMETERS`, or MODULE:NAME; ``text``: what --help prints between usage and parameters."""
 
     module: str
     node: str
+    parameters: str
     text: str
 
 
@@ -136,7 +140,19 @@ def run_program(name: str, program: NodeProgram, args: list[str] | None = None, 
         return getattr(import_module(program.module), program.node)(**given)
 
     usage = f"usage: {name} [--ros-args [-p NAME:=VALUE] [--params-file FILE] [-r FROM:=TO]]"
-    return run_node(name, make, args, f"{usage}\n\n{program.text}")
+    return run_node(name, make, args, lambda: f"{usage}\n\n{program.text}\n{_parameters(program)}")
+
+
+def parameters_of(program: NodeProgram) -> ParameterSet:
+    """The parameters of a node; ROS need not be installed."""
+    module, _, name = program.parameters.partition(":")
+    known: ParameterSet = getattr(import_module(module), name or "PARAMETERS")
+    return known
+
+
+def _parameters(program: NodeProgram) -> str:
+    text = parameters_of(program).as_help()
+    return f"\nParameters, given as -p NAME:=VALUE, with their defaults.\n{text}"
 
 
 def without_ros_arguments(arguments: list[str]) -> list[str]:

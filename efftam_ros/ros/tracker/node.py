@@ -22,12 +22,11 @@ from efftam_ros.ros.common.nodes import (
     ReportingNode,
     Throttle,
     ThrottledLog,
-    changed,
     diagnostics,
-    read_parameters,
     reported,
     steady_timer,
 )
+from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Exchange

@@ -100,6 +100,34 @@ test("who is silent between controller and gimbal is a fault also while steering
   assert.ok(texts.every((text) => text));
 });
 
+test("while a link to the gimbal is silent what it does is unknown, whatever was said last", () => {
+  const used = panel(ON);
+  for (const silent of ["bridge", "autopilot", "gimbal"]) {
+    used.made.update({ ...ON, silent, silent_s: 2 });
+    assert.deepEqual([used.text(), of("steering").dataset.state], [`GIMBAL UNKNOWN: the ${silent} is silent`, "grey"]);
+    assert.equal(used.made.angles, null);
+  }
+  used.made.update(ON);
+  assert.equal(used.text(), "GIMBAL FOLLOWING");
+});
+
+test("a gimbal that another has taken is an alarm with what to do, and no fault of a link", () => {
+  const used = panel(ON);
+  assert.equal(used.made.lostControl, null);
+  used.made.update({ ...OFF, phase: "control lost", reason: "the pilot's stick moved it" });
+  assert.equal(used.made.lostControl.word, "GIMBAL CONTROL LOST");
+  assert.match(used.made.lostControl.text, /^the pilot's stick moved it; press Steer/);
+  assert.equal(of("steering").dataset.state, "fault");
+  assert.equal(used.made.fault(nowMs), null);
+});
+
+test("where the gimbal points is known only while it is heard", () => {
+  const angles = { pitch: -41, yaw: 12, pitch_limits: [-90, 30], yaw_limits: [null, null] }, used = panel({ ...ON, angles });
+  assert.deepEqual(used.made.angles, angles);
+  used.made.know({ ...KNOWN, hasLink: false });
+  assert.equal(used.made.angles, null);
+});
+
 test("a stop that is not confirmed is a fault until it is, and before whatever else is one", () => {
   const used = panel({ ...OFF, stop: "waiting" }), fault = () => used.made.fault(nowMs);
   assert.equal(fault(), null);
