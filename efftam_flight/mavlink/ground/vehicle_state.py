@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
-from efftam_flight.mavlink.attitude_sources import GIMBALS
 from efftam_flight.mavlink.clock_map import ClockMap
 from efftam_flight.mavlink.dialect import Message, mav
+from efftam_flight.mavlink.gimbal.attitude_sources import GIMBALS
 from efftam_flight.position.geodesy import GeoPoint
 from efftam_flight.position.poses import PlaceSample
 from efftam_flight.values import NS
