@@ -55,10 +55,15 @@ def test_without_poses_the_json_is_as_before(efftam, square_video: Path, tmp_pat
         (("--poses", "none.csv"), ("none.csv",)),
         (("--poses", "poses.csv"), ("--field-of-view",)),
         (("--poses", "poses.csv", "--field-of-view", "60", "--track", "no/t.kml"), ("no/t.kml",)),
-        (("--poses", "poses.csv", "--field-of-view", "60", "--track", "poses.csv.kml", "--json", "poses.csv.kml"), ()),
+        (
+            ("--poses", "poses.csv", "--field-of-view", "60", "--track", "p.kml", "--json", "p.kml"),
+            (),
+        ),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_said_before_the_work(efftam_here, square_video: Path, tmp_path: Path, given, words):
+def test_what_is_missing_is_said_before_the_work(
+    efftam_here, square_video: Path, tmp_path: Path, given, words
+):
     poses(tmp_path)
     assert_refused(efftam_here("track", square_video, *BOX, *given), *words)
 
