@@ -232,8 +232,8 @@ class RosFeed:
 
 
 class _TrackerWatch:
-    """Tells the state and the limits of the tracker's node, by its services. ``set_range``: takes its range
-    of 16-bit images, see `Levels`."""
+    """Asks the tracker's node for its state and its limits, by services. ``set_range``: gets its range of
+    16-bit images, see `Levels`."""
 
     def __init__(
         self,

@@ -479,6 +479,9 @@ class Camera:
     def _tell_times(self, clock: ArrivalClock, is_timed: bool) -> None:
         if clock.own_rate is None and is_timed:
             self.times = "the stream's own"
+            if clock.clock_steps:
+                self.times += f", corrected by arrival where its clock stepped ({clock.clock_steps} times)"
+                self._say("its clock steps, or single times are wrong: corrected by the images' arrival")
             return
         self.times = "arrival: the stream has none"
         if is_timed and clock.own_rate is not None:

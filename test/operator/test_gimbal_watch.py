@@ -12,9 +12,9 @@ from efftam_operator.gimbal_watch import (
     CONFIRM_S,
     STANDS_S,
     Attitude,
+    AttitudeWindow,
     GimbalWatch,
     Heading,
-    AttitudeWindow,
 )
 
 DEGREE = math.radians(1.0)

@@ -34,8 +34,8 @@ OVERLAP_S = 1.0
 # A publisher is there and nothing arrives from it for so long: the subscription is made anew, s; the time is
 # doubled each time, up to the longest.
 DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
-# Without any image for so long since the first new subscription, this process may be the cause, s: it may have
-# the participant's number of one that was killed. A camera that starts slowly takes less.
+# Without any image for so long since the first new subscription, this process may be the cause, s: it may
+# have the participant's number of one that was killed. A camera that starts slowly takes less.
 RENEWAL_S = 10.0
 
 

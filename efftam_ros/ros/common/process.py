@@ -22,24 +22,36 @@ from efftam_ros.packages import missing_package
 from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.ros.common.participants import apart_from_the_dead, may_renew, renew
 
+USER_ERROR = 2
+"""Exit code of a node that was given something which the user has to correct: started again it ends again."""
 DEVICE_LOST = 3
 """Exit code of a node whose GPU failed for good: started again it may work."""
-MOST_RESTARTS, RESTARTS_WITHIN_S = 3, 60.0
+MAX_DEVICE_RESTARTS, WITHIN_S = 3, 60.0
+FIRST_RESTARTS, SHORT_WAIT_S, LONG_WAIT_S = 3, 1.0, 10.0
 
 
 class Restarts:
-    """Whether a node that ended with `DEVICE_LOST` is started again: at most three times a minute."""
+    """When a node that ended is started again by the launch file.
+
+    One that ended by itself or was killed starts again after 1 s, and after 10 s once that happened three
+    times within a minute: a vehicle in flight needs its bridge and its gimbal controller. One that ended on
+    request (0) or by an error that the user has to correct (2) stays ended, and so does one that lost its GPU
+    (3) a fourth time within a minute.
+    """
 
     def __init__(self) -> None:
         self._moments_s: list[float] = []
 
-    def again(self, now_s: float) -> bool:
-        """Count a restart at ``now_s``, on a steady clock, if there may be one."""
-        self._moments_s = [moment_s for moment_s in self._moments_s if now_s - moment_s < RESTARTS_WITHIN_S]
-        if len(self._moments_s) == MOST_RESTARTS:
-            return False
+    def wait_s(self, code: int, now_s: float) -> float | None:
+        """How long to wait before the next start, s; None: it stays ended. ``code``: what the process ended
+        with, negative for a signal; ``now_s``: on a steady clock."""
+        if code in (0, USER_ERROR):
+            return None
+        self._moments_s = [moment_s for moment_s in self._moments_s if now_s - moment_s < WITHIN_S]
+        if code == DEVICE_LOST and len(self._moments_s) >= MAX_DEVICE_RESTARTS:
+            return None
         self._moments_s.append(now_s)
-        return True
+        return SHORT_WAIT_S if len(self._moments_s) <= FIRST_RESTARTS else LONG_WAIT_S
 
 
 # SIGHUP: the terminal went, mostly a broken connection to the vehicle's computer.
@@ -107,7 +119,7 @@ def run_node(
             " --ros-args -p NAME:=VALUE",
             file=sys.stderr,
         )
-        return 2
+        return USER_ERROR
     with StopFlag() as stop:
         return _run(stop, name, make, args)
 
@@ -291,7 +303,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         renewal = _spin(stop, executor, node, may_renew())
     except InputError as error:
         print(f"{name}: {error}", file=sys.stderr)
-        return 2
+        return USER_ERROR
     except ModuleNotFoundError as error:
         package = missing_package(error)
         if package is None:
@@ -301,7 +313,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
             f" {sys.executable} -m pip install {package.pip}",
             file=sys.stderr,
         )
-        return 2
+        return USER_ERROR
     except ExternalShutdownException:
         pass
     finally:

@@ -52,7 +52,8 @@ class SilenceWatch:
         self, node: Node, exchange: Exchange, config: NodeConfig, tracker: TrackerConfig, receiver: Receiver
     ) -> None:
         self._node, self._receiver, self._exchange, self._tracker_config = node, receiver, exchange, tracker
-        self._buffer, self._outputs, self._statistics, self._log = exchange
+        self._buffer, self._outputs = exchange.buffer, exchange.outputs
+        self._statistics, self._log = exchange.statistics, exchange.log
         self._begin_s = time.monotonic()
         self._timeout_s = 0.0
         self._timers = [steady_timer(node, INPUT_PERIOD_S, self._check_input)]
