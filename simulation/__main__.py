@@ -11,6 +11,8 @@ MODULES = {
     "autopilot": "simulation.autopilots.command",
     "clip": "simulation.clip",
     "page_states": "simulation.page_states",
+    "position": "simulation.position",
+    "follow": "simulation.follow",
 }
 main = Program("python -m simulation", "A simulated flight and its parts.", MODULES).main
 

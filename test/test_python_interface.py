@@ -28,7 +28,7 @@ import efftam_ros as et
 from efftam_ros import api
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.types import Image
-from efftam_ros.images.video import NS
+from efftam_ros.images.source import NS
 from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.tools.common.video import VideoWriter
 from simulation.null_pipeline import NullPipeline
@@ -238,7 +238,7 @@ def test_a_result_reads_well(tracker: et.Tracker):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> et.Tracker:
     """Its network sees each target where it was drawn."""
-    monkeypatch.setattr(api, "open_pipeline", lambda config: NullPipeline(lanes=config.max_targets))
+    monkeypatch.setattr(api, "open_pipeline", lambda config: NullPipeline(max_targets=config.max_targets))
     return et.Tracker(max_targets=3)
 
 

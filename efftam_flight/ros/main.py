@@ -1,4 +1,4 @@
-"""Entry point of the executables efftam_gimbal and efftam_mavlink."""
+"""Entry point of the executables efftam_gimbal, efftam_mavlink and efftam_position."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ called. Start it with tracker and MAVLink bridge by
 or on its own:
   efftam_gimbal --ros-args --params-file config/flight.yaml
 Signs and first flight: docs/flight.md. A file with all parameters: config/flight.yaml.""",
+    ),
+    "efftam_position": NodeProgram(
+        "efftam_flight.ros.position",
+        "PositionNode",
+        "efftam_flight.ros.parameters:POSITION",
+        """Says where on the ground the tracked target is: topic position. Start it with tracker, gimbal
+controller and MAVLink bridge by
+  ros2 launch efftam_ros flight.launch.py
+or on its own:
+  efftam_position --ros-args --params-file config/flight.yaml
+What it needs and can't know: docs/position.md. A file with all parameters: config/flight.yaml.""",
     ),
     "efftam_mavlink": NodeProgram(
         "efftam_flight.ros.mavlink",

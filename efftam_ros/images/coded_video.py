@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
 from efftam_ros.images.headers import MOST_PIXELS, check_size
-from efftam_ros.images.streams.decoding import LONGEST_DAMAGE_S, pixels_as
+from efftam_ros.images.streams.decoding import LONGEST_DAMAGE_NS
+from efftam_ros.images.streams.frames import pixels_as
 from efftam_ros.images.streams.h264 import PictureNumbers
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class VideoDecoder:
     """Decodes the messages of one topic, in order, one image each.
 
     Images that need one that was lost on the way come out torn, without an error. They are refused here until
-    the next key frame, at most for `LONGEST_DAMAGE_S`.
+    the next key frame, at most for `LONGEST_DAMAGE_NS`.
     """
 
     def __init__(self) -> None:
@@ -105,7 +106,7 @@ class VideoDecoder:
         check_size(frame.width, frame.height, most_pixels)
         if frame.is_corrupt:
             self._damage(now_ns[0])
-        elif frame.key_frame or now_ns[0] - (self._damaged_ns or now_ns[0]) > LONGEST_DAMAGE_S * 1e9:
+        elif frame.key_frame or now_ns[0] - (self._damaged_ns or now_ns[0]) > LONGEST_DAMAGE_NS:
             self._damaged_ns = None
         if self._damaged_ns is not None:
             raise InputError(

@@ -36,7 +36,7 @@ def _differ(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
 
 
 def frozen_text(still_s: float) -> str:
-    """Say in one line for how long, s, the images have not changed, with the remedy; empty below the limit."""
+    """Say in one line for how long, s, images have not changed, with the remedy; empty below the limit."""
     if still_s < FROZEN_S:
         return ""
     said = f"not one pixel of the images has changed for {still_s:.0f} s"

@@ -36,7 +36,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.images.video import VideoFrame
+from efftam_ros.images.source import VideoFrame
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common.following import follow
 from efftam_ros.tools.common.options import (
@@ -415,7 +415,7 @@ class OwnTracker:
             self._targets.clear()
         prompts = {number: Prompt(box=box) for number, box in enumerate(firsts or ())}
         found, _ = follow(self._targets, Frame(Image.from_array(bgr), stamp_ns), prompts, want_mask)
-        self._targets.commit()
+        self._targets.remember()
         return [
             FrameResult(track.box, track.measured, None if mask is None else mask > 0, track)
             for _, (track, mask) in sorted(found.items())

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.levels import Levels
-from efftam_ros.images.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
+from efftam_ros.images.source import NS, VideoFrame
+from efftam_ros.images.stills.folder import image_files, natural_key, read_bgr
+from efftam_ros.images.video import open_video
 
 FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"
 DAVIS_FPS = 24.0

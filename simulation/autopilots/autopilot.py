@@ -7,9 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from efftam_flight.mavlink.connection import Connection
+import numpy as np
+
 from efftam_flight.mavlink.dialect import ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, Message, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.links.connection import Connection
+from simulation.autopilots.following import FlyingVehicle, Follower
 from simulation.autopilots.gimbal import Mount
 from simulation.rotations import from_yaw_pitch
 
@@ -23,6 +26,8 @@ SET_ATTITUDE = "GIMBAL_MANAGER_SET_ATTITUDE"
 SET_PITCHYAW = "GIMBAL_MANAGER_SET_PITCHYAW"
 TRACKING_COMMANDS = (2004, 2005, 2010)
 YAW_LOCK = mav.GIMBAL_MANAGER_FLAGS_YAW_LOCK
+
+POSITION = mav.MAVLINK_MSG_ID_GLOBAL_POSITION_INT
 
 # How long it has been up when it is made, s.
 UP_S = 40.0
@@ -75,7 +80,11 @@ class Autopilot(ABC):
         self.ports = dict(ports)
         self.mount = mount
         self.clock_rate = 1.0  # of its seconds in ours
+        self.roi = (math.radians(-20.0), math.radians(-30.0))  # pitch and yaw of the point of interest, rad
         self.channels = [1500] * 8  # of the remote control, us
+        self.parameters: dict[str, float] = {}  # that can be read
+        self.follower: Follower | None = None  # flies the vehicle, where it flies
+        self._standing = FlyingVehicle(np.zeros(3))
         self._clock, self._gimbal_port = clock, gimbal_port
         self.restart()
         self.booted_s -= UP_S
@@ -139,19 +148,29 @@ class Autopilot(ABC):
             for message in port.receive():
                 self._take(name, port, message, now_s)
         self.move(now_s)
+        if self.follower is not None:
+            self.follower.step(now_s)
         if self._gimbal_port is None:
             self.mount.step(now_s)
             self.attitude = self.servo_attitude(now_s)
         if now_s >= self._next_heartbeat_s:
             self._next_heartbeat_s = now_s + 1.0
             for port in self.ports.values():
-                self.send(port, mav.MAVLink_heartbeat_message(mav.MAV_TYPE_QUADROTOR, self.kind, 0, 0, 4, 3))
+                self.send(port, self._heartbeat())
         if now_s >= self._next_timesync_s:
             self._next_timesync_s = now_s + self.timesync_s
             for port in self.ports.values():
                 self.send(port, mav.MAVLink_timesync_message(0, self.boot_ms(now_s) * 1_000_000))
         self._stream(now_s, now_s - self._last_step_s)
         self._last_step_s = now_s
+
+    def _heartbeat(self) -> Message:
+        follower, mode, flags = self.follower, 0, 0
+        if follower is not None:
+            mode = follower.numbers[follower.mode]
+            flags = mav.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED
+            flags |= mav.MAV_MODE_FLAG_SAFETY_ARMED if follower.armed else 0
+        return mav.MAVLink_heartbeat_message(mav.MAV_TYPE_QUADROTOR, self.kind, flags, mode, 4, 3)
 
     @abstractmethod
     def servo_attitude(self, now_s: float) -> tuple[tuple[float, ...], int]:
@@ -191,12 +210,27 @@ class Autopilot(ABC):
         if kind == "GIMBAL_DEVICE_ATTITUDE_STATUS" and name == self._gimbal_port:
             self.attitude = (tuple(message.q), message.flags)
             self.gimbal_heard_s = now_s
+        elif kind == "PARAM_REQUEST_READ" and target in ((SYSTEM, COMPONENT), (SYSTEM, 0)):
+            self._tell_parameter(port, message)
+        elif kind == "FOLLOW_TARGET" and self.follower is not None:
+            self.follower.take(message, now_s)
         elif kind in (SET_ATTITUDE, SET_PITCHYAW) and target[0] in (0, SYSTEM):
             self.on_gimbal_wish(message)
         elif kind == "COMMAND_LONG" and target[0] in (0, SYSTEM):
             unheard = target[1] not in (0, COMPONENT) and not self.hears(target)
             if target[1] in (0, COMPONENT) or (unheard and self.answers_for(target)):
                 self.on_command(port, message)
+
+    def _tell_parameter(self, port: Port, message: Message) -> None:
+        """A parameter that does not exist is not answered."""
+        name = message.param_id
+        if name in self.parameters:
+            self.send(port, self.parameter_message(name, self.parameters[name]))
+
+    def parameter_message(self, name: str, value: float) -> Message:
+        return mav.MAVLink_param_value_message(
+            name.encode(), value, mav.MAV_PARAM_TYPE_REAL32, len(self.parameters), 0
+        )
 
     def _wants(self, port: Port, target: Sender) -> bool:
         """Whether a link has the target of a message behind it."""
@@ -236,6 +270,9 @@ class Autopilot(ABC):
             )
         if message_id == mav.MAVLINK_MSG_ID_RC_CHANNELS:
             return mav.MAVLink_rc_channels_message(boot_ms, 8, *self.channels, *[65535] * 10, 255)
+        if message_id == POSITION:
+            vehicle = self._standing if self.follower is None else self.follower.vehicle
+            return vehicle.position_message(boot_ms)
         if message_id == VEHICLE_ATTITUDE:
             heading, rate = self.mount.vehicle(now_s)
             return mav.MAVLink_attitude_message(boot_ms, 0.0, 0.0, heading, 0.0, 0.0, rate)
@@ -244,7 +281,8 @@ class Autopilot(ABC):
     def set_interval(self, port: Port, message: Message, shortest_us: float) -> int:
         """Command 511; acts on the link that it came by."""
         message_id, interval_us = int(message.param1), message.param2
-        if message_id not in (ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, mav.MAVLINK_MSG_ID_RC_CHANNELS):
+        known = (ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, POSITION, mav.MAVLINK_MSG_ID_RC_CHANNELS)
+        if message_id not in known:
             return DENIED
         if 0 < interval_us < shortest_us:
             return DENIED
@@ -264,6 +302,18 @@ class Autopilot(ABC):
             self.ports[self._gimbal_port],
             mav.MAVLink_gimbal_device_set_attitude_message(
                 SYSTEM, GIMBAL, flags, (math.nan,) * 4, 0.0, pitch_rate, yaw_rate
+            ),
+        )
+
+    def point_gimbal(self, pitch: float, yaw: float) -> None:
+        """Turn to a direction, rad from the vehicle's nose: the servo mount itself, or message 284."""
+        if self._gimbal_port is None:
+            self.mount.point(pitch, yaw)
+            return
+        self.send(
+            self.ports[self._gimbal_port],
+            mav.MAVLink_gimbal_device_set_attitude_message(
+                SYSTEM, GIMBAL, 0, from_yaw_pitch(yaw, pitch), math.nan, math.nan, math.nan
             ),
         )
 

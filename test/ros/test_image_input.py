@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from types import MappingProxyType, SimpleNamespace
 
@@ -10,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rclpy.qos import ReliabilityPolicy
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.ros.common import image_input
-from efftam_ros.ros.common.image_input import OVERLAP_S, ImageInput
+from efftam_ros.ros.common.image_input import OVERLAP_S, TRANSPORTS, ImageInput, message_class
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 IMAGE = "sensor_msgs/msg/Image"
@@ -252,3 +254,17 @@ def test_two_cameras_on_one_topic_are_told_until_one_is_left(monkeypatch):
     assert "2 publishers on /image (nose: reliable, tail: reliable)" in node.input.mixed
     node.publishers = [cameras[0], ("/image", IMAGE, RELIABLE, image_input.UNKNOWN_NODE)]
     assert node.input.mixed == ""  # a later look knows its name
+
+
+@pytest.mark.parametrize("transport", ["ffmpeg", "foxglove"])
+def test_what_decodes_a_video_topic_is_missed_before_its_first_packet(monkeypatch, transport):
+    package, _, name = TRANSPORTS[transport].message_type.split("/")
+    messages = SimpleNamespace(**{name: object})
+    monkeypatch.setitem(sys.modules, package, SimpleNamespace(msg=messages))
+    monkeypatch.setitem(sys.modules, f"{package}.msg", messages)
+    assert message_class(transport) is object
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(InputError) as error:
+        message_class(transport)
+    assert f"{sys.executable} -m pip install av" in str(error.value)
+    assert message_class("compressed") is not None

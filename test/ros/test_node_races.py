@@ -31,8 +31,8 @@ TAKEN_BACK = ("no image for", "no answer for", "no image could be used")
 class Uneven(LevelPipeline):
     """Takes up to 4 ms a frame."""
 
-    def encode(self, image, view):
-        super().encode(image, view)
+    def _compute(self, image, frame):
+        super()._compute(image, frame)
         time.sleep(random.random() * 0.004)
 
 
@@ -44,7 +44,7 @@ class Rig:
         values = {"autostart": False, "image_timeout": 0.02, "diagnostics_period": 0.1}
         overrides = [Parameter(name, value=value) for name, value in values.items()]
         self.node = TrackerNode(
-            lambda *asked: Uneven(lanes=4), namespace=new_namespace(), parameter_overrides=overrides
+            lambda *asked: Uneven(max_targets=4), namespace=new_namespace(), parameter_overrides=overrides
         )
         self.published: dict[type, list] = {BoundingBox: [], TargetVelocity: [], SelectionResult: []}
         self.shown = 1  # images sent, numbered from 1
@@ -229,7 +229,9 @@ def test_an_error_that_ends_the_loop_drops_the_target_and_is_told_and_the_loop_g
     peer.images.publish(image_message(scene(1), stamp_of(1)))
     peer.wait(lambda: peer.boxes[-1].state == BoundingBox.IDLE, "the target to be dropped")
     assert "planted" in peer.boxes[-1].reason
-    peer.wait(lambda: any("planted" in d.message and d.level == b"\x02" for d in peer.diagnostics), "the error")
+    peer.wait(
+        lambda: any("planted" in d.message and d.level == b"\x02" for d in peer.diagnostics), "the error"
+    )
     peer.show(2)
     peer.follow(2, bright_box(2))
     assert peer.show(3).state != BoundingBox.IDLE

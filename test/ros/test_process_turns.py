@@ -4,6 +4,8 @@ often one is started again."""
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections import Counter
 from types import SimpleNamespace
 
@@ -46,7 +48,14 @@ class Turns:
 
 
 def test_on_the_time_of_clock_every_turn_waits_for_messages_instead_of_sleeping(monkeypatch):
-    monkeypatch.setattr(process.time, "sleep", lambda s: pytest.fail("messages are not served meanwhile"))
+    own, sleep = threading.current_thread(), time.sleep
+
+    def refuse(seconds: float) -> None:
+        if threading.current_thread() is own:
+            pytest.fail("messages are not served meanwhile")
+        sleep(seconds)
+
+    monkeypatch.setattr(process.time, "sleep", refuse)
     turns = Turns(IDLE_S, sim_time=True)
     process._spin(turns, turns, turns)
     assert turns.timeouts == [0.0, 0.002, 0.0, 0.0005]
@@ -54,8 +63,9 @@ def test_on_the_time_of_clock_every_turn_waits_for_messages_instead_of_sleeping(
 
 @pytest.mark.parametrize(("served_s", "served"), [(math.inf, 0), (0.0, len(IDLE_S))])
 def test_on_wall_time_a_turn_sleeps_unless_calls_are_due(monkeypatch, served_s, served):
-    slept: list[float] = []
-    monkeypatch.setattr(process.time, "sleep", slept.append)
+    slept, sleep, own = [], time.sleep, threading.current_thread()
+    note = lambda s: slept.append(s) if threading.current_thread() is own else sleep(s)  # noqa: E731
+    monkeypatch.setattr(process.time, "sleep", note)
     turns = Turns(IDLE_S, sim_time=False)
     turns.served_s = served_s
     process._spin(turns, turns, turns)
@@ -64,7 +74,7 @@ def test_on_wall_time_a_turn_sleeps_unless_calls_are_due(monkeypatch, served_s, 
 
 
 class Boundaries:
-    """A real node each of whose callbacks raises once, and a stop flag that is set once all were called twice."""
+    """A node each of whose callbacks raises once, and a stop flag that is set once all were called twice."""
 
     def __init__(self) -> None:
         namespace = new_namespace()
@@ -125,11 +135,23 @@ def test_a_node_whose_ros_was_shut_down_ends(ros):
 
 def test_a_node_that_lost_its_gpu_is_started_again_three_times_a_minute():
     restarts = process.Restarts()
-    assert [restarts.again(now_s) for now_s in (100.0, 110.0, 159.9)] == [True] * 3
-    assert not restarts.again(159.95)
-    assert restarts.again(160.0)  # the first is a minute ago
-    assert not restarts.again(169.0)
-    assert [restarts.again(300.0 + i) for i in range(4)] == [True, True, True, False]
+    lost = process.DEVICE_LOST
+    assert [restarts.wait_s(lost, now_s) for now_s in (100.0, 110.0, 159.9)] == [1.0] * 3
+    assert restarts.wait_s(lost, 159.95) is None
+    assert restarts.wait_s(lost, 160.0) == 1.0  # the first is a minute ago
+    assert restarts.wait_s(lost, 169.0) is None
+
+
+@pytest.mark.parametrize("code", [1, -9, -11, 134])
+def test_a_node_that_crashed_or_was_killed_is_started_again_as_often_as_it_takes(code):
+    restarts = process.Restarts()
+    assert [restarts.wait_s(code, 100.0 + 10 * i) for i in range(12)] == [1.0] * 3 + [10.0] * 9
+    assert restarts.wait_s(code, 400.0) == 1.0
+
+
+@pytest.mark.parametrize("code", [0, process.USER_ERROR])
+def test_a_node_that_ended_on_request_or_by_an_error_of_the_user_stays_ended(code):
+    assert process.Restarts().wait_s(code, 100.0) is None
 
 
 def test_clock_reaches_a_node_that_is_never_due_for_calls(ros):
@@ -160,3 +182,16 @@ def test_clock_reaches_a_node_that_is_never_due_for_calls(ros):
     executor.shutdown()
     for made in (node, camera):
         made.destroy_node()
+
+
+def test_a_turn_that_waits_by_a_clock_which_was_set_back_is_woken():
+    woken = threading.Event()
+    node = SimpleNamespace(get_clock=None)
+    stop = SimpleNamespace(asked=False)
+
+    def wait_for_years(timeout_sec: float) -> None:
+        assert woken.wait(20.0)
+        stop.asked = True
+
+    process._spin(stop, SimpleNamespace(spin_once=wait_for_years, wake=woken.set), node)
+    assert woken.is_set()

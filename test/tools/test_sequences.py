@@ -12,7 +12,7 @@ from PIL import Image
 from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.video import NS
+from efftam_ros.images.source import NS
 from efftam_ros.tools.common.video import VideoWriter
 from efftam_workshop.eval.sequences import _packed_masks, find_sequences, read_boxes
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity, VehicleHeading
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
-from rclpy.duration import Duration
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
@@ -19,6 +18,7 @@ from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, 
 from efftam_flight.gimbal_control import GimbalControl
 from efftam_flight.ros import conversions
 from efftam_flight.values import STOPPED, AttitudeSample, Control, Rates
+from efftam_flight.waits import BRIDGE_SILENT_S, TICK_S
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.message import stamp_like
@@ -31,14 +31,12 @@ from efftam_ros.ros.common.nodes import (
     other_publishers,
     reliable,
     sampled,
+    wait_until_acknowledged,
 )
 from efftam_ros.ros.common.polling import Polled
 
-TICK_S = 0.02
 # The calibration comes with each image and hardly ever changes.
 CALIBRATION_S = 0.2
-# A bridge speaks once a second.
-BRIDGE_SILENT_S = 3.0
 # The tracker has up to eight answers for an image.
 ANSWERS = 40
 # How long the status tells of a switch to another target.
@@ -99,11 +97,10 @@ class GimbalPublishers:
         """Zero rates, the gimbal given back, the last status, and wait until all have arrived."""
         now = Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
         self.send_rates(STOPPED, now.stamp_ns)
-        self._rates.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+        wait_until_acknowledged([self._rates], ACKNOWLEDGED_S)
         self.want_gimbal(False)
         self.send_status(GimbalCommand(STOPPED, False, Phase.OFF), False, now)
-        for publisher in (self._steering, self._status):
-            publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+        wait_until_acknowledged([self._steering, self._status], ACKNOWLEDGED_S)
 
     def close(self) -> None:
         for publisher in (self._rates, self._status, self._steering):

@@ -7,6 +7,7 @@ between.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import ZENOH, middleware
+from efftam_ros.packages import missing_package
 from efftam_ros.ros.common.nodes import UNKNOWN_NODE
 from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
@@ -31,8 +33,29 @@ MOST_NAMED = 3
 OVERLAP_S = 1.0
 
 
+# Their messages hold a video's packets.
+VIDEOS = ("ffmpeg", "foxglove")
+
+
 def message_class(transport: str) -> Any:
-    """The class of the transport's messages. Raises InputError where their package is not installed."""
+    """The class of the transport's messages. Raises InputError where their package, or what decodes them, is
+    not installed."""
+    found = _message_class(transport)
+    if transport in VIDEOS:
+        # Imported here, and not when the first packet comes.
+        try:
+            import_module("av")
+        except ModuleNotFoundError as error:
+            package = missing_package(error)
+            name = error.name if package is None else package.pip
+            raise InputError(
+                f"image_transport {transport} needs the Python package {name} to decode, which is not"
+                f" installed for {sys.executable}; run: {sys.executable} -m pip install {name}"
+            ) from None
+    return found
+
+
+def _message_class(transport: str) -> Any:
     package, _, name = TRANSPORTS[transport].message_type.split("/")
     try:
         return getattr(import_module(f"{package}.msg"), name)

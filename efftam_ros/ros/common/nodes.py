@@ -6,13 +6,14 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from importlib import import_module
 from typing import Any, TypeVar
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
+from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.qos import (
@@ -36,6 +37,8 @@ except ImportError:  # Humble
 # rclpy's name for a node whose name has not been discovered yet.
 UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
 
+# How often it is asked whether messages have been acknowledged, s: it takes about a millisecond.
+ACKNOWLEDGED_PERIOD_S = 0.02
 # Within which a throttled line is logged once, s.
 PERIOD_S = 5.0
 
@@ -76,6 +79,20 @@ def make_publisher(node: Node, kind: Any, topic: str, qos: QoSProfile) -> Any:
 def steady_timer(node: Node, period_s: float, call: Callable[[], None]) -> Any:
     """A timer that a clock which is set or stands still does not stop."""
     return node.create_timer(period_s, call, clock=Clock(clock_type=ClockType.STEADY_TIME))
+
+
+def wait_until_acknowledged(publishers: Iterable[Any], seconds: float) -> None:
+    """Wait until the subscribers have acknowledged the last messages, at most so long on the steady clock.
+
+    The middleware's own wait may go by the system's clock, which may be set meanwhile, and stops all threads
+    of Python: here it is only asked.
+    """
+    end_s = time.monotonic() + seconds
+    for publisher in publishers:
+        while True:
+            time.sleep(ACKNOWLEDGED_PERIOD_S)
+            if publisher.wait_for_all_acked(Duration()) or time.monotonic() >= end_s:
+                break
 
 
 def reported(

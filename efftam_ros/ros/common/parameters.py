@@ -95,6 +95,24 @@ class ParameterSet:
                     lines += [INDENT + line for line in textwrap.wrap(text, HELP_WIDTH)]
         return "\n".join(lines)
 
+    def as_markdown(self) -> str:
+        """Tables of every parameter for the page that documents them: one for each section."""
+        lines = []
+        for title, config_type in self.sections:
+            lines += [
+                "",
+                f"### {title}",
+                "",
+                "| parameter | default | allowed | meaning |",
+                "|---|---|---|---|",
+            ]
+            for f in _parameters(config_type):
+                when = self._when(f).removeprefix("; ")
+                meaning = f.metadata["text"] + (f". *{when.capitalize()}*" if when else "")
+                cells = f"`{f.name}`", f"`{json.dumps(f.default)}`", _allowed(f), meaning.replace("|", "\\|")
+                lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
+
     def as_yaml(self, nodes: str = "/**") -> str:
         """A parameter file with every parameter, its description and default, for ``nodes``."""
         lines = [f"{nodes}:", "  ros__parameters:"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -20,24 +21,36 @@ from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.packages import missing_package
 from efftam_ros.ros.common.parameters import ParameterSet
 
+USER_ERROR = 2
+"""Exit code of a node that was given something which the user has to correct: started again it ends again."""
 DEVICE_LOST = 3
 """Exit code of a node whose GPU failed for good: started again it may work."""
-MOST_RESTARTS, RESTARTS_WITHIN_S = 3, 60.0
+MAX_DEVICE_RESTARTS, WITHIN_S = 3, 60.0
+FIRST_RESTARTS, SHORT_WAIT_S, LONG_WAIT_S = 3, 1.0, 10.0
 
 
 class Restarts:
-    """Whether a node that ended with `DEVICE_LOST` is started again: at most three times a minute."""
+    """When a node that ended is started again by the launch file.
+
+    One that ended by itself or was killed starts again after 1 s, and after 10 s once that happened three
+    times within a minute: a vehicle in flight needs its bridge and its gimbal controller. One that ended on
+    request (0) or by an error that the user has to correct (2) stays ended, and so does one that lost its GPU
+    (3) a fourth time within a minute.
+    """
 
     def __init__(self) -> None:
         self._moments_s: list[float] = []
 
-    def again(self, now_s: float) -> bool:
-        """Count a restart at ``now_s``, on a steady clock, if there may be one."""
-        self._moments_s = [moment_s for moment_s in self._moments_s if now_s - moment_s < RESTARTS_WITHIN_S]
-        if len(self._moments_s) == MOST_RESTARTS:
-            return False
+    def wait_s(self, code: int, now_s: float) -> float | None:
+        """How long to wait before the next start, s; None: it stays ended. ``code``: what the process ended
+        with, negative for a signal; ``now_s``: on a steady clock."""
+        if code in (0, USER_ERROR):
+            return None
+        self._moments_s = [moment_s for moment_s in self._moments_s if now_s - moment_s < WITHIN_S]
+        if code == DEVICE_LOST and len(self._moments_s) >= MAX_DEVICE_RESTARTS:
+            return None
         self._moments_s.append(now_s)
-        return True
+        return SHORT_WAIT_S if len(self._moments_s) <= FIRST_RESTARTS else LONG_WAIT_S
 
 
 # SIGHUP: the terminal went, mostly a broken connection to the vehicle's computer.
@@ -88,7 +101,8 @@ def run_node(
     next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait (on
     wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
     with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is told of errors of its
-    callbacks and of ``tick`` that nobody foresaw, which do not end it.
+    callbacks and of ``tick`` that nobody foresaw, which do not end it. One with a thread that may stay in a
+    library's call after ``close()`` has ``is_stuck``: whether it does; the interpreter would crash over it.
     What ``help_text`` makes is printed for --help. Returns the exit code; 2 for an error that the user can
     correct, reported in one line.
     """
@@ -102,7 +116,7 @@ def run_node(
             " --ros-args -p NAME:=VALUE",
             file=sys.stderr,
         )
-        return 2
+        return USER_ERROR
     with StopFlag() as stop:
         return _run(stop, name, make, args)
 
@@ -129,10 +143,16 @@ def run_program(name: str, program: NodeProgram, args: list[str] | None = None, 
     return run_node(name, make, args, lambda: f"{usage}\n\n{program.text}\n{_parameters(program)}")
 
 
-def _parameters(program: NodeProgram) -> str:
+def parameters_of(program: NodeProgram) -> ParameterSet:
+    """The parameters of a node; ROS need not be installed."""
     module, _, name = program.parameters.partition(":")
     known: ParameterSet = getattr(import_module(module), name or "PARAMETERS")
-    return f"\nParameters, given as -p NAME:=VALUE, with their defaults.\n{known.as_help()}"
+    return known
+
+
+def _parameters(program: NodeProgram) -> str:
+    text = parameters_of(program).as_help()
+    return f"\nParameters, given as -p NAME:=VALUE, with their defaults.\n{text}"
 
 
 def without_ros_arguments(arguments: list[str]) -> list[str]:
@@ -148,15 +168,20 @@ def without_ros_arguments(arguments: list[str]) -> list[str]:
 
 
 class _Turns:
-    """One turn of a node after the other: what is due at its own rate, then messages, calls and timers."""
+    """One turn of a node after the other: what is due at its own rate, then messages, calls and timers.
+
+    ``began_s``: when the last one began, steady clock.
+    """
 
     def __init__(self, executor: Any, node: Any) -> None:
         self._executor, self._node = executor, node
+        self.began_s = time.monotonic()
         self._tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
         self._period_s = getattr(node, "served_s", SERVED_S)
         self._last_served_s = 0.0
 
     def take(self) -> None:
+        self.began_s = time.monotonic()
         idle_s = self._tick()
         if idle_s is None:
             self._executor.spin_once(timeout_sec=PATIENCE_S)
@@ -172,10 +197,44 @@ class _Turns:
             time.sleep(idle_s)
 
 
+class _Waker:
+    """Context manager in which a turn that waits for too long is woken.
+
+    A middleware that was built for an older C library waits by the system's clock: where that is set back,
+    the wait lasts as much longer, and no timer, message or signal would be served meanwhile.
+    """
+
+    def __init__(self, executor: Any, turns: _Turns) -> None:
+        self._executor, self._turns, self._has_ended = executor, turns, False
+        self._thread = threading.Thread(target=self._watch, name="waker", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exception: Any) -> None:
+        self._has_ended = True
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._has_ended:
+            # Not by `Event.wait`, which goes by the system's clock before Python 3.11.
+            time.sleep(PATIENCE_S)
+            if time.monotonic() - self._turns.began_s > 2 * PATIENCE_S:
+                self._executor.wake()
+
+
 def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
-    """Serve until a signal, until the device is lost, or until ROS is shut down. An unforeseen error of a callback or of the node's
-    own work ends neither: it is logged, and the next turn follows."""
-    turns, last_logged_s = _Turns(executor, node), float("-inf")
+    turns = _Turns(executor, node)
+    with _Waker(executor, turns):
+        _serve(stop, turns, node)
+
+
+def _serve(stop: StopFlag, turns: _Turns, node: Any) -> None:
+    """Serve until a signal, until the device is lost, or until ROS is shut down.
+
+    An unforeseen error of a callback, or of the node's own work, is logged, and the next turn follows.
+    """
+    last_logged_s = float("-inf")
     while not stop.asked and not getattr(node, "lost", ""):
         try:
             turns.take()
@@ -232,7 +291,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         _spin(stop, executor, node)
     except InputError as error:
         print(f"{name}: {error}", file=sys.stderr)
-        return 2
+        return USER_ERROR
     except ModuleNotFoundError as error:
         package = missing_package(error)
         if package is None:
@@ -242,7 +301,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
             f" {sys.executable} -m pip install {package.pip}",
             file=sys.stderr,
         )
-        return 2
+        return USER_ERROR
     except ExternalShutdownException:
         pass
     finally:
@@ -253,7 +312,14 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         rclpy.try_shutdown()
     if getattr(node, "lost", ""):
         # Libraries whose device is gone may abort when they free what they hold on it.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(DEVICE_LOST)
+        _end_at_once(DEVICE_LOST)
+    if getattr(node, "is_stuck", False):
+        _end_at_once(0)
     return 0
+
+
+def _end_at_once(code: int) -> None:
+    """End the process without the clean-up of interpreter and libraries."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -52,7 +52,8 @@ class SilenceWatch:
         self, node: Node, exchange: Exchange, config: NodeConfig, tracker: TrackerConfig, receiver: Receiver
     ) -> None:
         self._node, self._receiver, self._exchange, self._tracker_config = node, receiver, exchange, tracker
-        self._buffer, self._outputs, self._statistics, self._log = exchange
+        self._buffer, self._outputs = exchange.buffer, exchange.outputs
+        self._statistics, self._log = exchange.statistics, exchange.log
         self._begin_s = time.monotonic()
         self._timeout_s = 0.0
         self._timers = [steady_timer(node, INPUT_PERIOD_S, self._check_input)]
@@ -88,6 +89,8 @@ class SilenceWatch:
         loss = self._statistics.loss(time.monotonic())
         if loss:
             self._log.warn("loss", loss)
+        if self._statistics.frozen and not self._buffer.stale(time.monotonic()):
+            self._log.remind("frozen", self._statistics.frozen)
         if self._buffer.newest is None and time.monotonic() - self._begin_s > FIRST_IMAGE_S:
             self._log.remind("input", self._receiver.explain_no_image())
 
@@ -155,8 +158,7 @@ class Session:
         with ExitStack() as made:  # closes what was made when a later part raises
             subscriptions = Subscriptions(node, partial(exchange.statistics.fault, "qos"))
             made.callback(subscriptions.close)
-            prefetch = targets.prefetch if targets.prefetches else None
-            self._receiver = Receiver(node, exchange, config, subscriptions, prefetch)
+            self._receiver = Receiver(node, exchange, config, subscriptions, targets.prefetch)
             made.callback(self._receiver.close)
             explain = self._receiver.explain_no_image
             self.selections = Selections(
@@ -193,8 +195,8 @@ class Session:
 
 
 def _supervise(loop: TrackingLoop, exchange: Exchange) -> None:
-    """Run the loop until its buffer is closed. After an unforeseen error that it has not caught itself it goes
-    on without targets: theirs may be half updated."""
+    """Run the loop until its buffer is closed. After an unforeseen error that ends it, it goes on without
+    targets: their state may be half updated."""
     while True:
         try:
             loop.run()
