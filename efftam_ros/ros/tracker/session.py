@@ -89,6 +89,8 @@ class SilenceWatch:
         loss = self._statistics.loss(time.monotonic())
         if loss:
             self._log.warn("loss", loss)
+        if self._statistics.frozen and not self._buffer.stale(time.monotonic()):
+            self._log.remind("frozen", self._statistics.frozen)
         if self._buffer.newest is None and time.monotonic() - self._begin_s > FIRST_IMAGE_S:
             self._log.remind("input", self._receiver.explain_no_image())
 
@@ -166,6 +168,11 @@ class Session:
             made.callback(self._watch.close)
             self._running = thread.submit(_supervise, TrackingLoop(targets, exchange), exchange)
             self._made = made.pop_all()
+
+    @property
+    def renewal(self) -> str:
+        """See `ImageInput.renewal`."""
+        return self._receiver.input.renewal
 
     @property
     def image_topic(self) -> str:
