@@ -279,7 +279,9 @@ class TargetSet:
 
     def _predict(self, work: _ImageInWork, target_id: int) -> Look:
         self.in_work, tracker = [target_id], self._targets[target_id]
-        if work.moving is None:
+        if len(self._targets) == 1:
+            work.moving = tracker.moving
+        elif work.moving is None:
             work.moving = [*self._others(target_id, work).boxes, *tracker.moving]
         camera = None if self._camera is None else self._camera.at(target_id, work.frame, work.moving)
         return tracker.predict(work.frame, camera, work.windows.get(target_id))
@@ -290,7 +292,7 @@ class TargetSet:
         """The Track of a target that has its turn. Raises InputError for a prompt that can't be used."""
         if target_id in work.refused:
             return self._targets[target_id].refused(work.frame, work.refused[target_id])
-        others = self._others(target_id, work)
+        others = self._others(target_id, work) if self._targets.keys() - {target_id} else ALONE
         if answers is not None:
             track = self._targets[target_id].decide(answers, others)
         elif work.refusal or prompt is None:
@@ -325,8 +327,6 @@ class TargetSet:
 
     def _others(self, target_id: int, work: _ImageInWork) -> Others:
         """Where the other targets are in this image: seen, or expected."""
-        if self._targets.keys() <= {target_id}:
-            return ALONE
         rivals, stamp_ns = [], work.frame.stamp_ns
         for other, tracker in self._targets.items():
             if other == target_id:
