@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import deque
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -864,3 +865,14 @@ def test_whatever_the_answer_the_rates_are_finite_and_bounded(attitude, **fields
         assert command.rates.is_finite
         assert abs(command.rates.yaw) <= math.radians(90) + 1e-9
         assert abs(command.rates.pitch) <= math.radians(90) + 1e-9
+
+
+def test_a_still_target_is_never_taken_for_a_stalled_gimbal():
+    """What was asked in the last moment can not be answered yet."""
+    stall, yaw, asked = StallDetector(0.05), 0.0, deque([0.0] * 6)
+    for i in range(6000):
+        rate = 0.05 * math.sin(i * 0.31) + 0.04 * math.sin(i * 0.123)
+        asked.append(rate)
+        yaw += 0.02 * asked.popleft()  # a gimbal that answers after 0.12 s
+        stall.take(Rates(0.0, rate), 0.02, (yaw, 0.0), 0.02 * i)
+        assert not stall.stands
