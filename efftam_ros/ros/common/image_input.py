@@ -24,7 +24,7 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import ZENOH, middleware
 from efftam_ros.packages import missing_package
-from efftam_ros.ros.common.nodes import UNKNOWN_NODE
+from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE
 from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
 # Most publishers or topics listed in one message.
@@ -183,6 +183,11 @@ class ImageInput:
         self._made_anew += 1
         self._old.append(self._current)
         self._current = self._subscribe(self.topic, self._current.reliability)
+
+    @property
+    def hears(self) -> bool:
+        """Whether images arrive."""
+        return self._arrived_s is not None and time.monotonic() - self._arrived_s < DEAF_S
 
     @property
     def renewal(self) -> str:
