@@ -68,8 +68,8 @@ class Message(NamedTuple):
 
     ``sent_ms``: when it was sent, by a steady clock of the page; NaN where it does not say. ``stamp_ns``: of
     the image that is drawn on (0: none is), or is wanted whole. ``turns``: the person has agreed that a
-    steered gimbal turns to this target. ``action``: for ``steer`` and ``follow`` arm (first press), enable (second press)
-    or stop; for ``seat`` and ``watch`` the page's wish.
+    steered gimbal turns to this target. ``action``: for ``steer`` and ``follow`` arm (first press), enable
+    (second press) or stop; for ``seat`` and ``watch`` the page's wish.
     """
 
     op: str
