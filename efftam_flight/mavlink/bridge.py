@@ -10,21 +10,21 @@ from collections.abc import Callable, Sequence
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.camera import CameraComponent, TrackerPort
-from efftam_flight.mavlink.connection import Connection
 from efftam_flight.mavlink.dialect import Message, Severity, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
-from efftam_flight.mavlink.gimbal_client import GimbalClient, GimbalPort
+from efftam_flight.mavlink.gimbal.client import GimbalClient, GimbalPort
 from efftam_flight.mavlink.ground.follow import Follow
 from efftam_flight.mavlink.ground.vehicle_state import VehicleState
+from efftam_flight.mavlink.links.connection import Connection
 from efftam_flight.mavlink.signing import Signer
 from efftam_flight.mavlink.tracking_status import LandingTarget
 from efftam_flight.position.poses import PlaceSample
 from efftam_flight.values import Rates
+from efftam_flight.waits import TICK_S
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
-TICK_S = 0.02
 MOST_DECODERS = 16
 REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
@@ -89,7 +89,7 @@ class Bridge:
         self._vehicle = VehicleState(config, vehicle)
         self.follow = Follow(config, self._send_follow, self._report)
         self._restarts = 0  # of the autopilot
-        self._landing = LandingTarget(config.system_id, self._report)
+        self._landing = LandingTarget(config.system_id, config.camera_roll, self._report)
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
         self._texts = 0  # long ones told
@@ -129,7 +129,11 @@ class Bridge:
         self.gimbal.take_control(wanted, self._clock(), fresh)
 
     def set_rates(self, rates: Rates) -> None:
-        self.gimbal.set_rates(rates, self._clock())
+        """Rates of the controller. Another component's command that has arrived meanwhile ends steering
+        first: a rate that is sent after it would undo it."""
+        now = self._clock()
+        self._receive(now)
+        self.gimbal.set_rates(rates, now)
 
     # The links' side
 
@@ -148,19 +152,26 @@ class Bridge:
         files = [file for link in self._links.values() for file in link.connection.files()]
         wait_s = min(max(self._next_tick_s - time.monotonic(), 0.0), timeout_s)
         # Connections without a file are looked at with each tick.
-        heard = select.select(files, [], [], wait_s)[0]
+        try:
+            heard = select.select(files, [], [], wait_s)[0]
+        except (OSError, ValueError):  # ValueError: of a link that was lost there is no file any more
+            heard = []
+            time.sleep(wait_s)
         if heard or time.monotonic() >= self._next_tick_s:
             self.step()
 
     def step(self) -> None:
         """What `poll` does, without waiting."""
         now = self._clock()
-        for name, link in self._links.items():
-            for message in link.receive():
-                self._handle(message, name, now)
+        self._receive(now)
         if now.steady_s >= self._next_tick_s:
             self._next_tick_s = max(self._next_tick_s + TICK_S, now.steady_s)
             self._tick(now)
+
+    def _receive(self, now: Instant) -> None:
+        for name, link in self._links.items():
+            for message in link.receive():
+                self._handle(message, name, now)
 
     def close(self) -> None:
         """Stop the gimbal, give it back when it stands, close the links; takes a second or two."""

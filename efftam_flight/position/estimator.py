@@ -14,22 +14,22 @@ from efftam_flight.position.ground_filter import GroundFilter, Height, Ray
 from efftam_flight.position.poses import CameraPose, CameraPoses
 from efftam_flight.values import NS
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.positions import HeightSource, PositionCause, PositionReport
+from efftam_ros.messages.positions import Cause, HeightSource, PositionReport
 from efftam_ros.messages.reports import MotionReport
 
 # A target that was not measured for longer begins anew, s.
 FORGOTTEN_S = 5.0
 REASONS = {
-    PositionCause.NO_TARGET: "no target is followed",
-    PositionCause.NO_BEARING: "the camera has no calibration: publish camera_info with K",
-    PositionCause.NO_ATTITUDE: (
+    Cause.NO_TARGET: "no target is followed",
+    Cause.NO_BEARING: "the camera has no calibration: publish camera_info with K",
+    Cause.NO_ATTITUDE: (
         "the camera's attitude at the image's stamp is not known: check gimbal_attitude and vehicle_heading,"
         " and compare the clocks"
     ),
-    PositionCause.NO_POSITION: (
+    Cause.NO_POSITION: (
         "the vehicle's position at the image's stamp is not known: wait for its fix, and compare the clocks"
     ),
-    PositionCause.NO_HEIGHT: (
+    Cause.NO_HEIGHT: (
         "no height above the ground is known: connect a range finder, or let the autopilot send its height"
         " above home"
     ),
@@ -37,7 +37,7 @@ REASONS = {
 
 
 @dataclass
-class _Estimate:
+class _GroundTarget:
     """What is known of one target."""
 
     filter: GroundFilter
@@ -52,53 +52,51 @@ class PositionEstimator:
 
     def __init__(self, config: PositionConfig, poses: CameraPoses) -> None:
         self._config, self._poses = config, poses
-        self._targets: dict[int, _Estimate] = {}
+        self._targets: dict[int, _GroundTarget] = {}
 
     def answer(self, report: MotionReport) -> PositionReport:
         """The position that an answer of the tracker gives, at its image's stamp."""
         if report.state in (TrackState.IDLE, TrackState.LOST) or not report.valid:
             if report.state in (TrackState.IDLE, TrackState.LOST):
                 self._targets.pop(report.target_id, None)
-            return self._without(report, PositionCause.NO_TARGET, report.reason)
+            return self._without(report, Cause.NO_TARGET, report.reason)
         target = self._target(report)
         pose = self._poses.at(report.stamp_ns, ray_of(report.azimuth, report.elevation))
-        if isinstance(pose, PositionCause):
+        if isinstance(pose, Cause):
             return self._without(report, pose)
         if report.measured:
             lack = self._measure(target, report, pose)
             if lack is not None:
                 return self._without(report, *lack)
         if target.measured_ns is None:
-            return self._without(report, PositionCause.NO_TARGET, "the target has not been measured yet")
+            return self._without(report, Cause.NO_TARGET, "the target has not been measured yet")
         age_s = (report.stamp_ns - target.measured_ns) / NS
         if age_s > self._config.coast:
-            return self._without(
-                report, PositionCause.NO_TARGET, f"the target was not measured for {age_s:.1f} s"
-            )
+            return self._without(report, Cause.NO_TARGET, f"the target was not measured for {age_s:.1f} s")
         return self._found(report, target, pose, age_s)
 
-    def _target(self, report: MotionReport) -> _Estimate:
+    def _target(self, report: MotionReport) -> _GroundTarget:
         target = self._targets.get(report.target_id)
         if target is not None and target.selection == report.selection:
             measured_ns = target.measured_ns
             if measured_ns is None or 0 <= report.stamp_ns - measured_ns <= FORGOTTEN_S * NS:
                 return target
-        target = _Estimate(GroundFilter(self._config), report.selection)
+        target = _GroundTarget(GroundFilter(self._config), report.selection)
         self._targets[report.target_id] = target
         return target
 
     def _measure(
-        self, target: _Estimate, report: MotionReport, pose: CameraPose
-    ) -> tuple[PositionCause, str] | tuple[PositionCause] | None:
+        self, target: _GroundTarget, report: MotionReport, pose: CameraPose
+    ) -> tuple[Cause, str] | tuple[Cause] | None:
         """Take the bearing into the filter; why that is not possible."""
         if not report.has_bearing or not (math.isfinite(report.azimuth) and math.isfinite(report.elevation)):
-            return (PositionCause.NO_BEARING,)
+            return (Cause.NO_BEARING,)
         if pose.height is None:
-            return (PositionCause.NO_HEIGHT,)
+            return (Cause.NO_HEIGHT,)
         height = self._above_target(pose.height)
         if not height.value > 0.0:
             return (
-                PositionCause.NO_HEIGHT,
+                Cause.NO_HEIGHT,
                 f"the camera is {height.value:.1f} m above the target: it can't be below",
             )
         direction = np.asarray(rotated(pose.q, ray_of(report.azimuth, report.elevation)))
@@ -106,7 +104,7 @@ class PositionEstimator:
         if depression < self._config.min_depression:
             least = math.degrees(self._config.min_depression)
             return (
-                PositionCause.NEAR_HORIZON,
+                Cause.NEAR_HORIZON,
                 f"too near the horizon: the target is {math.degrees(depression):.1f} degrees below it, and"
                 f" {least:.0f} are needed; fly higher or closer",
             )
@@ -129,7 +127,7 @@ class PositionEstimator:
         return Height(above, height.error, height.source, height.range_m, height.axis)
 
     def _found(
-        self, report: MotionReport, target: _Estimate, pose: CameraPose, age_s: float
+        self, report: MotionReport, target: _GroundTarget, pose: CameraPose, age_s: float
     ) -> PositionReport:
         state, covariance = target.filter.predict(report.stamp_ns)
         order = [1, 0, 3, 2]  # from north, east to x, y
@@ -142,7 +140,7 @@ class PositionEstimator:
             measured=report.measured,
             age_s=age_s,
             valid=True,
-            cause=PositionCause.NO_CAUSE,
+            cause=Cause.NO_CAUSE,
             latitude=math.nan if geo is None else geo.latitude,
             longitude=math.nan if geo is None else geo.longitude,
             altitude=math.nan if geo is None else geo.altitude,
@@ -158,7 +156,7 @@ class PositionEstimator:
             camera_z=camera_up,
         )
 
-    def _without(self, report: MotionReport, cause: PositionCause, reason: str = "") -> PositionReport:
+    def _without(self, report: MotionReport, cause: Cause, reason: str = "") -> PositionReport:
         return PositionReport(**_common(report), valid=False, cause=cause, reason=reason or REASONS[cause])
 
 

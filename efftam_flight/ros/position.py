@@ -24,7 +24,7 @@ from efftam_flight.ros.parameters import POSITION, PositionNodeConfig
 from efftam_flight.values import NS
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.message import stamp_like, stamp_ns
-from efftam_ros.messages.positions import PositionCause, PositionReport
+from efftam_ros.messages.positions import Cause, PositionReport
 from efftam_ros.messages.reports import motion_report
 from efftam_ros.ros.common.nodes import Throttle, optional_messages, reliable, sampled
 from efftam_ros.ros.common.parameters import read_parameters
@@ -59,12 +59,12 @@ class TransformPoses:
     def frame(self) -> LocalFrame | None:
         return None if self._config.origin is None else LocalFrame(self._config.origin)
 
-    def at(self, stamp: int, ray: Vector) -> CameraPose | PositionCause:
+    def at(self, stamp: int, ray: Vector) -> CameraPose | Cause:
         poses = LocalPoses(self._config, self._config.origin, self._config.ground_height)
         for each in (stamp - MOTION_NS, stamp):
             sample = self._sample(each)
             if sample is None or not poses.add(sample):
-                return PositionCause.NO_POSITION
+                return Cause.NO_POSITION
         return poses.at(stamp, ray)
 
     def _sample(self, stamp: int) -> LocalSample | None:
@@ -125,7 +125,7 @@ class PositionNode(Node):
             Polled(self, TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS), self._warn),
         ]
         self._due_s = time.monotonic()
-        self._cause = PositionCause.NO_CAUSE
+        self._cause = Cause.NO_CAUSE
 
     def start(self) -> None:
         self.get_logger().info(f"the camera's pose is taken from: {self._config.camera}")

@@ -51,6 +51,11 @@ class OperatorNode(Node):
         self._serving.close()
         self.destroy_node()
 
+    @property
+    def renewal(self) -> str:
+        """Why this process should become another DDS participant; see `run_node`."""
+        return self._feed.renewal
+
     def internal_error(self, error: Exception) -> None:
         """An unforeseen error of a callback: told by `/health` and diagnostics; see `run_node`."""
         self.server.faults.add("the node", error)

@@ -11,7 +11,7 @@ const FAULTS = {
 };
 // By who is silent: what that means while steering is on, and while it is off.
 const SILENCES = {
-  bridge: ["the gimbal may turn on; take over by the stick", "STOP would not reach the gimbal"],
+  bridge: ["the gimbal may keep turning; take over by the stick", "STOP would not reach the gimbal"],
   autopilot: ["the gimbal does not follow", "STOP would not reach the gimbal"],
   gimbal: ["the gimbal does not follow", "nothing shows whether the gimbal stands"],
 };

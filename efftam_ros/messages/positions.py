@@ -14,7 +14,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import NAN, TargetReport, member, read_report
 
 
-class PositionCause(IntEnum):
+class Cause(IntEnum):
     """Why there is no position. The numbers are those of TargetPosition."""
 
     NO_CAUSE = 0
@@ -48,7 +48,7 @@ class PositionReport(TargetReport):
 
     steered: bool = True
     valid: bool = False
-    cause: PositionCause = PositionCause.NO_TARGET
+    cause: Cause = Cause.NO_TARGET
     latitude: float = NAN
     longitude: float = NAN
     altitude: float = NAN
@@ -80,7 +80,7 @@ def position_report(message: Any) -> PositionReport:
         PositionReport,
         message,
         state=member(TrackState, "state", message.state),
-        cause=member(PositionCause, "cause", message.cause),
+        cause=member(Cause, "cause", message.cause),
         height_source=member(HeightSource, "height_source", message.height_source),
         covariance=tuple(map(float, message.covariance)),
         age_s=message.age,

@@ -139,10 +139,13 @@ Found = tuple[str, str, str, NDArray[Any]]
 
 
 class _Flight:
-    """The frames through one pipeline: a prompt, tracked frames in a window and in the full view with the
-    next image announced, a search, and a second target, in a memory of its own where the pipeline has one: in
-    one view with the first, and each in its own. ``choices``: rows that are remembered, by frame; filled
-    where they are missing, so that all pipelines remember the same."""
+    """The frames through one pipeline.
+
+    A prompt, tracked frames in a window and in the full view with the next image announced, a search, and a
+    second target, in a memory of its own where the pipeline has one: in one view with the first, and each in
+    its own. ``choices``: rows that are remembered, by frame; filled where they are missing, so that all
+    pipelines remember the same.
+    """
 
     def __init__(
         self,

@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_flight.bridge_config import BridgeConfig
-from efftam_flight.control_config import Phase
+from efftam_flight.control_config import Instant, Phase
 from efftam_flight.mavlink.dialect import mav
-from efftam_flight.mavlink.framing import Encoder
+from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.gimbal.attitude_sources import AttitudeSources
 from efftam_flight.values import Control
+from efftam_ros.core.errors import InputError
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 HANDLED = [
@@ -171,7 +173,7 @@ def test_a_bridge_that_was_restarted_takes_the_gimbal_from_nobody(flavour, holde
     if holder == "another's":
         assert rig.autopilot.primary == (255, 190)
         assert len(rig.wishes()) == sent
-        assert rig.said("255/190 controls the gimbal: steering was enabled before") == 1
+        assert rig.said("255/190 is in control of the gimbal: steering was enabled before") == 1
         rig.bridge.take_control(True)
         rig.run(3)
     assert rig.autopilot.primary == (1, 100)
@@ -261,3 +263,39 @@ def test_a_gimbal_that_has_another_number_after_a_restart_is_steered_and_believe
     assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
     assert len(rig.log.samples) > seen + 100
     assert rig.said("several gimbals") == 0
+
+
+@pytest.mark.parametrize("number", range(256))
+def test_a_gimbal_device_id_is_one_whose_attitude_can_be_believed_or_is_refused(number):
+    if number in (*range(7), 154, *range(171, 176)):
+        sources = AttitudeSources(1, BridgeConfig(gimbal_device_id=number).gimbal_device_id)
+        component = {0: 154, 1: 154, 2: 171, 6: 175}.get(number, number)
+        message = mav.MAVLink_gimbal_device_attitude_status_message(
+            0, 0, 10, 44, (1, 0, 0, 0), math.nan, math.nan, math.nan, 0
+        )
+        if component > 6:
+            (heard,) = Decoder(True).feed(Encoder(1, component).encode(message))
+            assert sources.take(heard, Instant(0, 0.0)) is not None
+        return
+    with pytest.raises(InputError) as refused:
+        BridgeConfig(gimbal_device_id=number)
+    for allowed in (str(number), "154", "171 to 175", "1 to 6"):
+        assert allowed in str(refused.value)
+
+
+def test_a_command_for_the_other_of_two_gimbals_does_not_end_steering():
+    rig = Rig("ardupilot", device=False)
+    loop = Chase(rig, in_yaw)
+    other_mount(rig, 2)
+    rig.run(6)
+    rig.station.heartbeat()
+    rig.run(1)
+    for number in (2.0, 171.0):
+        rig.station.command(1000, math.nan, math.nan, 0.0, 10.0, 0.0, 0.0, number, target=(1, 0))
+        rig.run(0.5)
+    rig.run(3)
+    assert rig.said("taken by") == 0
+    assert loop.figures(after_s=rig.time.t - 3.0)[0] < 2.0
+    rig.station.command(1000, math.nan, math.nan, 0.0, 10.0, 0.0, 0.0, 1.0, target=(1, 0))
+    rig.run(0.5)
+    assert rig.said("taken by 255/190 (command 1000)") == 1

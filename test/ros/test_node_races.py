@@ -31,8 +31,8 @@ TAKEN_BACK = ("no image for", "no answer for", "no image could be used")
 class Uneven(LevelPipeline):
     """Takes up to 4 ms a frame."""
 
-    def encode(self, image, view):
-        super().encode(image, view)
+    def _compute(self, image, frame):
+        super()._compute(image, frame)
         time.sleep(random.random() * 0.004)
 
 

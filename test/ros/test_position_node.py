@@ -22,7 +22,7 @@ from efftam_flight.ros.conversions import local_sample, place_message, place_of
 from efftam_flight.ros.position import PositionNode
 from efftam_flight.values import NS
 from efftam_ros.images.message import stamp_like
-from efftam_ros.messages.positions import HeightSource, PositionCause, position_report
+from efftam_ros.messages.positions import Cause, HeightSource, position_report
 
 T0 = 1_700_000_000 * NS
 DOWN_30 = from_angles(0.0, math.radians(-30.0), 0.0)
@@ -125,7 +125,7 @@ def test_by_the_autopilots_messages_the_target_has_latitude_and_longitude(desk):
     assert found.header.frame_id == "map"
     assert found.header.stamp == stamp_like(found.header.stamp, T0)
     back = position_report(found)
-    assert (back.cause, back.height_source) == (PositionCause.NO_CAUSE, HeightSource.HOME)
+    assert (back.cause, back.height_source) == (Cause.NO_CAUSE, HeightSource.HOME)
     assert back.accuracy == pytest.approx(math.sqrt(found.covariance[0] + found.covariance[5]))
 
 

@@ -26,7 +26,7 @@ from efftam_ros.images.message import (
     check_header,
     stamp_ns,
 )
-from efftam_ros.messages.bearing import camera_model
+from efftam_ros.messages.bearing import camera_model, is_rectified_topic, rectified_note
 from efftam_ros.messages.fields import Kind, Outcome, check_selection, selection_prompt
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
@@ -56,11 +56,13 @@ class Receiver:
         subscriptions: Subscriptions,
         prefetch: Callable[[Image], None],
     ) -> None:
-        self._buffer, self._outputs, self._statistics, self._log = exchange
+        self._buffer, self._outputs = exchange.buffer, exchange.outputs
+        self._statistics, self._log = exchange.statistics, exchange.log
         self._config, self._subscriptions = config, subscriptions
         self._prefetch = prefetch
         self._camera_info: Any = None  # the last message
         self._stamps = StampGuard()
+        self._noted: set[str] = set()
         transport, reliability = config.image_transport, config.image_reliability
         self._reader = ImageReader(transport, Header, Levels(config.image_range))
         callbacks = partial(subscriptions.callbacks, lost=self._on_lost)
@@ -101,12 +103,15 @@ class Receiver:
                     "image stamp is zero; set header.stamp to the time of exposure in the driver"
                 )
             self._stamps.check(got.stamp_ns, now_ns)
+            if got.note and got.note not in self._noted:
+                self._noted.add(got.note)
+                self._log.inform(got.note, got.note)
             if isinstance(got.pixels, Image):
                 self._prefetch(got.pixels)
             sent_bytes = got.nbytes
             got.nbytes += len(got.header.frame_id) + OVERHEAD_BYTES
             self._buffer.put(got)
-            self._statistics.image_received(got.arrived_s, sent_bytes)
+            self._statistics.image_received(got.arrived_s, sent_bytes, got.still_s)
         except InputError as refusal:
             self._statistics.fault("image", str(refusal))
 
@@ -127,10 +132,13 @@ class Receiver:
     def _read_camera(self, message: Any) -> None:
         self._camera_info = message
         try:
-            self._outputs.camera = model = camera_model(message, self._config.rectified)
+            is_rectified = self._config.rectified or is_rectified_topic(self.input.topic)
+            self._outputs.camera = model = camera_model(message, is_rectified)
         except InputError as refusal:
             self._outputs.camera = model = None
             self._statistics.fault("bearing", str(refusal))
+        if not self._config.rectified and (note := rectified_note(message, self.input.topic)):
+            self._log.inform(note, note)
         if model is not None and model.intrinsics is None:
             said = "camera_info is not calibrated (k[0] is 0): no bearing is published"
             self._log.inform("camera_info", said)
@@ -175,7 +183,8 @@ class Selections:
         accepted: int,
         max_targets: int,
     ) -> None:
-        self._buffer, self._outputs, self._statistics, self._log = exchange
+        self._buffer, self._outputs = exchange.buffer, exchange.outputs
+        self._statistics, self._log = exchange.statistics, exchange.log
         self.config, self.accepted, self._explain_no_image = config, accepted, explain_no_image
         self._max_targets = max_targets
         subscriptions.add(TargetSelection, "select", self._on_selection, reliable())
@@ -195,7 +204,7 @@ class Selections:
         try:
             if check_selection(message) is Kind.CLEAR:
                 command = self._cleared(replace(command, number=0))
-                self._report(self._buffer.request(command))
+                self._report(self._buffer.clear(command))
                 return command, ""
             return self._select(message, command)
         except InputError as refusal:
@@ -211,7 +220,7 @@ class Selections:
         except InputError as refusal:
             self._outputs.publish_result(command, Outcome.REFUSED, str(refusal))
             raise
-        self._report(self._buffer.request(command))
+        self._report(self._buffer.clear(command))
 
     def steer(self, target_id: int) -> None:
         """Steer by this target. Raises InputError when there is none, in which case nothing changes."""
@@ -221,7 +230,7 @@ class Selections:
         except InputError as refusal:
             self._refuse(command, str(refusal))
             raise
-        self._buffer.request(command, steers=True)
+        self._buffer.steer(command)
 
     def _require(self, target_id: int) -> None:
         ids = self._buffer.followed.ids
@@ -248,7 +257,7 @@ class Selections:
             offset_ms = abs(frame.stamp_ns - named) * 1e-6
             note = f"the image of {seconds(frame.stamp_ns)} is taken, {offset_ms:.1f} ms from the one named"
         command = replace(command, target_id=self._id_for(command.target_id), note=note)
-        self._report(self._buffer.request(command, frame, prompt))
+        self._report(self._buffer.select(command, frame, prompt))
         self.accepted = command.number
         self._log.inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
         return command, note
@@ -280,7 +289,7 @@ class Selections:
             if check_selection(message) is Kind.CLEAR:
                 raise InputError("CLEAR proposes no box; give a box, points or a mask")
             frame, prompt = self._drawn(message)
-            refused = self._buffer.propose(frame, prompt, Command(message.header, message.target_id))
+            refused = self._buffer.propose(Command(message.header, message.target_id), frame, prompt)
             reason = "a newer request took its place"
         except InputError as refusal:
             reason = str(refusal)

@@ -52,7 +52,8 @@ class SilenceWatch:
         self, node: Node, exchange: Exchange, config: NodeConfig, tracker: TrackerConfig, receiver: Receiver
     ) -> None:
         self._node, self._receiver, self._exchange, self._tracker_config = node, receiver, exchange, tracker
-        self._buffer, self._outputs, self._statistics, self._log = exchange
+        self._buffer, self._outputs = exchange.buffer, exchange.outputs
+        self._statistics, self._log = exchange.statistics, exchange.log
         self._begin_s = time.monotonic()
         self._timeout_s = 0.0
         self._timers = [steady_timer(node, INPUT_PERIOD_S, self._check_input)]
@@ -88,6 +89,8 @@ class SilenceWatch:
         loss = self._statistics.loss(time.monotonic())
         if loss:
             self._log.warn("loss", loss)
+        if self._statistics.frozen and not self._buffer.stale(time.monotonic()):
+            self._log.remind("frozen", self._statistics.frozen)
         if self._buffer.newest is None and time.monotonic() - self._begin_s > FIRST_IMAGE_S:
             self._log.remind("input", self._receiver.explain_no_image())
 
@@ -165,6 +168,11 @@ class Session:
             made.callback(self._watch.close)
             self._running = thread.submit(_supervise, TrackingLoop(targets, exchange), exchange)
             self._made = made.pop_all()
+
+    @property
+    def renewal(self) -> str:
+        """See `ImageInput.renewal`."""
+        return self._receiver.input.renewal
 
     @property
     def image_topic(self) -> str:
