@@ -50,11 +50,9 @@ class StallDetector:
 
     def limited(self, rates: Rates) -> Rates:
         """The rates, small until the gimbal answers; as they are where it can not, as no attitude comes."""
-        size = math.hypot(rates.pitch, rates.yaw)
-        if not self._first_rate or self._answers or self._is_blind or size <= self._first_rate:
+        if not self._first_rate or self._answers or self._is_blind:
             return rates
-        share = self._first_rate / size
-        return Rates(rates.pitch * share, rates.yaw * share)
+        return rates.limited(self._first_rate)
 
     def take(self, sent: Rates, dt_s: float, axis: tuple[float, float] | None, now_s: float) -> None:
         """``sent``: the rates of the last ``dt_s``; ``axis``: yaw, in the frame of the rates, and pitch of

@@ -89,7 +89,7 @@ class Bridge:
         self._vehicle = VehicleState(config, vehicle)
         self.follow = Follow(config, self._send_follow, self._report)
         self._restarts = 0  # of the autopilot
-        self._landing = LandingTarget(config.system_id, self._report)
+        self._landing = LandingTarget(config.system_id, config.camera_roll, self._report)
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
         self._texts = 0  # long ones told

@@ -32,7 +32,7 @@ REASONS = {
 
 
 @dataclass
-class _Target:
+class _GroundTarget:
     """What is known of one target."""
 
     filter: GroundFilter
@@ -47,7 +47,7 @@ class PositionEstimator:
 
     def __init__(self, config: PositionConfig, poses: CameraPoses) -> None:
         self._config, self._poses = config, poses
-        self._targets: dict[int, _Target] = {}
+        self._targets: dict[int, _GroundTarget] = {}
 
     def answer(self, report: MotionReport) -> PositionReport:
         """The position that an answer of the tracker gives, at its image's stamp."""
@@ -70,18 +70,18 @@ class PositionEstimator:
             return self._without(report, Cause.NO_TARGET, f"the target was not measured for {age_s:.1f} s")
         return self._found(report, target, pose, age_s)
 
-    def _target(self, report: MotionReport) -> _Target:
+    def _target(self, report: MotionReport) -> _GroundTarget:
         target = self._targets.get(report.target_id)
         if target is not None and target.selection == report.selection:
             measured_ns = target.measured_ns
             if measured_ns is None or 0 <= report.stamp_ns - measured_ns <= FORGOTTEN_S * NS:
                 return target
-        target = _Target(GroundFilter(self._config), report.selection)
+        target = _GroundTarget(GroundFilter(self._config), report.selection)
         self._targets[report.target_id] = target
         return target
 
     def _measure(
-        self, target: _Target, report: MotionReport, pose: CameraPose
+        self, target: _GroundTarget, report: MotionReport, pose: CameraPose
     ) -> tuple[Cause, str] | tuple[Cause] | None:
         """Take the bearing into the filter; why that is not possible."""
         if not report.has_bearing or not (math.isfinite(report.azimuth) and math.isfinite(report.elevation)):
@@ -118,7 +118,9 @@ class PositionEstimator:
         above = height.value - self._config.target_height
         return Height(above, height.error, height.source, height.range_m, height.axis)
 
-    def _found(self, report: MotionReport, target: _Target, pose: CameraPose, age_s: float) -> PositionReport:
+    def _found(
+        self, report: MotionReport, target: _GroundTarget, pose: CameraPose, age_s: float
+    ) -> PositionReport:
         state, covariance = target.filter.predict(report.stamp_ns)
         order = [1, 0, 3, 2]  # from north, east to x, y
         north, east = float(state[0]), float(state[1])

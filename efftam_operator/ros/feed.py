@@ -104,6 +104,11 @@ class RosFeed:
         """Why no image comes, as far as the publishers tell; empty when nobody watches."""
         return "" if self._images is None else self._images.explain()
 
+    @property
+    def renewal(self) -> str:
+        """See `ImageInput.renewal`."""
+        return "" if self._images is None else self._images.renewal
+
     def start(self, sink: Sink) -> None:
         self._sink = sink
         self._subscribe(SelectionResult, "selection_result", lambda m: sink(result_of(m)), latched())
