@@ -21,7 +21,7 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import ZENOH, middleware
 from efftam_ros.packages import missing_package
-from efftam_ros.ros.common.nodes import UNKNOWN_NODE
+from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE, PublishingNodes, identities
 from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
 # Most publishers or topics listed in one message.
@@ -102,6 +102,7 @@ class ImageInput:
         self.base_topic = named.removesuffix(suffix) if is_transport else named
         self._given = is_transport
         self._wanted = self._overridden(reliability)
+        self._cameras = PublishingNodes()
         self._arrived_s: float | None = None  # of the last image
         self._there_s: float | None = None  # since when a publisher that should deliver is there
         self._patience_s, self._made_anew = DEAF_S, 0
@@ -140,8 +141,9 @@ class ImageInput:
     def mixed(self) -> str:
         """Warning that images of several publishers may be mixed, in one line; empty while there is one."""
         found = [info for info in self._publishers(self.topic) if info.topic_type == self._type]
-        # See `other_publishers`.
-        if len(found) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
+        # See `other_publishers`. A camera that was started again is no second one.
+        names, _ = self._cameras.look(identities(found), time.monotonic())
+        if len(names) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
             return ""
         return (
             f"{len(found)} publishers on {self.topic} ({self._named(found)}): if more than one of them sends,"
@@ -170,6 +172,11 @@ class ImageInput:
         self._first_anew_s = self._first_anew_s if self._made_anew else now_s
         self._made_anew += 1
         self._replace(self.topic, self._current.reliability)
+
+    @property
+    def hears(self) -> bool:
+        """Whether images arrive."""
+        return self._arrived_s is not None and time.monotonic() - self._arrived_s < DEAF_S
 
     @property
     def renewal(self) -> str:
