@@ -302,8 +302,8 @@ class Tracker:
         stamp_ns = self._time_ns if time is None and self._time_ns is not None else self._stamp_ns(time)
         if self._time_ns is not None and stamp_ns < self._time_ns:
             raise InputError(
-                f"time is {stamp_ns / NS:g} s, before the last image of {self._time_ns / NS:g} s; add a target"
-                " on that image or a later one, or call start() for another recording"
+                f"time is {stamp_ns / NS:g} s, before the last image of {self._time_ns / NS:g} s; add a"
+                " target on that image or a later one, or call start() for another recording"
             )
         most = self._targets.max_targets
         if len(self.ids) >= most and target_id not in self.ids:
