@@ -1,9 +1,11 @@
-"""Still pictures: cut JPEGs, data behind them, EXIF, several pictures in a file, what else lies in a folder."""
+"""Still pictures: cut JPEGs, data behind them, EXIF, several pictures in a file, other files in folders."""
 
 from __future__ import annotations
 
 import io
+from contextlib import closing
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -125,8 +127,8 @@ def test_cut_jpegs_of_a_video_are_left_out_and_told(name: str, tmp_path: Path):
 def test_cut_jpegs_of_an_http_camera_are_left_out_and_counted():
     parts, cut = cut_jpegs()
     with mjpeg_server(parts, 30) as address:
-        camera = Camera(address, 3.0)
-        seen = [frame.bgr for frame in camera.frames()]
+        with closing(Camera(address, 5.0)) as camera:  # opened again when the images are over
+            seen = [frame.bgr for frame in islice(camera.frames(), 45)]
         assert len(seen) >= 5
         assert all(any(is_like(image, i) for i in set(range(30)) - set(cut)) for image in seen)
         assert camera.damaged >= 3
@@ -152,8 +154,9 @@ def test_metadata_of_jpegs_in_a_video_are_not_needed(tmp_path: Path):
     images, _, is_whole = read(tmp_path / "exif.avi")
     assert [is_like(image, i) for i, image in enumerate(images)] == [True] * 4
     assert is_whole
-    with mjpeg_server([coded(i, exif=turned(6)) for i in range(4)], 20) as address:
-        assert next(iter(Camera(address, 5.0).frames())).size == (320, 240)
+    parts = [coded(i, exif=turned(6)) for i in range(4)]
+    with mjpeg_server(parts, 20) as address, closing(Camera(address, 5.0)) as camera:
+        assert next(camera.frames()).size == (320, 240)
 
 
 def test_kinds_of_side_data_that_pyav_does_not_know_are_passed_over(tmp_path: Path):

@@ -148,11 +148,12 @@ def read_bgr(path: Path, levels: Levels | None = None, stamp_ns: int = 0) -> NDA
     data = np.fromfile(path, np.uint8)
     pages = pages_of(path)
     try:
-        check_size(*coded_size(data, "image"))
-        if data[:2].tobytes() == START:
-            _check_jpeg(data.tobytes())
         if pages is not None:
             raise InputError(f"it holds {pages.count} pictures, one is needed")
+        if data[:3].tobytes() != b"GIF":  # which OpenCV reads from 4.11 on
+            check_size(*coded_size(data, "image"))
+        if data[:2].tobytes() == START:
+            _check_jpeg(data.tobytes())
     except InputError as refusal:
         raise InputError(f"{path} is not a readable image: {refusal}; remove or replace it") from None
     image = cv2.imdecode(data, FLAGS)
