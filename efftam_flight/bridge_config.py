@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from efftam_ros.core.config import SHARE, CheckedSettings, setting
@@ -105,6 +106,12 @@ class BridgeConfig(CheckedSettings):
         5.0, "no position that is less certain goes to the autopilot, m", within=(0.1, 1000.0)
     )
     landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
+    camera_roll: float = setting(
+        0.0,
+        "how far the camera is rolled, clockwise seen from behind, rad: of one that looks down, how far the"
+        " image's top is turned to the right of the nose. The same as in efftam_gimbal",
+        within=(-math.pi, math.pi),
+    )
     signing_key: str = setting(
         "",
         "file of mode 600 with the key of MAVLink 2 signing, 64 hexadecimal digits: all is signed, and what"

@@ -7,7 +7,10 @@ zero. All input is stored when it comes and used at the next tick.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from efftam_flight.angles import unrolled, wrapped
+from efftam_flight.camera_geometry import CameraGeometry
 from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
 from efftam_flight.frozen_picture import REASON as PICTURE_FROZEN
 from efftam_flight.frozen_picture import FrozenPicture
@@ -16,7 +19,7 @@ from efftam_flight.stall_detector import REASON as STALLED
 from efftam_flight.stall_detector import StallDetector
 from efftam_flight.steering import FUTURE_S, Steering
 from efftam_flight.values import NS, STOPPED, AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
-from efftam_flight.waits import GIVEN_S
+from efftam_flight.waits import GEOMETRY_S, GIVEN_S
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.reports import MotionReport
@@ -25,6 +28,8 @@ from efftam_ros.messages.reports import MotionReport
 CLOCK_STEP_S = 0.2
 # Longest time between two answers, s; a longer one invalidates earlier measurements.
 GAP_S = 1.0
+# Until the picture answers the gimbal's motion, rates are at most so many times the first rate.
+TRIAL_SHARE = 4.0
 
 
 class Permission:
@@ -41,9 +46,10 @@ class Permission:
         self._held = False  # since it was enabled
         self._waits_since_s = math.inf
         self._lost = ""  # why it was taken away
+        self._ended = ""  # why the controller gave it up
 
     def enable(self, enabled: bool) -> None:
-        self.enabled, self._lost = enabled, ""
+        self.enabled, self._lost, self._ended = enabled, "", ""
         self._held, self._waits_since_s = self._control is Control.HELD, math.inf
 
     def on_control(self, control: Control, reason: str) -> None:
@@ -56,6 +62,10 @@ class Permission:
                 False,
                 f"gimbal control was lost: {who}; enable steering to take it back",
             )
+
+    def end(self, reason: str) -> None:
+        """End steering until it is enabled again."""
+        self.enabled, self._ended = False, reason
 
     def wait(self, now_s: float) -> None:
         """End steering where control was not granted in time."""
@@ -82,7 +92,7 @@ class Permission:
         if self._lost:
             return Phase.CONTROL_LOST, self._lost
         if not self.enabled:
-            return Phase.OFF, ""
+            return Phase.OFF, self._ended
         if self.waits_for:
             return Phase.HOLDING, self.waits_for
         if not self.gimbal_alive:
@@ -98,6 +108,8 @@ class GimbalControl:
         self._steering = Steering(self.config)
         self._stall = StallDetector(self.config.first_rate)
         self._picture = FrozenPicture()
+        self._geometry = CameraGeometry()
+        self._tried_s: float | None = None  # since when the gimbal is moved, since it was enabled
         self._permission = Permission()
         self._camera: CameraModel | None = None
         self._estimate: MotionReport | None = None
@@ -118,6 +130,8 @@ class GimbalControl:
         """Enable or disable steering. Initially disabled, and again after control was lost."""
         self._permission.enable(enabled)
         self._stall.forget()
+        self._geometry.begin()
+        self._tried_s = None
         self._forget()
 
     @property
@@ -161,6 +175,8 @@ class GimbalControl:
         step_s = math.inf if last is None else (estimate.stamp_ns - last.stamp_ns) / NS
         if last is not None and (not 0.0 <= step_s <= GAP_S or estimate.selection != last.selection):
             self._forget()
+        if self.config.camera_roll:
+            estimate = self._estimate = _unrolled(estimate, self.config.camera_roll)
         if last is None or (estimate.state is TrackState.TRACKING and last.state is not TrackState.TRACKING):
             self._cautious_until_s = now.steady_s + self.config.cautious_time
         if step_s != 0.0:
@@ -171,16 +187,25 @@ class GimbalControl:
             self._steering.measure(estimate)
 
     def _watch_picture(self, estimate: MotionReport) -> None:
+        """Compare the picture's motion with the gimbal's."""
         intrinsics = None if self._camera is None else self._camera.intrinsics
-        was_frozen = self._picture.is_frozen
-        self._picture.take(
-            estimate.stamp_ns,
-            self._steering.axis_from_north(estimate.stamp_ns),
-            estimate.image_shift,
-            None if intrinsics is None else intrinsics.fx,
-        )
+        focal_px = None if intrinsics is None else intrinsics.fx
+        axis, was_frozen = self._steering.axis_from_north(estimate.stamp_ns), self._picture.is_frozen
+        self._picture.take(estimate.stamp_ns, axis, estimate.image_shift, focal_px)
         if was_frozen and not self._picture.is_frozen:
             self._forget()  # what was measured in the frozen picture
+        is_seen = estimate.valid and estimate.measured and estimate.has_bearing and _is_finite(estimate)
+        if self._picture.is_frozen or not is_seen or axis is None:
+            self._geometry.forget()
+            return
+        self._geometry.take(estimate.stamp_ns, estimate.azimuth, estimate.elevation, axis)
+        roll = self._geometry.roll
+        if roll is not None and self.enabled:
+            seems = math.degrees(wrapped(roll + self.config.camera_roll))
+            self._permission.end(
+                f"the camera does not fit the gimbal: it seems to be rolled by {seems:.0f} degrees, clockwise"
+                " seen from behind; mount it upright or set camera_roll in both nodes"
+            )
 
     def tick(self, now: Instant) -> GimbalCommand:
         """Decide what the gimbal does until the next tick; call at 50 Hz."""
@@ -215,6 +240,7 @@ class GimbalControl:
     def _forget(self) -> None:
         self._steering.forget_target()
         self._picture.forget()
+        self._geometry.forget()
         if self._last_tick is not None:
             self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
 
@@ -266,7 +292,21 @@ class GimbalControl:
         if self._stall.stands:
             phase, reason = Phase.HOLDING, STALLED
         rates = self._stall.limited(Rates(rates.pitch * left, rates.yaw * left))
+        if law is Law.LINE_OF_SIGHT and not self._geometry.fits:
+            rates = self._tried(rates, now)
         return GimbalCommand(rates, True, phase, law, reason, at_stop)
+
+    def _tried(self, rates: Rates, now: Instant) -> Rates:
+        """The rates, small for a second until the picture answers the gimbal's motion as it should."""
+        if self._tried_s is None and not rates.is_zero:
+            self._tried_s = now.steady_s
+        is_trial = self._tried_s is not None and now.steady_s - self._tried_s < GEOMETRY_S
+        is_trial = is_trial or self._geometry.is_doubtful
+        return (
+            rates.limited(TRIAL_SHARE * self.config.first_rate)
+            if is_trial and self.config.first_rate
+            else rates
+        )
 
     def _limited(self, rates: Rates, now: Instant, dt_s: float) -> Rates:
         config, estimate = self.config, self._estimate
@@ -294,6 +334,20 @@ class GimbalControl:
 
 def _hold(reason: str, phase: Phase = Phase.HOLDING) -> GimbalCommand:
     return GimbalCommand(STOPPED, False, phase, Law.NONE, reason)
+
+
+def _unrolled(estimate: MotionReport, roll: float) -> MotionReport:
+    """The answer as an upright camera would give it."""
+    azimuth, elevation = unrolled(estimate.azimuth, estimate.elevation, roll)
+    c, s = math.cos(roll), math.sin(roll)
+    right, down = estimate.azimuth_rate, estimate.elevation_rate
+    return replace(
+        estimate,
+        azimuth=azimuth,
+        elevation=elevation,
+        azimuth_rate=right * c - down * s,
+        elevation_rate=right * s + down * c,
+    )
 
 
 def _is_finite(estimate: MotionReport) -> bool:

@@ -31,7 +31,7 @@ from efftam_ros.messages.reports import VideoProgress
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.following import Answers, follow
-from efftam_ros.tools.common.hints import Cause, cause_of, lost_after_s
+from efftam_ros.tools.common.hints import LossCause, cause_of, lost_after_s
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.page import DrawingPage, open_page, show_in_browser
 from efftam_ros.tools.common.positions import (
@@ -148,7 +148,7 @@ class _Run:
         self.tracks: list[tuple[int, dict[int, Track]]] = []
         self.is_complete = False  # all frames that were asked for, and none was left out
         self._spent: dict[str, float] = defaultdict(float)
-        self._causes: dict[int, Cause] = {}  # of a selection that is lost at once
+        self._causes: dict[int, LossCause] = {}  # of a selection that is lost at once
 
     def follow(self, args: argparse.Namespace, page: DrawingPage | None = None) -> None:
         source, start, most = self._source, args.start, args.frames

@@ -274,8 +274,10 @@ class Chase:
         target: Callable[[float], tuple[float, float]],
         latency_s: float = 0.1,
         noise_rad: float = math.radians(0.1),
+        camera_roll: float = 0.0,
     ) -> None:
         self.rig, self.target, self.latency_s, self.noise_rad = rig, target, latency_s, noise_rad
+        self.camera_roll = camera_roll  # clockwise seen from behind, rad
         self.state = TrackState.TRACKING
         self.errors: list[tuple[float, float]] = []
         self._rng = np.random.default_rng(3)
@@ -306,6 +308,8 @@ class Chase:
             ray = matrix(from_yaw_pitch(heading, rig.mount.pitch)).T @ np.array(
                 [math.cos(pitch) * math.cos(yaw), math.cos(pitch) * math.sin(yaw), -math.sin(pitch)]
             )
+            c, s = math.cos(self.camera_roll), math.sin(self.camera_roll)
+            ray = np.array([ray[0], ray[1] * c + ray[2] * s, ray[2] * c - ray[1] * s])
             noise = self._rng.normal(0, self.noise_rad, 2)
             azimuth = math.atan2(ray[1], ray[0]) + noise[0]
             elevation = math.atan2(ray[2], math.hypot(ray[0], ray[1])) + noise[1]

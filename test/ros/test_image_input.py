@@ -13,7 +13,15 @@ from rclpy.qos import ReliabilityPolicy
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.ros.common import image_input
-from efftam_ros.ros.common.image_input import OVERLAP_S, TRANSPORTS, ImageInput, message_class
+from efftam_ros.ros.common.image_input import (
+    DEAF_S,
+    OVERLAP_S,
+    RENEWAL_S,
+    TRANSPORTS,
+    ImageInput,
+    message_class,
+)
+from efftam_ros.ros.common.publishing_nodes import LEASE_S
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 IMAGE = "sensor_msgs/msg/Image"
@@ -56,7 +64,13 @@ class Node:
         if found is None:
             found = [(self.topic, IMAGE, self.reliability, "camera")]
         return [
-            SimpleNamespace(topic_type=kind, node_name=name, qos_profile=SimpleNamespace(reliability=offered))
+            SimpleNamespace(
+                topic_type=kind,
+                node_name=name.partition(" again")[0],
+                node_namespace="/",
+                endpoint_gid=list(name.encode()),
+                qos_profile=SimpleNamespace(reliability=offered),
+            )
             for where, kind, offered, name in found
             if where == topic
         ]
@@ -254,6 +268,70 @@ def test_two_cameras_on_one_topic_are_told_until_one_is_left(monkeypatch):
     assert "2 publishers on /image (nose: reliable, tail: reliable)" in node.input.mixed
     node.publishers = [cameras[0], ("/image", IMAGE, RELIABLE, image_input.UNKNOWN_NODE)]
     assert node.input.mixed == ""  # a later look knows its name
+    # One that was killed and started again, until it has stayed for too long beside the other.
+    node.publishers = [cameras[0], ("/image", IMAGE, RELIABLE, "nose again")]
+    assert node.input.mixed == ""
+    node.now_s = LEASE_S + 1.0
+    assert "2 publishers on /image (nose: reliable, nose: reliable)" in node.input.mixed
+
+
+def test_where_a_publisher_is_there_and_nothing_arrives_the_subscription_is_made_anew_ever_more_rarely(
+    monkeypatch,
+):
+    node = Node(monkeypatch)
+    made_s = []
+    for tenth in range(1, 2000):
+        node.now_s = tenth / 10
+        before = node.subscriptions[-1]
+        node.input.look()
+        if node.subscriptions[-1] is not before:
+            made_s.append(node.now_s)
+    assert made_s == pytest.approx([2.1, 6.1, 14.1, 30.1, 62.1, 122.1, 182.1], abs=1.0)
+    assert len(node.subscriptions) == 1
+    assert "made anew 7 times" in node.input.explain(have_come=True)
+    node.subscriptions[-1].is_matched = True
+    node.image(1)
+    node.now_s += DEAF_S - 0.1
+    node.input.look()
+    assert node.received == [1]
+    assert len(node.subscriptions) == 1
+    node.now_s += 0.2  # the silence begins again
+    node.input.look()
+    assert len(node.subscriptions) == 2
+
+
+def test_nothing_is_made_anew_while_no_publisher_is_there_or_images_come(monkeypatch):
+    node = Node(monkeypatch)
+    (first,) = node.subscriptions
+    first.is_matched = True
+    node.publishers = []
+    for second in range(60):
+        node.now_s = float(second)
+        node.input.look()
+    node.publishers = None
+    for second in range(60, 120):
+        node.now_s = float(second)
+        node.image(second)
+        node.input.look()
+    assert node.subscriptions == [first]
+    assert node.input.renewal == ""
+
+
+def test_another_participant_is_asked_for_only_where_no_image_has_ever_come(monkeypatch):
+    deaf, hearing = Node(monkeypatch), None
+    for node in (deaf, hearing := Node(monkeypatch)):
+        asked_s = None
+        node.now_s = 0.0
+        monkeypatch.setattr(image_input, "time", SimpleNamespace(monotonic=lambda node=node: node.now_s))
+        for tenth in range(1, 400):
+            node.now_s = tenth / 10
+            if node is hearing and tenth == 30:
+                node.subscriptions[-1].callback(image_of(1))
+            node.input.look()
+            if node.input.renewal and asked_s is None:
+                asked_s = node.now_s
+        assert asked_s == (None if node is hearing else pytest.approx(2.0 + RENEWAL_S, abs=0.3))
+    assert "/image" in deaf.input.renewal
 
 
 @pytest.mark.parametrize("transport", ["ffmpeg", "foxglove"])

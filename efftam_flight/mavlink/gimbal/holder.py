@@ -156,8 +156,8 @@ class GimbalHolder:
         self._tries += 1
 
     def take_to_stop(self, now_s: float) -> None:
-        """Ask a restarted autopilot for control, as it obeys no zero before: the gimbal turns on by a rate of
-        ours. It may not be ready yet, so it is asked again."""
+        """Ask a restarted autopilot for control. Before it has granted it, it obeys no zero, and the gimbal
+        keeps turning by a rate of ours. It may not be ready yet, so it is asked again."""
         if self.wanted or not self._is_restarted or now_s < self._next_try_s:
             return
         if self._stop_tries < MAX_REQUESTS:

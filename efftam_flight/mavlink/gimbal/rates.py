@@ -114,7 +114,7 @@ class GimbalRates:
                 return
             if self._step is not StopStep.ZERO and not is_first:
                 return
-            if self._stop.is_contested:  # it did not count: the gimbal turns on by our rate
+            if self._stop.is_contested:  # it did not count: the gimbal keeps turning by our rate
                 self._stop = replace(self._stop, contested_s=math.inf)
         changed = (
             rates.is_zero != self._sent.is_zero

@@ -41,7 +41,7 @@ class GimbalMotion:
         if q is None:
             return
         yaw, pitch = axis_direction(q)
-        if rotated(q, (0.0, 0.0, 1.0))[2] < 0.0:  # beyond the pole: turning on is no turning back
+        if rotated(q, (0.0, 0.0, 1.0))[2] < 0.0:  # beyond the pole: to keep turning is not to turn back
             yaw, pitch = yaw + math.pi, math.pi - pitch
         heading = self._vehicle.at(sample.stamp_ns)
         other = math.nan

@@ -119,7 +119,7 @@ class StopSequence:
 
     def _who_moves(self, at: Situation, seen: GimbalMotion, now_s: float) -> StopStep:
         """Whether another's command counted: the gimbal does not turn by our rate any more. It may have come
-        before our last rate, or may have been refused: then the gimbal turns on by ours."""
+        before our last rate, or may have been refused: then the gimbal keeps turning by ours."""
         since_s = max(self.contested_s, self._awake_s(at, now_s))
         if not seen.reaches(since_s, now_s):
             return StopStep.WATCH

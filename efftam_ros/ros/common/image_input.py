@@ -24,13 +24,19 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import ZENOH, middleware
 from efftam_ros.packages import missing_package
-from efftam_ros.ros.common.nodes import UNKNOWN_NODE
+from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE, PublishingNodes, identities
 from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
 # Most publishers or topics listed in one message.
 MOST_NAMED = 3
 # How long the old subscription is kept while the new one has delivered nothing, s.
 OVERLAP_S = 1.0
+# A publisher is there and nothing arrives from it for so long: the subscription is made anew, s; the time is
+# doubled each time, up to the longest.
+DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
+# Without any image for so long since the first new subscription, this process may be the cause, s: it may
+# have the participant's number of one that was killed. A camera that starts slowly takes less.
+RENEWAL_S = 10.0
 
 
 # Their messages hold a video's packets.
@@ -104,7 +110,12 @@ class ImageInput:
         self._given = is_transport
         self._wanted = self._overridden(reliability)
         self._last_stamp: Any = None
+        self._cameras = PublishingNodes()
         self._old: list[_Subscription] = []
+        self._arrived_s: float | None = None  # of the last image
+        self._there_s: float | None = None  # since when a publisher that should deliver is there
+        self._patience_s, self._made_anew = DEAF_S, 0
+        self._first_anew_s = 0.0
         topic = self._choose_topic()
         self._current = self._subscribe(topic, self._choose_reliability(topic, ReliabilityPolicy.BEST_EFFORT))
 
@@ -139,8 +150,9 @@ class ImageInput:
     def mixed(self) -> str:
         """Warning that images of several publishers may be mixed, in one line; empty while there is one."""
         found = [info for info in self._publishers(self.topic) if info.topic_type == self._type]
-        # See `other_publishers`.
-        if len(found) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
+        # See `other_publishers`. A camera that was started again is no second one.
+        names, _ = self._cameras.look(identities(found), time.monotonic())
+        if len(names) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
             return ""
         return (
             f"{len(found)} publishers on {self.topic} ({self._named(found)}): if more than one of them sends,"
@@ -156,6 +168,43 @@ class ImageInput:
             self._current = self._subscribe(topic, reliability)
         elif self._current.delivered or time.monotonic() - self._current.made_s > OVERLAP_S:
             self._end_old()
+        self._listen_anew(time.monotonic())
+
+    def _listen_anew(self, now_s: float) -> None:
+        """Make the subscription anew where a publisher is there and nothing arrives from it."""
+        if not any(info.topic_type == self._type for info in self._publishers(self.topic)):
+            self._there_s = None
+            return
+        if self._there_s is None:
+            self._there_s = now_s
+        since_s = max(self._there_s, self._arrived_s or self._there_s, self._current.made_s)
+        if now_s - since_s < self._patience_s:
+            return
+        self._patience_s = min(2 * self._patience_s, LONGEST_DEAF_S)
+        self._first_anew_s = self._first_anew_s if self._made_anew else now_s
+        self._made_anew += 1
+        self._old.append(self._current)
+        self._current = self._subscribe(self.topic, self._current.reliability)
+
+    @property
+    def hears(self) -> bool:
+        """Whether images arrive."""
+        return self._arrived_s is not None and time.monotonic() - self._arrived_s < DEAF_S
+
+    @property
+    def renewal(self) -> str:
+        """Why this process should become another DDS participant: a publisher is there, and neither the first
+        nor a new subscription has ever got an image. Empty while that is not so."""
+        if self._arrived_s is not None or not self._made_anew or self._there_s is None:
+            return ""
+        if time.monotonic() - max(self._first_anew_s, self._there_s) < RENEWAL_S:
+            return ""
+        return f"no image has come from the publisher of {self.topic}, which is there: {self._anew}"
+
+    @property
+    def _anew(self) -> str:
+        times = "once" if self._made_anew == 1 else f"{self._made_anew} times"
+        return f"the subscription was made anew {times}"
 
     def close(self) -> None:
         self._end_old()
@@ -185,7 +234,8 @@ class ImageInput:
             )
         if have_come:
             named = self._named(offered)
-            return f"the publisher of {self.topic} ({named}) is there, and nothing arrives from it"
+            anew = f"; {self._anew}" if self._made_anew else ""
+            return f"the publisher of {self.topic} ({named}) is there, and nothing arrives from it{anew}"
         # Only where images are lost.
         from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
 
@@ -273,6 +323,7 @@ class ImageInput:
         return made
 
     def _on_image(self, source: _Subscription, message: Any) -> None:
+        self._arrived_s, self._patience_s, self._made_anew = time.monotonic(), DEAF_S, 0
         if source is self._current:
             source.delivered = True
         elif self._current.delivered:

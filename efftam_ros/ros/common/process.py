@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.packages import missing_package
 from efftam_ros.ros.common.parameters import ParameterSet
+from efftam_ros.ros.common.participants import apart_from_the_dead, may_renew, renew
 
 USER_ERROR = 2
 """Exit code of a node that was given something which the user has to correct: started again it ends again."""
@@ -103,6 +104,8 @@ def run_node(
     with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is told of errors of its
     callbacks and of ``tick`` that nobody foresaw, which do not end it. One with a thread that may stay in a
     library's call after ``close()`` has ``is_stuck``: whether it does; the interpreter would crash over it.
+    One that notices that nothing reaches it has ``renewal``: why; the process is then started again, once, as
+    another DDS participant.
     What ``help_text`` makes is printed for --help. Returns the exit code; 2 for an error that the user can
     correct, reported in one line.
     """
@@ -223,30 +226,38 @@ class _Waker:
                 self._executor.wake()
 
 
-def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
+def _spin(stop: StopFlag, executor: Any, node: Any, renews: bool = False) -> str:
+    """See `_serve`."""
     turns = _Turns(executor, node)
     with _Waker(executor, turns):
-        _serve(stop, turns, node)
+        return _serve(stop, turns, node, renews)
 
 
-def _serve(stop: StopFlag, turns: _Turns, node: Any) -> None:
+def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
     """Serve until a signal, until the device is lost, or until ROS is shut down.
+
+    Where the process ``renews``, also until the node says why it should be another DDS participant, which is
+    returned.
 
     An unforeseen error of a callback, or of the node's own work, is logged, and the next turn follows.
     """
     last_logged_s = float("-inf")
     while not stop.asked and not getattr(node, "lost", ""):
+        renewal = str(getattr(node, "renewal", "")) if renews else ""
+        if renewal:
+            return renewal
         try:
             turns.take()
         except Exception as error:
             if not node.context.ok():
-                return  # ROS was shut down: there is nothing left to serve
+                return ""  # ROS was shut down: there is nothing left to serve
             getattr(node, "internal_error", lambda error: None)(error)
             if time.monotonic() - last_logged_s >= ERROR_PERIOD_S:
                 last_logged_s = time.monotonic()
                 text = "".join(traceback.format_exception(error)).rstrip()
                 node.get_logger().error(f"internal error; the node goes on: {text}")
             time.sleep(AFTER_ERROR_S)
+    return ""
 
 
 def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
@@ -280,15 +291,16 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
     import rclpy
     from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
-    node = executor = None
+    node, executor, renewal = None, None, ""
     try:
         start_ros(args)
         executor = SingleThreadedExecutor()
-        node = make()
+        with apart_from_the_dead(name):
+            node = make()
         executor.add_node(node)
         if not stop.asked:
             node.start()
-        _spin(stop, executor, node)
+        renewal = _spin(stop, executor, node, may_renew())
     except InputError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return USER_ERROR
@@ -313,6 +325,9 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
     if getattr(node, "lost", ""):
         # Libraries whose device is gone may abort when they free what they hold on it.
         _end_at_once(DEVICE_LOST)
+    if renewal and not stop.asked:
+        print(f"{name}: {renewal}; the node is started again as another participant", file=sys.stderr)
+        renew()
     if getattr(node, "is_stuck", False):
         _end_at_once(0)
     return 0

@@ -170,6 +170,11 @@ class Session:
             self._made = made.pop_all()
 
     @property
+    def renewal(self) -> str:
+        """See `ImageInput.renewal`."""
+        return self._receiver.input.renewal
+
+    @property
     def image_topic(self) -> str:
         return self._receiver.input.topic
 
