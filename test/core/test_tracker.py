@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.scripted_looks import ScriptedLooks
 from support.scripted_pipeline import ScriptedPipeline
-from support.scripted_target import FPS, SECOND, SPEC, candidates, followed, frame, one_target
+from support.scripted_target import FPS, SECOND, SPEC, OneTarget, candidates, followed, frame, one_target
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import OPENED
@@ -31,6 +31,7 @@ from efftam_ros.core.types import (
     Track,
     TrackState,
 )
+from efftam_ros.runtime.opening import open_targets
 
 SIDE = 1024
 TRACE = json.loads((Path(__file__).parent.parent / "golden" / "samurai_trace.json").read_text())
@@ -160,15 +161,33 @@ def test_the_reference_predictor_follows_what_is_rather_present_than_not():
 
 @pytest.mark.parametrize("policy", ["samurai", "efficienttam"])
 def test_the_reference_policies_use_nothing_of_what_is_ours(policy):
-    """No drawn box, no points on the target, no looks of it, no camera, no doubt."""
-    points, looks = EndingPoints(), ScriptedLooks(lambda box: -1.0)
-    ours = {"points": points, "describe": looks, "camera": object(), "is_blank": lambda *_: True}
+    """No drawn box, no points on the target, no looks of it, no camera, no doubt; the whole image."""
     small = Box.from_centre(200, 300, 8, 8)
-    script, prompt = shows(lambda i: small.moved(i, 0)), Prompt(box=stretched(small, 2, 2))
-    tracks, _, _ = follow(script, 40, TrackerConfig(policy=policy, view="full"), prompt, **ours)
-    assert points.calls == looks.asked == []
-    assert all(track.box.width == pytest.approx(8) and not track.reason for track in tracks)
-    assert tracks[-1].state is TRACKING
+    pipeline = ScriptedPipeline(shows(lambda i: small.moved(i, 0)), replace(SPEC, default_view="auto"))
+    tracker = OneTarget(open_targets(pipeline, TrackerConfig(policy=policy)))
+    for i in range(40):
+        track = tracker.step(frame(i), None if i else Prompt(box=stretched(small, 2, 2)))
+        assert (track.reason, track.likeness, track.camera) == (
+            "",
+            pytest.approx(math.nan, nan_ok=True),
+            None,
+        )
+        assert track.box.width == pytest.approx(8)
+        assert track.view.is_full(SIDE, SIDE)
+    assert track.state is TRACKING
+    # The box alone was asked for.
+    assert [call.arguments[0] for call in pipeline.calls_of("decode")][:2] == [
+        Prompt(box=stretched(small, 2, 2)),
+        None,
+    ]
+
+
+def test_a_reference_policy_whose_package_is_not_installed_is_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setattr("efftam_ros.runtime.opening.plugin_module", lambda *_: None)
+    pipeline = ScriptedPipeline(steady, SPEC)
+    with pytest.raises(InputError, match=r"policy samurai .*efftam_ros\[workshop\].* default"):
+        open_targets(pipeline, TrackerConfig(policy="samurai"))
+    assert open_targets(pipeline, TrackerConfig())
 
 
 def test_the_mask_belongs_to_the_last_measured_box():
