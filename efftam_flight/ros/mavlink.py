@@ -241,6 +241,8 @@ class MavlinkNode(Node):
     def tick(self) -> float | None:
         """Wait shortly for MAVLink, do what is due; see `run_node`."""
         self._bridge.poll(POLL_S)
+        if self._bridge.refusal:
+            raise InputError(self._bridge.refusal)
         now_s = time.monotonic()
         for topic in self._topics:
             topic.read(now_s)
