@@ -40,6 +40,11 @@ class CameraGeometry:
         self.fits = False
         self._doubts = 0  # images in a row that tell of a roll
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the last image told of a roll."""
+        return self._doubts > 0
+
     def begin(self) -> None:
         """Somebody enabled steering, or corrected the camera: nothing is known."""
         self.forget()

@@ -301,6 +301,7 @@ class GimbalControl:
         if self._tried_s is None and not rates.is_zero:
             self._tried_s = now.steady_s
         is_trial = self._tried_s is not None and now.steady_s - self._tried_s < GEOMETRY_S
+        is_trial = is_trial or self._geometry.is_doubtful
         return (
             rates.limited(TRIAL_SHARE * self.config.first_rate)
             if is_trial and self.config.first_rate

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 from efftam_flight.angles import wrapped
 from efftam_flight.values import Rates
-from efftam_flight.waits import NO_ANSWER_EXPECTED_S, STALL_REST_S, STANDS_S
+from efftam_flight.waits import LAG_S, NO_ANSWER_EXPECTED_S, STALL_REST_S, STANDS_S
 
 # Turned so far along what was asked, it answers, rad.
 ANSWERED = math.radians(0.3)
@@ -43,6 +44,8 @@ class StallDetector:
         self._rests_until_s, self._is_blind = -math.inf, False
         self._blind_since_s = math.inf
         self._trial: _Trial | None = None
+        # When, and by how much in yaw and pitch, the gimbal was asked to turn in the last moments.
+        self._unanswered: deque[tuple[float, float, float]] = deque()
 
     def rests(self, now_s: float) -> bool:
         """Whether nothing shall be asked."""
@@ -57,7 +60,9 @@ class StallDetector:
     def take(self, sent: Rates, dt_s: float, axis: tuple[float, float] | None, now_s: float) -> None:
         """``sent``: the rates of the last ``dt_s``; ``axis``: yaw, in the frame of the rates, and pitch of
         the gimbal, rad, None where they are not known."""
+        self._unanswered.append((now_s, sent.yaw * dt_s, sent.pitch * dt_s))
         if axis is None:
+            self._unanswered.clear()
             self._trial, self._blind_since_s = None, min(self._blind_since_s, now_s)
             self._is_blind = now_s - self._blind_since_s > NO_ANSWER_EXPECTED_S
             return
@@ -66,7 +71,10 @@ class StallDetector:
         if trial is None:
             self._trial = anew
             return
-        trial.asked = (trial.asked[0] + sent.yaw * dt_s, trial.asked[1] + sent.pitch * dt_s)
+        # What was asked just now can't be answered yet.
+        while self._unanswered and now_s - self._unanswered[0][0] >= LAG_S:
+            _, yaw, pitch = self._unanswered.popleft()
+            trial.asked = (trial.asked[0] + yaw, trial.asked[1] + pitch)
         moved = (wrapped(axis[0] - trial.first[0]), axis[1] - trial.first[1])
         trial.strayed = max(trial.strayed, math.hypot(*moved))
         asked = math.hypot(*trial.asked)

@@ -68,7 +68,7 @@ class OperatorServer:
         self._feed, self._steering, self._following = feed, steering, following
         self._hub = Hub(settings)
         self.faults = self._hub.faults
-        self._commands = Commands(feed, steering, following, self._hub, settings)
+        self._commands = Commands(feed, steering, self._hub, settings, following)
         self._files = _page_files()
         self._numbers = itertools.count(1)
         self._runner: web.AppRunner | None = None

@@ -90,6 +90,7 @@ class AutopilotLink:
         self.clock = ClockMap()
         self.subscriptions = WantedIntervals()
         self.kind = AutopilotKind()
+        self.autopilot: int | None = None  # of its heartbeat
         self._ids, self._target, self._outbox = ids, component, outbox
         self._heard_s = self._timed_s = -math.inf  # any message, one with a new time
         self._is_timed = False  # such messages come one after the other
@@ -101,6 +102,7 @@ class AutopilotLink:
     def hear(self, link: str, message: Message, now_s: float) -> bool:
         """Whether it is heard anew: for the first time, or after a pause."""
         if message.get_type() == "HEARTBEAT" and message.autopilot != mav.MAV_AUTOPILOT_INVALID:
+            self.autopilot = message.autopilot
             self.kind = KINDS.get(message.autopilot, AutopilotKind())
             self.link = self.link or link
         if link != self.link:

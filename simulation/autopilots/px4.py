@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import astuple
 
@@ -38,6 +39,13 @@ class PX4(Autopilot):
 
     kind = mav.MAV_AUTOPILOT_PX4
     timesync_s = 1.0
+
+    def parameter_message(self, name: str, value: float) -> Message:
+        # Whole numbers stand in the bytes of a float.
+        raw = struct.unpack("<f", struct.pack("<i", int(value)))[0]
+        return mav.MAVLink_param_value_message(
+            name.encode(), raw, mav.MAV_PARAM_TYPE_INT32, len(self.parameters), 0
+        )
 
     def restart(self) -> None:
         super().restart()

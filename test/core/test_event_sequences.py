@@ -27,6 +27,7 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import CameraMotion, Candidates, FoundPoints, Frame, Image, PipelineSpec, Prompt
 from efftam_ros.core.types import TrackState as State
+from efftam_ros.runtime.opening import policy_of
 
 SECOND = 1_000_000_000
 PERIOD_NS = SECOND // 10
@@ -137,6 +138,7 @@ class World:
             Camera(self.scene),
             lambda: Points(self.scene),
             describe=self._describe,
+            make_policy=policy_of(config.get("policy", "default")),
         )
         self.answers: list[object] = []
         self.zero_ns = self.used_ns = 0

@@ -21,6 +21,7 @@ from efftam_ros.ros.common.image_input import (
     ImageInput,
     message_class,
 )
+from efftam_ros.ros.common.publishing_nodes import LEASE_S
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 IMAGE = "sensor_msgs/msg/Image"
@@ -63,7 +64,13 @@ class Node:
         if found is None:
             found = [(self.topic, IMAGE, self.reliability, "camera")]
         return [
-            SimpleNamespace(topic_type=kind, node_name=name, qos_profile=SimpleNamespace(reliability=offered))
+            SimpleNamespace(
+                topic_type=kind,
+                node_name=name.partition(" again")[0],
+                node_namespace="/",
+                endpoint_gid=list(name.encode()),
+                qos_profile=SimpleNamespace(reliability=offered),
+            )
             for where, kind, offered, name in found
             if where == topic
         ]
@@ -261,6 +268,11 @@ def test_two_cameras_on_one_topic_are_told_until_one_is_left(monkeypatch):
     assert "2 publishers on /image (nose: reliable, tail: reliable)" in node.input.mixed
     node.publishers = [cameras[0], ("/image", IMAGE, RELIABLE, image_input.UNKNOWN_NODE)]
     assert node.input.mixed == ""  # a later look knows its name
+    # One that was killed and started again, until it has stayed for too long beside the other.
+    node.publishers = [cameras[0], ("/image", IMAGE, RELIABLE, "nose again")]
+    assert node.input.mixed == ""
+    node.now_s = LEASE_S + 1.0
+    assert "2 publishers on /image (nose: reliable, nose: reliable)" in node.input.mixed
 
 
 def test_where_a_publisher_is_there_and_nothing_arrives_the_subscription_is_made_anew_ever_more_rarely(

@@ -28,6 +28,7 @@ from efftam_flight.mavlink.gimbal.attitude_sources import AttitudeSources, mount
 from efftam_flight.mavlink.gimbal.holder import CONFIGURE, GimbalHolder, Ids
 from efftam_flight.mavlink.gimbal.rates import GimbalRates
 from efftam_flight.mavlink.gimbal.rivals import Rivals
+from efftam_flight.mavlink.gimbal.settings import BY_NAME, Settings
 from efftam_flight.mavlink.gimbal.stop_sequence import Situation, StopStep
 from efftam_flight.mavlink.ground.vehicle_state import ONCE, ONCE_HZ, POSITION
 from efftam_flight.values import (
@@ -89,6 +90,7 @@ class GimbalClient:
             self._ids, config.manager_component, config.channels, config.rc_dead_band, self._is_ours
         )
         self._rates = GimbalRates(self._send)
+        self._settings = Settings(self._ask_parameter)
         self._mount = mount_of(config.gimbal_device_id)  # 0: none is chosen
         self._sources = AttitudeSources(config.manager_component, config.gimbal_device_id)
         # The manager's, by their numbers in each kind of message: those need not agree.
@@ -123,6 +125,7 @@ class GimbalClient:
             return
         if wanted:
             self._rates.begin()
+            self._report_settings()
         else:
             self._rates.stop(now.steady_s)
         self._rivals.begin()
@@ -189,6 +192,7 @@ class GimbalClient:
                 wanted.want(device, ATTITUDE, self.config.attitude_rate)
             elif now.steady_s - self._autopilot.since_s > 0.5:
                 wanted.want(manager, ATTITUDE, self.config.attitude_rate)
+        self._settings.tick(self._autopilot.autopilot, now.steady_s)
         asks, complaints = wanted.due(now.steady_s)
         for component, message_id, interval_us in asks:
             self._autopilot.command(
@@ -296,10 +300,15 @@ class GimbalClient:
             self._read_limits(message)
         elif kind == "COMMAND_ACK":
             self._read_ack(message)
+        elif kind == "PARAM_VALUE":
+            is_asked = self._settings.read(self._autopilot.autopilot, message)
+            if is_asked and self._holder.wanted:
+                self._report_settings()
 
     def _begin_anew(self, now: Instant) -> None:
         """The autopilot may have forgotten what it was asked, and may have other parameters."""
         self._information_tries, self._next_information_s = 0, -math.inf
+        self._settings.restart()
         self._holder.ask(now.steady_s)
         if self.config.position_rate > 0:
             for message_id in ONCE:
@@ -322,6 +331,18 @@ class GimbalClient:
             self._holder.on_restart()
             self._rates.on_restart()
         return made_s
+
+    def _ask_parameter(self, name: str) -> None:
+        self._autopilot.send(
+            mav.MAVLink_param_request_read_message(
+                self._ids[0], self.config.manager_component, name.encode(), BY_NAME
+            )
+        )
+
+    def _report_settings(self) -> None:
+        fault = self._settings.fault(self._autopilot.autopilot)
+        if fault:
+            self._report(Severity.WARNING, fault)
 
     def _on_control(self, control: Control, reason: str) -> None:
         if control is Control.HELD and not self._holder.wanted:

@@ -24,7 +24,7 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import ZENOH, middleware
 from efftam_ros.packages import missing_package
-from efftam_ros.ros.common.nodes import UNKNOWN_NODE
+from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE, PublishingNodes, identities
 from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
 # Most publishers or topics listed in one message.
@@ -110,6 +110,7 @@ class ImageInput:
         self._given = is_transport
         self._wanted = self._overridden(reliability)
         self._last_stamp: Any = None
+        self._cameras = PublishingNodes()
         self._old: list[_Subscription] = []
         self._arrived_s: float | None = None  # of the last image
         self._there_s: float | None = None  # since when a publisher that should deliver is there
@@ -149,8 +150,9 @@ class ImageInput:
     def mixed(self) -> str:
         """Warning that images of several publishers may be mixed, in one line; empty while there is one."""
         found = [info for info in self._publishers(self.topic) if info.topic_type == self._type]
-        # See `other_publishers`.
-        if len(found) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
+        # See `other_publishers`. A camera that was started again is no second one.
+        names, _ = self._cameras.look(identities(found), time.monotonic())
+        if len(names) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
             return ""
         return (
             f"{len(found)} publishers on {self.topic} ({self._named(found)}): if more than one of them sends,"
@@ -183,6 +185,11 @@ class ImageInput:
         self._made_anew += 1
         self._old.append(self._current)
         self._current = self._subscribe(self.topic, self._current.reliability)
+
+    @property
+    def hears(self) -> bool:
+        """Whether images arrive."""
+        return self._arrived_s is not None and time.monotonic() - self._arrived_s < DEAF_S
 
     @property
     def renewal(self) -> str:
