@@ -61,14 +61,14 @@ def test_what_can_not_be_opened_is_refused(config: dict[str, Any], words: tuple[
         ({}, {"camera motion", "identity"}),
         ({"camera_motion": "off"}, {"identity"}),
         ({"identity": False}, {"camera motion"}),
-        ({"policy": "samurai"}, {"camera motion"}),
+        ({"policy": "samurai"}, set()),
     ],
 )
 def test_a_tracker_has_the_sources_that_its_settings_and_its_policy_ask_for(
     settings: dict[str, Any], sources: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("efftam_ros.core.targets.TargetSet", lambda *given: given)
-    _, _, camera, *_, describe = open_targets(NullPipeline(), TrackerConfig(**settings))
+    monkeypatch.setattr("efftam_ros.core.targets.TargetSet", lambda *given, **how: given)
+    _, _, camera, _, _, describe, *_ = (*open_targets(NullPipeline(), TrackerConfig(**settings)), *[None] * 5)
     found = {"camera motion": camera, "identity": describe}
     assert {name for name, source in found.items() if source is not None} == sources
 
