@@ -60,7 +60,7 @@ def test_the_page_is_small_and_bound_to_its_own_server(serve, feed):
         name for name in headers if name.lower().startswith("access-control") or name.lower() == "set-cookie"
     ]
     names = ["", *(f"static/{name}" for name in server._files if name != "index.html")]
-    assert sum(len(get(server.url + name, **{"Accept-Encoding": "gzip"})[1]) for name in names) < 50_000
+    assert sum(len(get(server.url + name, **{"Accept-Encoding": "gzip"})[1]) for name in names) < 70_000
 
 
 @pytest.mark.parametrize(
