@@ -63,9 +63,9 @@ class Commands:
         self,
         feed: Feed,
         steering: Steerer | None,
-        following: Follower | None,
         hub: Hub,
         settings: Settings,
+        following: Follower | None = None,
     ) -> None:
         self.seat = Seat(settings.lease_s)
         self._feed, self._steering, self._following = feed, steering, following

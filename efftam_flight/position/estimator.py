@@ -22,12 +22,17 @@ FORGOTTEN_S = 5.0
 REASONS = {
     Cause.NO_TARGET: "no target is followed",
     Cause.NO_BEARING: "the camera has no calibration: publish camera_info with K",
-    Cause.NO_ATTITUDE: "the camera's attitude at the image's stamp is not known: check gimbal_attitude and"
-    " vehicle_heading, and compare the clocks",
-    Cause.NO_POSITION: "the vehicle's position at the image's stamp is not known: wait for its fix, and"
-    " compare the clocks",
-    Cause.NO_HEIGHT: "no height above the ground is known: connect a range finder, or let the autopilot"
-    " send its height above home",
+    Cause.NO_ATTITUDE: (
+        "the camera's attitude at the image's stamp is not known: check gimbal_attitude and vehicle_heading,"
+        " and compare the clocks"
+    ),
+    Cause.NO_POSITION: (
+        "the vehicle's position at the image's stamp is not known: wait for its fix, and compare the clocks"
+    ),
+    Cause.NO_HEIGHT: (
+        "no height above the ground is known: connect a range finder, or let the autopilot send its height"
+        " above home"
+    ),
 }
 
 
@@ -90,7 +95,10 @@ class PositionEstimator:
             return (Cause.NO_HEIGHT,)
         height = self._above_target(pose.height)
         if not height.value > 0.0:
-            return Cause.NO_HEIGHT, f"the camera is {height.value:.1f} m above the target: it can't be below"
+            return (
+                Cause.NO_HEIGHT,
+                f"the camera is {height.value:.1f} m above the target: it can't be below",
+            )
         direction = np.asarray(rotated(pose.q, ray_of(report.azimuth, report.elevation)))
         depression = math.asin(max(-1.0, min(1.0, float(direction[2]))))
         if depression < self._config.min_depression:

@@ -29,7 +29,7 @@ from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.bridge import Bridge
 from efftam_flight.mavlink.dialect import Severity
-from efftam_flight.mavlink.ground.follow import FollowState
+from efftam_flight.mavlink.ground.follow import Following
 from efftam_flight.mavlink.links.connection import Connection
 from efftam_flight.mavlink.links.opening import connect
 from efftam_flight.mavlink.signing import Signer
@@ -151,7 +151,7 @@ class FollowTopics:
         self._clock, self._bridge = node.get_clock(), bridge
         self._service = node.create_service(SetBool, "~/enable_follow", self._on_enable)
         self._status = node.create_publisher(FollowStatus, "follow_status", latched())
-        self._said: FollowState | None = None
+        self._said: Following | None = None
         self._next_s = -math.inf
 
     def publish(self, now_s: float) -> None:

@@ -22,6 +22,7 @@ from efftam_operator.feed import (
     CommandAnswer,
     Lifecycle,
     Limits,
+    NoImages,
     Picture,
     Proposal,
     Reply,
@@ -31,15 +32,15 @@ from efftam_operator.feed import (
 )
 from efftam_operator.ros.calls import Calls
 from efftam_operator.ros.parameters import OperatorConfig
-from efftam_operator.tracker_graph import TrackerGraph
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.levels import AUTO, Levels
 from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
 from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
-from efftam_ros.ros.common.image_input import ImageInput, message_class
-from efftam_ros.ros.common.nodes import UNKNOWN_NODE, Throttle, latched, sampled, steady_timer
+from efftam_ros.ros.common.image_input import DEAF_S, LONGEST_DEAF_S, ImageInput, message_class
+from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
+from efftam_ros.ros.common.publishing_nodes import PublishingNodes, identities
 
 JPEG_START = b"\xff\xd8"
 REPORT_DEPTH = 40  # several targets have a report each
@@ -90,6 +91,7 @@ class RosFeed:
         self._reader: ImageReader | None = None
         self._reports: list[Any] = []
         self._unwatched_s = float("-inf")  # since when, monotonic
+        self._heard_s, self._patience_s = float("-inf"), DEAF_S  # the last box; see `_hear_anew`
         name = config.tracker
         self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
         self._propose_publisher = node.create_publisher(TargetSelection, "propose", REPORT_DEPTH)
@@ -98,7 +100,9 @@ class RosFeed:
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
         self._tracker = _TrackerWatch(node, name, calls, self._tell, self._set_range)
         self._image_range = AUTO  # as the tracker has it: the page shows what the tracker sees
-        self._graph, self._answering = TrackerGraph(), tuple[str, ...]()
+        # When an image came last, or was asked for first; whether one ever came.
+        self._image_s, self._have_come = 0.0, False
+        self._trackers, self._answering = PublishingNodes(), tuple[str, ...]()
 
     def explain(self) -> str:
         """Why no image comes, as far as the publishers tell; empty when nobody watches."""
@@ -132,12 +136,18 @@ class RosFeed:
         except ValueError as error:
             self._warn(topic, f"a message on {topic} is passed over: {error}")
 
+    def _on_box(self, message: Any) -> None:
+        self._heard_s, self._patience_s = time.monotonic(), DEAF_S
+        if self._sink is not None:
+            self._sink(box_report(message))
+
     def _hear(self, sink: Sink) -> None:
         """Boxes and velocities cost as much as all else together where nobody watches, so they are asked for
         when somebody does."""
+        self._heard_s = time.monotonic()
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
-            self._subscribe(BoundingBox, "bbox", lambda m: sink(box_report(m))),
+            self._subscribe(BoundingBox, "bbox", self._on_box),
             self._subscribe(BoundingBox, "proposal", lambda m: sink(proposal_of(m))),
             self._subscribe(TargetVelocity, "velocity", lambda m: sink(motion_report(m))),
         ]
@@ -146,6 +156,7 @@ class RosFeed:
         if watched and not self._reports and self._sink is not None:
             self._hear(self._sink)
         if watched and self._images is None:
+            self._image_s = time.monotonic()
             self._reader = ImageReader(self._config.image_transport, Header, Levels(self._image_range))
             self._images = ImageInput(
                 self._node,
@@ -169,6 +180,7 @@ class RosFeed:
     def _on_image(self, message: Any) -> None:
         if self._sink is None or self._reader is None:
             return
+        self._image_s, self._have_come = time.monotonic(), True
         try:
             got = self._reader.read(message, time.monotonic_ns(), self._config.max_image_pixels)
             self._sink(picture_of(message, got))
@@ -205,10 +217,10 @@ class RosFeed:
     def _look(self) -> None:
         if self._images is not None:
             self._images.look()
+            if time.monotonic() - self._image_s > self._config.silent_s:
+                self._tell(NoImages(self._images.explain(self._have_come)))
         elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:
-            for subscription in self._reports:
-                self._node.destroy_subscription(subscription)
-            self._reports = []
+            self._end_reports()
         self._tracker.look(self._images is not None)
         # `bbox`; while it is not heard nobody is known to answer.
         found = [
@@ -216,17 +228,28 @@ class RosFeed:
             for heard in self._reports[:1]
             for one in self._node.get_publishers_info_by_topic(heard.topic_name)
         ]
-        named = [
-            (f"{one.node_namespace.rstrip('/')}/{one.node_name}", bytes(one.endpoint_gid))
-            for one in found
-            if one.node_name != UNKNOWN_NODE
-        ]
-        names, has_restarted = self._graph.look(named, time.monotonic())
+        if found and self._images is not None and self._images.hears:
+            self._hear_anew()
+        names, has_restarted = self._trackers.look(identities(found), time.monotonic())
         if names != self._answering or has_restarted:
             self._answering = names
             self._tell(Trackers(names, has_restarted))
 
-    def _tell(self, state: Lifecycle | Limits | Trackers) -> None:
+    def _hear_anew(self) -> None:
+        """Subscribe anew where a publisher of boxes is there and no box comes, although images do; ever more
+        rarely."""
+        if time.monotonic() - self._heard_s < self._patience_s or self._sink is None:
+            return
+        self._patience_s = min(2 * self._patience_s, LONGEST_DEAF_S)
+        self._end_reports()
+        self._hear(self._sink)
+
+    def _end_reports(self) -> None:
+        for subscription in self._reports:
+            self._node.destroy_subscription(subscription)
+        self._reports = []
+
+    def _tell(self, state: Lifecycle | Limits | NoImages | Trackers) -> None:
         if self._sink is not None:
             self._sink(state)
 

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import Look
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import ALONE, Describe, Others, Rival
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import SharedCamera
-from efftam_ros.core.tracker import TargetTracker
+from efftam_ros.core.policies.default import DefaultPolicy
+from efftam_ros.core.tracker import MakePolicy, TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import Answers, CameraMotionSource, Look, Pipeline, PointSource
+    from efftam_ros.core.contract import Answers, CameraMotionSource, Pipeline, PointSource
 
 STEERED, NEXT_FREE = 0, 255
 """What is asked for in place of an id: the target that is steered by (the only one), and a new one."""
@@ -80,17 +82,18 @@ class TargetSet:
         points: Callable[[], PointSource] | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
         describe: Describe | None = None,
+        make_policy: MakePolicy = DefaultPolicy,
     ) -> None:
         """Create a set without a target.
 
         Args:
             pipeline: Runs the network.
             config: Settings; default: `TrackerConfig()`.
-            camera: Source of the camera's motion, for policies that search; None: the camera is assumed not
-                to move.
+            camera: Source of the camera's motion; None: the camera is assumed not to move.
             points: Makes what follows points on one target; None: not used.
             is_blank: See `TargetTracker`.
             describe: See `TargetTracker`.
+            make_policy: See `TargetTracker`.
         """
         self._pipeline = pipeline
         self._targets: dict[int, TargetTracker] = {}
@@ -104,11 +107,11 @@ class TargetSet:
                 points=None if points is None else points(),
                 is_blank=is_blank,
                 describe=describe,
+                make_policy=make_policy,
             )
             for number in reversed(range(pipeline.max_targets))
         ]
-        searches = self._free[-1].searches
-        self._camera = SharedCamera(camera) if camera is not None and searches else None
+        self._camera = None if camera is None else SharedCamera(camera)
         self._answered: dict[int, TargetTracker] = {}  # in the last image, with `remember` left to do
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
@@ -206,20 +209,19 @@ class TargetSet:
             InputError: A prompt can't be used; its target is as before, the others have been processed.
         """
         work = self._begin(frame, self._turn(prompts, limit, ids))
-        turn = work.turn
-        for group in [[one] for one in turn] if prompts else [turn[:1], turn[1:]]:  # the steered one first
+        steered, others = work.turn[:1], work.turn[1:]
+        for group in [[one] for one in work.turn] if prompts else [steered, others]:
             if prompts:
                 self.remember()  # what a prompt is remembered by has one place
-            begin_s, followed, looks = time.perf_counter(), [], []
+            begin_s, looks = time.perf_counter(), dict[int, Look]()
             for target_id in group:
                 if target_id not in prompts and self._can_use(work, target_id):
-                    followed.append(target_id)
-                    looks.append(self._predict(work, target_id))
-            self.in_work = followed
-            answers = self._pipeline.look(frame.image, looks) if looks else None
-            for target_id in followed:  # the network may look meanwhile
+                    looks[target_id] = self._predict(work, target_id)
+            self.in_work = list(looks)
+            answers = self._pipeline.look(frame.image, list(looks.values())) if looks else None
+            for target_id in looks:  # the network may look meanwhile
                 self._targets[target_id].follow_points()
-            shared_s = (time.perf_counter() - begin_s) / max(1, len(followed))
+            shared_s = (time.perf_counter() - begin_s) / max(1, len(looks))
             for target_id in group:
                 self.in_work, begin_s = [target_id], time.perf_counter()
                 try:
@@ -227,17 +229,14 @@ class TargetSet:
                 except InputError as refusal:
                     work.refusals.append(refusal)
                     continue
-                seconds = time.perf_counter() - begin_s + shared_s * (target_id in followed)
-                step = Step(target_id, track, self._targets[target_id], seconds)
-                work.steps.append(step)
-                publish(step)
+                seconds = time.perf_counter() - begin_s + shared_s * (target_id in looks)
+                work.steps.append(Step(target_id, track, self._targets[target_id], seconds))
+                publish(work.steps[-1])
         if work.refusals:
             raise work.refusals[0]
         if not work.turn:
-            size = frame.image.width, frame.image.height
-            idle = Track(frame.stamp_ns, TrackState.IDLE, image_size=size)
-            work.steps.append(Step(0, idle, self._free[-1]))
-            publish(work.steps[0])
+            work.steps.append(Step(0, self._free[-1].idle(frame), self._free[-1]))
+            publish(work.steps[-1])
         return work.steps
 
     def remember(self) -> None:
@@ -277,7 +276,9 @@ class TargetSet:
 
     def _predict(self, work: _ImageInWork, target_id: int) -> Look:
         self.in_work, tracker = [target_id], self._targets[target_id]
-        if work.moving is None:
+        if len(self._targets) == 1:
+            work.moving = tracker.moving
+        elif work.moving is None:
             work.moving = [*self._others(target_id, work).boxes, *tracker.moving]
         camera = None if self._camera is None else self._camera.at(target_id, work.frame, work.moving)
         return tracker.predict(work.frame, camera, work.windows.get(target_id))
@@ -288,7 +289,7 @@ class TargetSet:
         """The Track of a target that has its turn. Raises InputError for a prompt that can't be used."""
         if target_id in work.refused:
             return self._targets[target_id].refused(work.frame, work.refused[target_id])
-        others = self._others(target_id, work)
+        others = self._others(target_id, work) if self._targets.keys() - {target_id} else ALONE
         if answers is not None:
             track = self._targets[target_id].decide(answers, others)
         elif work.refusal or prompt is None:
@@ -323,8 +324,6 @@ class TargetSet:
 
     def _others(self, target_id: int, work: _ImageInWork) -> Others:
         """Where the other targets are in this image: seen, or expected."""
-        if self._targets.keys() <= {target_id}:
-            return ALONE
         rivals, stamp_ns = [], work.frame.stamp_ns
         for other, tracker in self._targets.items():
             if other == target_id:

@@ -105,6 +105,11 @@ def open_source(
     if not isinstance(source, int) and not is_live(source):
         return open_video(local_path(source), fps, levels, track, tell)
     shown_name = source if isinstance(source, int) else safe_address(str(source))
+    refusal = InputError(
+        f"camera {shown_name} is live: its images have their own times; leave out the frame rate"
+    )
+    if fps is not None and not str(source).startswith("http"):
+        raise refusal
     options = CameraOptions(track=track)
     camera = Camera(source if isinstance(source, int) else str(source), options=options, tell=tell)
     if camera.has_end:
@@ -112,7 +117,7 @@ def open_source(
         return VideoFile(str(source), levels, fps, track, tell)
     if fps is not None:
         camera.close()
-        raise InputError(f"camera {shown_name} is live: its images come when they come; leave out --fps")
+        raise refusal
     return camera
 
 

@@ -146,6 +146,7 @@ class Graph:
         self.clients: dict[str, SimpleNamespace] = {}
         self.is_ready, self.asked, self.late = False, {}, []
         self.trackers: tuple[str, ...] = ()
+        self.has_images = False
         ask = lambda client, request, use: self.asked.update({client.srv_name: use})  # noqa: E731
         calls = Mock(give_up=lambda: self.late, waits_for=lambda client: False, ask=ask)
         self.feed = feed.RosFeed(self, feed.OperatorConfig(), calls)
@@ -158,6 +159,7 @@ class Graph:
             topic_name=topic,
             close=lambda: self.topics.remove(topic),
             look=lambda: None,
+            hears=self.has_images,
             explain=lambda: "why",
         )
 
@@ -318,3 +320,31 @@ def test_the_page_maps_16_bits_as_the_tracker_does_and_does_not_flicker(monkeypa
             assert (ours == shown(trackers, number, image)).all()
             of_this_alone = shown(ImageReader("raw", Header), number, image)
             assert (ours == of_this_alone).all() == (text == "auto" and number == 0)
+
+
+def test_boxes_are_subscribed_to_anew_where_images_come_and_a_tracker_is_there_that_is_not_heard(monkeypatch):
+    for has_images, trackers, heard, count in (
+        (True, ("a",), False, 2),  # at 2 and 6 s
+        (True, ("a",), True, 0),
+        (True, (), False, 0),
+        (False, ("a",), False, 0),
+    ):
+        graph = Graph(monkeypatch)
+        graph.has_images, graph.trackers, made = has_images, trackers, []
+        make = graph.create_subscription
+
+        def noted(kind, topic, *given, make=make, made=made, **named):
+            made.append(topic)
+            return make(kind, topic, *given, **named)
+
+        graph.create_subscription = noted
+        graph.feed.watch(True)
+        for _ in range(20):
+            graph.now_s += 0.5
+            if heard:
+                message = BoundingBox()
+                message.header.stamp.sec = 1
+                graph.feed._on_box(message)
+            graph.feed._look()
+        assert made.count("bbox") == 1 + count
+        assert sorted(graph.topics) == sorted({"selection_result", "image", *REPORTS})

@@ -47,6 +47,9 @@ def test_without_poses_the_json_is_as_before(efftam, square_video: Path, tmp_pat
     assert "position" not in target
 
 
+SEEN = ("--poses", "poses.csv", "--field-of-view", "60")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -54,13 +57,10 @@ def test_without_poses_the_json_is_as_before(efftam, square_video: Path, tmp_pat
         (("--track", "target.gpx"), ("target.gpx", ".kml")),
         (("--poses", "none.csv"), ("none.csv",)),
         (("--poses", "poses.csv"), ("--field-of-view",)),
-        (("--poses", "poses.csv", "--field-of-view", "60", "--track", "no/t.kml"), ("no/t.kml",)),
-        (
-            ("--poses", "poses.csv", "--field-of-view", "60", "--track", "p.kml", "--json", "p.kml"),
-            (),
-        ),
+        ((*SEEN, "--track", "no/t.kml"), ("no/t.kml",)),
+        ((*SEEN, "--track", "one.kml", "--json", "one.kml"), ("one.kml",)),
     ],
-)  # fmt: skip
+)
 def test_what_is_missing_is_said_before_the_work(
     efftam_here, square_video: Path, tmp_path: Path, given, words
 ):
