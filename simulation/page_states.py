@@ -34,6 +34,7 @@ from efftam_operator.feed import (
 )
 from efftam_operator.server import OperatorServer, serving
 from efftam_operator.settings import Settings
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.camera import open_source
@@ -296,9 +297,21 @@ STATES: dict[str, Do] = {
 }
 
 
+# The pictures of the documentation: file, state, size, width in px.
+DOCUMENTATION = (
+    ("page-steered.webp", "5-steered", (1440, 900), 1200),
+    ("page-drawing.webp", "2-drawing", (360, 640), 360),
+    ("page-lost.webp", "7-lost", (640, 360), 800),
+)
+DOC_QUALITY = 80
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of the pictures")
     parser.add_argument("--only", nargs="*", default=[], metavar="STATE", help="states that begin so")
+    parser.add_argument(
+        "--docs", type=Path, metavar="FOLDER", help="write the documentation's pictures there too"
+    )
     parser.add_argument("--sizes", nargs="*", default=[], metavar="WxH", help="of these sizes alone")
 
 
@@ -320,6 +333,14 @@ def run(args: argparse.Namespace) -> int:
                 made.append(file)
                 print(file)
             _sheet(made, args.out / f"{width}x{height}.png")
+    if args.docs is not None:
+        for name, state, (width, height), shown_px in DOCUMENTATION:
+            picture = cv2.imread(str(args.out / f"{state}-{width}x{height}.png"))
+            if picture is None:
+                raise InputError(f"--docs needs the state {state} at {width}x{height}; leave out --only")
+            size = (shown_px, round(shown_px * picture.shape[0] / picture.shape[1]))
+            small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+            cv2.imwrite(str(args.docs / name), small, [cv2.IMWRITE_WEBP_QUALITY, DOC_QUALITY])
     return 0
 
 
