@@ -1,4 +1,4 @@
-"""Take pictures of the operator's page in twelve states at four sizes, to be looked at.
+"""Take pictures of the operator's page in fifteen states at four sizes, to be looked at.
 
 A feed with a frame of the demo's clip stands in for camera, tracker and gimbal; a headless Chromium shows the
 page. Writes OUT/STATE-WIDTHxHEIGHT.png, and OUT/WIDTHxHEIGHT.png with all states of a size side by side.
@@ -7,6 +7,7 @@ page. Writes OUT/STATE-WIDTHxHEIGHT.png, and OUT/WIDTHxHEIGHT.png with all state
 from __future__ import annotations
 
 import argparse
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from benchmarks.browser import Hands, chromium
 from efftam_operator.feed import (
     CommandAnswer,
     Controller,
+    FollowState,
     GimbalAngles,
     Limits,
     Link,
@@ -36,6 +38,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.camera import open_source
+from efftam_ros.messages.positions import Cause, HeightSource, PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, Selection
 from efftam_ros.tools.demo import CLIP
 
@@ -45,6 +48,8 @@ RATE_HZ = 8.0
 CLIP_FRAME = 40
 ANGLES = GimbalAngles(-41, 12, (-90, 30), (None, None))
 COLUMNS = 4
+# Half seconds for which a picture in its whole size is waited for.
+PATIENCE = 12
 
 
 @dataclass
@@ -236,6 +241,43 @@ def help_read(stage: Stage, hands: Hands) -> None:
     hands.page.click("#help-button")
 
 
+def place(stage: Stage, hands: Hands) -> None:
+    """The target's position with its way so far, and following that waits for a better one."""
+    followed()(stage, hands)
+    hands.page.click("#more")
+    assert stage.sink is not None
+    for i in range(40):
+        stage.sink(_position(30.0 + 0.8 * i, 40.0 + 10.0 * math.sin(i / 6)))
+    waits = "the position is uncertain by 6.2 m, at most 5 are sent: fly closer"
+    waits += " or higher, or set follow_accuracy"
+    stage.sink(FollowState(True, True, False, waits))
+
+
+def _position(east: float, north: float) -> PositionReport:
+    spread = np.diag([4.0, 9.0, 0.04, 0.04])
+    return PositionReport(
+        1,
+        target_id=1,
+        selection=1,
+        state=TrackState.TRACKING,
+        valid=True,
+        cause=Cause.NO_CAUSE,
+        latitude=47.4,
+        longitude=8.55,
+        altitude=431.0,
+        x=east,
+        y=north,
+        velocity_x=1.4,
+        velocity_y=0.2,
+        covariance=tuple(map(float, spread.ravel())),
+        range=math.hypot(east, north, 30.0),
+        height_source=HeightSource.HOME,
+        camera_x=0.0,
+        camera_y=0.0,
+        camera_z=30.0,
+    )
+
+
 STATES: dict[str, Do] = {
     "1-idle": idle,
     "2-drawing": drawing,
@@ -253,6 +295,7 @@ STATES: dict[str, Do] = {
     "12-plots-sun": plots_in_sun,
     "13-bridge-silent": bridge_silent,
     "14-help": help_read,
+    "15-place": place,
 }
 
 
@@ -332,6 +375,10 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
             hands.see()
             do(stage, hands)
             page.wait_for_timeout(500)
+            for _ in range(PATIENCE):  # a busy computer is a slow link
+                if not page.locator("#banners [data-id=small]").count():
+                    break
+                page.wait_for_timeout(500)
             page.screenshot(path=file)
             stage.close()
     finally:

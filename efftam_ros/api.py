@@ -294,11 +294,17 @@ class Tracker:
             target_id: 0 to 254; one that there is, is replaced; None: the next free one.
 
         Raises:
-            InputError: As `start`; there are ``max_targets``, or the object is a target already.
+            InputError: As `start`; there are ``max_targets``, the object is a target already, or ``time`` is
+                before that of the last image.
         """
         self._require_open()
         image = self._image(image)
         stamp_ns = self._time_ns if time is None and self._time_ns is not None else self._stamp_ns(time)
+        if self._time_ns is not None and stamp_ns < self._time_ns:
+            raise InputError(
+                f"time is {stamp_ns / NS:g} s, before the last image of {self._time_ns / NS:g} s; add a"
+                " target on that image or a later one, or call start() for another recording"
+            )
         most = self._targets.max_targets
         if len(self.ids) >= most and target_id not in self.ids:
             more = f"open the tracker with et.Tracker(max_targets={most + 1}), or " * (most < MOST_TARGETS)

@@ -585,6 +585,17 @@ def test_a_start_replaces_all_targets_also_after_the_steered_one_was_removed(
     assert tracker.update(two_squares(1)).box[:2] == pytest.approx(box[:2], abs=8)
 
 
+def test_a_target_is_added_on_the_last_image_or_a_later_one(quick: et.Tracker):
+    """On an earlier one the time of all others would go back."""
+    quick.start(picture(0), box=(20, 20, 30, 20), time=1.0)
+    quick.update(picture(1), time=1.5)
+    with pytest.raises(et.InputError, match=r"time is 1\.2 s, before the last image of 1\.5 s"):
+        quick.add(picture(0), box=(90, 70, 20, 20), time=1.2)
+    assert quick.ids == [0]
+    quick.add(picture(1), box=(90, 70, 20, 20), time=1.5)
+    assert all(result.state is not et.State.LOST for result in quick.update_all(picture(2), time=1.6))
+
+
 def test_what_can_t_be_followed_added_or_removed_is_refused_with_the_ids(quick: et.Tracker):
     with pytest.raises(et.InputError, match=r"no target yet; select one with start\(image, box="):
         quick.update(picture(0))

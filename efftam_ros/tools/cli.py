@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 

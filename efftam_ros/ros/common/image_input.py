@@ -1,8 +1,7 @@
 """Subscription to images: selects the topic and reliability, and reports who publishes there.
 
 A camera driver may start after this node, restart, or offer another reliability than before; the subscription
-follows. The new subscription is created before the old one is destroyed, so that no image is missed in
-between.
+follows: a new one takes the place of the old one. An image that is sent in that moment may be missed.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
-from operator import attrgetter
 from typing import Any
 
 from rclpy.node import Node
@@ -29,8 +26,6 @@ from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
 # Most publishers or topics listed in one message.
 MOST_NAMED = 3
-# How long the old subscription is kept while the new one has delivered nothing, s.
-OVERLAP_S = 1.0
 # A publisher is there and nothing arrives from it for so long: the subscription is made anew, s; the time is
 # doubled each time, up to the longest.
 DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
@@ -74,13 +69,12 @@ def _message_class(transport: str) -> Any:
 
 @dataclass
 class _Subscription:
-    """``made_s``: creation time on the steady clock; ``delivered``: it has delivered an image."""
+    """``made_s``: creation time on the steady clock."""
 
     topic: str
     reliability: ReliabilityPolicy
     made_s: float
     handle: Any = None
-    delivered: bool = False
 
 
 class ImageInput:
@@ -103,15 +97,12 @@ class ImageInput:
         self._node, self._receive, self._callbacks = node, receive, callbacks
         self._transport, self._message_class = TRANSPORTS[transport], message_class(transport)
         self._type, suffix = self._transport.message_type, self._transport.suffix
-        self._stamp_of = attrgetter(self._transport.stamp)
         named = str(node.resolve_topic_name("image"))
         is_transport = suffix != "" and named.endswith(suffix)
         self.base_topic = named.removesuffix(suffix) if is_transport else named
         self._given = is_transport
         self._wanted = self._overridden(reliability)
-        self._last_stamp: Any = None
         self._cameras = PublishingNodes()
-        self._old: list[_Subscription] = []
         self._arrived_s: float | None = None  # of the last image
         self._there_s: float | None = None  # since when a publisher that should deliver is there
         self._patience_s, self._made_anew = DEAF_S, 0
@@ -164,10 +155,7 @@ class ImageInput:
         topic = self._choose_topic()
         reliability = self._choose_reliability(topic, self._current.reliability)
         if (topic, reliability) != (self._current.topic, self._current.reliability):
-            self._old.append(self._current)
-            self._current = self._subscribe(topic, reliability)
-        elif self._current.delivered or time.monotonic() - self._current.made_s > OVERLAP_S:
-            self._end_old()
+            self._replace(topic, reliability)
         self._listen_anew(time.monotonic())
 
     def _listen_anew(self, now_s: float) -> None:
@@ -183,8 +171,7 @@ class ImageInput:
         self._patience_s = min(2 * self._patience_s, LONGEST_DEAF_S)
         self._first_anew_s = self._first_anew_s if self._made_anew else now_s
         self._made_anew += 1
-        self._old.append(self._current)
-        self._current = self._subscribe(self.topic, self._current.reliability)
+        self._replace(self.topic, self._current.reliability)
 
     @property
     def hears(self) -> bool:
@@ -207,7 +194,6 @@ class ImageInput:
         return f"the subscription was made anew {times}"
 
     def close(self) -> None:
-        self._end_old()
         self._node.destroy_subscription(self._current.handle)
 
     def explain(self, have_come: bool = False) -> str:
@@ -315,28 +301,20 @@ class ImageInput:
         made.handle = self._node.create_subscription(
             self._message_class,
             topic,
-            partial(self._on_image, made),
+            self._on_image,
             QoSProfile(depth=self._transport.depth, reliability=reliability),
             event_callbacks=self._callbacks(topic),
             qos_overriding_options=QoSOverridingOptions([QoSPolicyKind.DEPTH, QoSPolicyKind.HISTORY]),
         )
         return made
 
-    def _on_image(self, source: _Subscription, message: Any) -> None:
-        self._arrived_s, self._patience_s, self._made_anew = time.monotonic(), DEAF_S, 0
-        if source is self._current:
-            source.delivered = True
-        elif self._current.delivered:
-            return
-        if self._old and self._stamp_of(message) == self._last_stamp:
-            return  # already received through another subscription
-        self._last_stamp = self._stamp_of(message)
-        self._receive(message)
+    def _replace(self, topic: str, reliability: ReliabilityPolicy) -> None:
+        old, self._current = self._current, self._subscribe(topic, reliability)
+        self._node.destroy_subscription(old.handle)
 
-    def _end_old(self) -> None:
-        for subscription in self._old:
-            self._node.destroy_subscription(subscription.handle)
-        self._old.clear()
+    def _on_image(self, message: Any) -> None:
+        self._arrived_s, self._patience_s, self._made_anew = time.monotonic(), DEAF_S, 0
+        self._receive(message)
 
 
 def _is_reliable(info: Any) -> bool:

@@ -13,6 +13,7 @@ from rclpy.node import Node
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.targets import TargetSet
+from efftam_ros.core.tracker import missed_state
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.messages.fields import STEERABLE, Outcome
 from efftam_ros.ros.common.nodes import Subscriptions, steady_timer
@@ -40,8 +41,11 @@ def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackS
     missed one is LOST after ``lost_after`` without a box, one that was seen after ``max_gap``."""
     if track.state in (TrackState.IDLE, TrackState.LOST):
         return track.state
-    is_late = track.state is TrackState.COASTING and track.age_s + silence_s > config.lost_after
-    return TrackState.LOST if is_late or silence_s > config.max_gap else TrackState.COASTING
+    if silence_s > config.max_gap:
+        return TrackState.LOST
+    if track.state is TrackState.COASTING:
+        return missed_state(track.age_s + silence_s, config.lost_after)
+    return TrackState.COASTING
 
 
 class SilenceWatch:
