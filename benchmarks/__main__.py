@@ -8,6 +8,7 @@ MODULES = {
     "compare": "benchmarks.compare",
     "crossings": "benchmarks.crossings",
     "peers": "benchmarks.peers.command",
+    "frontier": "benchmarks.frontier",
     "latency": "benchmarks.latency",
     "transport": "benchmarks.transport",
     "idle_gpu": "benchmarks.idle_gpu",
