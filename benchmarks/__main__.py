@@ -13,6 +13,7 @@ MODULES = {
     "transport": "benchmarks.transport",
     "idle_gpu": "benchmarks.idle_gpu",
     "operator_page": "benchmarks.operator_page",
+    "page_states": "benchmarks.page_states",
 }
 main = Program("python -m benchmarks", "Measurements for maintainers.", MODULES).main
 
