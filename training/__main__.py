@@ -10,6 +10,11 @@ IDENTITY = Program(
     "The network that tells individuals apart.",
     {step: f"training.identity.{step}" for step in ("data", "train", "judge", "export")},
 )
+JUDGE = Program(
+    "python -m training judge",
+    "The judge of what is seen.",
+    {step: f"training.judge.{step}" for step in ("record", "fit", "report")},
+)
 MODULES = {
     "collect": "training.collect",
     "label": "training.label",
@@ -19,13 +24,16 @@ MODULES = {
     "disappearances": "training.reacquisition.judge",
     "export": "training.ship",
     "identity": "training.identity",
+    "judge": "training.judge",
 }
+PARTS = {"identity": IDENTITY, "judge": JUDGE}
 TRAINING = Program("python -m training", "Trains and evaluates the networks that ship.", MODULES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
-    return IDENTITY.main(words[1:]) if words[:1] == ["identity"] else TRAINING.main(words)
+    part = PARTS.get(words[0]) if words else None
+    return TRAINING.main(words) if part is None else part.main(words[1:])
 
 
 if __name__ == "__main__":

@@ -48,6 +48,8 @@ RATE_HZ = 8.0
 CLIP_FRAME = 40
 ANGLES = GimbalAngles(-41, 12, (-90, 30), (None, None))
 COLUMNS = 4
+# Half seconds for which a picture in its whole size is waited for.
+PATIENCE = 12
 
 
 @dataclass
@@ -373,6 +375,10 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
             hands.see()
             do(stage, hands)
             page.wait_for_timeout(500)
+            for _ in range(PATIENCE):  # a busy computer is a slow link
+                if not page.locator("#banners [data-id=small]").count():
+                    break
+                page.wait_for_timeout(500)
             page.screenshot(path=file)
             stage.close()
     finally:
