@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.tools.common.terminal import print_table
+from efftam_ros.tools.common.terminal import Cell, print_table
 from training.judge.logistic import area, calibration_error, evened, fit, found, left_out, reliability
 from training.judge.model import FEATURES, FORMAT, LOOKS, TABLE, Judge, Model
 from training.judge.replay import FOLLOWED, Asked, Recording, ask, read_recordings
@@ -195,7 +195,8 @@ def print_report(recordings: Sequence[Recording], judge: Judge) -> None:
     """Curves and reliability: of the choosing half with footage left out in turn, of the reporting half as it
     is."""
     asked = ask(recordings, judge, learns=True)
-    figures, diagrams = [], []
+    figures: list[list[Cell]] = []
+    diagrams: list[list[Cell]] = []
     for kind in FEATURES:
         rows = rows_of(asked[kind], recordings)
         if kind == "followed":

@@ -24,7 +24,7 @@ def fit(x: Array, y: Array, weight: Array, signs: Array, penalty: float = PENALT
     spread = np.where(used, spread, 1.0)
     z = (x - x.mean(axis=0)) / spread
     w, offset = np.zeros(z.shape[1]), 0.0
-    odds = np.zeros(len(y))
+    odds: Array = np.zeros(len(y))
     for _ in range(SWEEPS):
         p = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
         curvature = weight * np.maximum(p * (1 - p), 1e-3)

@@ -220,8 +220,8 @@ def read_judge(path: Path = TABLE) -> Judge:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise InputError(f"{path} has format {content['format']}, this version reads {FORMAT}")
-        models = [_model(kind, content[kind]) for kind in FEATURES]
-        return Judge(*models, float(content["hold_s"]))
+        seen, followed, track = (_model(kind, content[kind]) for kind in ("seen", "followed", "track"))
+        return Judge(seen, followed, track, float(content["hold_s"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} is not the table of the judge ({error}); make it with `training judge fit`"

@@ -157,7 +157,7 @@ def _add_frame(frames: Rows, index: int, shown: Shown, track: Track, points: Wat
         state=int(track.state),
         measured=track.measured,
         box=_numbers(track.box),
-        estimate=_numbers(motion and motion.box),
+        estimate=_numbers(None if motion is None else motion.box),
         velocity=(math.nan, math.nan) if motion is None else motion.velocity,
         camera=np.full((3, 3), np.nan) if camera is None else camera,
         expected=_numbers(points.expected),
@@ -242,13 +242,8 @@ def run(args: argparse.Namespace) -> int:
 def _write(target: Path, clip: Clip, columns: dict[str, NDArray[Any]]) -> None:
     part = target.with_suffix(".part")
     with part.open("wb") as file:
-        np.savez_compressed(
-            file,
-            name=clip.name,
-            group=clip.group,
-            kind=clip.kind,
-            half=clip.half,
-            event=clip.event,
-            **columns,
-        )
+        about: dict[str, Any] = {
+            name: np.array(getattr(clip, name)) for name in ("name", "group", "kind", "half", "event")
+        }
+        np.savez_compressed(file, **about, **columns)  # type: ignore[arg-type]  # of keywords, all are arrays
     part.rename(target)
