@@ -82,20 +82,21 @@ def read(path: Path, noise: NDArray[np.float64] | None = None) -> Target | None:
     limit = z["image_size"].astype(np.float64)
     drawn = truth[0] if noise is None else truth[0] + noise * sides(truth[0])
     place = PlacedBox(np.clip(drawn, 0.0, np.tile(limit, 2)), boxes[0, 0, 1])
-    rows: list[tuple[Edges, ...]] = []
+    rows: list[tuple[Edges, Edges, Edges, Edges, Edges, Edges]] = []
     for i in range(1, count):
         found = boxes[i, z["row"][i]]
         if z["row"][i] < 0 or not np.isfinite(found).all():
             continue
         place.compare(found)
         if overlap(found[1], truth[i]) >= FOUND:
-            shown = published[i] if np.isfinite(published[i]).all() else found[1]
-            soft = (found[0] - found[-1]) * OUTWARD
-            rows.append((found[1], shown, truth[i], *place.cues(found), soft))
+            tracker = published[i] if np.isfinite(published[i]).all() else found[1]
+            between = (found[0] - found[-1]) * OUTWARD
+            rows.append((found[1], tracker, truth[i], *place.cues(found), between))
     if not rows:
         return None
     columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return Target(path.stem, SCENE.sub("", path.stem), *columns, limit=limit)
+    mask, shown, wanted, level, prompt, soft = columns
+    return Target(path.stem, SCENE.sub("", path.stem), mask, shown, wanted, level, prompt, soft, limit)
 
 
 def overlap(one: Edges, other: Edges) -> float:
