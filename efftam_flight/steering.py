@@ -1,4 +1,4 @@
-"""Rates from bearings and attitudes: state of the measurements, choice of the law, nadir and stops."""
+"""Computes gimbal rates: keeps the measurements, selects the law, limits rates at nadir and end stops."""
 
 from __future__ import annotations
 
@@ -78,6 +78,15 @@ class Steering:
         """Add the vehicle's heading; False when it is not finite."""
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
         return self._vehicle.add(sample._replace(stamp_ns=stamp_ns))
+
+    def axis_from_north(self, stamp_ns: int) -> tuple[float, float] | None:
+        """Yaw from north and pitch of the optical axis at a stamp, rad; None where they are not known."""
+        q = self._gimbal.at(stamp_ns)
+        frame, heading = self._heading_at(stamp_ns)
+        if q is None or frame is not YawFrame.EARTH:
+            return None
+        yaw, pitch = axis_direction(q)
+        return wrapped(yaw + heading), pitch
 
     def measure(self, estimate: MotionReport) -> None:
         """Take a bearing into the filter of directions, if the attitude at its image's stamp is known.
@@ -163,8 +172,8 @@ class Steering:
         return self._gimbal.yaw_frame, 0.0
 
     def _own_turn(self, frame: YawFrame | None, now: Instant) -> float:
-        """The vehicle's yaw rate where it is to be taken off: rates wished from the vehicle, directions kept
-        in space. One as old as an attitude that is not used any more says nothing."""
+        """The vehicle's yaw rate where it is to be subtracted: rates count from its nose, and directions are
+        kept in space. A heading older than ``attitude_age`` is ignored."""
         newest = self._vehicle.newest
         if self._config.yaw_lock or frame is not YawFrame.EARTH or newest is None:
             return 0.0

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
+from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection, VideoProgress
 
 
@@ -39,6 +40,13 @@ class Picture:
 @dataclass(frozen=True)
 class Unreadable:
     """An image that can't be read, and why: the tracker will give no box for it."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class NoImages:
+    """Why no image arrives: what was found, with the topic's name, and the remedy, in one line."""
 
     reason: str
 
@@ -156,12 +164,25 @@ class SteeringState:
     angles: GimbalAngles | None = None
 
 
+@dataclass(frozen=True)
+class FollowState:
+    """Whether the target's position goes to the autopilot, which may follow it. ``available``: the bridge
+    offers it; ``enabled``: it was allowed, and nothing has ended it since; ``sending``: positions go out;
+    ``reason``: what it waits for, or what ended it, in one line."""
+
+    available: bool
+    enabled: bool = False
+    sending: bool = False
+    reason: str = ""
+
+
 Reply = Callable[[CommandAnswer], None]
 
 
 Report = (
     Picture
     | Unreadable
+    | NoImages
     | BoxReport
     | MotionReport
     | ResultReport
@@ -171,6 +192,8 @@ Report = (
     | VideoProgress
     | Lifecycle
     | SteeringState
+    | FollowState
+    | PositionReport
 )
 # The server's side: called from any thread, returns at once and never raises. Reports of one image may come
 # in any order; steering is offered from the first SteeringState on.
@@ -201,6 +224,17 @@ class Feed(Protocol):
 
     def steer_by(self, target_id: int, reply: Reply) -> None:
         """Steer by another of the targets that are followed."""
+
+
+class Follower(Protocol):
+    """What lets the autopilot follow the target."""
+
+    def start(self, sink: Sink) -> None:
+        """Called once before anything else; positions and states go to the sink."""
+
+    def enable(self, reply: Reply) -> None: ...
+
+    def stop(self, reply: Reply) -> None: ...
 
 
 class Steerer(Protocol):

@@ -18,11 +18,11 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from efftam_operator import wire
 from efftam_operator.commands import Commands
-from efftam_operator.feed import CommandAnswer, Feed, Sink, Steerer
-from efftam_operator.hub import Hub
+from efftam_operator.feed import CommandAnswer, Feed, Follower, Sink, Steerer
+from efftam_operator.hub import LOG, Hub
 from efftam_operator.settings import SECURITY_HEADERS, Access, Settings
 from efftam_operator.viewer import Viewer
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.images.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 
 WEB = Path(__file__).parent / "web"
@@ -52,22 +52,30 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class OperatorServer:
     """Serves one page over a feed. All methods on one event loop; `sink` may be used from anywhere.
 
-    ``steering``: what turns a gimbal by the target, None where nothing does.
+    ``steering``: what turns a gimbal by the target, ``following``: what lets the autopilot follow it; None
+    where nothing does.
     """
 
-    def __init__(self, settings: Settings, feed: Feed, steering: Steerer | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        feed: Feed,
+        steering: Steerer | None = None,
+        following: Follower | None = None,
+    ) -> None:
         self.settings = settings
         self.access = Access(settings.address, settings.token, settings.hosts)
-        self._feed, self._steering = feed, steering
+        self._feed, self._steering, self._following = feed, steering, following
         self._hub = Hub(settings)
         self.faults = self._hub.faults
-        self._commands = Commands(feed, steering, self._hub, settings)
+        self._commands = Commands(feed, steering, self._hub, settings, following)
         self._files = _page_files()
         self._numbers = itertools.count(1)
         self._runner: web.AppRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
         # Connections without a hello and when they last asked for something, the oldest first.
         self._strangers: dict[Any, float] = {}
+        self._refused_s = float("-inf")  # when a refused request was last logged
         self._listener: asyncio.Server | None = None
         self.port = settings.port
 
@@ -128,6 +136,8 @@ class OperatorServer:
         self._feed.start(self.sink)
         if self._steering is not None:
             self._steering.start(self.sink)
+        if self._following is not None:
+            self._following.start(self.sink)
 
     async def stop(self, over: str = "") -> None:
         """``over``: what the pages say from now on, once they have shown the last picture; "": that there is
@@ -184,8 +194,16 @@ class OperatorServer:
         if request.protocol in self._strangers:
             self._strangers[request.protocol] = time.monotonic()
         if refusal:
+            self._log_refusal(refusal)
             return web.Response(status=421, text=refusal + "\n", headers=SECURITY_HEADERS)
         return await handler(request)
+
+    def _log_refusal(self, refusal: str) -> None:
+        """At most every `LOG_S`: anybody can send requests."""
+        now_s = time.monotonic()
+        if now_s - self._refused_s >= LOG_S:
+            self._refused_s = now_s
+            LOG.warning("a request was refused: %s", one_line(refusal))
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info.get("name", "index.html")
@@ -204,6 +222,7 @@ class OperatorServer:
     async def _socket(self, request: web.Request) -> web.StreamResponse:
         refusal = self.access.origin_refusal(request.headers)
         if refusal:
+            self._log_refusal(refusal)
             return web.Response(status=403, text=refusal + "\n", headers=SECURITY_HEADERS)
         socket = web.WebSocketResponse(
             timeout=CLOSE_S, heartbeat=20.0, max_msg_size=self.settings.largest_message, compress=False

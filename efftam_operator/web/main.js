@@ -3,6 +3,7 @@
 import { STATES } from "./palette.js";
 import { Alarm } from "./alarm.js";
 import { Drawing } from "./drawing.js";
+import { FollowPanel, groundMap } from "./following.js";
 import { Frames } from "./frames.js";
 import { Viewport } from "./geometry.js";
 import { bindKeys, bindPointer } from "./input.js";
@@ -23,13 +24,18 @@ const $ = (id) => document.getElementById(id);
 
 const given = new URLSearchParams(location.hash.slice(1)); // #token=...&point=X,Y
 const token = given.get("token") ?? "";
-const link = new Link(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, token);
+// Beside the page, which may lie below a path of a proxy.
+const socketUrl = new URL("ws", location.href.split("#")[0]);
+socketUrl.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+const link = new Link(socketUrl.href, token);
 const frames = new Frames((seq) => link.send({ op: "ack", seq }));
 const viewport = new Viewport(), drawing = new Drawing(), alarm = new Alarm(), history = new History(), notices = new Notices();
 const view = new View($("view"), viewport);
 const steering = new SteeringPanel((action) => session.command({ op: "steer", action }, "gimbal"), (text) => session.notify("gimbal", text, true));
+const following = new FollowPanel((action) => session.command({ op: "follow", action }, "follow"), groundMap());
 const page = {
   steering,
+  following,
   say,
   get painted() { return view.painted; },
   get byKeys() { return document.body.classList.contains("keys"); },

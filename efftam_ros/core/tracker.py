@@ -47,6 +47,12 @@ POINTS_VALID_S = 0.25
 """Longest interval between two images over which points are followed; beyond it they are lost anyway."""
 
 
+def missed_state(missed_s: float, lost_after: float) -> TrackState:
+    """The state of a target that has not been confirmed for ``missed_s`` (NaN: never): COASTING up to
+    ``lost_after``, then LOST."""
+    return TrackState.COASTING if missed_s <= lost_after else TrackState.LOST
+
+
 class TargetState:
     """The target's state.
 
@@ -92,11 +98,9 @@ class TargetState:
         """No box was accepted on this frame."""
         self._streak, self.confirmed = 0, False
         if self.state is not TrackState.LOST:
-            recent = (
-                self.confirmed_ns is not None
-                and (stamp_ns - self.confirmed_ns) * 1e-9 <= self.config.lost_after
-            )
-            self.state = TrackState.COASTING if recent else TrackState.LOST
+            confirmed_ns = self.confirmed_ns
+            missed_s = math.nan if confirmed_ns is None else (stamp_ns - confirmed_ns) * 1e-9
+            self.state = missed_state(missed_s, self.config.lost_after)
 
     def lose(self, times_valid: bool = True) -> None:
         """The previous position no longer holds. ``times_valid`` False: the stamps jumped, so earlier times
@@ -671,6 +675,10 @@ class TargetTracker:
             image_size=self._last[1],
             reason=reason,
         )
+
+    def idle(self, frame: Frame) -> Track:
+        """The answer to an image without a target."""
+        return Track(frame.stamp_ns, TrackState.IDLE, image_size=_size(frame))
 
     def refused(self, frame: Frame, reason: str) -> Track:
         """The answer to an image that can't be used."""

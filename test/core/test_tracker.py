@@ -963,3 +963,26 @@ def test_the_samurai_policy_chooses_what_the_reference_chose(name):
             assert attended == [(f, row) for f, _, row in seen["out"]["memory"]]
             assert [frame_of[slot] for slot in plan.pointer_slots] == [f for f, _ in seen["out"]["pointers"]]
     assert len(frame_of) > 20
+
+
+@pytest.mark.parametrize("years", [5, -5, 50, 0.001])
+@pytest.mark.parametrize("logit", [0.5, 1.0, 2.0])
+def test_a_clock_that_is_set_by_years_while_the_target_is_searched_is_an_interruption(years, logit):
+    """Also where something is seen that the search follows meanwhile."""
+    elsewhere = Box.from_centre(700, 700, 60, 40)
+
+    def script(i, view):
+        return shows(logit=logit, quality=0.3)(i, view) if i < 10 else decoy(i, view)
+
+    def decoy(i, view):
+        return candidates(elsewhere, None, None, ious=[0.3, 0.1, 0.1], presence_logit=logit)
+
+    tracks, tracker, _ = follow(script, 60)
+    assert tracks[-1].state is LOST
+    jump = round(years * 365 * 86_400 * SECOND)
+    first = tracker.step(Frame(frame(60).image, tracks[-1].stamp_ns + jump))
+    assert first.state is LOST
+    assert ("went back" if years < 0 else "no image for") in first.reason
+    later = [tracker.step(Frame(frame(60).image, first.stamp_ns + i * SECOND // 30)) for i in range(1, 30)]
+    assert all(track.processed for track in later)
+    assert all("no image for" not in track.reason for track in later)  # said once

@@ -37,7 +37,7 @@ UNSEEN = f"the target was not seen for {PREDICTED_S:g} s"
 M_PER_DEGREE = math.radians(6371000.0)
 
 
-class FollowState(NamedTuple):
+class Following(NamedTuple):
     """As in FollowStatus."""
 
     available: bool
@@ -70,15 +70,14 @@ class Follow:
         self._position_s = -math.inf
         self._served = (0, 0)  # target and selection
         self._mode: _Mode | None = None
-        self._followed = False  # the autopilot was in its mode that follows since it was enabled
         self._autopilot_s = -math.inf
         self._next_send_s = self._next_heartbeat_s = -math.inf
         self._first_s: float | None = None
         self._usable_s = -math.inf  # when a position was sent last
 
     @property
-    def state(self) -> FollowState:
-        return FollowState(self._config.follow, self._enabled, self._enabled and self._sent, self._reason)
+    def state(self) -> Following:
+        return Following(self._config.follow, self._enabled, self._enabled and self._sent, self._reason)
 
     def enable(self, wanted: bool, now: Instant) -> str:
         """Allow the stream, or end it; returns what it waits for, "" for nothing. Raises InputError where it
@@ -90,8 +89,7 @@ class Follow:
         if refusal:
             raise InputError(refusal)
         assert self._position is not None
-        assert self._mode is not None
-        self._enabled, self._sent, self._followed = True, False, self._mode.follows
+        self._enabled, self._sent = True, False
         self._served = (self._position.target_id, self._position.selection)
         self._reason = self._lack(now)
         self._next_send_s = now.steady_s

@@ -1,0 +1,94 @@
+"""Which of several streams of gimbal attitude is believed.
+
+Behind an autopilot the gimbal's own attitude (message 285 of component 154 or 171 to 175) and the autopilot's
+copy of it may both arrive, each with its own clock; the copy goes on with the last attitude after the gimbal
+died. Where the gimbal itself was heard, it alone is believed.
+"""
+
+from __future__ import annotations
+
+import math
+
+from efftam_flight.bridge_config import GIMBAL_COMPONENTS
+from efftam_flight.control_config import Instant
+from efftam_flight.mavlink.clock_map import ClockMap
+from efftam_flight.mavlink.dialect import Message
+from efftam_flight.values import NS, AttitudeSample, YawFrame, device_sample
+from efftam_flight.waits import GIMBAL_SILENT_S
+
+
+def mount_of(number: int) -> int:
+    """The mount, from 1, that a gimbal_device_id means: its own number, or its component's. 0: none."""
+    return GIMBAL_COMPONENTS.index(number) + 1 if number in GIMBAL_COMPONENTS else number
+
+
+class _AttitudeStream:
+    """One source's attitudes."""
+
+    def __init__(self) -> None:
+        self.clock = ClockMap()
+        self.time_boot_ms = -1
+        self.advanced_s = -math.inf
+
+    @property
+    def is_timeless(self) -> bool:
+        return self.time_boot_ms == 0
+
+    def take(self, message: Message, now_s: float) -> bool:
+        """Record a message; False when its time has not advanced. One that is always 0 is no time: then each
+        arrival counts."""
+        if message.time_boot_ms == self.time_boot_ms and not self.is_timeless:
+            return False
+        self.time_boot_ms, self.advanced_s = message.time_boot_ms, now_s
+        return True
+
+
+class AttitudeSources:
+    """Chooses among the streams of one vehicle's gimbal."""
+
+    def __init__(self, manager_component: int, gimbal_device_id: int = 0) -> None:
+        self._manager = manager_component
+        mount = mount_of(gimbal_device_id)
+        self._gimbals = GIMBAL_COMPONENTS[mount - 1 : mount] if mount else GIMBAL_COMPONENTS
+        self._streams: dict[int, _AttitudeStream] = {}
+        self.yaw_frame: YawFrame | None = None  # of the last attitude that was believed
+
+    @property
+    def device(self) -> int | None:
+        """The component of the gimbal that speaks for itself, None when it was not heard."""
+        return next((component for component in self._gimbals if component in self._streams), None)
+
+    @property
+    def is_timeless(self) -> bool:
+        """Whether a gimbal's attitude carries no time."""
+        return any(stream.is_timeless for stream in self._streams.values())
+
+    def device_speaks(self, now: Instant) -> bool:
+        device = self.device
+        return device is not None and now.steady_s - self._streams[device].advanced_s <= GIMBAL_SILENT_S
+
+    def is_dead(self, now: Instant) -> bool:
+        """True when a gimbal was heard and is not any more; a copy of what it said says nothing."""
+        return self.device is not None and not self.device_speaks(now)
+
+    def take(self, message: Message, now: Instant) -> AttitudeSample | None:
+        """The attitude in a message 285 on the images' clock; None when it is not to be believed."""
+        component = message.get_srcComponent()
+        if component != self._manager and component not in self._gimbals:
+            return None
+        stream = self._streams.setdefault(component, _AttitudeStream())
+        if not stream.take(message, now.steady_s):
+            return None
+        made_s = now.steady_s
+        if not stream.is_timeless:
+            made_s = stream.clock.to_ours(message.time_boot_ms / 1000.0, now.steady_s)
+        if component == self._manager:
+            if self.device is not None:
+                return None
+        elif component != self.device:
+            return None
+        stamp_ns = now.stamp_ns - round((now.steady_s - made_s) * NS)
+        q = message.q
+        sample = device_sample(stamp_ns, (q[0], q[1], q[2], q[3]), message.flags, message.failure_flags)
+        self.yaw_frame = sample.yaw_frame
+        return sample

@@ -1,0 +1,409 @@
+"""The client of the autopilot's gimbal manager: takes control, sends rates, reads the gimbal's attitude.
+
+What is sent is what both ArduPilot and PX4 obey: message 282 with no quaternion and all rates finite, control
+taken with explicit ids, no NaN in any command, rates repeated while they hold and zeros at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import Instant
+from efftam_flight.mavlink.autopilot_link import AutopilotLink
+from efftam_flight.mavlink.camera import Outbox
+from efftam_flight.mavlink.clock_map import ClockMap
+from efftam_flight.mavlink.dialect import (
+    ATTITUDE,
+    MANAGER_INFORMATION,
+    MANAGER_STATUS,
+    VEHICLE_ATTITUDE,
+    Message,
+    Severity,
+    mav,
+)
+from efftam_flight.mavlink.gimbal.attitude_sources import AttitudeSources, mount_of
+from efftam_flight.mavlink.gimbal.holder import CONFIGURE, GimbalHolder, Ids
+from efftam_flight.mavlink.gimbal.rates import GimbalRates
+from efftam_flight.mavlink.gimbal.rivals import Rivals
+from efftam_flight.mavlink.gimbal.settings import BY_NAME, MountSettings
+from efftam_flight.mavlink.gimbal.stop_sequence import Situation, StopStep
+from efftam_flight.mavlink.ground.vehicle_state import ONCE, ONCE_HZ, POSITION
+from efftam_flight.values import (
+    NS,
+    STOPPED,
+    AttitudeSample,
+    Control,
+    GimbalLimits,
+    Rates,
+    VehicleSample,
+    YawFrame,
+)
+from efftam_flight.waits import AUTOPILOT_SILENT_S, CONTROLLER_SILENT_S
+
+LEVEL = mav.GIMBAL_MANAGER_FLAGS_ROLL_LOCK | mav.GIMBAL_MANAGER_FLAGS_PITCH_LOCK
+LEAVE = -1.0
+NO_ATTITUDE = (math.nan,) * 4
+STATUS_KIND, ATTITUDE_KIND = "GIMBAL_MANAGER_STATUS", "GIMBAL_DEVICE_ATTITUDE_STATUS"
+
+STATUS_HZ = 5.0
+# The pilot's stick is overridden by our rates until it is noticed.
+RC_HZ = 25.0
+# Of the vehicle's attitude where the gimbal's yaw counts from north: only the mount's stops need it then.
+SLOW_VEHICLE_HZ = 20.0
+INFORMATION_S, MOST_INFORMATION_TRIES = 1.0, 5
+# A gimbal manager that counts in degrees gives limits beyond a full turn.
+FULL_TURN = 2 * math.pi + 0.01
+
+
+class GimbalPort(Protocol):
+    """Who wants to know of the gimbal. Calls must not block."""
+
+    def attitude(self, sample: AttitudeSample) -> None: ...
+    def vehicle(self, sample: VehicleSample) -> None: ...
+    def control(self, control: Control, reason: str) -> None: ...
+    def gimbal_alive(self, alive: bool) -> None: ...
+    def limits(self, limits: GimbalLimits) -> None: ...
+
+
+class GimbalClient:
+    """One vehicle's gimbal. One thread at a time.
+
+    Where steering stops or control is lost, and where the manager says that we hold what nobody here wants,
+    zeros go out as `StopSequence` says, and the gimbal is released.
+    """
+
+    def __init__(
+        self,
+        config: BridgeConfig,
+        outbox: Outbox,
+        port: GimbalPort,
+        report: Callable[[Severity, str], object],
+    ) -> None:
+        self.config = config
+        self._ids, self._port, self._report = config.ids, port, report
+        self._autopilot = AutopilotLink(self._ids, config.manager_component, outbox)
+        self._holder = GimbalHolder(self._ids, self._configure, self._on_control, report)
+        self._rivals = Rivals(
+            self._ids, config.manager_component, config.channels, config.rc_dead_band, self._is_ours
+        )
+        self._rates = GimbalRates(self._send)
+        self._settings = MountSettings(self._ask_parameter)
+        self._mount = mount_of(config.gimbal_device_id)  # 0: none is chosen
+        self._sources = AttitudeSources(config.manager_component, config.gimbal_device_id)
+        # The manager's, by their numbers in each kind of message: those need not agree.
+        self._gimbals: dict[str, set[int]] = {}
+        self._alive = True
+        self._tell_silence_s = -math.inf
+        self._timeless = False  # that was told
+        self._information_tries = 0
+        self._next_information_s = -math.inf
+
+    @property
+    def autopilot_clock(self) -> ClockMap:
+        return self._autopilot.clock
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is left to do: the gimbal stands and is given back, or nobody can be told."""
+        ours = self._holder.control is Control.HELD and not self._holder.wanted
+        return self._autopilot.link is None or not (
+            self._rates.step in (StopStep.ZERO, StopStep.WATCH) or ours
+        )
+
+    # The controller's side
+
+    def take_control(self, wanted: bool, now: Instant, fresh: bool = True) -> None:
+        """Take the gimbal, or stop it and give it back.
+
+        A wish that is not ``fresh`` is older than this client: another component may have taken the gimbal
+        since. It waits for the manager's word, and takes the gimbal from nobody.
+        """
+        if wanted == self._holder.wanted:
+            return
+        if wanted:
+            self._rates.begin()
+            self._report_settings()
+        else:
+            self._rates.stop(now.steady_s)
+        self._rivals.begin()
+        self._holder.want(wanted, fresh, now.steady_s)
+        if wanted and self._autopilot.link is None:
+            self._report(Severity.WARNING, "no autopilot has been heard: nobody to move the gimbal")
+
+    def set_rates(self, rates: Rates, now: Instant) -> None:
+        """What the gimbal shall do from now on. Not finite: it stops."""
+        if not rates.is_finite:
+            self._report(Severity.ERROR, f"rates {rates.pitch}, {rates.yaw} rad/s are not finite: stopped")
+            rates = STOPPED
+        self._rates.wish(rates, now.steady_s)
+        self._update_rates(now)
+
+    # Time
+
+    def tick(self, now: Instant) -> None:
+        """Ask for what is missing, repeat what holds, stop what nobody wants any more; call at 50 Hz."""
+        if self._autopilot.falls_silent(now.steady_s):
+            self._holder.silent()
+            self._report(Severity.ERROR, f"the autopilot is silent for {AUTOPILOT_SILENT_S:g} s")
+        self._tell_silence(now.steady_s)
+        if self._autopilot.link is None:
+            return
+        self._subscribe(now)
+        self._watch_gimbal(now)
+        self._holder.tick(self._autopilot.kind.gates, now.steady_s)
+        starved = self._rates.starved(now.steady_s)
+        self._update_rates(now)
+        if starved:  # said afterwards, as a log line may hold up this process
+            self._report(
+                Severity.WARNING, f"no rates from the controller for {CONTROLLER_SILENT_S:g} s: stopped"
+            )
+        # Where the manager gates, zeros count before the release alone.
+        step = self._rates.step
+        if step is not StopStep.DONE and self._autopilot.kind.gates:
+            self._holder.take_to_stop(now.steady_s)
+        if step is StopStep.DONE or (step is not StopStep.ZERO and not self._autopilot.kind.gates):
+            self._holder.give_back(now.steady_s)
+        if self._rates.unseen(now.steady_s):
+            self._report(
+                Severity.WARNING,
+                "zero rates go on: no attitude arrives that shows that the gimbal stands; check its link",
+            )
+
+    def _subscribe(self, now: Instant) -> None:
+        manager, wanted = self.config.manager_component, self._autopilot.subscriptions
+        wanted.want(manager, MANAGER_STATUS, STATUS_HZ)
+        if self.config.vehicle_rate > 0:
+            rate_hz = self.config.vehicle_rate
+            if self._sources.yaw_frame is YawFrame.EARTH:
+                rate_hz = min(rate_hz, SLOW_VEHICLE_HZ)
+            wanted.want(manager, VEHICLE_ATTITUDE, rate_hz)
+        if self.config.position_rate > 0:
+            wanted.want(manager, POSITION, self.config.position_rate)
+        if self.config.rc_channels:
+            wanted.want(manager, mav.MAVLINK_MSG_ID_RC_CHANNELS, RC_HZ)
+        if self.config.attitude_rate > 0:
+            # A gimbal that speaks for itself is the better source, and two streams fill a slow link.
+            device = self._sources.device if self._sources.device_speaks(now) else None
+            if device is not None:
+                wanted.drop(manager, ATTITUDE)
+                wanted.want(device, ATTITUDE, self.config.attitude_rate)
+            elif now.steady_s - self._autopilot.since_s > 0.5:
+                wanted.want(manager, ATTITUDE, self.config.attitude_rate)
+        self._settings.tick(self._autopilot.autopilot, now.steady_s)
+        asks, complaints = wanted.due(now.steady_s)
+        for component, message_id, interval_us in asks:
+            self._autopilot.command(
+                mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, interval_us, component=component
+            )
+        if now.steady_s >= self._next_information_s and self._information_tries < MOST_INFORMATION_TRIES:
+            self._next_information_s = now.steady_s + INFORMATION_S
+            self._information_tries += 1
+            self._autopilot.command(mav.MAV_CMD_REQUEST_MESSAGE, MANAGER_INFORMATION)
+        for complaint in complaints:
+            self._report(Severity.WARNING, complaint)
+
+    def _watch_gimbal(self, now: Instant) -> None:
+        alive = not self._sources.is_dead(now)
+        if alive != self._alive:
+            self._alive = alive
+            self._port.gimbal_alive(alive)
+            if alive:
+                self._report(Severity.INFO, "the gimbal is heard again")
+            else:
+                self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
+
+    def _tell_silence(self, now_s: float) -> None:
+        """Whoever steers learns at once that nothing is heard, and then each second for how long."""
+        silent_s, was_told = self._autopilot.silent_s(now_s), self._tell_silence_s > -math.inf
+        if silent_s and now_s >= self._tell_silence_s:
+            self._tell_silence_s = now_s + 1.0
+            self._port.control(Control.SILENT, f"the autopilot is silent for {silent_s:.1f} s")
+        elif not silent_s and was_told:
+            self._tell_silence_s = -math.inf
+            self._port.control(self._holder.control, self._holder.reason)
+
+    def _update_rates(self, now: Instant) -> None:
+        now_s = now.steady_s
+        if self._autopilot.link is not None:
+            at = self._situation(now_s)
+            heard = self._alive and not self._autopilot.pauses(now_s)
+            self._rates.update(heard and self._holder.may_steer(at.autopilot.gates, now_s), at, now_s)
+
+    def _situation(self, now_s: float) -> Situation:
+        holder, autopilot = self._holder, self._autopilot
+        return Situation(autopilot.kind, holder.in_control, holder.another, autopilot.boot_s(now_s))
+
+    def _configure(self, holder: Ids) -> None:
+        self._autopilot.command(CONFIGURE, *holder, LEAVE, LEAVE, 0.0, 0.0, self._gimbal)
+
+    def _send(self, rates: Rates) -> None:
+        self._autopilot.send(
+            mav.MAVLink_gimbal_manager_set_attitude_message(
+                target_system=self._ids[0],
+                target_component=self.config.manager_component,
+                flags=LEVEL | (mav.GIMBAL_MANAGER_FLAGS_YAW_LOCK if self.config.yaw_lock else 0),
+                gimbal_device_id=self._gimbal,
+                q=NO_ATTITUDE,
+                angular_velocity_x=0.0,
+                angular_velocity_y=rates.pitch,
+                angular_velocity_z=rates.yaw,
+            )
+        )
+
+    # The autopilot's side
+
+    def handle(self, message: Message, link: str, now: Instant) -> None:
+        """A message of our vehicle, or of who else wants to move its gimbal."""
+        if self._holder.wanted or self._rates.step is not StopStep.DONE:
+            kind = self._autopilot.kind
+            rival = self._rivals.find(message, kind)
+            if rival is not None:
+                self._rates.on_rival(rival.counts, kind.gates, now.steady_s)
+                self._holder.yield_to(rival.name, now.steady_s)
+        if message.get_srcSystem() != self._ids[0]:
+            return
+        kind, component = message.get_type(), message.get_srcComponent()
+        manager = component == self.config.manager_component
+        if manager and self._autopilot.hear(link, message, now.steady_s):
+            self._begin_anew(now)
+        if link != self._autopilot.link:
+            return
+        self._autopilot.subscriptions.heard(component, message.get_msgId())
+        made_s = self._time(message, now) if manager else now.steady_s
+        if manager and self._is_of_another_gimbal(message):
+            return
+        if kind == ATTITUDE_KIND:
+            sample = self._sources.take(message, now)
+            if self._sources.is_timeless and not self._timeless:
+                self._timeless = True
+                self._report(
+                    Severity.WARNING,
+                    "the gimbal's attitude carries no time (time_boot_ms 0): that of its arrival counts; set"
+                    " attitude_offset by measurement",
+                )
+            if sample is not None:
+                self._rates.standstill.take(sample, now.steady_s)
+                self._port.attitude(sample)
+        elif not manager:
+            return
+        elif kind == "ATTITUDE":
+            stamp_ns = now.stamp_ns - round((now.steady_s - made_s) * NS)
+            heading = VehicleSample(stamp_ns, message.yaw, message.yawspeed, message.roll, message.pitch)
+            self._rates.standstill.turned(heading)
+            self._port.vehicle(heading)
+        elif kind == STATUS_KIND:
+            self._holder.read(message, now.steady_s)
+        elif kind == "GIMBAL_MANAGER_INFORMATION":
+            self._read_limits(message)
+        elif kind == "COMMAND_ACK":
+            self._read_ack(message)
+        elif kind == "PARAM_VALUE":
+            is_asked = self._settings.read(self._autopilot.autopilot, message)
+            if is_asked and self._holder.wanted:
+                self._report_settings()
+
+    def _begin_anew(self, now: Instant) -> None:
+        """The autopilot may have forgotten what it was asked, and may have other parameters."""
+        self._information_tries, self._next_information_s = 0, -math.inf
+        self._settings.restart()
+        self._holder.ask(now.steady_s)
+        if self.config.position_rate > 0:
+            for message_id in ONCE:
+                self._autopilot.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, 1e6 / ONCE_HZ)
+
+    def _time(self, message: Message, now: Instant) -> float:
+        """When the autopilot made a message, on our steady clock, s. Whichever carries its time since boot
+        may tell of a restart; that of an attitude may be the gimbal's."""
+        kind = message.get_type()
+        boot_s = 0.0 if kind == ATTITUDE_KIND else getattr(message, "time_boot_ms", 0) / 1e3
+        if kind == "TIMESYNC" and message.tc1 == 0:  # its question names its own time
+            boot_s = message.ts1 / NS
+        if not boot_s:
+            return now.steady_s
+        made_s, restarted = self._autopilot.time(kind, boot_s, now)
+        if restarted:
+            self._report(Severity.WARNING, "the autopilot was restarted")
+            self._gimbals.clear()
+            self._begin_anew(now)
+            self._holder.on_restart()
+            self._rates.on_restart()
+        return made_s
+
+    def _ask_parameter(self, name: str) -> None:
+        self._autopilot.send(
+            mav.MAVLink_param_request_read_message(
+                self._ids[0], self.config.manager_component, name.encode(), BY_NAME
+            )
+        )
+
+    def _report_settings(self) -> None:
+        fault = self._settings.fault(self._autopilot.autopilot)
+        if fault:
+            self._report(Severity.WARNING, fault)
+
+    def _on_control(self, control: Control, reason: str) -> None:
+        if control is Control.HELD and not self._holder.wanted:
+            self._rates.stop_unknown()  # moved by us, before this process started
+        self._port.control(control, reason)
+
+    @property
+    def _gimbal(self) -> int:
+        """Whom commands name. Where none is chosen: 0, all, which every manager with one gimbal obeys, and of
+        several the first."""
+        numbers = self._gimbals.get(STATUS_KIND, set())
+        if not self._mount:
+            return min(numbers) if len(numbers) > 1 else 0
+        return self._chosen(numbers) or self._mount
+
+    def _is_ours(self, number: int) -> bool:
+        """Whether a gimbal_device_id means the gimbal that we steer. 0 means every gimbal."""
+        return number == 0 or mount_of(number) == (mount_of(self._gimbal) or 1)
+
+    def _chosen(self, numbers: set[int]) -> int | None:
+        return min((number for number in numbers if mount_of(number) == self._mount), default=None)
+
+    def _is_of_another_gimbal(self, message: Message) -> bool:
+        """Whether the manager speaks of a gimbal that is not steered: ArduPilot sends status, limits and copy
+        of the attitude for each of its mounts."""
+        number, kind = getattr(message, "gimbal_device_id", None), message.get_type()
+        if number is None:
+            return False
+        if not number and kind != ATTITUDE_KIND:  # as PX4 says twice after its boot
+            if kind == STATUS_KIND and kind not in self._gimbals:
+                self._holder.none_yet()
+            return True
+        numbers = self._gimbals.setdefault(kind, set())
+        is_one_more = bool(numbers) and number not in numbers
+        numbers.add(number)
+        if self._mount and kind != STATUS_KIND:
+            return bool(number) and mount_of(number) != self._mount
+        if is_one_more and kind == STATUS_KIND and not self._mount:
+            self._report(
+                Severity.WARNING,
+                f"several gimbals are managed: number {min(numbers)} is steered; gimbal_device_id chooses",
+            )
+        # Who is in control is believed of the first until the chosen one is heard: better than of none.
+        return bool(number != (self._chosen(numbers) or min(numbers)))
+
+    def _read_limits(self, message: Message) -> None:
+        def pair(low: float, high: float) -> tuple[float, float] | None:
+            sane = math.isfinite(low) and math.isfinite(high) and max(abs(low), abs(high)) <= FULL_TURN
+            return (low, high) if sane and low < high else None
+
+        pitch, yaw = pair(message.pitch_min, message.pitch_max), pair(message.yaw_min, message.yaw_max)
+        none = (-math.inf, math.inf)
+        # A yaw that goes all the way round has no stop.
+        if yaw is not None and yaw[1] - yaw[0] >= 2 * math.pi - 0.01:
+            yaw = None
+        self._next_information_s = math.inf
+        self._port.limits(GimbalLimits(*(pitch or none), *(yaw or none)))
+
+    def _read_ack(self, message: Message) -> None:
+        addressed = (message.target_system, message.target_component)
+        ours = message.command == CONFIGURE and addressed in (self._ids, (0, 0))
+        # ACCEPTED says nothing: message 281 tells who is in control.
+        if ours and message.result not in (mav.MAV_RESULT_ACCEPTED, mav.MAV_RESULT_IN_PROGRESS):
+            self._report(Severity.ERROR, f"the gimbal's manager refuses control, result {message.result}")

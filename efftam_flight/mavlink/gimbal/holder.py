@@ -1,0 +1,190 @@
+"""Who controls the gimbal: what its manager says (message 281), taking it and giving it back (1001)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from efftam_flight.mavlink.dialect import Message, Severity, mav
+from efftam_flight.values import Control
+from efftam_flight.waits import ASK_AGAIN_S, MANAGER_S, MAX_REQUESTS
+
+CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
+RELEASE_MINE = (-3, -3)
+NOBODY = "nobody is in control of the gimbal"
+
+Ids = tuple[int, int]
+
+
+class GimbalHolder:
+    """Whether the gimbal is ours. ``configure`` sends command 1001 with a primary controller's ids;
+    ``on_control_changed`` is called at every change of control, with the reason."""
+
+    def __init__(
+        self,
+        ids: Ids,
+        configure: Callable[[Ids], None],
+        on_control_changed: Callable[[Control, str], None],
+        report: Callable[[Severity, str], object],
+    ) -> None:
+        self._ids, self._configure, self._report = ids, configure, report
+        self._on_control_changed = on_control_changed
+        self.control, self.reason = Control.SILENT, ""
+        self.wanted = False
+        self._ended = ""  # why steering ended, since it was wanted
+        self._by: Ids = (0, 0)
+        self._held = False  # since it was wanted
+        self._fresh = True  # wanted just now, see `want`
+        self._asked_s = -math.inf  # when the manager was asked who is in control
+        self._answered_s = -math.inf  # when it answered that last
+        self._tries = 0
+        self._next_try_s = -math.inf
+        self._taken = False  # asked for, and not given back since
+        self._yielded = False  # another moves it, whatever the manager says
+        self._is_restarted = False  # the autopilot was, and has not named anybody since
+        self._stop_tries = 0
+
+    def want(self, wanted: bool, fresh: bool, now_s: float) -> None:
+        """Take the gimbal from now on, or give it back when `give_back` is called."""
+        self.wanted, self._held, self._fresh = wanted, wanted and self.control is Control.HELD, fresh
+        self._tries, self._next_try_s, self._ended = 0, now_s, ""
+        self._yielded = self._yielded and not wanted
+        self._is_restarted = False
+
+    def may_steer(self, gates: bool, now_s: float) -> bool:
+        """Whether rates of the controller may go out: once the manager says that we are in control, after
+        it was asked, as it may have been restarted. One that does not gate may never say who is."""
+        if self.control is Control.UNKNOWN:
+            return self.wanted and not gates and now_s - self._asked_s >= MANAGER_S
+        return self.wanted and self.control is Control.HELD and self._answered_s >= self._asked_s
+
+    @property
+    def in_control(self) -> bool:
+        """Whether the manager names us, or has named nobody yet, or was restarted and asked for control to
+        stop the gimbal; whatever others command."""
+        is_asked = self._is_restarted and self._stop_tries > 0
+        return self._by == self._ids or self.control is Control.UNKNOWN or is_asked
+
+    @property
+    def another(self) -> bool:
+        """Whether the manager names another component."""
+        return self._by not in ((0, 0), self._ids)
+
+    def ask(self, now_s: float) -> None:
+        """The autopilot is heard after a pause, and asked who holds the gimbal."""
+        if self._answered_s >= self._asked_s:  # else it was asked before, and has not answered
+            self._asked_s = now_s
+        # Where the gimbal was held, nothing moves until the manager has said who is in control now.
+        if self.control is Control.SILENT and not self._held:
+            self._set(Control.UNKNOWN, "")
+
+    def on_restart(self) -> None:
+        """The autopilot was restarted: nobody is in control any more."""
+        self._by = (0, 0)
+        self._is_restarted, self._stop_tries = True, 0
+        if self.control is not Control.UNKNOWN or self.wanted:
+            self._set(Control.NOBODY, "the autopilot was restarted")
+
+    def none_yet(self) -> None:
+        """The manager has found no gimbal yet."""
+        if not self._held:
+            self._set(Control.NOBODY, "the autopilot has found no gimbal yet")
+
+    def silent(self) -> None:
+        self._set(Control.SILENT, "the autopilot is silent")
+
+    def read(self, message: Message, now_s: float) -> None:
+        """Message 281."""
+        self._answered_s = now_s
+        self._by = (message.primary_control_sysid, message.primary_control_compid)
+        if self._by == self._ids and self._yielded:
+            return
+        self._yielded = False
+        self._is_restarted = self._is_restarted and self._by == (0, 0)
+        if self._by == self._ids:
+            self._set(Control.HELD, "")
+        elif self._by == (0, 0):
+            # Whoever reads only this last status has to learn why steering ended.
+            self._set(Control.NOBODY, NOBODY + self._ended)
+        else:
+            self._set(Control.OTHER, f"{self._name} is in control of the gimbal")
+
+    def yield_to(self, name: str, now_s: float) -> None:
+        """Another component commands the gimbal: it is theirs, and given back at once."""
+        if not self._yielded:
+            self._yielded, self._next_try_s = True, now_s
+        self._set(Control.OTHER, f"taken by {name}")
+        self.lose(f"taken by {name}")
+
+    def lose(self, reason: str) -> None:
+        """Steering ends; whoever steers decides whether to take the gimbal back."""
+        if self.wanted:
+            self._held = self.wanted = False
+            self._ended = "" if reason == NOBODY else f"; steering ended: {reason}"
+            self._report(Severity.WARNING, f"steering ends: {reason}")
+
+    def tick(self, gates: bool, now_s: float) -> None:
+        """Ask for control where it is wanted. Control that was lost is not asked for again: another may have
+        taken it. ``gates``: see `AutopilotKind`."""
+        is_unanswered = self.control is Control.UNKNOWN and now_s - self._asked_s >= MANAGER_S
+        if self.wanted and gates and is_unanswered:  # no rate goes out: whoever steers has to know
+            self._set(
+                Control.NOBODY, f"the gimbal's manager has not said for {MANAGER_S:g} s who is in control"
+            )
+        if not self.wanted or self._held or self.control is Control.HELD or now_s < self._next_try_s:
+            return
+        if not self._fresh:
+            if now_s - self._asked_s < MANAGER_S:
+                return
+            if self.control is Control.OTHER:
+                self.wanted = False
+                self._report(
+                    Severity.WARNING,
+                    f"{self._name} is in control of the gimbal: steering was enabled before this bridge"
+                    " started; disable and enable it to take the gimbal",
+                )
+                return
+        self._next_try_s = now_s + ASK_AGAIN_S
+        if self._tries == MAX_REQUESTS and self.control is not Control.UNKNOWN:
+            self._report(
+                Severity.ERROR,
+                f"the gimbal's manager leaves control with {self._name}, asked {MAX_REQUESTS} times",
+            )
+        if self._tries < MAX_REQUESTS:
+            self._configure(self._ids)
+            self._taken = True
+        self._tries += 1
+
+    def take_to_stop(self, now_s: float) -> None:
+        """Ask a restarted autopilot for control. Before it has granted it, it obeys no zero, and the gimbal
+        keeps turning by a rate of ours. It may not be ready yet, so it is asked again."""
+        if self.wanted or not self._is_restarted or now_s < self._next_try_s:
+            return
+        if self._stop_tries < MAX_REQUESTS:
+            self._next_try_s, self._taken = now_s + ASK_AGAIN_S, True
+            self._stop_tries += 1
+            self._configure(self._ids)
+
+    def give_back(self, now_s: float) -> None:
+        """What stands and is not wanted is released, again and again until the manager says so. A bridge that
+        has just started may still hear that it is wanted."""
+        ours = self._by == self._ids or (self._taken and self.control is Control.UNKNOWN)
+        if self.wanted or not ours or now_s < self._next_try_s:
+            return
+        if self._taken or now_s - self._asked_s >= MANAGER_S:
+            self._next_try_s, self._taken = now_s + ASK_AGAIN_S, False
+            self._configure(RELEASE_MINE)
+
+    @property
+    def _name(self) -> str:
+        return f"{self._by[0]}/{self._by[1]}"
+
+    def _set(self, control: Control, reason: str) -> None:
+        if (control, reason) == (self.control, self.reason):
+            return
+        self.control, self.reason = control, reason
+        if control is Control.HELD:
+            self._held = self.wanted
+        elif self._held and control in (Control.OTHER, Control.NOBODY):
+            self.lose(reason)
+        self._on_control_changed(control, reason)
