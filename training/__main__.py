@@ -10,6 +10,11 @@ IDENTITY = Program(
     "The network that tells individuals apart.",
     {step: f"training.identity.{step}" for step in ("data", "train", "judge", "export")},
 )
+BOX = Program(
+    "python -m training box",
+    "The head that places the edges of the box.",
+    {step: f"training.box.{step}" for step in ("record", "fit")},
+)
 JUDGE = Program(
     "python -m training judge",
     "The judge of what is seen.",
@@ -24,9 +29,10 @@ MODULES = {
     "disappearances": "training.reacquisition.judge",
     "export": "training.ship",
     "identity": "training.identity",
+    "box": "training.box",
     "judge": "training.judge",
 }
-PARTS = {"identity": IDENTITY, "judge": JUDGE}
+PARTS = {"identity": IDENTITY, "judge": JUDGE, "box": BOX}
 TRAINING = Program("python -m training", "Trains and evaluates the networks that ship.", MODULES)
 
 

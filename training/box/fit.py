@@ -1,0 +1,215 @@
+"""Fit two shares to what `record` wrote, each scene left out in turn, and report what they give.
+
+An edge of the box is moved outwards of the mask's edge: by one share of the way to the level of the logits
+that fits the drawn box, and by another of the drawn box's offset from the prompted mask (placed.py). The
+drawn box is moved a little for the fit, as nobody draws exactly. What is reported of a folder that is fitted
+comes from shares that were found without the scene; of those after --report from all of the former. Images in
+which the mask misses the target (overlap below 0.2) count in neither.
+
+Columns: overlap with the truth and mean error of an edge, in sizes, of the mask's box, the tracker's and the
+one that is placed; how many targets gain and lose more than 0.01 of overlap against the tracker's; share of
+the edges whose error is below 1.96 of its standard deviation (a constant and the distance between the edges
+at the two outer levels, fitted likewise).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.tools.common.terminal import print_table
+from training.box.placed import LEVELS, OUTWARD, Edges, PlacedBox, boxes_at_levels, sides
+
+OUT = Path("runs/box_shares.json")
+FOUND = 0.2  # overlap of mask and truth from which the target is not missed
+SMALL_PX = 32.0
+DRAWN_NOISE = 0.025  # standard deviation of an edge of a drawn box, in its sizes
+DRAWS = 4  # of that noise
+ROBUST = 0.05  # sizes: an edge that is further off counts less
+FOLDS = 8
+INSIDE = 1.96  # standard deviations that 95 % of normal errors keep within
+NORMAL = (np.pi / 2) ** 0.5  # standard deviation of a normal error by its mean magnitude
+SCENE = re.compile(r"(#\d+)?$|_\d+(#\d+)?$|(?<=\d)_.*|-\d+$")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is known of one target's edges in M followed images, px of the image.
+
+    ``scene``: targets of one scene are left out together; ``mask``, ``published``, ``truth``: boxes [M, 4];
+    ``level``, ``prompt``: the two cues of `PlacedBox.cues`; ``soft``: distance between an edge's places at
+    the outer levels, [M, 4] each; ``limit``: [2] width and height of the image.
+    """
+
+    name: str
+    scene: str
+    mask: Edges
+    published: Edges
+    truth: Edges
+    level: Edges
+    prompt: Edges
+    soft: Edges
+    limit: Edges
+
+    def placed(self, shares: NDArray[np.float64]) -> Edges:
+        outward = (shares[0] * self.level + shares[1] * self.prompt) * OUTWARD
+        return np.clip(self.mask + outward, 0.0, np.tile(self.limit, 2))
+
+
+def read(path: Path, noise: NDArray[np.float64] | None = None) -> Target | None:
+    """One target; None where nothing was followed. ``noise``: [4], how far the edges of the drawn box are
+    moved, in its sizes."""
+    with np.load(path) as arrays:
+        z = dict(arrays)
+    count, masks, _, side = z["profiles"].shape
+    boxes = boxes_at_levels(z["profiles"].reshape(count * masks, 2, side))
+    boxes = boxes.reshape(count, masks, len(LEVELS), 4)
+    origin, scale = (np.tile(part, 2)[:, None, None, :] for part in (z["view"][:, :2], z["view"][:, 2:]))
+    boxes = boxes / scale + origin
+    truth = np.concatenate([z["truth"][:, :2], z["truth"][:, :2] + z["truth"][:, 2:]], axis=1)
+    published = np.concatenate([z["published"][:, :2], z["published"][:, :2] + z["published"][:, 2:]], axis=1)
+    limit = z["image_size"].astype(np.float64)
+    drawn = truth[0] if noise is None else truth[0] + noise * sides(truth[0])
+    place = PlacedBox(np.clip(drawn, 0.0, np.tile(limit, 2)), boxes[0, 0, 1])
+    rows: list[tuple[Edges, Edges, Edges, Edges, Edges, Edges]] = []
+    for i in range(1, count):
+        found = boxes[i, z["row"][i]]
+        if z["row"][i] < 0 or not np.isfinite(found).all():
+            continue
+        place.compare(found)
+        if overlap(found[1], truth[i]) >= FOUND:
+            tracker = published[i] if np.isfinite(published[i]).all() else found[1]
+            between = (found[0] - found[-1]) * OUTWARD
+            rows.append((found[1], tracker, truth[i], *place.cues(found), between))
+    if not rows:
+        return None
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    mask, shown, wanted, level, prompt, soft = columns
+    return Target(path.stem, SCENE.sub("", path.stem), mask, shown, wanted, level, prompt, soft, limit)
+
+
+def overlap(one: Edges, other: Edges) -> float:
+    return iou(Box.from_edges(*one), Box.from_edges(*other))
+
+
+class Shares(NamedTuple):
+    """``moved``: of the level's and the prompt's cue, [2]; ``deviation``: an edge's standard deviation in
+    sizes, a constant and a factor of ``soft``, [2]."""
+
+    moved: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+
+
+def solve(targets: Iterable[Target]) -> Shares:
+    """Fit to these targets, each scene with the weight of the square root of its targets' number, edges that
+    are far off with less."""
+    targets = list(targets)
+    of_scene = Counter(one.scene for one in targets)
+    cues, wanted, soft, equal = [], [], [], []
+    for one in targets:
+        size = sides(one.mask)
+        cues.append(np.stack([one.level / size, one.prompt / size], -1).reshape(-1, 2))
+        wanted.append(np.clip((one.truth - one.mask) * OUTWARD / size, -1.0, 2.0).ravel())
+        soft.append((one.soft / size).ravel())
+        count = len(wanted[-1])
+        equal.append(np.full(count, 1.0 / (count * of_scene[one.scene] ** 0.5)))
+    x, y, w = np.concatenate(cues), np.concatenate(wanted), np.concatenate(equal)
+    moved = _robust(x, y, w)
+    spread = np.stack([np.ones_like(y), np.concatenate(soft)], -1)
+    deviation = NORMAL * _robust(spread, np.abs(y - x @ moved), w)
+    return Shares(np.clip(moved, 0.0, 1.0), np.maximum(deviation, 0.0))
+
+
+def _robust(x: Edges, y: Edges, equal: Edges) -> NDArray[np.float64]:
+    """Weighted least squares with Huber's loss."""
+    weight, found = equal, np.zeros(x.shape[1])
+    for _ in range(10):
+        root = np.sqrt(weight)
+        found = np.linalg.lstsq(x * root[:, None], y * root, rcond=None)[0]
+        weight = equal / np.maximum(1.0, np.abs(y - x @ found) / ROBUST)
+    return found
+
+
+class Score(NamedTuple):
+    """Means of one target; ``overlaps`` and ``errors`` (sizes) of the mask's box, the tracker's and the
+    placed one; ``inside``: share of the errors within 95 % of the expected ones."""
+
+    px: float
+    overlaps: tuple[float, float, float]
+    errors: tuple[float, float, float]
+    inside: float
+
+
+def score(target: Target, shares: Shares) -> Score:
+    truth, size = target.truth, sides(target.mask)
+    side = np.sqrt(np.prod(truth[:, 2:] - truth[:, :2], axis=1))
+    boxes = target.mask, target.published, target.placed(shares.moved)
+    mask, tracker, placed = (float(np.mean([*map(overlap, box, truth)])) for box in boxes)
+    of_mask, of_tracker, of_placed = (
+        float(np.mean(np.abs(box - truth).mean(axis=1) / side)) for box in boxes
+    )
+    expected = shares.deviation[0] * size + shares.deviation[1] * target.soft
+    inside = float(np.mean(np.abs(boxes[2] - truth) <= INSIDE * expected))
+    errors = (of_mask, of_tracker, of_placed)
+    return Score(float(np.median(side)), (mask, tracker, placed), errors, inside)
+
+
+def rows(label: str, scores: Sequence[Score]) -> Iterator[list[Any]]:
+    """Of the table: all of a folder, and its small targets."""
+    for kind, some in (("", scores), (", small", [one for one in scores if one.px < SMALL_PX])):
+        if some:
+            gains = np.array([one.overlaps[2] - one.overlaps[1] for one in some])
+            means = np.mean([(*one.overlaps, *one.errors) for one in some], axis=0).tolist()
+            counts = int((gains > 0.01).sum()), int((gains < -0.01).sum())
+            yield [f"{label}{kind}", len(some), *means, *counts, float(np.mean([one.inside for one in some]))]
+
+
+def targets_in(folder: Path, noises: Sequence[NDArray[np.float64] | None] = (None,)) -> list[Target]:
+    found = (read(path, noise) for path in sorted(folder.glob("*.npz")) for noise in noises)
+    return [one for one in found if one is not None]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="what record wrote")
+    parser.add_argument(
+        "--report", type=Path, nargs="+", default=[], metavar="FOLDER", help="more of it, not to fit to"
+    )
+    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help="default %(default)s")
+
+
+def run(args: argparse.Namespace) -> int:
+    noises = list(np.random.default_rng(0).normal(0.0, DRAWN_NOISE, (DRAWS, 4)))
+    noisy = [one for folder in args.folders for one in targets_in(folder, noises)]
+    if not noisy:
+        raise InputError(f"nothing was followed in {', '.join(map(str, args.folders))}; run record first")
+    scenes = sorted({one.scene for one in noisy})
+    fold = {scene: number % FOLDS for number, scene in enumerate(scenes)}
+    # With a single scene nothing can be left out.
+    parts = [[one for one in noisy if fold[one.scene] != left_out] for left_out in range(FOLDS)]
+    shares = solve(noisy)
+    without = [solve(part) if part else shares for part in parts]
+    table: list[list[Any]] = []
+    for folder in args.folders:
+        table += rows(folder.name, [score(one, without[fold[one.scene]]) for one in targets_in(folder)])
+    for folder in args.report:
+        table += rows(f"{folder.name} (not fitted)", [score(one, shares) for one in targets_in(folder)])
+    compared = ["mask", "tracker", "placed"]
+    headers = ["set", "targets", *compared, *(f"edge, {name}" for name in compared), "gain", "lose", "inside"]
+    print_table(headers, table)
+    found = {name: [round(float(share), 3) for share in value] for name, value in shares._asdict().items()}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    spread = np.ptp([one.moved for one in without], axis=0)
+    print(f"{args.out}: {found}; without a part of the scenes: up to {spread.max():.2f} apart")
+    return 0
