@@ -220,10 +220,10 @@ def test_an_error_that_ends_the_loop_drops_the_target_and_is_told_and_the_loop_g
     process = TrackingLoop._process
     planted = iter([RuntimeError("planted")])
 
-    def raises_once(loop, task, frame):
+    def raises_once(loop, *task):
         for error in planted:
             raise error
-        process(loop, task, frame)
+        process(loop, *task)
 
     monkeypatch.setattr(TrackingLoop, "_process", raises_once)
     peer.images.publish(image_message(scene(1), stamp_of(1)))
