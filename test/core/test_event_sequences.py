@@ -175,7 +175,7 @@ class World:
         track = step.track
         mask, motion = step.tracker.mask(), track.motion
         # The mask that is shown belongs to the box that was measured in this very image, or there is none.
-        assert (mask is not None) == track.measured
+        assert (mask is not None) == track.measured or not track.processed
         motion = motion and replace(motion, stamp_ns=motion.stamp_ns - self.zero_ns)
         since_ns = track.stamp_ns - self.zero_ns
         reason = track.reason.replace(str(track.stamp_ns), str(since_ns))

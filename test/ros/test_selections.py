@@ -228,6 +228,8 @@ def test_a_click_selects_its_point_on_its_image_or_on_the_newest(
 def test_clicks_are_taken_as_the_parameter_says(bench, clicks, kind):
     heard = {}
     subscriptions = SimpleNamespace(add=lambda kind, topic, *how: heard.update({topic: kind}))
-    exchange = SimpleNamespace(buffer=bench.buffer, outputs=bench.outputs, statistics=bench.statistics)
+    exchange = SimpleNamespace(
+        buffer=bench.buffer, outputs=bench.outputs, statistics=bench.statistics, log=None
+    )
     Selections(exchange, NodeConfig(clicks=clicks), subscriptions, str, 0, 1)
     assert heard.get("click") is kind
