@@ -38,6 +38,15 @@ MOST = 6
 """Kept looks, the selected one among them: two or three sides of a target, in two lights."""
 DOUBT_NS = 800_000_000
 """Time for which each look must be unlike the target, ns: a passer-by hides it for half a second."""
+APART_IOU = 0.1
+"""IoU of two boxes of an image below which they show different objects."""
+USUAL_DROP = 0.1
+"""By how much a target that returns is mostly less like its kept looks than it usually is, at most."""
+UNKNOWN_USUAL = 0.45
+"""Likeness that takes the place of the usual one, less the drop, where that is not known: 95 % of what is
+beside a target is less like it."""
+MOST_LEAD = 0.3
+"""Most by which a likeness counts for or against a missed target."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +60,7 @@ class Looks:
     image: Image | None = None
     describe: Describe | None = None
     _vectors: dict[Box, Vector] = field(default_factory=dict)
+    _likenesses: dict[Box, float] = field(default_factory=dict)
 
     def vector(self, box: Box) -> Vector | None:
         """Of what a box shows; None where it is not known."""
@@ -63,17 +73,37 @@ class Looks:
 
     def likeness(self, box: Box) -> float:
         """To the target, -1..1; NaN where it is not known."""
-        vector = self.vector(box)
-        return math.nan if vector is None else self.gallery.likeness(vector)
+        found = self._likenesses.get(box)
+        if found is None:
+            vector = self.vector(box)
+            found = math.nan if vector is None else self.gallery.likeness(vector)
+            self._likenesses[box] = found
+        return found
 
     def deficit(self, box: Box) -> float:
         """By how much it is less like the target than usual, at least 0; 0 where that is not known."""
         missing = self.gallery.usual - self.likeness(box)
         return max(0.0, missing) if math.isfinite(missing) else 0.0
 
-    def accepts(self, box: Box, least: float = LEAST) -> bool:
-        """Whether it may be the target; True where that is not known."""
-        return not self.likeness(box) < least
+    def rival(self, box: Box) -> float:
+        """The highest likeness of another object among the boxes of this image that were described so far;
+        NaN where there is none."""
+        others = (one for one in self._vectors if iou(one, box) < APART_IOU)
+        known = [value for one in others if not math.isnan(value := self.likeness(one))]
+        return max(known, default=math.nan)
+
+    def lead(self, box: Box) -> float:
+        """By how much a box is more like the target than what may be taken for it, at most `MOST_LEAD` either
+        way; 0 where that is not known.
+
+        What may be taken for it is the best other object of this image, and something that is as like as the
+        target usually is, less `USUAL_DROP`. The scale is thereby that of the scene and of the target: a
+        likeness of 0.57 is much for a bird alone in the sky, and little among people who dress alike.
+        """
+        usual = self.gallery.usual
+        against = [UNKNOWN_USUAL if math.isnan(usual) else usual - USUAL_DROP, self.rival(box)]
+        lead = self.likeness(box) - max(value for value in against if not math.isnan(value))
+        return 0.0 if math.isnan(lead) else min(max(lead, -MOST_LEAD), MOST_LEAD)
 
 
 class Gallery:

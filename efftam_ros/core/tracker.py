@@ -435,7 +435,7 @@ class TargetTracker:
         """The target's own view, given what the windows show."""
         size, stamp = predicted.size, predicted.frame.stamp_ns
         own = [self.others.withheld(one, looks, None)[0] for one in found]
-        seen = [self._policy.detections(candidates, looks) for candidates in own]
+        seen = self._policy.detections(own, looks)
         self._search.observe(stamp, list(zip(predicted.look.views, seen, strict=True)))
         extent = self._window.extent(size)
         assert extent is not None

@@ -146,19 +146,9 @@ def test_at_most_so_many_looks_are_kept_the_selected_one_always_and_of_two_that_
     assert found.likeness(sides[0]) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("least", "margin"), [(LEAST, 0.01), (LEAST, -0.01), (SURE, 0.01), (SURE, -0.01)])
-def test_what_comes_back_needs_a_likeness_that_depends_on_where_it_is_seen(least: float, margin: float):
-    """Whatever is usual of the target: one scale serves all footage."""
-    for usual in (1.0, SURE):
-        known = gallery(usual, learns=False)
-        describe = ScriptedLooks(lambda box: least + margin)
-        assert Looks(known, PRESENT, describe).accepts(DRAWN, least) is (margin > 0)
-
-
-def test_where_nothing_is_known_everything_is_accepted():
+def test_where_nothing_is_known_nothing_is_missing():
     unseen = Looks(gallery(), PRESENT, ScriptedLooks(lambda box: math.nan))
     for looks in (Looks(Gallery()), Looks(Gallery(), PRESENT, ScriptedLooks(lambda box: 1.0)), unseen):
-        assert looks.accepts(DRAWN)
         assert looks.deficit(DRAWN) == 0.0
         assert math.isnan(looks.likeness(DRAWN))
 
@@ -210,7 +200,7 @@ def test_a_box_is_described_once_an_image():
     describe = ScriptedLooks(lambda box: USUAL - 0.1)
     looks = Looks(gallery(), PRESENT, describe)
     assert looks.deficit(DRAWN) == pytest.approx(0.1)
-    assert looks.accepts(DRAWN)
+    assert looks.lead(DRAWN) == pytest.approx(0.0, abs=1e-6)
     assert describe.asked == [DRAWN]
 
 

@@ -64,7 +64,7 @@ def test_the_usual_area_follows_the_size_of_the_images():
 def test_of_candidates_that_overlap_the_clearest_is_a_detection():
     box = Box(100, 100, 40, 30)
     shown = candidates(box, box.moved(6, 4), box.moved(200, 0), ious=[0.7, 0.9, 0.6])
-    found = DefaultPolicy(SPEC, TrackerConfig()).detections(shown, NOT_KNOWN)
+    (found,) = DefaultPolicy(SPEC, TrackerConfig()).detections([shown], NOT_KNOWN)
     assert [(one.box.x, one.quality) for one in found] == [
         (106, pytest.approx(0.9)),
         (300, pytest.approx(0.6)),

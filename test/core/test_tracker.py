@@ -419,16 +419,16 @@ def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None, usua
         *((0.0, 1.7, 25, 1.0, True), (0.08, 1.7, 25, 1.0, True), (0.2, 1.7, 25, 1.0, False)),
         (0.16, 5.0, 70, 1.0, True),  # surely present; light and background differ where it returns
         (0.0, 0.5, 70, 1.0, True),  # barely present, by several looks
-        # Of a target that is hardly like its selection: at least 0.53, and 0.65 once it is lost.
-        *((0.16, 5.0, 25, 0.7, True), (0.18, 5.0, 25, 0.7, False)),
-        *((0.04, 5.0, 70, 0.7, True), (0.06, 5.0, 70, 0.7, False)),
+        # Of a target that is hardly like its selection the change counts as much.
+        *((0.24, 5.0, 25, 0.7, True), (0.32, 5.0, 25, 0.7, False)),
+        *((0.24, 5.0, 70, 0.7, True), (0.32, 5.0, 70, 0.7, False)),
     ],
 )
 def test_what_is_seen_where_the_target_disappeared_must_be_like_it_and_present(
     change, logit, again, usual, taken
 ):
-    """5 times the change and 0.33 for each unit of the logit below 4 is less evidence, and 1.2 less than
-    usual is the limit of a single look, after five frames. A lost target is searched for."""
+    """8 times the change and 0.33 for each unit of the logit below 4 is less evidence, and 1.2 less than
+    usual is the limit of a single look, after five frames. Of several looks the sum counts."""
     tracks = missed_and_seen_again(change, logit, again, usual=usual)
     assert tracks[again - 1].state is (COASTING if again == 25 else LOST)
     assert (TRACKING in [t.state for t in tracks[again:]]) is taken

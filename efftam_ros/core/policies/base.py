@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,9 +114,9 @@ class Policy:
         drawn) and whose mask on that image has the box ``prompted`` (None: the network saw nothing)."""
         return TargetExtent()
 
-    def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
-        """Weigh the candidates of a window."""
-        return []
+    def detections(self, windows: Sequence[Candidates], looks: Looks) -> list[list[Detection]]:
+        """Weigh the candidates of windows of one image."""
+        return [[] for _ in windows]
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a prompted frame."""

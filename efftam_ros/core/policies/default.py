@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.gallery import SURE, Looks
+from efftam_ros.core.gallery import USUAL_DROP, Looks
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.memory import RankedFrames
 from efftam_ros.core.policies.base import (
@@ -39,12 +39,13 @@ USUAL_FRAMES = 60  # of the last confirmed frames
 REMEMBERED_FRAMES = 30
 UNLIKELY_SIZE = 6.0  # how much more a change of area counts beyond `MAX_AREA_RATIO`
 MAX_AREA_RATIO = 3.0
-# Most by which the log-likelihood ratio of a target that returns may be below the usual one of confirmed
-# frames; without this limit occluders that resemble the target are accepted. On 73 cases of the disappearance
-# footage's choosing half 5 wrong objects are accepted and 106 absent frames claimed without it, 3 and 56 with
-# it; 52 targets are regained in both.
+# Most by which the log-likelihood ratio of a target that returns where it is expected may be below the usual
+# one of confirmed frames, to be accepted in one image; without this limit occluders that resemble the target
+# are accepted. On 73 cases of the disappearance footage's choosing half 5 wrong objects are accepted and 106
+# absent frames claimed without it, 3 and 56 with it; 52 targets are regained in both.
 RETURN_MARGIN = 1.2
-UNLIKE = 5.0  # weight of the deficit of likeness
+UNLIKE = 5.0  # weight of the deficit of likeness of a followed target
+LIKENESS = 8.0  # weight of `Looks.lead` of a missed target
 
 
 class TargetModel:
@@ -56,7 +57,7 @@ class TargetModel:
         self.usual_area: float | None = None
         """Image px^2."""
         self.least_llr = 0.0
-        """The log-likelihood ratio that a candidate must exceed to be accepted as the returning target."""
+        """The log-likelihood ratio without likeness that a candidate must exceed to be the target."""
         self._areas: deque[float] = deque(maxlen=REMEMBERED_FRAMES)  # of remembered frames, image px^2
         self._qualities: deque[float] = deque(maxlen=USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=USUAL_FRAMES)
@@ -284,15 +285,11 @@ class DefaultPolicy(Policy):
         least = self.SEEN_SHARE * self._model.usual_quality
         clear = [seen for seen in ranked if not seen.quality < least]
         for seen in clear:
-            if (
-                self._is_near(seen.box, context)
-                and self._llr(seen, candidates, context.looks) > self._model.least_llr
-                and context.looks.accepts(seen.box)
-            ):
+            if self._is_near(seen.box, context) and self._is_sure(seen, candidates, context.looks):
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap)
         accepted = search.accepted
         found = [seen for seen in clear if accepted is not None and _is_same(accepted, seen.box)]
-        if found and context.looks.accepts(found[0].box, SURE):
+        if found:
             seen, reason = found[0], "the target was found again"
             return Choice(seen.index, True, seen.box, reason, seen.overlap, jumped=True)
         reason = "not sure of what is seen" if ranked else absence_reason(candidates)
@@ -304,7 +301,7 @@ class DefaultPolicy(Policy):
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
         """Add what the frame's own view shows to the search."""
         assert context.view is not None
-        shown = [(context.view, self.detections(candidates, context.looks))]
+        shown = [(context.view, *self.detections([candidates], context.looks))]
         context.search.observe(context.frame.stamp_ns, shown)
 
     def _is_near(self, box: Box, context: FrameContext) -> bool:
@@ -329,7 +326,7 @@ class DefaultPolicy(Policy):
         if seen.quality < least:
             return "seen unclearly"
         is_sure = candidates.presence_logit > self.SURE_PRESENCE
-        if not context.is_confirmed and not context.looks.accepts(seen.box):
+        if not context.is_confirmed and not self._llr(seen, candidates, context.looks) > 0.0:
             return "seen too unlike the target for a return"
         if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
@@ -362,18 +359,32 @@ class DefaultPolicy(Policy):
         return 1.0 if usual is None else area / usual
 
     def _llr(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> float:
-        deficit = looks.deficit(seen.box)
-        return self._model.llr(seen.area, seen.quality, candidates.presence_logit, deficit)
+        seen_llr = self._model.llr(seen.area, seen.quality, candidates.presence_logit, 0.0)
+        return seen_llr + LIKENESS * looks.lead(seen.box)
 
-    def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
-        """Of candidates that overlap only the best."""
+    def _is_sure(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> bool:
+        """Whether one image is enough where the target is expected."""
+        usual_lead = 0.0 if math.isnan(looks.likeness(seen.box)) else USUAL_DROP
+        return self._llr(seen, candidates, looks) > self._model.least_llr + LIKENESS * usual_lead
+
+    def detections(self, windows: Sequence[Candidates], looks: Looks) -> list[list[Detection]]:
+        found = [(candidates, self._objects(candidates)) for candidates in windows]
+        for _, objects in found:  # each is weighed against all others of the image
+            for seen in objects:
+                looks.vector(seen.box)
+        return [
+            [Detection(seen.box, seen.quality, self._llr(seen, candidates, looks)) for seen in objects]
+            for candidates, objects in found
+        ]
+
+    def _objects(self, candidates: Candidates) -> list[VisibleCandidate]:
+        """What a window shows, best first; of candidates that overlap only the best."""
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
             return []
-        found: list[Detection] = []
+        found: list[VisibleCandidate] = []
         for seen in self._ranked(candidates, None):
             if all(iou(seen.box, other.box) < SAME_IOU for other in found):
-                llr = self._llr(seen, candidates, looks)
-                found.append(Detection(seen.box, seen.quality, llr))
+                found.append(seen)
         return found
 
     def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:

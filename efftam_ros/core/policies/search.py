@@ -300,7 +300,7 @@ def _match(box: Box, tracks: Sequence[CandidateTrack]) -> CandidateTrack | None:
 # the judge's choosing half, 8 wrong objects are accepted and 71 targets found again within 1 s of their
 # return; with a margin of 1 it is 16 and 70. With a score of 2.5 it is 7 and 72, but every return takes one
 # image more; with 3.5 it is 4 and 68.
-ACCEPT_SCORE = 1.5
+ACCEPT_SCORE = 1.0
 LEAST_GOOD = 2
 MARGIN = 3.0
 VIEW_LLR = -1.0  # least LLR of a track that gets another view, wherever it is
