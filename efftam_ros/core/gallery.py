@@ -28,10 +28,10 @@ Describe = Callable[[Image, Sequence[Box]], Vector]
 ASKED_NS = 200_000_000
 """Time between two looks at a followed target, ns. In doubt each image is looked at."""
 LEAST = 0.53
-"""Likeness below which nothing is the target. Of boxes recorded on the choosing half, 0.1 % of the right ones
+"""Likeness below which what is followed is in doubt. Of boxes recorded on the choosing half, 0.1 % of the right ones
 and 30 % of the wrong ones lie below; the network was trained for one scale on all footage."""
 SURE = 0.65
-"""Likeness that a return elsewhere than where the target left must have, and from which a look is learnt."""
+"""Likeness from which a look is usual, and learnt."""
 SAME = 0.85
 """Likeness from which a look adds nothing."""
 MOST = 6
