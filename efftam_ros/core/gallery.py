@@ -28,8 +28,8 @@ Describe = Callable[[Image, Sequence[Box]], Vector]
 ASKED_NS = 200_000_000
 """Time between two looks at a followed target, ns. In doubt each image is looked at."""
 LEAST = 0.53
-"""Likeness below which what is followed is in doubt. Of boxes recorded on the choosing half, 0.1 % of the right ones
-and 30 % of the wrong ones lie below; the network was trained for one scale on all footage."""
+"""Likeness below which what is followed is in doubt. Of boxes recorded on the choosing half, 0.1 % of the
+right ones and 30 % of the wrong ones lie below; the network was trained for one scale on all footage."""
 SURE = 0.65
 """Likeness from which a look is usual, and learnt."""
 SAME = 0.85
@@ -41,12 +41,11 @@ DOUBT_NS = 800_000_000
 APART_IOU = 0.1
 """IoU of two boxes of an image below which they show different objects."""
 USUAL_DROP = 0.1
-"""By how much a target that returns is mostly less like its kept looks than it usually is, at most."""
+"""By how much a target that returns is mostly less like its kept looks than it usually is, at most; and most
+that a likeness counts for what may be it."""
 UNKNOWN_USUAL = 0.45
 """Likeness that takes the place of the usual one, less the drop, where that is not known: 95 % of what is
 beside a target is less like it."""
-MOST_LEAD = 0.3
-"""Most by which a likeness counts for or against a missed target."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,17 +92,17 @@ class Looks:
         return max(known, default=math.nan)
 
     def lead(self, box: Box) -> float:
-        """By how much a box is more like the target than what may be taken for it, at most `MOST_LEAD` either
-        way; 0 where that is not known.
+        """By how much a box is more like the target than what may be taken for it, at most `USUAL_DROP`; 0
+        where that is not known.
 
         What may be taken for it is the best other object of this image, and something that is as like as the
         target usually is, less `USUAL_DROP`. The scale is thereby that of the scene and of the target: a
-        likeness of 0.57 is much for a bird alone in the sky, and little among people who dress alike.
+        likeness of 0.57 is much for a bird alone in the sky, and nothing among people who dress alike.
         """
         usual = self.gallery.usual
         against = [UNKNOWN_USUAL if math.isnan(usual) else usual - USUAL_DROP, self.rival(box)]
         lead = self.likeness(box) - max(value for value in against if not math.isnan(value))
-        return 0.0 if math.isnan(lead) else min(max(lead, -MOST_LEAD), MOST_LEAD)
+        return 0.0 if math.isnan(lead) else min(lead, USUAL_DROP)
 
 
 class Gallery:
