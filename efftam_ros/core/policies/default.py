@@ -46,8 +46,8 @@ MAX_AREA_RATIO = 3.0
 RETURN_MARGIN = 1.2
 UNLIKE = 5.0  # weight of the deficit of likeness of a followed target
 # Weight of `Looks.lead` of a missed target. Of 127 misses recorded on the choosing half, the target is the
-# first thing accepted in 75 and something else in 2; with a weight of 6 it is 74 and 3, with 12 72 and 1. With
-# fixed limits of likeness, and what is missing of the usual one weighed alone, it was 63 and 6.
+# first thing accepted in 75 and something else in 2; with a weight of 6 it is 74 and 3, with 12 72 and 1.
+# With fixed limits of likeness, and what is missing of the usual one weighed alone, it was 63 and 6.
 LIKENESS = 8.0
 
 
