@@ -18,7 +18,7 @@ BOX = Program(
 JUDGE = Program(
     "python -m training judge",
     "The judge of what is seen.",
-    {step: f"training.judge.{step}" for step in ("record", "fit", "report")},
+    {step: f"training.judge.{step}" for step in ("record", "fit", "report", "returns")},
 )
 MODULES = {
     "collect": "training.collect",

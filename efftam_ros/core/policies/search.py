@@ -296,9 +296,9 @@ def _match(box: Box, tracks: Sequence[CandidateTrack]) -> CandidateTrack | None:
 
 
 # A track is accepted as the target when its score is at least ACCEPT_SCORE and by MARGIN above that of every
-# other one, and it was detected well in the last LEAST_GOOD images. Of 127 misses recorded on the choosing
-# half, the target is the first thing accepted in 75 and something else in 2; with a score of 1.5 it is 68 and
-# 3, with 2 64 and 0, with a margin of 1 75 and 3.
+# other one, and it was detected well in the last LEAST_GOOD images. Of 160 misses recorded on the choosing
+# half, the target is the first thing accepted in 91 and something else in 2; with a score of 1.5 in 82 and 3,
+# with 2 in 79 and 0, with a margin of 1 in 91 and 3.
 ACCEPT_SCORE = 1.0
 LEAST_GOOD = 2
 MARGIN = 3.0
