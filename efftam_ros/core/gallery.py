@@ -42,8 +42,8 @@ APART_IOU = 0.1
 """IoU of two boxes of an image below which they show different objects."""
 USUAL_DROP = 0.1
 """By how much a target that returns is mostly less like its kept looks than it usually is, at most; and most
-that a likeness counts for what may be it. Of 160 recorded misses, the target is the first thing accepted in 91
-and something else in 2; with 0.05 in 79 and 0, with 0.15 in 91 and 7."""
+that a likeness counts for what may be it. Of 160 recorded misses, the target is the first thing accepted in
+91 and something else in 2; with 0.05 in 79 and 0, with 0.15 in 91 and 7."""
 UNKNOWN_USUAL = 0.45
 """Likeness that takes the place of the usual one, less the drop, where that is not known: 95 % of what is
 beside a target is less like it."""

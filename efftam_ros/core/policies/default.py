@@ -46,9 +46,9 @@ MAX_AREA_RATIO = 3.0
 RETURN_MARGIN = 1.2
 UNLIKE = 5.0  # weight of the deficit of likeness of a followed target
 # Weight of `Looks.lead` of a missed target. Of 160 misses recorded on the choosing half (`training judge
-# returns`), the target is the first thing accepted in 91 and something else in 2; with a weight of 6 in 90 and
-# 3, with 12 in 88 and 2. With fixed limits of likeness, and what is missing of the usual one weighed alone, it
-# was 76 and 7.
+# returns`), the target is the first thing accepted in 91 and something else in 2; with a weight of 6 in 90
+# and 3, with 12 in 88 and 2. With fixed limits of likeness, and what is missing of the usual one weighed
+# alone, it was 76 and 7.
 LIKENESS = 8.0
 
 
