@@ -208,8 +208,9 @@ def test_the_terminal_shows_the_line_and_the_sums(on_cpu):
     assert lines[0].startswith("compact_192 on onnxruntime-cpu")
     assert lines[3].split()[:1] == ["0.000"]
     assert [line for line in lines if line.startswith("the network computes")]
-    assert lines[-1].startswith("whole frame")
-    assert lines[-1].endswith("100%")
+    assert lines[-2].startswith("whole frame")
+    assert lines[-2].endswith("100%")
+    assert lines[-1].startswith("whole frame, not recorded")
 
 
 def test_the_trace_is_in_the_trace_event_format(on_cpu):
@@ -275,7 +276,8 @@ def rig(bundle: Bundle) -> Iterator[Rig]:
 
 
 def recorded(rig: Rig, clock: Any, monkeypatch: pytest.MonkeyPatch, count: int = 3) -> run.Timeline:
-    monkeypatch.setattr(run, "WARM_UP", 2)
+    monkeypatch.setattr(run, "WARM_UP", 1)
+    monkeypatch.setattr(run, "UNRECORDED", 1)
     config = TrackerConfig(camera_motion="off", identity=False)
     return run.record(rig.pipeline, config, drawn_frames((160, 90)), count, clock)
 
@@ -290,8 +292,10 @@ def test_without_cupti_the_stages_lie_on_the_hosts_clock_by_events(rig, monkeypa
     found = {work.name for one in timeline.frames for work in one.network}
     assert found >= {"image_encoder", "memory_attention", "mask_decoder"}
     costs = timeline.report()["costs"]
-    assert set(costs["run_us"]) >= set(MODULES)
-    assert costs["calls_us"]["cuEventSynchronize"] > 0
+    assert set(costs["run_us"]) >= set(MODULES) == set(costs["modules_ms"])
+    assert costs["calls_us"]["cuEventRecord"] > 0
+    assert "cuEventSynchronize" not in costs["calls_us"]  # a wait is no cost of the call
+    assert timeline.unrecorded_ms == costs["frame_ms"] > 0
     text = [row[2] for row in timeline.line()[1]]
     assert text
     assert timeline.traced()[1]
@@ -449,8 +453,8 @@ def a_frame_of_a_gpu() -> tuple[list[TimedFrame], Recorded]:
 
 
 def test_costs_are_read_off_the_time_line():
-    costs = measured_costs(*a_frame_of_a_gpu())
-    assert costs.frame_ms == 3.0
+    costs = measured_costs(*a_frame_of_a_gpu(), 2.9, {})
+    assert costs.frame_ms == 2.9
     assert costs.modules_ms == pytest.approx({name: 0.2 + 0.001 * n for n, name in enumerate(MODULES)})
     assert costs.run_us == dict.fromkeys(MODULES, 40.0)
     assert costs.start_us == 25.0
@@ -462,7 +466,7 @@ def test_costs_are_read_off_the_time_line():
 
 
 def test_costs_are_stored_in_the_report_and_read_again(tmp_path: Path):
-    costs = measured_costs(*a_frame_of_a_gpu())
+    costs = measured_costs(*a_frame_of_a_gpu(), 2.9, {})
     path = tmp_path / "r.json"
     path.write_text(json.dumps({"timeline": {"costs": costs.as_dict()}}))
     assert read_costs(path) == costs
@@ -485,7 +489,7 @@ def test_a_file_without_costs_is_refused(tmp_path: Path, content: str, word: str
 
 
 def test_a_file_whose_costs_are_no_times_is_refused(tmp_path: Path):
-    costs = measured_costs(*a_frame_of_a_gpu()).as_dict()
+    costs = measured_costs(*a_frame_of_a_gpu(), 2.9, {}).as_dict()
     path = tmp_path / "r.json"
     for change in ({"frame_ms": -1.0}, {"modules_ms": {}}, {"run_us": {"image_encoder": float("nan")}}):
         path.write_text(json.dumps({"timeline": {"costs": costs | change}}))

@@ -14,11 +14,13 @@ import numpy as np
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import NEEDED
-from efftam_ros.runtime.spans import LAUNCH, WAIT
+from efftam_ros.runtime.spans import LAUNCH, WAIT, cause_of_driver_call
 from efftam_workshop.bench.timeline.device import Recorded
 from efftam_workshop.bench.timeline.spans import TimedFrame
 
 MODULES = tuple(name for name in NEEDED if name != "prompt_encoder")
+PYTHON_CALL_US = 1.0
+"""Of Python around a call of the driver, which a simulation has, too."""
 LARGE_COPY_BYTES = 100_000
 """From here on a copy's time is that of its bytes."""
 
@@ -28,9 +30,9 @@ class DeviceCosts:
     """Medians of a run; None: not measured.
 
     Attributes:
-        frame_ms: A whole frame, back to back.
+        frame_ms: A whole frame, back to back, without recording.
         modules_ms: The GPU's time of each graph of the network, by name.
-        calls_us: The host's time in a function of the CUDA driver, by name.
+        calls_us: The host's time in a function of the CUDA driver that does not wait, by name.
         run_us: The host's time to launch a graph through its library, by name.
         start_us: From the beginning of a launch until the GPU begins, on a stream without other work.
         wake_us: From the GPU's end until a host that waits for it goes on.
@@ -51,28 +53,39 @@ class DeviceCosts:
         return asdict(self)
 
 
-def measured_costs(frames: Sequence[TimedFrame], recorded: Recorded) -> DeviceCosts:
-    """The costs of the calls and works on a time line."""
+def measured_costs(
+    frames: Sequence[TimedFrame],
+    recorded: Recorded,
+    frame_ms: float,
+    stage_seconds: Mapping[str, Sequence[float]],
+) -> DeviceCosts:
+    """The costs of the calls and works on a time line. ``frame_ms``: of frames that were not recorded;
+    ``stage_seconds``: times of the stages by events, for graphs that are launched as part of larger ones."""
     host = [span for one in frames for span in one.host]
-    driver = recorded.calls or [span for span in host if span.name.startswith("cu")]
-    modules = {name for name, _ in _by_name(recorded.device).items() if name in MODULES}
+    launches = [span for span in host if span.cause == LAUNCH and not span.name.startswith("cu")]
+    calls = recorded.calls or [span for span in host if span.name.startswith("cu")]
+    own_us = 0.0 if recorded.calls else PYTHON_CALL_US
     device = _by_name(recorded.device)
     small = [
-        s.ns
-        for s in recorded.device
-        if s.name not in modules and recorded.bytes_copied.get(s, 0) < LARGE_COPY_BYTES
+        work.ns
+        for work in recorded.device
+        if work.name not in (*MODULES, *_by_name(launches))
+        and recorded.bytes_copied.get(work, 0) < LARGE_COPY_BYTES
     ]
-    rates = [1e3 * n / s.ns for s, n in recorded.bytes_copied.items() if n >= LARGE_COPY_BYTES and s.ns]
+    rates = [1e3 * n / work.ns for work, n in recorded.bytes_copied.items() if n >= LARGE_COPY_BYTES]
+    modules = {
+        name: 1e3 * float(np.median(stage_seconds[name])) for name in MODULES if stage_seconds.get(name)
+    }
+    modules |= {name: float(np.median(device[name])) / 1e6 for name in MODULES if name in device}
     return DeviceCosts(
-        frame_ms=float(np.median([one.frame.ns for one in frames])) / 1e6,
-        modules_ms={name: float(np.median(device[name])) / 1e6 for name in MODULES if name in device},
-        calls_us={name: float(np.median(ns)) / 1e3 for name, ns in _by_name(driver).items()},
-        run_us={
-            name: float(np.median(ns)) / 1e3
-            for name, ns in _by_name(
-                s for s in host if s.cause == LAUNCH and not s.name.startswith("cu")
-            ).items()
+        frame_ms=frame_ms,
+        modules_ms=modules,
+        calls_us={
+            name: max(0.0, float(np.median(ns)) / 1e3 - own_us)
+            for name, ns in _by_name(calls).items()
+            if cause_of_driver_call(name) != WAIT
         },
+        run_us={name: float(np.median(ns)) / 1e3 for name, ns in _by_name(launches).items()},
         start_us=_median_us(_starts(frames)),
         wake_us=_median_us(_wakes(frames)),
         kernel_us=_median_us(small),
@@ -120,7 +133,7 @@ def _starts(frames: Sequence[TimedFrame]) -> list[int]:
     found = []
     for one in frames:
         for launch in one.host:
-            if launch.cause != LAUNCH or launch.name not in MODULES:
+            if launch.cause != LAUNCH or launch.name.startswith("cu"):
                 continue
             if any(work.start < launch.start < work.end for work in one.network):
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -28,16 +29,20 @@ if TYPE_CHECKING:
 ON_THE_HOST = "the host's clock"
 SHOWN_NS = 10_000
 """Shorter spans are in the trace, not in the table."""
+UNRECORDED = 30
+"""Frames after the warm-up whose calls are not recorded: they show what recording adds."""
 TRACED = 10
 """Frames in the trace: the one that the table shows, and those before it."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Frames on one clock. ``clock``: how the GPU's times were measured; ``costs``: None on a CPU."""
+    """Frames on one clock. ``clock``: how the GPU's times were measured; ``unrecorded_ms``: median of frames
+    without a recorded call; ``costs``: None on a CPU."""
 
     clock: str
     frames: Sequence[TimedFrame]
+    unrecorded_ms: float
     has_gpu: bool
     costs: DeviceCosts | None = None
 
@@ -56,6 +61,7 @@ class Timeline:
             "clock": self.clock,
             "frames": len(self.frames),
             "frame_ms": _median_ms(whole),
+            "unrecorded_frame_ms": self.unrecorded_ms,
             "network_ms": _median_ms(one[NETWORK] for one in spent),
             "gaps_ms": {
                 cause: _median_ms(one.get(cause, 0) for one in spent)
@@ -111,6 +117,7 @@ class Timeline:
             for cause, ms in gaps
         ]
         rows.append(["whole frame", whole / 1e6, every["frame_ms"], "100%"])
+        rows.append(["whole frame, not recorded", None, self.unrecorded_ms, None])
         return ["spent on", "this frame, ms", "median, ms", "share"], rows
 
     def traced(self) -> tuple[list[Span], list[Span]]:
@@ -123,36 +130,44 @@ class Timeline:
 def record(
     pipeline: Pipeline, config: TrackerConfig, frames: Frames, count: int, clock: DeviceClock | None
 ) -> Timeline:
-    """Run ``count`` frames after the warm-up, back to back, and record their calls. The pipeline is changed
-    for good. ``clock``: made before it was opened; None: it computes on the host. Raises InputError: no more
-    frames than the warm-up takes."""
+    """Run the warm-up, frames that are not recorded, and ``count`` frames whose calls are, back to back. The
+    pipeline is changed for good. ``clock``: made before it was opened; None: it computes on the host. Raises
+    InputError: no more frames than come before those that are recorded."""
     recorder = Recorder()
     watched: Any = pipeline
     if hasattr(watched, "watch"):
         watched.watch(recorder)
     targets = open_targets(pipeline, config, recorder)
     publish = recorder(PUBLISHING, "fill messages", _fill_messages)
-    for number, (frame, prompt) in enumerate(itertools.islice(frames, WARM_UP + count)):
-        if number == WARM_UP:
+    first = WARM_UP + UNRECORDED
+    unrecorded, stages = [], defaultdict[str, list[float]](list)
+    for number, (frame, prompt) in enumerate(itertools.islice(frames, first + count)):
+        if number == first:
             watch_methods(recorder, POLICY, targets.tracker(0), "predict", "decide", "learn")
             recorder.is_on = True
             if clock is not None:
                 clock.begin(watched)
-        with recorder.frame():
-            targets.step(frame, {} if prompt is None else {0: prompt}, publish=publish)
+        with recorder.frame() as timed:
+            ((_, track, *_),) = targets.step(frame, {} if prompt is None else {0: prompt}, publish=publish)
             targets.remember()
-        if number >= WARM_UP and clock is not None:
+        for name, seconds in track.stage_seconds.items():
+            stages[name].append(seconds)
+        if WARM_UP <= number < first:
+            unrecorded.append(timed.ns)
+        elif number >= first and clock is not None:
             clock.after_frame(watched)
     recorder.is_on = False
     if not recorder.spans:
-        raise InputError(f"the first {WARM_UP} frames are a warm-up and there are no more; give more")
+        raise InputError(f"the first {first} frames are not recorded and there are no more; give more")
+    plain_ms = _median_ms(unrecorded)
     if clock is None:
-        return Timeline(ON_THE_HOST, timed_frames(recorder.spans, None), has_gpu=False)
+        return Timeline(ON_THE_HOST, timed_frames(recorder.spans, None), plain_ms, has_gpu=False)
     recorded: Recorded = clock.end(watched, recorder.spans)
     thread = recorder.spans[-1].track
     host = [*recorder.spans, *(call._replace(track=thread) for call in recorded.calls)]
     found = timed_frames(host, recorded.device)
-    return Timeline(recorded.clock, found, True, measured_costs(found, recorded))
+    costs = measured_costs(found, recorded, plain_ms, stages)
+    return Timeline(recorded.clock, found, plain_ms, True, costs)
 
 
 def _fill_messages(step: Step) -> None:

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from efftam_ros.runtime.spans import NETWORK, POLICY
@@ -63,13 +64,22 @@ class Recorder:
         return recorded
 
     @contextmanager
-    def frame(self) -> Iterator[None]:
+    def frame(self) -> Iterator[Stopwatch]:
         """The block is one frame; what no other span is for is the policy's."""
+        watch = Stopwatch()
         start = time.perf_counter_ns()
-        yield
+        yield watch
         end = time.perf_counter_ns()
+        watch.ns = end - start
         if self.is_on:
             self.spans.append(Span(FRAME, POLICY, start, end, threading.get_ident()))
+
+
+@dataclass
+class Stopwatch:
+    """How long a block took, once it has ended."""
+
+    ns: int = 0
 
 
 def nested(spans: Iterable[Span]) -> list[tuple[int, Span]]:
