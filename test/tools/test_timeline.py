@@ -460,7 +460,7 @@ def test_costs_are_read_off_the_time_line():
     assert costs.start_us == 25.0
     assert costs.kernel_us == 3.0
     assert costs.bytes_per_us == 25_000
-    assert costs.calls_us["cuEventRecord"] == 2.0
+    assert costs.calls_us == {"cuEventRecord": 1.0}  # 2 us, less those of Python
     assert costs.wake_us is not None
     assert costs.wake_us > 0
 
