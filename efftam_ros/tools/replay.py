@@ -51,7 +51,12 @@ from efftam_ros.tools.common import options
 from efftam_ros.tools.common.following import Answers, follow
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.prompts import add_prompt_arguments, by_target, read_prompts
-from efftam_ros.tools.common.recordings import Recording, add_rerun_argument, open_recording, rerun_output
+from efftam_ros.tools.common.recordings import (
+    ViewerRecording,
+    add_rerun_argument,
+    open_recording,
+    rerun_output,
+)
 from efftam_ros.tools.common.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -238,7 +243,7 @@ class Replay:
         results: ResultWriter,
         selections: list[RecordedSelection],
         first: Callable[[int, int], dict[int, Prompt]] | None,
-        recording: Recording | None,
+        recording: ViewerRecording | None,
     ) -> None:
         """``first``: of an image's width and height, the prompts to start with on the first usable image; it
         may raise InputError."""

@@ -48,7 +48,12 @@ from efftam_ros.tools.common.options import (
     tracker_config,
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
-from efftam_ros.tools.common.recordings import Recording, add_rerun_argument, open_recording, rerun_output
+from efftam_ros.tools.common.recordings import (
+    ViewerRecording,
+    add_rerun_argument,
+    open_recording,
+    rerun_output,
+)
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_workshop.eval.metrics import (
     SUCCESS_THRESHOLDS,
@@ -274,7 +279,7 @@ def groups(sequences: Group, together: bool) -> list[list[Sequence]]:
     return list(by_video.values()) if together else [[one] for one in sequences]
 
 
-def _recorder(recording: Recording | None, entry: str, group: Group) -> Recorder | None:
+def _recorder(recording: ViewerRecording | None, entry: str, group: Group) -> Recorder | None:
     if recording is None:
         return None
 

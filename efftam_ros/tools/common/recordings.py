@@ -20,7 +20,7 @@ from efftam_ros.tools.common.outputs import Output
 PACKAGE = "efftam_workshop"
 
 
-class Recording(Protocol):
+class ViewerRecording(Protocol):
     """A recording that is being written."""
 
     def write(
@@ -60,14 +60,14 @@ def rerun_output(path: Path | None) -> Output:
     return Output("--rerun", path, "recording")
 
 
-def open_recording(path: Path | None, name: str) -> AbstractContextManager[Recording | None]:
+def open_recording(path: Path | None, name: str) -> AbstractContextManager[ViewerRecording | None]:
     """Write ``path`` for the length of a with block; yields None where ``path`` is None.
 
     The viewer shows files of the same ``name`` together.
     """
     if path is None:
         return nullcontext()
-    opened: AbstractContextManager[Recording] = _writer().rerun_file(path, name)
+    opened: AbstractContextManager[ViewerRecording] = _writer().rerun_file(path, name)
     return opened
 
 
