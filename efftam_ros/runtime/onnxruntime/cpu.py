@@ -26,6 +26,7 @@ from efftam_ros.runtime.frame_state import (
     round_bfloat16,
 )
 from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, image_mask, no_prompt
+from efftam_ros.runtime.spans import BINDING, COPIES, NETWORK, PREPROCESSING, WAIT, Watch, watch_methods
 
 PROVIDER = "CPUExecutionProvider"
 _TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -130,7 +131,8 @@ class _Target:
     def __init__(self, bundle: Bundle, sessions: Mapping[str, onnxruntime.InferenceSession]) -> None:
         self.graphs = {name: BoundGraph(session) for name, session in sessions.items()}
         self.graphs["memory_attention"] = self.memory = _Memory(bundle, sessions["memory_attention"])
-        self.preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
+        preprocessor = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
+        self.preprocess, self.network_input = preprocessor.__call__, preprocessor.output
         encoder, decoder = bundle.graphs["image_encoder"].outputs, bundle.graphs["mask_decoder"].outputs
         self.features = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in encoder.items()}
         self.conditioned = SharedArray.zeros(*self.features["features"].array.shape)
@@ -144,7 +146,7 @@ class _Target:
         ]
         self.flags = {"present": SharedArray.zeros(1), "binarize": SharedArray.zeros(1)}
         features = self.features["features"]
-        self.graphs["image_encoder"].bind(image=SharedArray(self.preprocess.output), **self.features)
+        self.graphs["image_encoder"].bind(image=SharedArray(self.network_input), **self.features)
         self.graphs["memory_attention"].bind(features=features, conditioned=self.conditioned)
         self.graphs["mask_decoder"].bind(conditioned=self.conditioned, **self.features, **self.answers)
         self.graphs["memory_encoder"].bind(features=features, **self.flags)
@@ -157,6 +159,15 @@ class _Target:
         own = *self.features.values(), *self.answers.values(), self.conditioned
         ring = self.memory.maps.nbytes + self.memory.pointers.nbytes
         return ring + sum(one.array.nbytes for one in own)
+
+    def watch(self, watch: Watch) -> None:
+        """See `FrameState.watch`."""
+        for name, graph in self.graphs.items():
+            watch_methods(watch, NETWORK, graph, "run", "run_new", label=name)
+            watch_methods(watch, BINDING, graph, "bind", label=f"bind {name}")
+        watch_methods(watch, COPIES, self.memory, "attend", label="gather memory")
+        watch_methods(watch, COPIES, self.memory, "round", label="round memory")
+        watch_methods(watch, PREPROCESSING, self, "preprocess")
 
     def encode_prompt(self, encoded: EncodedPrompt) -> Mapping[str, SharedArray]:
         """Run the prompt encoder on the features. Returns what the decoder and the memory encoder need of the
@@ -181,7 +192,7 @@ class _Target:
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         arrays = {name: shared.array for name, shared in (*self.features.items(), *self.answers.items())}
-        arrays |= {"image": self.preprocess.output, "conditioned": self.conditioned.array}
+        arrays |= {"image": self.network_input, "conditioned": self.conditioned.array}
         arrays |= {"ring_maps": self.memory.maps, "ring_pointers": self.memory.pointers}
         return arrays[name].copy()
 
@@ -208,6 +219,12 @@ class OrtPipeline(FrameState):
         # Its threads are started when there are targets for them.
         self._pool = ThreadPoolExecutor(at_once, "network") if at_once > 1 else None
         self._begun: dict[TargetFrame, Future[None]] = {}
+
+    def watch(self, watch: Watch) -> None:
+        super().watch(watch)
+        watch_methods(watch, WAIT, self, "_wait", label="wait for a thread")
+        for target in self._targets:
+            target.watch(watch)
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
         for frame in frames if self.max_targets > 1 else ():
