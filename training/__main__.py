@@ -10,6 +10,12 @@ IDENTITY = Program(
     "The network that tells individuals apart.",
     {step: f"training.identity.{step}" for step in ("data", "train", "judge", "export")},
 )
+BOX = Program(
+    "python -m training box",
+    "The head that places the edges of the box.",
+    {step: f"training.box.{step}" for step in ("record", "fit", "export")},
+)
+GROUPS = {"identity": IDENTITY, "box": BOX}
 MODULES = {
     "collect": "training.collect",
     "label": "training.label",
@@ -19,13 +25,15 @@ MODULES = {
     "disappearances": "training.reacquisition.judge",
     "export": "training.ship",
     "identity": "training.identity",
+    "box": "training.box",
 }
 TRAINING = Program("python -m training", "Trains and evaluates the networks that ship.", MODULES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
-    return IDENTITY.main(words[1:]) if words[:1] == ["identity"] else TRAINING.main(words)
+    group = GROUPS.get(words[0]) if words else None
+    return TRAINING.main(words) if group is None else group.main(words[1:])
 
 
 if __name__ == "__main__":
