@@ -15,10 +15,10 @@ import numpy as np
 from benchmarks.backends import BASELINES, open_measurable
 from benchmarks.peers.registry import Peer
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.contract import Answers, Look, Pipeline
 from efftam_ros.core.errors import BackendError
-from efftam_ros.core.types import Frame, MemoryPlan, Prompt
-from efftam_ros.runtime.opening import open_tracker
+from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.runtime.opening import open_targets
 from efftam_workshop.bench.frames import resident_mb
 
 PEER = "peer"
@@ -105,9 +105,10 @@ class InstrumentedPipeline:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pipeline, name)
 
-    def attend(self, plan: MemoryPlan) -> None:
-        self._attended = len(plan.slots), len(plan.pointer_slots)
-        self._pipeline.attend(plan)
+    def look(self, image: Image, looks: Sequence[Look]) -> Answers:
+        for look in looks:
+            self._attended = len(look.plan.slots), len(look.plan.pointer_slots)
+        return self._pipeline.look(image, looks)
 
     def facts(self) -> dict[str, Any]:
         device_bytes = getattr(self._pipeline, "device_bytes", None)
@@ -121,10 +122,11 @@ class InstrumentedPipeline:
 def ours(pipeline: Pipeline, backend: str, config: TrackerConfig) -> Contender:
     """A bundle on a back end, with its tracker."""
     watched, bundle = InstrumentedPipeline(pipeline), pipeline.spec.name
-    tracker = open_tracker(cast(Pipeline, watched), config)
+    targets = open_targets(cast(Pipeline, watched), config)
 
     def step(frame: Frame, prompt: Prompt | None) -> Mapping[str, float]:
-        return tracker.step(frame, prompt).stage_seconds
+        ((_, track, *_),) = targets.step(frame, {} if prompt is None else {0: prompt})
+        return track.stage_seconds
 
     return Contender(f"{bundle} {backend}", bundle, backend, step, watched.facts, pipeline.close)
 

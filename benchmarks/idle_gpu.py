@@ -2,10 +2,10 @@
 
 Median ms with the default policy on tracked frames, without and with the camera's motion from the images; on
 a busy machine the tenth percentile says more. In series: of `Tracker.step`, while the GPU would wait for the
-host. Beside the network: of the step, from its launch to the wait for its answers; beside the memory: from
-the memory encoder's launch on. After the answer: `Tracker.commit`. The next image comes while the GPU works,
-or, "GPU idle", just before its step; its announcement (`Tracker.prefetch`), in the node another thread's, is
-not counted.
+host. Beside the network: of the step, from its launch to the wait for its answers. After the answer:
+`TargetSet.remember`, from the memory encoder's launch on. The next image comes while the GPU works, or, "GPU
+idle", just before its step; its announcement (`TargetSet.prefetch`), in the node another thread's, is not
+counted.
 
 Frame over modules: frames back to back, over the times of the four modules that --modules gives, those of an
 H100 for the shipped network; each graph launched by itself, as onnxruntime does, and the two graphs of
@@ -32,14 +32,15 @@ import numpy as np
 
 from efftam_ros.core.config import VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Frame, MemoryPlan, Prompt, TrackState
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 from efftam_ros.runtime.bundle import Bundle, Tensor
 from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda, DeviceFacts
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.device.pipeline import DevicePipeline
-from efftam_ros.runtime.opening import open_tracker
+from efftam_ros.runtime.frame_state import Chosen, TargetFrame
+from efftam_ros.runtime.opening import open_targets
 from efftam_ros.tools.common.options import open_bundle
 from efftam_workshop.bench.command import image_size
 from efftam_workshop.bench.frames import drawn_frames
@@ -57,7 +58,7 @@ WAKE_MS = 0.1
 CASES = {"camera_motion off": ("off", True), "camera_motion auto": ("auto", True)}
 CASES["camera_motion auto, GPU idle"] = ("auto", False)
 """By name, the camera's motion, and whether the next image comes while the GPU works."""
-PARTS = ("in series", "beside the network", "beside the memory", "after the answer")
+PARTS = ("in series", "beside the network", "after the answer")
 HOW = {"each graph by itself": "as onnxruntime does", "two graphs": ""}
 ADDRESSES = 0x7000_0000_0000
 FACTS = DeviceFacts(
@@ -257,18 +258,18 @@ class IdlePipeline(DevicePipeline):
         self.times: dict[str, float] = {}
         """When the parts of the last frame began or ended, ms."""
 
-    def _attend(self, plan: MemoryPlan) -> None:
-        super()._attend(plan)
+    def _launch(self, image: Image, views: Sequence[tuple[TargetFrame, View]]) -> None:
+        super()._launch(image, views)
         self.times |= {"launched": self.now_ms(), "idle at launch": self.idle_ms()}
 
-    def _await_answers(self) -> None:
+    def _wait(self, frame: TargetFrame) -> None:
         self.times["waiting"] = self.now_ms()
         self.arrive()
-        super()._await_answers()
+        super()._wait(frame)
         self.times["answered"] = self.now_ms()
 
-    def _remember(self, row: int, slot: int, present: bool) -> None:
-        super()._remember(row, slot, present)
+    def _remember(self, chosen: Chosen) -> None:
+        super()._remember(chosen)
         self.times |= {"remembering": self.now_ms(), "idle before": self.times.get("idle", 0.0)}
         self.times["idle"] = self.idle_ms()
 
@@ -334,27 +335,26 @@ def measure(
     prompt = Prompt(box=Box(0.4 * width, 0.4 * height, 0.2 * width, 0.2 * height))
     pipeline = IdlePipeline(bundle, args.modules, clock, alone)
     now_ms = pipeline.now_ms
-    tracker = open_tracker(pipeline, TrackerConfig(view=args.view, **tracking))
+    targets = open_targets(pipeline, TrackerConfig(view=args.view, **tracking))
     # An object of its own for each image, as of a camera.
     images = [replace(picture.image) for _ in range(WARM_UP + args.frames + 1)]
     spent = []
     start = now_ms()
     for index, image in enumerate(images[:-1]):
         if ahead:
-            pipeline.arrive = partial(tracker.prefetch, images[index + 1])
+            pipeline.arrive = partial(targets.prefetch, images[index + 1])
         else:
-            tracker.prefetch(image)
+            targets.prefetch(image)
             start = now_ms()
         stamped = Frame(image, picture.stamp_ns + index * PERIOD_NS)
-        track = tracker.step(stamped, prompt if index == 0 else None)
-        end, at = now_ms(), pipeline.times
-        tracker.commit()
-        done = now_ms()
+        ((_, track, *_),) = targets.step(stamped, {} if index else {0: prompt})
+        targets.remember()
+        done, at = now_ms(), pipeline.times
         if index >= WARM_UP:
             series = at["launched"] - start + at["remembering"] - at["answered"]
-            beside = at["waiting"] - at["launched"], end - at["remembering"]
+            beside = at["waiting"] - at["launched"], done - at["remembering"]
             idle = at["idle at launch"] - at["idle before"], at["idle"] - at["idle at launch"]
-            spent.append([series, *beside, done - end, *idle, done - start])
+            spent.append([series, *beside, *idle, done - start])
         start = done
     pipeline.close()
     if track.state is not TrackState.TRACKING:

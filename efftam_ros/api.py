@@ -287,7 +287,7 @@ class Tracker:
             raise InputError(f"max_targets is {most}, and {most} are followed; {more}remove one: {self.ids}")
         chosen = self._targets.id_for(NEXT_FREE) if target_id is None else target_id
         prompt = _prompt(image, box, point, points, labels, mask)
-        return self._step(image, stamp_ns, {chosen: (prompt, False)}, [chosen])[0]
+        return self._step(image, stamp_ns, {chosen: prompt}, [chosen])[0]
 
     def remove(self, target_id: int) -> None:
         """Forget one target. Raises InputError where it is not there."""
@@ -339,7 +339,7 @@ class Tracker:
         for other in self._targets.ids:
             if other != chosen:
                 self._targets.remove(other)
-        (result,) = self._step(image, stamp_ns, {chosen: (prompt, False)}, [chosen])
+        (result,) = self._step(image, stamp_ns, {chosen: prompt}, [chosen])
         self._starts += 1
         return result
 
@@ -355,11 +355,11 @@ class Tracker:
         count = len(self._targets.ids if ids is None else ids)
         results: list[Result] = []
 
-        def answered(step: Step) -> None:
+        def keep(step: Step) -> None:
             results.append(Result(self, step, count > 1))
 
         self._newest = None  # also where the image is refused: the network has seen it
-        self._targets.step(Frame(image, stamp_ns), prompts, ids=ids, answered=answered)
+        self._targets.step(Frame(image, stamp_ns), prompts, ids=ids, publish=keep)
         self._time_ns, self._newest = stamp_ns, results[-1]
         return results
 

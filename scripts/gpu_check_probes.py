@@ -140,7 +140,7 @@ def timeline(pipeline: Any, answers: Iterator[Any]) -> list[dict[str, Any]]:
     """Of each frame when the host was in which call of the pipeline, ms from the frame's first, and how long
     the GPU worked on each stage, ms. Events are recorded in every frame here."""
     calls: list[tuple[str, float, float]] = []
-    names = ("encode", "attend", "decode", "remember")
+    names = ("look", "answered", "remember")
 
     def watched(name: str, call: Any) -> Any:
         def run(*arguments: Any) -> Any:
@@ -156,10 +156,10 @@ def timeline(pipeline: Any, answers: Iterator[Any]) -> list[dict[str, Any]]:
     for name in names:
         setattr(pipeline, name, watched(name, getattr(pipeline, name)))
     found = []
-    for _ in answers:
+    for *_, track in answers:
         first = min(start for _, start, _ in calls)
         host = [[name, round(1e3 * (a - first), 4), round(1e3 * (b - first), 4)] for name, a, b in calls]
-        gpu = {name: round(1e3 * seconds, 4) for name, seconds in pipeline.stage_seconds.items()}
+        gpu = {name: round(1e3 * seconds, 4) for name, seconds in track.stage_seconds.items()}
         found.append({"host": host, "gpu_ms": gpu})
         calls.clear()
     for name in names:

@@ -2,58 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.images.encodings import check_image
-from efftam_ros.runtime.frame_state import FramePipeline
-from efftam_ros.runtime.preprocess import EncodedPrompt, centres_within
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Candidates, Image, PipelineSpec, Prompt
+from efftam_ros.runtime.frame_state import Chosen, FrameState, TargetFrame
+from efftam_ros.runtime.preprocess import centres_within
 
 # Side of the box that stands for a target known by points only, image px.
 _POINT_TARGET = 32.0
 
 
-class NullPipeline(FramePipeline):
+class NullPipeline(FrameState):
     """Keeps the `Pipeline` contract without a network: the target stays where it was prompted, with a high
     presence.
 
     Bad images, prompts and calls out of order are refused as the real pipelines refuse them.
     """
 
-    def __init__(self, spec: PipelineSpec | None = None, lanes: int = 1) -> None:
-        super().__init__(spec or PipelineSpec(name="null", image_side=512), lanes)
+    def __init__(self, spec: PipelineSpec | None = None, max_targets: int = 1) -> None:
+        super().__init__(spec or PipelineSpec(name="null", image_side=512), max_targets)
+        self._shown = {target: certain_candidate(Box(0.0, 0.0, 0.0, 0.0)) for target in range(max_targets)}
 
-    def _allocate(self) -> None:
-        self._shown = certain_candidate(Box(0.0, 0.0, 0.0, 0.0))
+    def _compute(self, image: Image, frame: TargetFrame) -> None:
+        if frame.look.prompt is not None:
+            box = _target(frame.look.prompt).clipped(*frame.size)
+            self._shown[frame.target] = certain_candidate(box)
+        frame.found = [self._shown[frame.target]] * len(frame.look.views)
+        frame.rows = range(len(self._shown[frame.target]))
 
-    def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
-        if prompt is not None:
-            self._shown = certain_candidate(_target(prompt).clipped(*self._frame.image_size))
-        self._frame.rows = range(len(self._shown))
-        return self._shown
-
-    def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        check_image(image)
-        return [self._shown] * len(views)
-
-    def _encode(self, image: Image, view: View) -> None:
-        check_image(image)
-
-    def _condition(self, prompt: EncodedPrompt | None) -> None:
+    def _remember(self, chosen: Chosen) -> None:
         return
 
-    def _attend(self, plan: MemoryPlan) -> None:
-        return
-
-    def _remember(self, row: int, slot: int, present: bool) -> None:
-        return
-
-    def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        return rectangle_mask(self._shown.box(row), width, height)
+    def _mask(self, frame: TargetFrame, row: int) -> NDArray[np.uint8]:
+        return rectangle_mask(frame.found[0].box(row), *frame.size)
 
     def _close(self) -> None:
         return

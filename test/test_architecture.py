@@ -281,10 +281,10 @@ import numpy as np
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.types import Frame, Image
 from efftam_ros.runtime.backends import PipelineConfig
-from efftam_ros.runtime.opening import open_pipeline, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_workshop.bench.frames import drawn_frames
 
-tracker = open_tracker(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(lost_after=0.2))
+targets = open_targets(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(lost_after=0.2))
 frames = drawn_frames((320, 192))
 first = next(frames)
 before = set(sys.modules)
@@ -292,9 +292,10 @@ states = set()
 for number, (frame, prompt) in enumerate((first, *islice(frames, 40))):
     if 10 <= number < 25:  # the target is gone, then back
         frame = Frame(Image.from_array(np.full((192, 320, 3), 90, np.uint8)), frame.stamp_ns)
-    states.add(tracker.step(frame, prompt).state.name)
+    ((_, track, tracker, _),) = targets.step(frame, {0: prompt} if prompt else {})
+    states.add(track.state.name)
     tracker.mask()
-    tracker.commit()
+    targets.remember()
 assert {"TRACKING", "COASTING", "LOST"} <= states, states
 print(sorted(name for name in set(sys.modules) - before if name.startswith("efftam_ros")))
 """

@@ -238,7 +238,7 @@ def test_a_result_reads_well(tracker: et.Tracker):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> et.Tracker:
     """Its network sees each target where it was drawn."""
-    monkeypatch.setattr(api, "open_pipeline", lambda config: NullPipeline(lanes=config.max_targets))
+    monkeypatch.setattr(api, "open_pipeline", lambda config: NullPipeline(max_targets=config.max_targets))
     return et.Tracker(max_targets=3)
 
 

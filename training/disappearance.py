@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.tracker import TargetTracker
+from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 
 PRESENT_SHARE = 0.3  # visible share from which the target counts as in view
@@ -61,13 +61,13 @@ class Follower(Protocol):
 class TrackerFollower:
     """The package's tracker as `Follower`."""
 
-    def __init__(self, tracker: TargetTracker) -> None:
-        self._tracker = tracker
+    def __init__(self, targets: TargetSet) -> None:
+        self._targets = targets
         self._selected = False
 
     def __call__(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None) -> Claim:
-        prompt = None if first is None else Prompt(box=first)
-        track = self._tracker.step(Frame(Image.from_array(bgr), stamp_ns), prompt)
+        prompts = {} if first is None else {0: Prompt(box=first)}
+        ((_, track, *_),) = self._targets.step(Frame(Image.from_array(bgr), stamp_ns), prompts)
         # ACQUIRING follows a selection first, and an unconfirmed return later.
         self._selected = first is not None or (self._selected and track.state is TrackState.ACQUIRING)
         confirmed = track.state is TrackState.TRACKING or self._selected

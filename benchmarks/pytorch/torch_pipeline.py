@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from benchmarks.pytorch.timing import stage_timer
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan, PipelineSpec
 from efftam_ros.runtime.bundle import RING_SLOTS, Bundle
-from efftam_ros.runtime.frame_state import Decoded, FramePipeline
+from efftam_ros.runtime.frame_state import Chosen, Decoded, FrameState, TargetFrame
 from efftam_ros.runtime.onnxruntime.cpu import default_threads
 from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, image_mask, no_prompt
 from efftam_workshop.model.common.network import Network, NetworkSpec
@@ -24,12 +24,12 @@ from efftam_workshop.model.loading import load_bundle_network
 Preprocess = Callable[[Image, View], NDArray[np.float32]]
 
 
-class TorchPipeline(FramePipeline):
+class TorchPipeline(FrameState):
     """The `Pipeline` contract on a PyTorch network.
 
-    A frame sends the preprocessed image to the device once and synchronises once, in `decode`, for some 100
-    bytes. On CUDA `stage_seconds` are measured on the device and known after `decode`; the memory encoder's
-    is that of the previous frame (see `timing.EventTimer`).
+    A frame sends the preprocessed image to the device once and synchronises once, when its candidates are
+    asked for, for some 100 bytes. On CUDA `stage_seconds` are measured on the device; the memory encoder's is
+    that of the previous frame (see `timing.EventTimer`).
 
     Args:
         network: Moved to the device.
@@ -62,11 +62,12 @@ class TorchPipeline(FramePipeline):
         self._modules = open_modules(network, opened, mode, compiler)
         self._preprocess = preprocess or Preprocessor(spec.side, spec.image_mean, spec.image_std)
         self._timer = stage_timer(opened)
-        self.is_asynchronous = opened.type == "cuda"
+        self.is_on_gpu = opened.type == "cuda"
         self._ring = Ring(spec, self.spec.slots, opened)
         self._no_prompt = no_prompt(spec.side)
-        self._features: Tensors = {}
+        self._features_of_view: Tensors = {}
         self._prompt: Tensors = {}
+        self._answer: Tensor | None = None  # of a look that nobody has waited for
         self._forget_frame()
         with torch.inference_mode():
             self._tracking = self._run_prompt_encoder(
@@ -81,60 +82,89 @@ class TorchPipeline(FramePipeline):
         torch_device(device)  # fails early, before the weights are read
         return cls(load_bundle_network(bundle.folder), threads=threads, device=device, mode=mode)
 
+    def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
+        for frame in frames:
+            if frame.is_search:
+                super()._start(image, [frame])
+                continue
+            self._make_features(image, frame, frame.view)
+            if frame.prompt is None and frame.look.plan.slots:
+                self._attend(frame, frame.look.plan)
+            else:
+                self._condition(frame)
+            self._answer = self._run_decoder(frame)
+
+    def _wait(self, frame: TargetFrame) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            frame.found.append(frame.read(frame.view, self._read(frame, answer)))
+
+    def _settle(self) -> None:
+        self._answer = None
+
     @torch.inference_mode()
-    def _encode(self, image: Image, view: View) -> None:
+    def _encode(self, frame: TargetFrame, image: Image, view: View) -> None:
         self._forget_frame()
         self._modules.start_frame()
         with self._timer.stage("preprocess", on_host=True):
             pixels = self._modules.upload(torch.from_numpy(self._preprocess(image, view)))
         with self._timer.stage("image_encoder"):
-            self._features = self._modules.encode_image(pixels)
+            self._features_of_view = self._modules.encode_image(pixels)
 
     @torch.inference_mode()
-    def _condition(self, prompt: EncodedPrompt | None) -> None:
-        self._prompt = self._run_prompt_encoder(self._features["features"], prompt or self._no_prompt)
+    def _condition(self, frame: TargetFrame) -> None:
+        features = self._features_of_view["features"]
+        self._prompt = self._run_prompt_encoder(features, frame.prompt or self._no_prompt)
         self._has_memory = False
 
     @torch.inference_mode()
-    def _attend(self, plan: MemoryPlan) -> None:
+    def _attend(self, frame: TargetFrame, plan: MemoryPlan) -> None:
         with self._timer.stage("memory_attention"):
-            conditioned = self._modules.attend(self._features["features"], self._ring, plan)
+            conditioned = self._modules.attend(self._features_of_view["features"], self._ring, plan)
         self._prompt = self._tracking | {"conditioned": conditioned}
         self._has_memory = True
 
+    def _decode(self, frame: TargetFrame) -> Decoded:
+        return self._read(frame, self._run_decoder(frame))
+
     @torch.inference_mode()
-    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
+    def _run_decoder(self, frame: TargetFrame) -> Tensor:
+        """Everything that the host needs in one tensor, so that there is one copy."""
         with self._timer.stage("mask_decoder"):
-            decoded = self._modules.decode(self._prompt, self._features, tracked=self._has_memory)
+            decoded = self._modules.decode(self._prompt, self._features_of_view, tracked=self._has_memory)
             self._logits, self._candidate_pointers = decoded["masks"][0], decoded["pointers"]
-            if prompt is not None and prompt.logits is not None:
-                self._logits = self._modules.upload(torch.from_numpy(prompt.logits))[None]
-            # Everything that the host needs in one tensor, so that there is one copy.
+            if frame.prompt is not None and frame.prompt.logits is not None:
+                self._logits = self._modules.upload(torch.from_numpy(frame.prompt.logits))[None]
             per_row = torch.cat(
                 [decoded["boxes"], decoded["areas"][:, None], decoded["ious"][:, None]], dim=1
             )
-            answer = torch.cat([per_row.flatten(), decoded["presence"]])
+            return torch.cat([per_row.flatten(), decoded["presence"]])
+
+    def _read(self, frame: TargetFrame, answer: Tensor) -> Decoded:
+        """Wait for what `_run_decoder` returned."""
         numbers = answer.cpu().numpy()
         self._timer.waited()
-        self.stage_seconds |= self._timer.seconds
+        frame.seconds |= self._timer.seconds
         rows = numbers[:-1].reshape(-1, 6)
         return Decoded(rows[:, :4], rows[:, 4], rows[:, 5], float(numbers[-1]))
 
     @torch.inference_mode()
-    def _remember(self, row: int, slot: int, present: bool) -> None:
+    def _remember(self, chosen: Chosen) -> None:
+        frame, row, slot, present = chosen
         with self._timer.stage("memory_encoder"):
             map_, pointer = self._modules.encode_memory(
-                self._features["features"],
+                self._features_of_view["features"],
                 self._logits[row],
-                self._modules.upload(torch.tensor([float(present), float(self._frame.prompt is not None)])),
+                self._modules.upload(torch.tensor([float(present), float(frame.prompt is not None)])),
                 self._candidate_pointers[row],
                 self._prompt.get("prompt_raster"),
             )
             self._ring.store(slot, map_, pointer)
-        self.stage_seconds |= self._timer.seconds
+        if not self.is_on_gpu:
+            self._memory_seconds[frame.target] = self._timer.seconds["memory_encoder"]
 
-    def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        return image_mask(self._logits[row].cpu().numpy(), view, width, height)
+    def _mask(self, frame: TargetFrame, row: int) -> NDArray[np.uint8]:
+        return image_mask(self._logits[row].cpu().numpy(), frame.view, *frame.size)
 
     def _close(self) -> None:
         self._forget_frame()
@@ -146,7 +176,7 @@ class TorchPipeline(FramePipeline):
 
     def _forget_frame(self) -> None:
         self._timer.start_frame()
-        self._features = {}
+        self._features_of_view = {}
         self._prompt = {}
         self._has_memory = False
         self._logits = self._candidate_pointers = torch.empty(0)

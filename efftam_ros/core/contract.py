@@ -1,9 +1,10 @@
-"""The interfaces that the tracker is built on: a back end's pipeline, and what else observes the images."""
+"""The interfaces that the tracker is built on: what runs the network, and what else observes the images."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,53 +20,88 @@ from efftam_ros.core.types import (
     Prompt,
 )
 
+NO_MEMORY = MemoryPlan()
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the network is asked about one target in one image.
+
+    Attributes:
+        target: Number of the target's memory, 0 to `Pipeline.max_targets` - 1.
+        views: Regions of the image to look at: one, unless it is a search.
+        plan: The remembered images that a tracked image is compared with; empty: none.
+        prompt: Marks the target, px of the image: the image is then the prompted one, and ``plan`` is not
+            used.
+        is_search: Whether the target is searched for in any number of views; nothing of that can be
+            remembered.
+    """
+
+    target: int
+    views: tuple[View, ...]
+    plan: MemoryPlan = NO_MEMORY
+    prompt: Prompt | None = None
+    is_search: bool = False
+
+
+class Remembered(NamedTuple):
+    """One target's image that is to be remembered.
+
+    Attributes:
+        target: Number of the target's memory.
+        choice: The candidate of the target's last `Look` that shows the target.
+        slot: Slot of the memory's ring that is overwritten.
+        present: False stores an empty mask, and the network's "no object" as the pointer.
+    """
+
+    target: int
+    choice: int
+    slot: int
+    present: bool
+
+
+class Answers(Protocol):
+    """The network's answers to the looks of one call of `Pipeline.look`, by target."""
+
+    def candidates(self, target: int) -> Sequence[Candidates]:
+        """The candidates in each view of the target's look. Waits until they are computed, and raises what
+        went wrong in it."""
+        ...
+
+    def mask(self, target: int, choice: int) -> NDArray[np.uint8]:
+        """The mask of a candidate at image size: uint8 [H, W], 255 on the target, 0 elsewhere. It can be read
+        until the target's next look; raises RuntimeError afterwards."""
+        ...
+
+    def stage_seconds(self, target: int) -> Mapping[str, float]:
+        """Duration of each stage, s; on a GPU that of the latest image that was timed.
+
+        Stages: search, preprocess, image_encoder, memory_attention, prompt_encoder, mask_decoder, and
+        memory_encoder, whose value is that of the previous image. A stage that did not run is absent.
+        """
+        ...
+
 
 class Pipeline(Protocol):
-    """Runs the network for one target, or for one target per lane. Calls per frame, in this order::
+    """Runs the network for up to ``max_targets`` targets, each with a memory of its own.
 
-        encode(image, view)
-        attend(plan)            # tracked frames only
-        decode(prompt)          # the only synchronisation of a frame; prompt=None on tracked frames
-        remember(choice, slot, present)   # only if the frame is to be stored
-        mask(choice)            # only if a mask is needed
-
-    Between frames, `search` evaluates several windows of one image. Tensors (features, maps, pointers,
-    logits) stay inside the pipeline. Not thread-safe, except for `prefetch` and `side_by_side`. Calls out of
-    order raise RuntimeError, slots that do not exist IndexError.
+    Per image: `look`, as often as needed, then `remember` once. Threads, batches and streams are the back
+    end's own affair: the answers are the same as if every look were computed alone and at once. Tensors
+    (features, maps, pointers, logits) stay inside. One thread at a time calls it, except `prefetch`. Calls
+    out of order raise RuntimeError, slots and targets that do not exist IndexError.
     """
 
     @property
     def spec(self) -> PipelineSpec: ...
 
     @property
-    def lanes(self) -> int:
-        """Memories of the network: how many targets it serves."""
-        ...
-
-    def lane(self, index: int) -> Pipeline:
-        """One of them as a pipeline, with slots of its own; the pipeline itself is lane 0.
-
-        Of an image that several lanes encode in the same view the features are computed once, and each can be
-        attended to before the first is decoded. Where another lane encodes another view or searches, the
-        frame ends, and what belongs to it raises RuntimeError then, unless lanes work side by side. Raises
-        IndexError.
-        """
+    def max_targets(self) -> int:
+        """Memories, and so the most targets."""
         ...
 
     @property
     def target_bytes(self) -> int:
-        """Memory that each lane takes, as far as it is known, bytes."""
-        ...
-
-    @property
-    def side_by_side(self) -> int:
-        """How many lanes may work at once, in a thread each, with the results of one after the other; 1: the
-        pipeline is for one thread at a time."""
-        ...
-
-    @property
-    def is_asynchronous(self) -> bool:
-        """True when `remember` only enqueues work and returns at once."""
+        """Memory that each target takes, as far as it is known, bytes."""
         ...
 
     @property
@@ -73,54 +109,32 @@ class Pipeline(Protocol):
         """What the user should know of how the network runs here, in one line; mostly ""."""
         ...
 
-    @property
-    def stage_seconds(self) -> Mapping[str, float]:
-        """Duration of each stage of the current frame, s; on a GPU that of the latest frame that was timed.
-
-        Stages: search, preprocess, image_encoder, memory_attention, prompt_encoder, mask_decoder, and
-        memory_encoder, whose value is that of the previous frame. A stage that did not run is absent.
-        """
-        ...
-
     def prefetch(self, image: Image) -> None:
-        """Announce that this very image object will probably be encoded next, so that its bytes can be copied
-        towards the device during another frame. Optional; may be called from any thread; does not raise on a
-        bad image; changes no result."""
+        """Announce that this very image object will probably be looked at next, so that its bytes can be
+        copied towards the device during the work on another one. Optional; may be called from any thread;
+        does not raise on a bad image; changes no result."""
         ...
 
-    def encode(self, image: Image, view: View) -> None:
-        """Compute and keep the image's features. Raises InputError (unknown encoding, rows too short)."""
+    def check(self, image: Image) -> None:
+        """Raise InputError for an image that can't be used (unknown encoding, rows too short)."""
         ...
 
-    def attend(self, plan: MemoryPlan) -> None:
-        """Condition the features on the stored slots; an empty plan means no history."""
-        ...
+    def look(self, image: Image, looks: Sequence[Look]) -> Answers:
+        """Have the network look at an image, for several targets at once.
 
-    def decode(self, prompt: Prompt | None) -> Candidates:
-        """Compute this frame's masks, returned as boxes and scores.
+        Returns without waiting where the back end can compute meanwhile. Features of one view are computed
+        once, however many targets ask for it, also in a later call with the same image object.
 
-        A prompt (image px) makes it a prompted frame, decoded without history. Raises InputError when the
-        prompt lies outside the view.
+        Raises InputError (as `check`; a prompt that lies outside the view) and ValueError (two looks of one
+        target, or two with a prompt; a search without memory; several views without a search). Of the targets
+        named, nothing of before can be remembered then. A look with a prompt ends the frames of other targets
+        that had one.
         """
         ...
 
-    def remember(self, choice: int, slot: int, present: bool) -> None:
-        """Encode candidate ``choice`` of this frame into ring slot ``slot`` (map and pointer).
-
-        If ``present`` is False, the mask is stored as empty and the pointer as the network's "no object".
-        """
-        ...
-
-    def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        """Compute the candidates in several views of one image, with a single synchronisation.
-
-        Nothing is stored, and the frame can't be decoded or remembered afterwards: `encode` comes next.
-        ``plan`` names at least one slot (else ValueError). Raises InputError as `encode` does.
-        """
-        ...
-
-    def mask(self, choice: int) -> NDArray[np.uint8]:
-        """The mask of candidate ``choice`` at image size: uint8 [H, W], 255 on the target, 0 elsewhere."""
+    def remember(self, choices: Sequence[Remembered]) -> None:
+        """Encode candidates of this image into slots of their targets' rings, map and pointer, and end the
+        image: nothing more of it can be remembered. Returns without waiting where the back end can."""
         ...
 
     def close(self) -> None:

@@ -191,11 +191,9 @@ class Rival:
 
 @dataclass(frozen=True)
 class Others:
-    """What one target's tracker knows of the others. ``search_windows``: its share of the windows that are
-    searched in this image; None: all; ``boxes``: of the rivals."""
+    """What one target's tracker knows of the others. ``boxes``: of the rivals."""
 
     rivals: Sequence[Rival] = ()
-    search_windows: int | None = None
     boxes: Sequence[Box] = ()
 
     def require_free(self, drawn: Box | None, candidates: Candidates) -> None:

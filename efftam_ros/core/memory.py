@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import MemoryPlan
 
 SPACING_NS = 150_000_000
@@ -160,15 +159,6 @@ class MemoryBank:
         self.plan = MemoryPlan()
         """The memory that the next frame attends to."""
         self._spaced_ns: int | None = None  # stamp of the last spaced frame
-
-    def require_room_for_prompt(self) -> None:
-        """Raises InputError when one more prompt can't be remembered beside those that are."""
-        most = self.rule.most_prompts(self.size)
-        if most is not None and sum(record.prompted for record in self.records) >= most:
-            raise InputError(
-                f"this policy attends to every prompt of a target, and at most {most} fit into the memory of"
-                " this back end; select the target anew (without refine), or use the policy default"
-            )
 
     def store(
         self,

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from efftam_ros.core.contract import Look
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, are_nested, iou
 from efftam_ros.core.types import Candidates, Prompt
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import Pipeline
+    from efftam_ros.core.contract import Answers, Pipeline
     from efftam_ros.core.types import Image
 
 # A patch of fur is a clean object too in a window that shows nothing else. On 60 images of DAVIS the boxes of
@@ -40,54 +41,65 @@ def whole(candidates: Candidates) -> int:
 
 
 class PromptAnswer(NamedTuple):
-    """The network's answer to a prompt. ``doubt``: why the selection is weak, one line; empty: it is not."""
+    """The network's answer to a prompt. ``doubt``: why the selection is weak, one line; empty: it is not;
+    ``answers``: those of the last look, which show the mask."""
 
     view: View
     candidates: Candidates
+    answers: Answers
     doubt: str = ""
 
 
 def answer_prompt(
-    pipeline: Pipeline, image: Image, prompt: Prompt, views: Sequence[View], asks_twice: bool = False
+    pipeline: Pipeline,
+    target: int,
+    image: Image,
+    prompt: Prompt,
+    views: Sequence[View],
+    asks_twice: bool = False,
 ) -> PromptAnswer:
-    """Encode and decode the prompted image in one view after the other until the answer is sure and whole,
-    else in the one with the surest answer.
+    """Look at the prompted image in one view after the other until the answer is sure and whole, else in the
+    one with the surest answer.
 
-    ``asks_twice``: also decode the centre of a drawn box as a point. Raises InputError where the network's
-    output is not finite, and as `Pipeline.encode` and `decode` do.
+    ``target``: number of the memory that looks; ``asks_twice``: also ask for the centre of a drawn box as a
+    point. Raises InputError where the network's output is not finite, and as `Pipeline.look` does.
     """
     found: list[tuple[float, PromptAnswer]] = []
     for view in views:
-        answer = _answer_in(pipeline, image, prompt, view, asks_twice)
+        answer = _answer_in(pipeline, target, image, prompt, view, asks_twice)
         index = whole(answer.candidates)
         cut = is_cut(answer.candidates.box(index), view, (image.width, image.height))
         found.append((float(answer.candidates.ious[index]) - CUT * cut, answer))
         if found[-1][0] >= SURE:
             break
     _, best = max(found, key=lambda one: one[0])
-    return best if best is found[-1][1] else _answer_in(pipeline, image, prompt, best.view, asks_twice)
+    if best is found[-1][1]:
+        return best
+    return _answer_in(pipeline, target, image, prompt, best.view, asks_twice)
 
 
 def _answer_in(
-    pipeline: Pipeline, image: Image, prompt: Prompt, view: View, asks_twice: bool
+    pipeline: Pipeline, target: int, image: Image, prompt: Prompt, view: View, asks_twice: bool
 ) -> PromptAnswer:
-    pipeline.encode(image, view)
     by_point = drawn = None
     if asks_twice and prompt.box is not None:
         drawn = prompt.box.clipped(image.width, image.height)
-        by_point = pipeline.decode(Prompt(points=((drawn.cx, drawn.cy),), labels=(1,)))
-    candidates = pipeline.decode(prompt)
+        centre = Prompt(points=((drawn.cx, drawn.cy),), labels=(1,))
+        (by_point,) = pipeline.look(image, [Look(target, (view,), prompt=centre)]).candidates(target)
+    answers = pipeline.look(image, [Look(target, (view,), prompt=prompt)])
+    (candidates,) = answers.candidates(target)
     if not candidates.is_finite:
         raise InputError("the network's output for the selected image is not finite; check the bundle")
     if by_point is None or drawn is None:
-        return PromptAnswer(view, candidates)
+        return PromptAnswer(view, candidates, answers)
     # On an object its centre, as a point, marks about the box; on bare ground anything.
     as_point = max((by_point.ious[i] + iou(box, drawn) for i, box in by_point.visible), default=0.0)
+    doubt = ""
     if candidates.ious[0] + as_point < WEAK:
-        return PromptAnswer(view, candidates, "weak selection: the box does not clearly hold one object")
-    if iou(candidates.box(0), drawn) < PART:
-        return PromptAnswer(view, candidates, "weak selection: only a part of what is in the box is followed")
-    return PromptAnswer(view, candidates)
+        doubt = "weak selection: the box does not clearly hold one object"
+    elif iou(candidates.box(0), drawn) < PART:
+        doubt = "weak selection: only a part of what is in the box is followed"
+    return PromptAnswer(view, candidates, answers, doubt)
 
 
 def is_cut(box: Box, view: View, image_size: tuple[int, int]) -> bool:

@@ -1,26 +1,23 @@
-"""Several targets at once: a tracker each, on the lanes of one pipeline; one of them is steered by."""
+"""Several targets at once, a tracker each; one of them is steered by. `TargetSet.step` is an image's way."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
-from concurrent.futures.thread import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import Describe, Others, Rival
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.motion import CameraAtImage, SharedCamera
+from efftam_ros.core.motion import SharedCamera
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import CameraMotionSource, Pipeline, PointSource
+    from efftam_ros.core.contract import Answers, CameraMotionSource, Pipeline, PointSource
 
 STEERED, NEXT_FREE = 0, 255
 """What is asked for in place of an id: the target that is steered by (the only one), and a new one."""
@@ -28,7 +25,7 @@ STEERED, NEXT_FREE = 0, 255
 PAST = 512
 """Images of which it is known where each target was: over 8 s at 60 Hz, in which late selections come."""
 
-Prompts = Mapping[int, tuple[Prompt, bool]]
+Prompts = Mapping[int, Prompt]
 NO_PROMPTS: Prompts = {}
 
 
@@ -39,7 +36,7 @@ class Step(NamedTuple):
     track: Track
     tracker: TargetTracker
     seconds: float = 0.0
-    """Of its turn, up to the answer, s: those of an image's targets add up."""
+    """That the answer took, s, with its share of what several targets were computed together in."""
 
 
 def id_for(asked: int, ids: Collection[int], steered: int | None, most: int) -> int:
@@ -69,7 +66,7 @@ def listed(ids: Collection[int]) -> str:
 
 
 class TargetSet:
-    """Follows up to as many targets as the pipeline has lanes. Not thread-safe, except for `prefetch`.
+    """Follows up to as many targets as the pipeline has memories. Not thread-safe, except for `prefetch`.
 
     Ids are 0 to 254. `steered` is the target that is steered by: the first one, until `steer` names another;
     once it is removed there is none until then.
@@ -84,37 +81,41 @@ class TargetSet:
         is_blank: Callable[[Image, Box], bool] | None = None,
         describe: Describe | None = None,
     ) -> None:
-        """Without a target. ``points`` makes the source for one target; the others as in `TargetTracker`."""
+        """Create a set without a target.
+
+        Args:
+            pipeline: Runs the network.
+            config: Settings; default: `TrackerConfig()`.
+            camera: Source of the camera's motion, for policies that search; None: the camera is assumed not
+                to move.
+            points: Makes what follows points on one target; None: not used.
+            is_blank: See `TargetTracker`.
+            describe: See `TargetTracker`.
+        """
+        self._pipeline = pipeline
         self._targets: dict[int, TargetTracker] = {}
         self.ids: list[int] = []
         """Of the targets, in order."""
         self._free = [
             TargetTracker(
-                pipeline.lane(index),
+                pipeline,
+                number,
                 config,
                 points=None if points is None else points(),
                 is_blank=is_blank,
                 describe=describe,
             )
-            for index in reversed(range(pipeline.lanes))
+            for number in reversed(range(pipeline.max_targets))
         ]
         searches = self._free[-1].searches
         self._camera = SharedCamera(camera) if camera is not None and searches else None
-        # Several threads where lanes work side by side, started when there are targets for them.
-        self._pool = (
-            ThreadPoolExecutor(pipeline.side_by_side, "target") if pipeline.side_by_side > 1 else None
-        )
-        self.prefetches = pipeline.is_asynchronous
-        """Whether `prefetch` is of use: with a network on the CPU there is no time for anything else."""
-        self._launches = pipeline.is_asynchronous and pipeline.lanes > 1
-        self._begun: dict[int, Future[bool]] = {}  # steps that have begun before their turn
-        self._last: TargetTracker | None = None  # answered last, with something left to compute
+        self._answered: dict[int, TargetTracker] = {}  # in the last image, with `remember` left to do
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
         self._past: dict[int, deque[tuple[int, Box | None]]] = {}  # stamps and boxes of each, oldest first
         self.steered: int | None = None
-        self.in_work: int | None = None
-        """The target that is processed; after an exception from `step`, the one at fault."""
+        self.in_work: Collection[int] = ()
+        """The targets that are processed; after an exception, those at fault."""
 
     @property
     def max_targets(self) -> int:
@@ -151,7 +152,7 @@ class TargetSet:
         tracker.clear()
         self._free.append(self._targets.pop(target_id))
         self.ids = sorted(self._targets)
-        self._begun.pop(target_id, None)
+        self._answered.pop(target_id, None)
         if self._camera is not None:
             self._camera.forget(target_id)
         if self.steered == target_id:
@@ -168,18 +169,16 @@ class TargetSet:
             tracker.reconfigure(config)
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """As `TargetTracker.propose`; on a lane that no target has, where there is one."""
-        self.commit()
+        """As `TargetTracker.propose`; by a memory that no target has, where there is one."""
+        self.remember()
         return (self._free or [*self._targets.values()])[-1].propose(frame, prompt)
 
     def prefetch(self, image: Image) -> None:
-        """As `TargetTracker.prefetch`."""
-        if not (self.prefetches and self._targets):
-            return
-        if self._camera is not None:
-            self._camera.source.prefetch(image)
-        for tracker in list(self._targets.values())[:1]:  # all of them use the same image
-            tracker.prefetch(image)
+        """Announce that this image object will probably be processed next; from any thread."""
+        if self._targets:
+            if self._camera is not None:
+                self._camera.source.prefetch(image)
+            self._pipeline.prefetch(image)
 
     def step(
         self,
@@ -187,143 +186,146 @@ class TargetSet:
         prompts: Prompts = NO_PROMPTS,
         limit: int | None = None,
         ids: Collection[int] | None = None,
-        answered: Callable[[Step], object] = lambda step: None,
+        publish: Callable[[Step], object] = lambda step: None,
     ) -> list[Step]:
         """Process one image and return all answers; without a target the one answer has id 0 and is IDLE.
 
-        What later frames need of a target (`TargetTracker.commit`) is computed before the next target's
-        answer, for the last one by `commit` or with the next image.
+        What later images need of this one is left to `remember`, which the caller calls when the answers have
+        gone out; else it is done with the next image.
 
         Args:
-            frame: The image and its stamp.
-            prompts: By id (`id_for`), a prompt that selects or replaces this target, and whether it refines
-                it; see `TargetTracker.select`.
+            frame: The image and its stamp. A bad one does not raise: the Tracks say why it was not used.
+            prompts: By id (`id_for`), a prompt that selects or replaces this target.
             limit: Most targets that are processed in this image, besides those with a prompt: the steered
                 one, and the others in turn; None: all.
             ids: The targets to process besides those with a prompt, such as one that catches up; None: all.
-            answered: Gets each answer as soon as it is there, the steered target's first, then in order of
-                id. It can read the target's mask; the next answer is computed afterwards.
+            publish: Gets each answer as soon as it is there, the steered target's first, then in order of id.
+                It can read the target's mask.
 
         Raises:
             InputError: A prompt can't be used; its target is as before, the others have been processed.
         """
-        self.commit()
-        self._images += 1
-        if not self._targets and not prompts:
-            answered(idle := Step(0, self._free[-1].step(frame), self._free[-1]))
-            return [idle]
-        turn = self._turn(prompts, limit, ids)
-        image = _ImageInWork(frame, self._shares(turn), self._predictions(frame.stamp_ns))
-        steps, refusal = list[Step](), None
-        try:
-            for target_id in turn:
-                self.commit()
-                self.in_work, begin_s = target_id, time.perf_counter()
+        self.remember()
+        work = self._begin(frame, self._turn(prompts, limit, ids))
+        for group in work.groups(by_one=bool(prompts)):
+            if prompts:
+                self.remember()  # what a prompt is remembered by has one place
+            begin_s = time.perf_counter()
+            followed = [one for one in group if one not in prompts and self._can_use(work, one)]
+            for target_id in followed:
+                self._predict(work, target_id)
+            self.in_work = followed
+            looks = [self._targets[target_id].look for target_id in followed]
+            answers = self._pipeline.look(frame.image, looks) if looks else None
+            for target_id in followed:  # the network may look meanwhile
+                self._targets[target_id].follow_points()
+            shared_s = (time.perf_counter() - begin_s) / max(1, len(followed))
+            for target_id in group:
+                self.in_work, begin_s = [target_id], time.perf_counter()
                 try:
-                    track = self._answer(image, target_id, prompts)
-                except InputError as error:
-                    refusal = refusal or error
-                    if target_id in self._targets and self._targets[target_id].state is TrackState.IDLE:
-                        self.remove(target_id)
+                    track = self._decide(work, target_id, answers, prompts.get(target_id))
+                except InputError as refusal:
+                    work.refusals.append(refusal)
                     continue
-                step = Step(target_id, track, self._targets[target_id], time.perf_counter() - begin_s)
-                steps.append(step)
-                self._last = step.tracker
-                answered(step)
-                if target_id == turn[0] and not prompts:
-                    self._begin_ahead(image, turn[1:])
-        finally:
-            self._end_begun(image)
-        if refusal is not None:
-            raise refusal
-        return steps
+                seconds = time.perf_counter() - begin_s + shared_s * (target_id in followed)
+                step = Step(target_id, track, self._targets[target_id], seconds)
+                work.steps.append(step)
+                publish(step)
+        if work.refusals:
+            raise work.refusals[0]
+        if not work.turn:
+            size = frame.image.width, frame.image.height
+            idle = Track(frame.stamp_ns, TrackState.IDLE, image_size=size)
+            work.steps.append(Step(0, idle, self._free[-1]))
+            publish(work.steps[0])
+        return work.steps
 
-    def commit(self) -> None:
-        """As `TargetTracker.commit`, for the target that was answered last."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.commit()
+    def remember(self) -> None:
+        """Compute what only later images need of the last one, for all targets that were answered: the
+        network's memory, the points to follow, the place to recognise, how the targets look."""
+        answered, self._answered = self._answered, {}
+        if not answered:
+            return
+        self.in_work = list(answered)
+        choices = [tracker.remembered for tracker in answered.values()]
+        self._pipeline.remember([choice for choice in choices if choice is not None])
+        for target_id, tracker in answered.items():
+            self.in_work = [target_id]
+            tracker.learn()
 
-    def _answer(self, image: _ImageInWork, target_id: int, prompts: Prompts) -> Track:
+    def _begin(self, frame: Frame, turn: Sequence[int]) -> _ImageInWork:
+        self._images += 1
+        refusal = ""
+        try:
+            self._pipeline.check(frame.image)
+        except InputError as error:
+            refusal = str(error)
+        expected = {}
+        if len(self._targets) > 1:  # else no other target asks
+            expected = {one: tracker.motion_at(frame.stamp_ns) for one, tracker in self._targets.items()}
+        return _ImageInWork(frame, turn, refusal, self._shares(turn), expected)
+
+    def _can_use(self, work: _ImageInWork, target_id: int) -> bool:
+        """Whether the image is one for this target; else `_ImageInWork.refused` says why not."""
+        reason = work.refusal or self._targets[target_id].refusal(work.frame)
+        if reason:
+            work.refused[target_id] = reason
+        return not reason
+
+    def _predict(self, work: _ImageInWork, target_id: int) -> None:
+        self.in_work, tracker = [target_id], self._targets[target_id]
+        if work.moving is None:
+            work.moving = [*self._others(target_id, work).boxes, *tracker.moving]
+        camera = None if self._camera is None else self._camera.at(target_id, work.frame, work.moving)
+        tracker.predict(work.frame, camera, work.windows.get(target_id))
+
+    def _decide(
+        self, work: _ImageInWork, target_id: int, answers: Answers | None, prompt: Prompt | None
+    ) -> Track:
         """The Track of a target that has its turn. Raises InputError for a prompt that can't be used."""
-        frame, others = image.frame, self._others(target_id, image)
-        if target_id in prompts:
-            track = self._select(target_id, frame, *prompts[target_id], others)
+        if target_id in work.refused:
+            return self._targets[target_id].refused(work.frame, work.refused[target_id])
+        others = self._others(target_id, work)
+        if answers is not None:
+            track = self._targets[target_id].decide(answers, others)
+        elif work.refusal or prompt is None:
+            raise InputError(work.refusal)
         else:
-            tracker = self._targets[target_id]
-            if target_id in self._begun:
-                self._begun.pop(target_id).result()
-            else:
-                tracker.begin(frame, self._camera_at(target_id, frame, [*others.boxes, *tracker.moving]))
-            track = tracker.finish(others)
-        image.expected.pop(target_id, None)
+            track = self._select(work.frame, target_id, prompt, others)
+        work.expected.pop(target_id, None)
         self._stepped[target_id] = self._images
-        self._past[target_id].append((frame.stamp_ns, track.box))
+        self._past[target_id].append((work.frame.stamp_ns, track.box))
+        self._answered[target_id] = self._targets[target_id]
         return track
 
-    def _select(self, target_id: int, frame: Frame, prompt: Prompt, refine: bool, others: Others) -> Track:
-        if target_id not in self._targets:
+    def _select(self, frame: Frame, target_id: int, prompt: Prompt, others: Others) -> Track:
+        is_new, shared = target_id not in self._targets, self._camera
+        if is_new:
             self.id_for(target_id)
+        tracker = self._free[-1] if is_new else self._targets[target_id]
+        camera = None if shared is None else shared.before_selection(target_id, frame, others.boxes)
+        track = tracker.select(frame, prompt, others, camera)
+        if is_new:
             self._targets[target_id] = self._free.pop()
             self.ids = sorted(self._targets)
             self._past[target_id] = deque(maxlen=PAST)
-        tracker, shared = self._targets[target_id], self._camera
-        camera = None if shared is None else shared.before_selection(target_id, frame, others.boxes)
-        track = tracker.select(frame, prompt, refine, others, camera)
         if shared is not None and camera is not None:
             shared.select(target_id, frame, camera)
         if self.steered is None:
             self.steered = target_id
         return track
 
-    def _camera_at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage | None:
-        return None if self._camera is None else self._camera.at(target_id, frame, moving)
-
-    def _begin_ahead(self, image: _ImageInWork, rest: Sequence[int]) -> None:
-        """Once the first target is answered, begin the steps of the others before their turn: in threads of
-        their own on a CPU, beside the first one's memory update; on a GPU launched one behind the other, up
-        to one that is not looked for in the whole image."""
-        if len(rest) < 2 or (self._pool is None and not self._launches):
-            return
-        if self._launches:
-            self.commit()  # it needs the features that change now
-        for target_id in rest:
-            if target_id in self._begun:
-                continue  # its error comes first
-            tracker = self._targets[target_id]
-            camera = self._camera_at(target_id, image.frame, tracker.moving)
-            begin = partial(tracker.begin, image.frame, camera, is_batched=self._launches)
-            begun = self._begun[target_id] = called(begin) if self._pool is None else self._pool.submit(begin)
-            if self._launches and (begun.exception() is not None or not begun.result()):
-                break
-
-    def _end_begun(self, image: _ImageInWork) -> None:
-        """After an error, end the steps that have begun and had no turn: their answers are dropped. An error
-        in one of them is raised in its next turn."""
-        wait(self._begun.values())
-        for target_id, begun in list(self._begun.items()):
-            if begun.exception() is None:
-                self.commit()
-                del self._begun[target_id]
-                self._last = tracker = self._targets[target_id]
-                tracker.finish(self._others(target_id, image))
-
-    def _predictions(self, stamp_ns: int) -> dict[int, Motion | None]:
-        if len(self._targets) < 2:
-            return {}  # no other target asks
-        return {target_id: tracker.predict(stamp_ns) for target_id, tracker in self._targets.items()}
-
-    def _others(self, target_id: int, image: _ImageInWork) -> Others:
+    def _others(self, target_id: int, work: _ImageInWork) -> Others:
         """Where the other targets are in this image: seen, or expected."""
-        rivals, stamp_ns = [], image.frame.stamp_ns
+        rivals, stamp_ns = [], work.frame.stamp_ns
         for other, tracker in self._targets.items():
             if other == target_id:
                 continue
-            motion = image.expected[other] if other in image.expected else tracker.predict(stamp_ns)
+            motion = work.expected[other] if other in work.expected else tracker.motion_at(stamp_ns)
             box = self._box_before(other, stamp_ns) if motion is None else motion.box
             if box is not None:
                 rivals.append(Rival(other, box, tracker.gallery))
-        return Others(rivals, image.windows.get(target_id), [rival.box for rival in rivals])
+        return Others(rivals, [rival.box for rival in rivals])
 
     def _box_before(self, target_id: int, stamp_ns: int) -> Box | None:
         """Where a target was in an image before its last one, such as that of a late selection."""
@@ -353,19 +355,33 @@ class TargetSet:
 
 @dataclass
 class _ImageInWork:
-    """``windows``: that missed targets may search in this image, by target; ``expected``: where targets that
-    have no answer yet are expected, None where nowhere."""
+    """An image on its way through the targets.
+
+    Attributes:
+        frame: The image and its stamp.
+        turn: The targets that it is processed for, the steered one first.
+        refusal: Why no target can use it.
+        windows: By missed target, how many windows it may search.
+        expected: By target, where those are expected that have no answer yet; None: nowhere.
+        moving: What moves by itself, px of the image before; None: not asked for yet.
+        refused: By target, why it can't use the image.
+        steps: The answers.
+        refusals: Of prompts that can't be used.
+    """
 
     frame: Frame
+    turn: Sequence[int]
+    refusal: str
     windows: Mapping[int, int]
     expected: dict[int, Motion | None]
+    moving: Sequence[Box] | None = None
+    refused: dict[int, str] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    refusals: list[InputError] = field(default_factory=list)
 
-
-def called(function: Callable[[], bool]) -> Future[bool]:
-    """As an executor would call it, in this thread and now."""
-    future: Future[bool] = Future()
-    try:
-        future.set_result(function())
-    except Exception as error:
-        future.set_exception(error)
-    return future
+    def groups(self, by_one: bool) -> list[Sequence[int]]:
+        """The targets that are computed together: the steered one, so that it is answered first, then all
+        others; ``by_one``: each for itself."""
+        if by_one:
+            return [[target_id] for target_id in self.turn]
+        return [group for group in (self.turn[:1], self.turn[1:]) if group]

@@ -1,23 +1,23 @@
-"""The tracker of one target: takes an image and returns a Track."""
+"""The tracker of one target: what is known of it, and what is decided about it in an image."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import Look, Remembered
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import ALONE, SHARED_IOU, Describe, Gallery, Looks, Others
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.memory import MemoryBank
-from efftam_ros.core.motion import CameraAtImage, SharedCamera, TargetMotion
+from efftam_ros.core.motion import CameraAtImage, TargetMotion
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext
 from efftam_ros.core.policies.drawn_box import TargetExtent, make_extent
@@ -25,6 +25,7 @@ from efftam_ros.core.policies.search import Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.types import (
     MISSED,
+    NO_POINTS,
     Candidates,
     Frame,
     Motion,
@@ -35,12 +36,12 @@ from efftam_ros.core.types import (
 )
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import CameraMotionSource, Pipeline, PointSource
+    from efftam_ros.core.contract import Answers, Pipeline, PointSource
     from efftam_ros.core.types import Image
 
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion", "identity")
 
-POINTS_VALID_NS = 250_000_000
+POINTS_VALID_S = 0.25
 """Longest interval between two images over which points are followed; beyond it they are lost anyway."""
 
 
@@ -107,20 +108,67 @@ class TargetState:
         return float("nan") if self.measured_ns is None else (stamp_ns - self.measured_ns) * 1e-9
 
 
-class TargetTracker:
-    """Tracks one target. Not thread-safe, except for `prefetch`. For the states see `TargetState`.
+@dataclass(frozen=True)
+class Prediction:
+    """Where a target is expected in an image, and where the network looks for it.
 
-    A step has two halves, so that several targets share what belongs to an image: `begin` predicts the target
-    and starts the network, `finish` decides which candidate is the target. What only later frames need is
-    computed by `commit` after the answer was published, or at the start of the next step; an asynchronous
-    pipeline gets it at once.
+    Attributes:
+        frame: The image and its stamp.
+        size: Width and height, px.
+        state: Of the target before this image is judged.
+        dt_s: Since the previous image, s.
+        camera: At this image; None: it is assumed not to move.
+        interruption: Why the target has to be found again; "" if it does not.
+        expected: The predicted motion, with the velocity relative to the ground; None without an estimate.
+        view: What the network looks at; None: it follows from what the windows show.
+        windows: Regions that are searched for a missed target.
+    """
+
+    frame: Frame
+    size: tuple[int, int]
+    state: TrackState
+    dt_s: float
+    camera: CameraAtImage | None
+    interruption: str
+    expected: Motion | None
+    view: View | None
+    windows: tuple[View, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What later images need of an image that was answered.
+
+    Attributes:
+        frame: The image and its stamp.
+        camera: At this image; None: it is assumed not to move.
+        remembered: The candidate that the network is to remember; None: nothing.
+        prompted: Of a selection: the box that shows how the target looks.
+        confirmed: The target's box if the state claims it; None if it does not.
+        count: Of `MemoryBank.count`, after this image.
+    """
+
+    frame: Frame
+    camera: CameraAtImage | None
+    remembered: Remembered | None = None
+    prompted: Box | None = None
+    confirmed: Box | None = None
+    count: int = 0
+
+
+class TargetTracker:
+    """Tracks one target. Not thread-safe. For the states see `TargetState`.
+
+    A `TargetSet` takes it through the phases of an image: `predict`, the network's look at `look`,
+    `follow_points`, `decide`, and once the answer was published `remembered` and `learn`. On the image on
+    which the target is selected `select` takes the place of the first four.
     """
 
     def __init__(
         self,
         pipeline: Pipeline,
+        number: int,
         config: TrackerConfig | None = None,
-        camera: CameraMotionSource | None = None,
         points: PointSource | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
         describe: Describe | None = None,
@@ -129,19 +177,17 @@ class TargetTracker:
 
         Args:
             pipeline: Runs the network.
+            number: Of the target's memory in the pipeline.
             config: Settings; default: `TrackerConfig()`.
-            camera: Source of the camera's motion for `step`, for policies that search; None: the camera is
-                assumed not to move.
             points: Follows points on the target for policies that search; None: not used.
             is_blank: Whether a box of an image, px, and what surrounds it show nothing; None: not used.
             describe: Tells individuals apart, for policies that search; None: not asked.
         """
         config = config or TrackerConfig()
-        self._pipeline = pipeline
+        self._pipeline, self._number = pipeline, number
         self._policy = make_policy(pipeline.spec, config)
         self.searches = self._policy.searches
         """Whether the policy searches, for which it needs the camera's motion."""
-        self._camera = SharedCamera(camera) if camera is not None and self.searches else None
         self._points, self._is_blank = points if self.searches else None, is_blank
         self._describe = describe if self.searches else None
         self._target = TargetState(config)
@@ -183,9 +229,11 @@ class TargetTracker:
         self.moving: list[Box] = []
         """What moves by itself in the last image, px: the target, unless it is lost."""
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
-        self._shown: int | None = None  # candidate whose mask belongs to the last Track
-        self._pending: list[Callable[[], object]] = []  # what `commit` calls
-        self._begun: FrameContext | None = None
+        self._prediction: Prediction | None = None
+        self._found_points = NO_POINTS
+        self._answers: Answers | None = None  # of the last image
+        self._shown: int | None = None  # the candidate whose mask belongs to the last Track
+        self._answered: Answered | None = None  # what is left to do of the last image
         self._forget_points()
 
     def _make_window(self) -> WholeImage:
@@ -195,206 +243,81 @@ class TargetTracker:
             kind = "full"  # as the references do
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
-    def step(self, frame: Frame, prompt: Prompt | None = None, refine: bool = False) -> Track:
-        """Process one image of a single target: `select` it with a prompt, else `begin` and `finish`.
-
-        Returns the Track. Without a prompt a bad frame does not raise: the Track states why it was not used.
-        Raises InputError when the prompt can't be used; the previous target is unchanged.
-        """
-        self.commit()  # it refers to the last image
-        shared = self._camera
-        if prompt is not None:
-            camera = None if shared is None else shared.before_selection(0, frame, ())
-            track = self.select(frame, prompt, refine, camera=camera)
-            if shared is not None and camera is not None:
-                shared.select(0, frame, camera)
-            return track
-        if self.state is TrackState.IDLE:
-            return Track(frame.stamp_ns, self.state, image_size=_size(frame))
-        self.begin(frame, None if shared is None else shared.at(0, frame, self.moving))
-        return self.finish()
-
-    def begin(self, frame: Frame, camera: CameraAtImage | None = None, is_batched: bool = False) -> bool:
-        """The first half of a step, which does not depend on the answers for other targets: predict the
-        target and have the network look where it is expected. May run in any thread.
-
-        Args:
-            frame: The image and its stamp; the target is not IDLE.
-            camera: The camera at this image; None: it is assumed not to move.
-            is_batched: The pipeline is asynchronous, and other targets have begun and not finished: nothing
-                is launched that would end their frames.
-
-        Returns:
-            Whether the network looks already. Where it does not, `finish` has it look.
-        """
-        self.commit()
-        work = self._begun = self._predict(frame, camera)
-        if work.refusal or work.is_missed:
-            return False  # what is searched depends on the other targets
-        assert work.expected is not None
-        work.view = self._window.view(work.size, work.expected.box, 0.0)
-        if is_batched and not work.view.is_full(*work.size):
-            return False  # all targets share the features of the whole image alone
-        self._attend(work)
-        if work.is_attended and not self._pipeline.is_asynchronous:
-            work.candidates = self._pipeline.decode(None)
-        return work.is_attended
-
-    def finish(self, others: Others = ALONE) -> Track:
-        """The second half of the step that `begin` started: decide which candidate is the target, update
-        state, motion and window, and have the frame remembered. ``others``: the other targets in this image.
-        A bad frame does not raise: the Track states why it was not used."""
-        work, self._begun, self.others = self._begun, None, others
-        assert work is not None, "begin comes before finish"
-        if not work.is_attended and not work.refusal:
-            self._search_view(work)
-            self._attend(work)
-        if work.refusal:
-            return self._unprocessed(work.frame, work.refusal)
-        candidates, holder = self._own(work)
-        self._pending.append(self.memory.make_plan)
-        if not candidates.is_finite:
-            return self._miss_unread(work)
-        choice = self._policy.choose(candidates, work)
-        if choice.box is None:
-            self.gallery.miss()
-        elif self.gallery.is_other:
-            choice = self._give_up(choice)
-        confirmed = self._decide(choice, work.frame.stamp_ns)
-        is_kept = self._remember(candidates, choice, work, confirmed)
-        self._update(work, candidates, choice, confirmed, is_kept)
-        reason = work.interruption or choice.reason
-        if choice.box is None and holder is not None:
-            reason = f"what is seen here is target {holder}; {reason}"
-        track = self._track(work.frame, work.view, candidates, choice, reason)
-        tracks = self._search.tracks
-        hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
-        motion = None if work.camera is None else work.camera.motion
-        return replace(track, windows=work.windows, hypotheses=hypotheses, camera=motion)
-
-    def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """The box that the network gives for a prompt, px; None where it finds nothing.
-
-        Nothing is selected or remembered, and the target is as before; the mask of the last Track can no
-        longer be read. Raises InputError when the prompt can't be used.
-        """
-        self.commit()
-        self._shown = None
-        size = _size(frame)
-        views = self._make_window().starts(size, *prompt.region(*size))
-        candidates = answer_prompt(self._pipeline, frame.image, prompt, views).candidates
-        box = candidates.box(whole(candidates)).clipped(*size)
-        return None if box.is_empty else box
-
-    def prefetch(self, image: Image) -> None:
-        """Announce that this image object will probably be processed next; from any thread."""
-        if self._camera is not None and self._pipeline.is_asynchronous:  # else the CPU has no time
-            self._camera.source.prefetch(image)
-        self._pipeline.prefetch(image)
-
-    def commit(self) -> None:
-        """Compute what only later frames need of the last step's image: the memory update, the points to
-        follow, the place to recognise, the target's usual scores; does nothing if there is nothing."""
-        pending, self._pending = self._pending, []
-        for compute in pending:
-            compute()
-
-    def select(
-        self,
-        frame: Frame,
-        prompt: Prompt,
-        refine: bool = False,
-        others: Others = ALONE,
-        camera: CameraAtImage | None = None,
-    ) -> Track:
-        """Select a target on this image, which becomes the prompted frame.
-
-        Args:
-            frame: The image and its stamp.
-            prompt: Marks the target.
-            refine: A further prompt on the same target: keep the memory. See `RankedFrames` and
-                `RecentFrames` for the prompts that later frames attend to.
-            others: The other targets in this image.
-            camera: The camera at this image; None: it is assumed not to move.
-
-        Raises:
-            InputError: The prompt can't be used; the previous target is unchanged.
-        """
-        self.commit()
-        size = _size(frame)
-        box, marked = prompt.region(*size)
-        if refine:
-            self.memory.require_room_for_prompt()
-        self._shown, window = None, self._make_window()
-        views = window.starts(size, box, marked)
-        answer = answer_prompt(self._pipeline, frame.image, prompt, views, asks_twice=self.searches)
-        candidates, doubt = answer.candidates, answer.doubt
-        visible = [seen for _, seen in candidates.visible]
-        if box is None and not visible:
-            raise InputError(
-                f"the network finds nothing at the selected point {marked.cx, marked.cy}; draw a box instead"
-            )
-        others.require_free(box, candidates)
-        if not refine:
-            self.clear()
-        self.others = others
-        if self.searches and box is not None and self._is_blank and self._is_blank(frame.image, box):
-            doubt = "weak selection: the box shows the same single shade as its surroundings"
-        state, view = TrackState.ACQUIRING, answer.view
-        context = FrameContext(frame, size, state, self._search, is_prompted=True, drawn=box, view=view)
-        choice = self._policy.begin(candidates, context)
-        start = choice.box or box or visible[0]
-        self._start(context, window, start, choice)
-        shown = start if doubt else box or start
-        self._pending += [self.memory.make_plan, partial(self._add_prompt, frame, shown)]
-        is_kept = self._remember(candidates, choice, context, confirmed=True)
-        self._forget_points()
-        if choice.box is not None:
-            self._confirm(frame, camera, choice.box, (0.0, 0.0), is_kept)
-        return self._track(frame, answer.view, candidates, choice, choice.reason or doubt)
-
-    def _start(self, context: FrameContext, window: WholeImage, start: Box, choice: Choice) -> None:
-        """The target is at this box of the prompted frame."""
-        window.settle(start)
-        self._window = window
-        self._motion.start(context.frame.stamp_ns, start)
-        self._search.stop()
-        if self.searches:
-            self._extent = make_extent(context.drawn, choice.box, context.size)
-        self._target.select(context.frame.stamp_ns)
-        self._last = context.frame.stamp_ns, context.size
-
-    def _add_prompt(self, frame: Frame, box: Box) -> None:
-        if self._describe is not None:
-            self.gallery.add_prompt(self._describe(frame.image, [box])[0], frame.stamp_ns)
+    def refusal(self, frame: Frame) -> str:
+        """Why an image can't be used for this target; "" if it can."""
+        is_same = frame.stamp_ns == self._last[0]
+        return f"stamp {frame.stamp_ns} ns was already processed" if is_same else ""
 
     # Predict
 
-    def _predict(self, frame: Frame, camera: CameraAtImage | None) -> FrameContext:
-        """Where the target is expected in this image, and whether the estimate of its motion holds."""
-        previous, previous_size = self._last
-        dt_s, size = (frame.stamp_ns - previous) * 1e-9, _size(frame)
-        looks = Looks(self.gallery, frame.image, self._describe)
-        work = FrameContext(frame, size, self._target.state, self._search, looks, dt_s, camera)
-        if dt_s == 0:
-            work.refusal = f"stamp {frame.stamp_ns} ns was already processed"
-            return work
-        if dt_s < 0:
-            work.interruption = f"the image's stamp went back by {-dt_s:.3f} s"
-        elif dt_s > (most_s := self._target.config.max_gap):
-            work.interruption = f"no image for {dt_s:.2f} s (max_gap is {most_s:g} s)"
-        elif size != previous_size:
-            work.interruption = f"the image's size changed from {previous_size} to {size}"
+    def predict(self, frame: Frame, camera: CameraAtImage | None = None, windows: int | None = None) -> None:
+        """Predict where the target is in this image, and choose what the network looks at.
+
+        Args:
+            frame: The image and its stamp, which `refusal` accepts; the target is not IDLE.
+            camera: The camera at this image; None: it is assumed not to move.
+            windows: Most windows that are searched for a missed target; None: as the settings say.
+        """
+        (previous, previous_size), size, stamp = self._last, _size(frame), frame.stamp_ns
+        self._last, self._shown, self._answers, self._found_points = (stamp, size), None, None, NO_POINTS
+        dt_s = (stamp - previous) * 1e-9
+        is_gap = dt_s > self.config.max_gap
         if camera is not None:
-            self._follow_camera(camera, frame.stamp_ns, dt_s)
-            work.state = self._target.state
-        work.is_missed = bool(work.interruption) or work.state in MISSED
-        known = None if work.interruption else self._motion.filter
-        if known is not None:
-            work.motion = known.predicted(frame.stamp_ns)
-            work.expected = work.motion.at(frame.stamp_ns, camera=False)
-        self._shown = None
-        return work
+            self._follow_camera(camera, stamp, dt_s)
+        interruption = self._interrupt(previous_size, size, stamp, dt_s)
+        age_s = math.inf if is_gap or dt_s < 0 else self._target.age_s(previous)
+        before = self._motion.filter
+        if is_gap:
+            self._motion.lose()
+        expected = None
+        if self._motion.filter is not None:
+            self._motion.filter = self._motion.filter.predicted(stamp)
+            expected = self._motion.filter.at(stamp, camera=False)
+        state, side, extent = self._target.state, self._pipeline.spec.image_side, self._window.extent(size)
+        view: View | None = None
+        searched: tuple[View, ...] = ()
+        if state not in MISSED:
+            assert expected is not None
+            view = self._window.view(size, expected.box, 0.0)
+        elif extent is not None and self.searches and dt_s >= 0:
+            self._search.begin(size, before)
+            budget = windows or self.config.search_windows
+            searched = tuple(self._search.windows(stamp, size, extent, side, budget))
+        elif extent is not None and not self.searches and state is TrackState.LOST and math.isfinite(age_s):
+            self._search.begin(size, before)
+            view = self._search.view(size, extent, side)
+        else:
+            place = Box(0.0, 0.0, *size) if expected is None else expected.box
+            view = self._window.view(size, place, age_s)
+        self._prediction = Prediction(
+            frame, size, state, dt_s, camera, interruption, expected, view, searched
+        )
+
+    def _interrupt(
+        self, previous_size: tuple[int, int], size: tuple[int, int], stamp_ns: int, dt_s: float
+    ) -> str:
+        """See whether the image continues those before it; why the target has to be found again, "" if it
+        does not. Of an image of another size, which shows the same scene, what is known in pixels is carried
+        over."""
+        reason = ""
+        if dt_s < 0:
+            reason = f"the image's stamp went back by {-dt_s:.3f} s"
+            self._target.lose(times_valid=False)
+            self._search.stop()
+            self._motion.lose()
+        if size != previous_size:
+            across, down = (now / before for now, before in zip(size, previous_size, strict=True))
+            matrix = np.diag([across, down, 1.0])
+            self._window.resize(math.sqrt(across * down))
+            self._policy.resize(float(np.linalg.det(matrix[:2, :2])))
+            self._search.resize(matrix)
+            self._motion.resize(matrix, stamp_ns)
+            self._target.miss(stamp_ns)
+            reason = reason or f"the image's size changed from {previous_size} to {size}"
+        if dt_s > self.config.max_gap:
+            reason = f"no image for {dt_s:.2f} s (max_gap is {self.config.max_gap:g} s)"
+            self._target.lose()
+        return reason
 
     def _follow_camera(self, camera: CameraAtImage, stamp_ns: int, dt_s: float) -> None:
         """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
@@ -412,95 +335,103 @@ class TargetTracker:
             if kept.matrix is not None:
                 self._search.recognise_place(kept.matrix, stamp_ns)
 
-    # View and attend
+    # Look
 
-    def _search_view(self, work: FrameContext) -> None:
-        """Choose the view of a missed target, by searching several windows where the policy does."""
-        if work.view is not None:
-            return
-        stamp, size = work.frame.stamp_ns, work.size
-        side, extent = self._pipeline.spec.image_side, self._window.extent(size)
-        place = Box(0.0, 0.0, *size) if work.expected is None else work.expected.box  # where it may be
-        # What is known in pixels must hold for this image.
-        can_search = self.searches and work.dt_s >= 0 and size == self._last[1]
-        if extent is not None and can_search:
-            search, plan = self._search, self.memory.plan
-            search.begin(size, self._motion.filter)
-            budget = self.others.search_windows or self.config.search_windows
-            windows = search.windows(stamp, size, extent, side, budget)
-            try:
-                found = self._pipeline.search(work.frame.image, windows, plan)
-            except InputError as refusal:
-                work.refusal = str(refusal)
-                return
-            own = [self.others.withheld(one, work.looks, None)[0] for one in found]
-            seen = [self._policy.detections(candidates, work.looks) for candidates in own]
-            search.observe(stamp, list(zip(windows, seen, strict=True)))
-            work.view, work.windows = search.view(size, extent, side), tuple(windows)
-        elif extent is not None and not self.searches and work.state is TrackState.LOST:
-            self._search.begin(size, self._motion.filter)
-            work.view = self._search.view(size, extent, side)
-        else:
-            age_s = math.inf if work.interruption else self._target.age_s(self._last[0])
-            work.view = self._window.view(size, place, age_s)
+    @property
+    def look(self) -> Look:
+        """What the network is asked in this image."""
+        predicted = self._prediction
+        assert predicted is not None, "predict comes first"
+        if predicted.view is None:
+            return Look(self._number, predicted.windows, self.memory.plan, is_search=True)
+        return Look(self._number, (predicted.view,), self.memory.plan)
 
-    def _attend(self, work: FrameContext) -> None:
-        """Have the network look at the frame's view, unless the image can't be used; the frame counts from
-        here on."""
-        if work.refusal:
+    def follow_points(self) -> None:
+        """Follow the points on the target into this image, while the network looks."""
+        predicted = self._prediction
+        if self._points is None or predicted is None or predicted.expected is None:
             return
-        frame, expected, was_seen = work.frame, work.expected, not work.is_missed
-        assert work.view is not None
-        plan = self.memory.plan
-        try:
-            self._pipeline.encode(frame.image, work.view)
-        except InputError as refusal:
-            work.refusal = str(refusal)
-            return
-        if work.interruption:
-            self._interrupt(frame.stamp_ns, work.size)
-            work.state = TrackState.LOST
-        else:
-            self._motion.filter = work.motion
-        previous, _ = self._last
-        self._last = frame.stamp_ns, work.size
-        self._pipeline.attend(plan)
-        work.is_attended, work.motion = True, self._motion.filter
-        work.is_confirmed, work.confirmed_ns = self._target.confirmed, self._target.confirmed_ns
-        # Between launch and wait: a GPU works meanwhile.
-        if self._points is not None and expected is not None and was_seen:
-            if frame.stamp_ns - previous > POINTS_VALID_NS:
+        if predicted.state not in MISSED:
+            if predicted.dt_s > POINTS_VALID_S:
                 self._points.reset()
-            work.points = self._points.follow(frame.image, expected.box)
-
-    def _interrupt(self, stamp_ns: int, size: tuple[int, int]) -> None:
-        """The motion estimate does not hold for this image. Of an image of another size, which shows the same
-        scene, what is known in pixels is carried over."""
-        previous, previous_size = self._last
-        went_back = stamp_ns < previous
-        self._target.lose(times_valid=not went_back)
-        if went_back:
-            self._search.stop()
-        if went_back or size == previous_size:
-            self._motion.lose()
-        if size != previous_size:
-            across, down = (now / before for now, before in zip(size, previous_size, strict=True))
-            matrix = np.diag([across, down, 1.0])
-            self._window.resize(math.sqrt(across * down))
-            self._policy.resize(float(np.linalg.det(matrix[:2, :2])))
-            self._search.resize(matrix)
-            self._motion.resize(matrix, stamp_ns)
+            self._found_points = self._points.follow(predicted.frame.image, predicted.expected.box)
 
     # Decide
 
-    def _own(self, work: FrameContext) -> tuple[Candidates, int | None]:
+    def decide(self, answers: Answers, others: Others = ALONE) -> Track:
+        """Decide which candidate is the target, and update state, motion and window by it.
+
+        ``answers``: of the network to `look`; ``others``: the other targets in this image.
+        """
+        predicted, self._prediction, self.others = self._prediction, None, others
+        assert predicted is not None, "predict comes first"
+        looks = Looks(self.gallery, predicted.frame.image, self._describe)
+        view, seconds = predicted.view, dict[str, float]()
+        if view is None:
+            view = self._view_of_search(predicted, answers.candidates(self._number), looks)
+            seconds |= answers.stage_seconds(self._number)
+            asked = Look(self._number, (view,), self.memory.plan)
+            answers = self._pipeline.look(predicted.frame.image, [asked])
+        (seen,) = answers.candidates(self._number)
+        self._answers, seconds = answers, seconds | answers.stage_seconds(self._number)
+        candidates, holder = self._own(predicted, seen, looks)
+        context = FrameContext(
+            frame=predicted.frame,
+            size=predicted.size,
+            state=predicted.state,
+            search=self._search,
+            looks=looks,
+            motion=self._motion.filter,
+            expected=predicted.expected,
+            view=view,
+            points=self._found_points,
+            is_confirmed=self._target.confirmed,
+            confirmed_ns=self._target.confirmed_ns,
+        )
+        if not candidates.is_finite:
+            return replace(self._miss_unread(predicted), view=view, stage_seconds=seconds)
+        choice = self._policy.choose(candidates, context)
+        if choice.box is None:
+            self.gallery.miss()
+        elif self.gallery.is_other:
+            choice = self._give_up(choice)
+        confirmed = self._update_state(choice, predicted.frame.stamp_ns)
+        remembered = self._keep(candidates, choice, context, confirmed)
+        self._update_motion(predicted, candidates, choice, confirmed)
+        self._close(predicted.frame, predicted.camera, choice, confirmed, remembered, predicted.expected)
+        reason = predicted.interruption or choice.reason
+        if choice.box is None and holder is not None:
+            reason = f"what is seen here is target {holder}; {reason}"
+        track = self._track(predicted.frame, view, candidates, choice, reason)
+        hypotheses = tuple(ScoredBox(one.box, one.score) for one in self._search.tracks)
+        motion = None if predicted.camera is None else predicted.camera.motion
+        return replace(
+            track,
+            windows=predicted.windows,
+            hypotheses=hypotheses,
+            camera=motion,
+            stage_seconds=seconds,
+        )
+
+    def _view_of_search(self, predicted: Prediction, found: Sequence[Candidates], looks: Looks) -> View:
+        """The target's own view, given what the windows show."""
+        size, stamp = predicted.size, predicted.frame.stamp_ns
+        own = [self.others.withheld(one, looks, None)[0] for one in found]
+        seen = [self._policy.detections(candidates, looks) for candidates in own]
+        self._search.observe(stamp, list(zip(predicted.windows, seen, strict=True)))
+        extent = self._window.extent(size)
+        assert extent is not None
+        return self._search.view(size, extent, self._pipeline.spec.image_side)
+
+    def _own(
+        self, predicted: Prediction, candidates: Candidates, looks: Looks
+    ) -> tuple[Candidates, int | None]:
         """The candidates, without those that are another target's, and that target's id."""
-        candidates = self._pipeline.decode(None) if work.candidates is None else work.candidates
         if not self.others.rivals:
             return candidates, None
-        is_expected = work.expected is not None and work.state is not TrackState.LOST
-        predicted = work.expected.box if work.expected is not None and is_expected else None
-        return self.others.withheld(candidates, work.looks, predicted)
+        is_expected = predicted.expected is not None and predicted.state is not TrackState.LOST
+        box = predicted.expected.box if predicted.expected is not None and is_expected else None
+        return self.others.withheld(candidates, looks, box)
 
     def _give_up(self, choice: Choice) -> Choice:
         """What is followed is another individual: it is not claimed, and what was remembered of it goes."""
@@ -512,48 +443,42 @@ class TargetTracker:
         reason = f"no longer like what was selected ({known})"
         return replace(choice, box=None, present=False, reason=reason)
 
-    def _decide(self, choice: Choice, stamp_ns: int) -> bool:
+    def _miss_unread(self, predicted: Prediction) -> Track:
+        """The Track of a frame whose candidates are no numbers."""
+        frame = predicted.frame
+        self.memory.skip()
+        self._target.miss(frame.stamp_ns)
+        self._motion.coast(frame.stamp_ns, was_seen=predicted.state not in MISSED)
+        self._forget_points()
+        self._answered = Answered(frame, predicted.camera, count=self.memory.count)
+        return self._track(frame, None, None, None, "the network's output is not finite; check the bundle")
+
+    # Update
+
+    def _update_state(self, choice: Choice, stamp_ns: int) -> bool:
         """Update the state; whether it claims the target."""
         if choice.box is None:
             self._target.miss(stamp_ns)
             return False
         return self._target.hit(stamp_ns)
 
-    def _miss_unread(self, work: FrameContext) -> Track:
-        """The Track of a frame whose candidates are no numbers."""
-        stamp = work.frame.stamp_ns
-        self.memory.skip()
-        self._target.miss(stamp)
-        self._motion.coast(stamp, was_seen=work.state not in MISSED)
-        self._forget_points()
-        reason = "the network's output is not finite; check the bundle"
-        return self._track(work.frame, work.view, None, None, reason)
-
-    # Update and remember
-
-    def _update(
-        self, work: FrameContext, candidates: Candidates, choice: Choice, confirmed: bool, is_kept: bool
+    def _update_motion(
+        self, predicted: Prediction, candidates: Candidates, choice: Choice, confirmed: bool
     ) -> None:
-        """Update motion and window by the box that was chosen, or by none. ``is_kept``: it is remembered."""
-        stamp, box, expected = work.frame.stamp_ns, choice.box, work.expected
+        """Update motion and window by the box that was chosen, or by none."""
+        stamp, box = predicted.frame.stamp_ns, choice.box
         if box is None:
-            self._motion.coast(stamp, was_seen=work.state not in MISSED)
-        else:
-            if confirmed:
-                self._window.update(box, max(0.0, work.dt_s))
-            restart = choice.jumped or work.state is TrackState.LOST
-            quality = float(candidates.ious[choice.index])
-            self._motion.measure(stamp, box, quality, restart, choice.partial)
-        if box is not None and confirmed:
-            velocity = (0.0, 0.0) if expected is None else expected.velocity
-            self._confirm(work.frame, work.camera, box, velocity, is_kept)
-        else:
-            self._forget_points()
+            self._motion.coast(stamp, was_seen=predicted.state not in MISSED)
+            return
+        if confirmed:
+            self._window.update(box, max(0.0, predicted.dt_s))
+        restart = choice.jumped or predicted.state is TrackState.LOST
+        self._motion.measure(stamp, box, float(candidates.ious[choice.index]), restart, choice.partial)
 
-    def _remember(
+    def _keep(
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
-    ) -> bool:
-        """Have the frame stored in a slot of the ring if the policy keeps it; whether it does."""
+    ) -> Remembered | None:
+        """What is to be stored of this image in a slot of the ring; None if the policy does not keep it."""
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
@@ -563,7 +488,7 @@ class TargetTracker:
         unwanted = is_unsure and not context.is_prompted
         if unwanted or not self._policy.keeps(candidates, choice, context, confirmed):
             self.memory.skip()
-            return False
+            return None
         slot = self.memory.store(
             context.frame.stamp_ns,
             float(candidates.ious[choice.index]),
@@ -571,51 +496,139 @@ class TargetTracker:
             choice.motion_iou,
             context.is_prompted,
         )
-        remember = partial(self._pipeline.remember, choice.index, slot, choice.present)
-        if self._pipeline.is_asynchronous:
-            remember()
-        else:
-            self._pending.append(remember)
-        return True
+        return Remembered(self._number, choice.index, slot, choice.present)
 
-    def _confirm(
+    def _close(
         self,
         frame: Frame,
         camera: CameraAtImage | None,
-        box: Box,
-        velocity: tuple[float, float],
-        is_kept: bool,
+        choice: Choice,
+        confirmed: bool,
+        remembered: Remembered | None,
+        expected: Motion | None,
+        prompted: Box | None = None,
     ) -> None:
-        """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s;
-        ``is_kept``: the frame is remembered, so that its look may be learnt, too."""
-        self._search.last_seen = Sighting(frame.stamp_ns, box, velocity)
-        if camera is not None:
-            self._pending.append(partial(self._keep_place, camera, [box, *self.others.boxes]))
-        if self._search.is_running:
-            self._search.stop()
-        if self._points is not None:
-            self._pending.append(partial(self._points.keep, frame.image, box))
-        if self._describe is not None:
-            self._pending.append(partial(self._look, frame, box, self.memory.count, is_kept))
+        """Close the image: note what `learn` needs. ``prompted``: of a selection, the box that shows how the
+        target looks."""
+        box = choice.box if confirmed else None
+        if box is None:
+            self._forget_points()
+        else:
+            velocity = (0.0, 0.0) if expected is None else expected.velocity
+            self._search.last_seen = Sighting(frame.stamp_ns, box, velocity)
+            if self._search.is_running:
+                self._search.stop()
+        self._answered = Answered(frame, camera, remembered, prompted, box, self.memory.count)
 
-    def _look(self, frame: Frame, box: Box, count: int, learns: bool) -> None:
-        """Look at what is followed when it is due. ``count``: of `memory` after this frame."""
-        if self._describe is None or not self.gallery.is_due(frame.stamp_ns):
+    # Afterwards
+
+    @property
+    def remembered(self) -> Remembered | None:
+        """What the network is to remember of the image that was answered last."""
+        return None if self._answered is None else self._answered.remembered
+
+    def learn(self) -> None:
+        """Compute what only later images need of the one that was answered last: the plan of the memory, the
+        place to recognise, the points to follow, how the target looks. Once; then there is nothing to do."""
+        answered, self._answered = self._answered, None
+        if answered is None:
             return
-        self.gallery.look(self._describe(frame.image, [box])[0], frame.stamp_ns, learns)
-        if not self.gallery.is_doubted:
-            self._sure_frame = count
-
-    def _keep_place(self, camera: CameraAtImage, boxes: Sequence[Box]) -> None:
-        """Keep the image in which the target was seen, to recognise the place once it is missed."""
-        if self._search.last_seen is not None:
-            self._search.last_seen = replace(self._search.last_seen, image=camera.source.keep(boxes))
+        frame, box = answered.frame, answered.confirmed
+        self.memory.make_plan()
+        if answered.prompted is not None and self._describe is not None:
+            vector = self._describe(frame.image, [answered.prompted])[0]
+            self.gallery.add_prompt(vector, frame.stamp_ns)
+        if box is None:
+            return
+        if answered.camera is not None and self._search.last_seen is not None:
+            image = answered.camera.source.keep([box, *self.others.boxes])
+            self._search.last_seen = replace(self._search.last_seen, image=image)
+        if self._points is not None:
+            self._points.keep(frame.image, box)
+        if self._describe is not None and self.gallery.is_due(frame.stamp_ns):
+            vector = self._describe(frame.image, [box])[0]
+            self.gallery.look(vector, frame.stamp_ns, learns=answered.remembered is not None)
+            if not self.gallery.is_doubted:
+                self._sure_frame = answered.count
 
     def _forget_points(self) -> None:
         if self._points is not None:
             self._points.reset()
 
-    # Tell
+    # Select
+
+    def select(
+        self,
+        frame: Frame,
+        prompt: Prompt,
+        others: Others = ALONE,
+        camera: CameraAtImage | None = None,
+    ) -> Track:
+        """Select a target on this image, in place of the one before; all that was known of that is forgotten.
+
+        Args:
+            frame: The image and its stamp.
+            prompt: Marks the target.
+            others: The other targets in this image.
+            camera: The camera at this image; None: it is assumed not to move.
+
+        Raises:
+            InputError: The prompt can't be used; the previous target is unchanged.
+        """
+        size = _size(frame)
+        box, marked = prompt.region(*size)
+        self._shown, window = None, self._make_window()
+        views = window.starts(size, box, marked)
+        answer = answer_prompt(
+            self._pipeline, self._number, frame.image, prompt, views, asks_twice=self.searches
+        )
+        candidates, doubt = answer.candidates, answer.doubt
+        visible = [seen for _, seen in candidates.visible]
+        if box is None and not visible:
+            raise InputError(
+                f"the network finds nothing at the selected point {marked.cx, marked.cy}; draw a box instead"
+            )
+        others.require_free(box, candidates)
+        self.clear()
+        self.others, self._answers = others, answer.answers
+        if self.searches and box is not None and self._is_blank and self._is_blank(frame.image, box):
+            doubt = "weak selection: the box shows the same single shade as its surroundings"
+        state = TrackState.ACQUIRING
+        context = FrameContext(
+            frame, size, state, self._search, is_prompted=True, drawn=box, view=answer.view
+        )
+        choice = self._policy.begin(candidates, context)
+        start = choice.box or box or visible[0]
+        self._start(context, window, start, choice)
+        remembered = self._keep(candidates, choice, context, confirmed=True)
+        self._close(frame, camera, choice, True, remembered, None, prompted=start if doubt else box or start)
+        track = self._track(frame, answer.view, candidates, choice, choice.reason or doubt)
+        return replace(track, stage_seconds=dict(answer.answers.stage_seconds(self._number)))
+
+    def _start(self, context: FrameContext, window: WholeImage, start: Box, choice: Choice) -> None:
+        """The target is at this box of the prompted frame."""
+        window.settle(start)
+        self._window = window
+        self._motion.start(context.frame.stamp_ns, start)
+        if self.searches:
+            self._extent = make_extent(context.drawn, choice.box, context.size)
+        self._target.select(context.frame.stamp_ns)
+        self._last = context.frame.stamp_ns, context.size
+
+    def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
+        """The box that the network gives for a prompt, px; None where it finds nothing.
+
+        Nothing is selected or remembered, and the target is as before; the mask of the last Track can no
+        longer be read. Raises InputError when the prompt can't be used.
+        """
+        self._shown = None
+        size = _size(frame)
+        views = self._make_window().starts(size, *prompt.region(*size))
+        candidates = answer_prompt(self._pipeline, self._number, frame.image, prompt, views).candidates
+        box = candidates.box(whole(candidates)).clipped(*size)
+        return None if box.is_empty else box
+
+    # Answer
 
     def _track(
         self,
@@ -652,19 +665,19 @@ class TargetTracker:
             view=view,
             image_size=self._last[1],
             reason=reason,
-            stage_seconds=dict(self._pipeline.stage_seconds),
         )
 
-    def _unprocessed(self, frame: Frame, reason: str) -> Track:
-        return Track(
-            frame.stamp_ns, self._target.state, image_size=_size(frame), reason=reason, processed=False
-        )
+    def refused(self, frame: Frame, reason: str) -> Track:
+        """The answer to an image that can't be used."""
+        return Track(frame.stamp_ns, self.state, image_size=_size(frame), reason=reason, processed=False)
 
     def mask(self) -> NDArray[np.uint8] | None:
         """The target's mask of the last frame, uint8 [H, W], 0 or 255; None if its box was not measured."""
-        return None if self._shown is None else self._pipeline.mask(self._shown)
+        if self._shown is None or self._answers is None:
+            return None
+        return self._answers.mask(self._number, self._shown)
 
-    def predict(self, stamp_ns: int) -> Motion | None:
+    def motion_at(self, stamp_ns: int) -> Motion | None:
         """The predicted motion at a later stamp, None if there is none. Does not change the tracker."""
         motion = self._motion.filter
         if motion is None or self.state is TrackState.LOST or stamp_ns < motion.stamp_ns:

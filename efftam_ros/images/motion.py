@@ -150,7 +150,9 @@ class ImageCameraMotion:
     beside the work on that one; this changes no result.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, looks_ahead: bool = True) -> None:
+        """``looks_ahead``: False where the network needs the processor, so that nothing is gained by it."""
+        self._looks_ahead = looks_ahead
         self._worker = ThreadPoolExecutor(1, "camera_motion")
         self.reset()
 
@@ -160,10 +162,12 @@ class ImageCameraMotion:
         self._present: Landmarks | None = None  # of the previous image, once needed
 
     def another(self) -> ImageCameraMotion:
-        return ImageCameraMotion()
+        return ImageCameraMotion(self._looks_ahead)
 
     def prefetch(self, image: Image) -> None:
         ahead, previous = self._ahead, self._previous
+        if not self._looks_ahead:
+            return
         if ahead is None or ahead.found.done():  # no queue of images that nobody asks for
             self._ahead = _Ahead(image, previous, self._worker.submit(_look_ahead, image, previous))
 

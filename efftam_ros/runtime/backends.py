@@ -38,7 +38,7 @@ class Backend:
     """A row of the table, all that the node, the commands, the doctor and gpu_check know of a back end.
 
     ``name`` as users write it; ``opener``: "module:function", which without a GPU makes a `Pipeline` from
-    (bundle, threads, lanes), with one a `GraphOpener` from (bundle, precision, facts, stream, engine
+    (bundle, threads, max_targets), with one a `GraphOpener` from (bundle, precision, facts, stream, engine
     folder); ``auto``: what precision "auto" is ("tf32": FP32 whose products may round their factors to 10
     bits), ``precisions`` what can be asked for besides; ``install``: commands that install what it needs;
     ``gpu``: it needs an NVIDIA GPU; ``engines``: it runs engines that `efftam build` makes, a set for each

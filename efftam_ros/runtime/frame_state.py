@@ -1,25 +1,22 @@
-"""The frame protocol: order of a pipeline's calls, state of the frame, checks of arguments."""
+"""The frame protocol: order of a pipeline's calls, state of each target's frame, checks of arguments."""
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.contract import Look, Remembered
 from efftam_ros.core.geometry import View
-from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec
+from efftam_ros.images.encodings import check_image
 from efftam_ros.runtime.preprocess import CERTAIN, EncodedPrompt, boxes_and_areas, encode_prompt
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 ALTERNATIVES = range(1, 4)
 """Rows of the decoder's output that compete on tracked frames and after a single point."""
@@ -44,239 +41,284 @@ def check_slots(count: int, *slots: int) -> None:
         raise IndexError(f"slot {bad} is beyond the ring's {count}")
 
 
-@dataclass(frozen=True)
-class _Encoded:
-    """The features of an image in a view, which ``owner`` computed and ``lanes`` use."""
+@dataclass(eq=False)
+class TargetFrame:
+    """One target's look at an image, as the back end computes it.
+
+    Attributes:
+        look: What is asked.
+        size: Width and height of the image, px.
+        prompt: The look's prompt in network coordinates; None on tracked images.
+        rows: Rows of the decoder's output, by candidate.
+        found: The answers, by view.
+        is_answered: Whether they are all there.
+        error: Why they are not; raised to who asks for them.
+        seconds: Duration of each stage, s, see `Answers.stage_seconds`.
+        can_be_remembered: Until the image ends.
+    """
+
+    look: Look
+    size: tuple[int, int]
+    prompt: EncodedPrompt | None = None
+    rows: Sequence[int] = ALTERNATIVES
+    found: list[Candidates] = field(default_factory=list)
+    is_answered: bool = False
+    error: Exception | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    can_be_remembered: bool = True
+
+    @property
+    def target(self) -> int:
+        return self.look.target
+
+    @property
+    def view(self) -> View:
+        """The view of a look that is no search."""
+        return self.look.views[0]
+
+    @property
+    def is_search(self) -> bool:
+        return self.look.is_search
+
+    def read(self, view: View, decoded: Decoded) -> Candidates:
+        """The candidates of one view, px of the image; for a mask prompt its own mask."""
+        boxes, areas, ious, presence = decoded
+        if self.prompt is not None and self.prompt.logits is not None:
+            boxes, areas = boxes_and_areas(self.prompt.logits[None])
+            ious, presence = np.ones(1, np.float32), CERTAIN
+        some = slice(self.rows.start, self.rows.stop) if isinstance(self.rows, range) else self.rows
+        return Candidates.in_view(view, boxes[some], areas[some], ious[some], presence)
+
+
+class Features(NamedTuple):
+    """What the features in some place are of. ``seconds``: what the stages that made them took, s."""
 
     image: weakref.ref[Image]
     view: View
-    owner: FramePipeline
-    lanes: list[FramePipeline]
+    seconds: Mapping[str, float]
 
-    def serves(self, image: Image, view: View, lane: FramePipeline) -> bool:
-        """Whether a lane can use them. One that has used them starts a new frame, which is encoded again."""
-        return lane not in self.lanes and self.image() is image and self.view == view
+    def are_of(self, image: Image, view: View) -> bool:
+        return self.image() is image and self.view == view
 
 
-class LanesState:
-    """What the lanes of a pipeline have in common, also where they work side by side."""
+class FrameState(ABC):
+    """The `Pipeline` contract around what a back end computes: it keeps each target's frame, checks every
+    call, and reads the decoder's numbers.
 
-    def __init__(self) -> None:
-        self.lanes: list[FramePipeline] = []
-        self.is_closed = False
-        self._lock = threading.Lock()
-        self._encoded: _Encoded | None = None
-
-    def share(self, lane: FramePipeline, image: Image, view: View) -> bool:
-        """Give a lane the features that another one has of this view; False: it must compute them."""
-        with self._lock:
-            encoded = self._encoded
-            if encoded is not None and encoded.serves(image, view, lane):
-                encoded.lanes.append(lane)
-                lane._reuse(encoded.owner)
-                return True
-        self.end(lane)
-        return False
-
-    def keep(self, lane: FramePipeline, image: Image, view: View) -> None:
-        """A lane has computed the features of this view."""
-        with self._lock:
-            self._encoded = _Encoded(weakref.ref(image), view, lane, [lane])
-
-    def end(self, lane: FramePipeline) -> None:
-        """A lane's features are about to change: the frames of all that have them in the same place end."""
-        with self._lock:
-            if self._encoded is not None and self._encoded.owner in lane._in_one_place:
-                self._encoded = None
-        for one in lane._in_one_place:
-            one._frame.view = None
-
-    def misuse(self) -> RuntimeError:
-        """What is wrong with a call without an encoded image."""
-        if self.is_closed:
-            return RuntimeError("the pipeline is closed")
-        return RuntimeError("no image: encode comes first in every frame")
-
-
-@dataclass
-class LaneFrame:
-    """The frame of one lane. ``view``: of the encoded image, None where there is none; ``prompt``: of a
-    prompted frame, once it was encoded; ``rows``: of the decoder's output, by candidate."""
-
-    view: View | None = None
-    prompt: EncodedPrompt | None = None
-    image_size: tuple[int, int] = (0, 0)
-    is_attended: bool = False
-    rows: Sequence[int] = ()
-
-
-class FramePipeline(ABC):
-    """The `Pipeline` contract around what a back end computes, for one lane; the others are its copies.
-
-    A derived class implements the methods with an underscore; they are called in order and with checked
-    arguments. One without a network also overrides `_decoded` and `_searched`.
+    A back end implements the methods with an underscore, which are called in order and with checked
+    arguments. One that computes a look at once implements `_compute`, or the five stages that it consists of;
+    one that computes several together overrides `_start`, `_wait` and `_remember_all`.
     """
 
-    is_asynchronous = False
-    has_own_features = False
-    """Whether each lane has a place for features, not all of them one. Then they can work side by side."""
-    side_by_side = 1
     notice = ""
     target_bytes = 0
-    stage_seconds: dict[str, float]
-    """See `Pipeline.stage_seconds`."""
-    _next_seconds: dict[str, float]
-    """What those of the next frame begin with."""
-    _lane: int
-    _frame: LaneFrame
-    _in_one_place: Sequence[FramePipeline]
-    """The lanes that have their features where this one has them."""
+    is_on_gpu = False
+    """Whether the network leaves the host's processor to others."""
 
-    def __init__(self, spec: PipelineSpec, lanes: int = 1) -> None:
-        """What a derived class has assigned before is common to all lanes; `_allocate` makes the rest."""
-        self.spec, self.lanes = spec, lanes
-        self._all = LanesState()
-        every = self._all.lanes
-        every += [self, *(copy(self) for _ in range(1, lanes))]
-        for index, lane in enumerate(every):
-            lane._lane, lane._frame = index, LaneFrame()
-            lane._in_one_place = [lane] if self.has_own_features else every
-            lane.stage_seconds, lane._next_seconds = {}, {}
-            lane._allocate()
-
-    def _allocate(self) -> None:
-        """Make what a lane has for itself."""
-        return
-
-    def lane(self, index: int) -> Self:
-        if not 0 <= index < self.lanes:
-            raise IndexError(f"lane {index} is beyond the {self.lanes} of this pipeline")
-        return cast("Self", self._all.lanes[index])
+    def __init__(self, spec: PipelineSpec, max_targets: int = 1) -> None:
+        self.spec, self.max_targets = spec, max_targets
+        self._frames: dict[int, TargetFrame] = {}  # of each target's last look
+        self._features: dict[int, Features] = {}  # of each target, where a target has a place for them
+        self._memory_seconds: dict[int, float] = {}  # of each target's last image that was remembered
+        self._is_closed = False
 
     def prefetch(self, image: Image) -> None:
         return
 
-    def encode(self, image: Image, view: View) -> None:
-        frame = self._frame = LaneFrame()
-        if self._all.is_closed:
-            raise self._all.misuse()
-        self.stage_seconds, self._next_seconds = self._next_seconds, {}
-        if not self._all.share(self, image, view):
-            self._encode(image, view)
-            self._all.keep(self, image, view)
-        frame.view, frame.image_size = view, (image.width, image.height)
+    def check(self, image: Image) -> None:
+        check_image(image)
 
-    def attend(self, plan: MemoryPlan) -> None:
-        frame = self._frame
-        if frame.view is None:
-            raise self._all.misuse()
-        check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
-        if plan.slots:
-            self._attend(plan)
-        else:
-            self._condition(None)
-        frame.prompt, frame.is_attended = None, True
+    def look(self, image: Image, looks: Sequence[Look]) -> FrameAnswers:
+        if self._is_closed:
+            raise RuntimeError("the pipeline is closed")
+        targets = [look.target for look in looks]
+        self._check_targets(targets)
+        if len(set(targets)) < len(targets) or sum(look.prompt is not None for look in looks) > 1:
+            raise ValueError(f"one look per target and call, one prompt per call (targets {targets})")
+        self._settle()
+        for target in targets:  # what can't be used leaves nothing of before
+            self._frames.pop(target, None)
+        check_image(image)
+        frames = {look.target: self._checked(image, look) for look in looks}
+        if any(frame.prompt is not None for frame in frames.values()):
+            for other in self._frames.values():  # what a prompt conditions has one place
+                other.can_be_remembered &= other.prompt is None
+        self._frames |= frames
+        try:
+            self._start(image, list(frames.values()))
+        except BaseException:
+            for target in targets:
+                self._frames.pop(target, None)
+            raise
+        return FrameAnswers(self, frames)
 
-    def decode(self, prompt: Prompt | None) -> Candidates:
-        frame = self._frame
-        if frame.view is None:
-            raise self._all.misuse()
-        if prompt is not None:
-            encoded = encode_prompt(prompt, frame.view, *frame.image_size)
-            self._condition(encoded)
-            frame.prompt, frame.is_attended = encoded, False
-        elif not frame.is_attended:
-            raise RuntimeError("decode(None) without attend: a tracked frame is conditioned on memory first")
-        return self._decoded(frame.view, prompt)
-
-    def remember(self, choice: int, slot: int, present: bool) -> None:
-        if self._frame.view is None:
-            raise self._all.misuse()
-        check_slots(self.spec.slots, slot)
-        self._remember(self._frame.rows[choice], slot, present)
-
-    def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        if self._all.is_closed:
-            raise self._all.misuse()
-        if not plan.slots:
-            raise ValueError("search without memory: give a plan with at least one slot")
-        check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
-        self._all.end(self)
-        return self._searched(image, views, plan)
-
-    def mask(self, choice: int) -> NDArray[np.uint8]:
-        frame = self._frame
-        if frame.view is None:
-            raise self._all.misuse()
-        return self._mask(frame.rows[choice], frame.view, *frame.image_size)
+    def remember(self, choices: Sequence[Remembered]) -> None:
+        if self._is_closed:
+            raise RuntimeError("the pipeline is closed")
+        self._check_targets([choice.target for choice in choices])
+        for choice in choices:
+            check_slots(self.spec.slots, choice.slot)
+        chosen = []
+        for target, choice, slot, present in choices:
+            frame = self._frames.get(target)
+            if frame is None or frame.is_search or not (frame.is_answered and frame.can_be_remembered):
+                raise RuntimeError(f"no image to remember of target {target}: look, and read its candidates")
+            chosen.append(Chosen(frame, frame.rows[choice], slot, present))
+        for frame in self._frames.values():
+            frame.can_be_remembered = False
+        if chosen:
+            self._remember_all(chosen)
 
     def close(self) -> None:
-        if not self._all.is_closed:
-            self._all.is_closed = True
-            for lane in self._all.lanes:
-                lane._frame.view = None
+        if not self._is_closed:
+            self._is_closed = True
+            self._frames.clear()
             self._close()
 
-    def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
-        """The candidates of this frame, in image px; of a mask prompt its own mask."""
-        encoded = self._frame.prompt
-        boxes, areas, ious, presence = self._decode(encoded)
-        rows = self._frame.rows = ALTERNATIVES if encoded is None or encoded.multimask else SINGLE
-        if encoded is not None and encoded.logits is not None:
-            boxes, areas = boxes_and_areas(encoded.logits[None])
-            ious, presence = np.ones(1, np.float32), CERTAIN
-        some = slice(rows.start, rows.stop)
-        return Candidates.in_view(view, boxes[some], areas[some], ious[some], presence)
+    def answered(self, frame: TargetFrame) -> list[Candidates]:
+        """The candidates of a target's frame, by view; waits for them."""
+        if not frame.is_answered:
+            self._require_last(frame)
+            self._wait(frame)
+            if frame.error is not None:
+                raise frame.error
+            frame.is_answered = True
+        return frame.found
 
-    def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        """The candidates of each view, in image px."""
-        self.stage_seconds, start = {}, time.perf_counter()
-        some, found = slice(ALTERNATIVES.start, ALTERNATIVES.stop), []
-        for view, answers in zip(views, self._search(image, views, plan), strict=True):
-            boxes, areas, ious, presence = answers
-            found.append(Candidates.in_view(view, boxes[some], areas[some], ious[some], presence))
-        self.stage_seconds["search"] = self._next_seconds["search"] = time.perf_counter() - start
-        return found
+    def mask_of(self, frame: TargetFrame, choice: int) -> NDArray[np.uint8]:
+        """See `Answers.mask`."""
+        self._require_last(frame)
+        if frame.is_search or not frame.is_answered:
+            raise RuntimeError("no mask: look at one view, and read its candidates")
+        return self._mask(frame, frame.rows[choice])
 
-    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Decoded]:
-        """The answers of one view after the other, each of which holds until the next is asked for."""
-        for view in views:
-            self._encode(image, view)
-            self._attend(plan)
-            yield self._decode(None)
+    def _require_last(self, frame: TargetFrame) -> None:
+        if self._is_closed:
+            raise RuntimeError("the pipeline is closed")
+        if self._frames.get(frame.target) is not frame:
+            raise RuntimeError(f"target {frame.target} was looked at again: these answers are gone")
 
-    @abstractmethod
-    def _encode(self, image: Image, view: View) -> None:
-        """Preprocess and run the image encoder."""
+    def _check_targets(self, targets: Sequence[int]) -> None:
+        for target in targets:
+            if not 0 <= target < self.max_targets:
+                raise IndexError(f"target {target} is beyond the {self.max_targets} of this pipeline")
 
-    def _reuse(self, owner: FramePipeline) -> None:
-        """The features of the last `_encode` of ``owner``, of the same view, are this frame's too."""
+    def _checked(self, image: Image, look: Look) -> TargetFrame:
+        """A frame for what is asked. Raises as `Pipeline.look`."""
+        size, plan = (image.width, image.height), look.plan
+        check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
+        if look.is_search and (look.prompt is not None or not plan.slots):
+            raise ValueError("search without memory: give a plan with at least one slot, and no prompt")
+        if not look.is_search and len(look.views) != 1:
+            raise ValueError(f"{len(look.views)} views: give one, or search")
+        if look.prompt is None:
+            return TargetFrame(look, size)
+        encoded = encode_prompt(look.prompt, look.views[0], *size)
+        return TargetFrame(look, size, encoded, ALTERNATIVES if encoded.multimask else SINGLE)
+
+    # What a back end computes
+
+    def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
+        """Compute what is asked, or begin to: `_wait` waits for it."""
+        for frame in frames:
+            try:
+                self._compute(image, frame)
+            except Exception as error:  # of one target: the others are looked at all the same
+                frame.error = error
+
+    def _settle(self) -> None:
+        """Wait for what was begun and nobody has waited for."""
         return
 
-    @abstractmethod
-    def _condition(self, prompt: EncodedPrompt | None) -> None:
-        """Run the prompt encoder on this frame's features: conditioned on the prompt, or on nothing."""
+    def _wait(self, frame: TargetFrame) -> None:
+        """Wait until all answers of a frame are in ``frame.found``."""
+        return
 
-    @abstractmethod
-    def _attend(self, plan: MemoryPlan) -> None:
+    def _remember_all(self, chosen: Sequence[Chosen]) -> None:
+        """Encode rows of the decoder's output into ring slots."""
+        for one in chosen:
+            self._remember(one)
+
+    def _compute(self, image: Image, frame: TargetFrame) -> None:
+        """Compute one look, view by view."""
+        begin_s = time.perf_counter()
+        for view in frame.look.views:
+            self._make_features(image, frame, view)
+            if frame.prompt is None and frame.look.plan.slots:
+                self._attend(frame, frame.look.plan)
+            else:
+                self._condition(frame)
+            frame.found.append(frame.read(view, self._decode(frame)))
+        if frame.is_search:
+            frame.seconds = {"search": time.perf_counter() - begin_s}
+        elif frame.target in self._memory_seconds:
+            frame.seconds["memory_encoder"] = self._memory_seconds.pop(frame.target)
+
+    def _make_features(self, image: Image, frame: TargetFrame, view: View) -> None:
+        """Compute the features of a view, unless those of the target are of this image and view."""
+        made = self._features.get(frame.target)
+        if made is None or not made.are_of(image, view):
+            self._features.pop(frame.target, None)
+            before = set(frame.seconds)
+            self._encode(frame, image, view)
+            seconds = {name: frame.seconds[name] for name in frame.seconds.keys() - before}
+            self._features[frame.target] = Features(weakref.ref(image), view, seconds)
+        else:
+            frame.seconds |= made.seconds
+
+    def _encode(self, frame: TargetFrame, image: Image, view: View) -> None:
+        """Preprocess and run the image encoder."""
+        raise NotImplementedError
+
+    def _condition(self, frame: TargetFrame) -> None:
+        """Run the prompt encoder on the features: conditioned on the frame's prompt, or on nothing."""
+        raise NotImplementedError
+
+    def _attend(self, frame: TargetFrame, plan: MemoryPlan) -> None:
         """Run memory attention on at least one slot."""
+        raise NotImplementedError
 
-    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
+    def _decode(self, frame: TargetFrame) -> Decoded:
         """Run the mask decoder and wait for its answers, which hold until the next call. With a mask prompt
         the mask of row 0 becomes ``prompt.logits``, for `_remember` and `_mask`."""
         raise NotImplementedError
 
     @abstractmethod
-    def _remember(self, row: int, slot: int, present: bool) -> None:
+    def _remember(self, chosen: Chosen) -> None:
         """Encode a row of the decoder's output into a ring slot."""
 
     @abstractmethod
-    def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        """See `Pipeline.mask`."""
+    def _mask(self, frame: TargetFrame, row: int) -> NDArray[np.uint8]:
+        """See `Answers.mask`."""
 
     @abstractmethod
     def _close(self) -> None:
         """Free everything; called once."""
+
+
+class Chosen(NamedTuple):
+    """A frame to be remembered: a row of the decoder's output, and the slot that it goes to."""
+
+    frame: TargetFrame
+    row: int
+    slot: int
+    present: bool
+
+
+class FrameAnswers:
+    """The `Answers` contract: the frames of one call of `look`."""
+
+    def __init__(self, state: FrameState, frames: Mapping[int, TargetFrame]) -> None:
+        self._state, self._frames = state, frames
+
+    def candidates(self, target: int) -> list[Candidates]:
+        return self._state.answered(self._frames[target])
+
+    def mask(self, target: int, choice: int) -> NDArray[np.uint8]:
+        return self._state.mask_of(self._frames[target], choice)
+
+    def stage_seconds(self, target: int) -> Mapping[str, float]:
+        return self._frames[target].seconds
 
 
 def round_bfloat16(values: NDArray[np.float32]) -> None:

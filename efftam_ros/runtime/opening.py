@@ -13,11 +13,10 @@ from efftam_ros.runtime.bundle import Bundle, default_bundle
 if TYPE_CHECKING:
     from efftam_ros.core.contract import CameraMotionSource, Pipeline
     from efftam_ros.core.targets import TargetSet
-    from efftam_ros.core.tracker import TargetTracker
 
 
 def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = None) -> Pipeline:
-    """Load a bundle into a back end, ready for the first frame, with as many lanes as there may be targets.
+    """Load a bundle into a back end, ready for the first frame, with a memory for each target there may be.
 
     ``bundle``: an opened one in place of the configured folder.
 
@@ -26,18 +25,18 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
     """
     config = config or PipelineConfig()
     row = backend_of(config.backend)
-    precision, lanes = row.resolved(config.precision), config.max_targets
+    precision, max_targets = row.resolved(config.precision), config.max_targets
     if config.zero_copy and not row.gpu:
         raise InputError(f"zero_copy is for the back ends on a GPU; {row.name} reads images where they are")
     if bundle is None:
         bundle = Bundle.load(expanded(config.bundle)) if config.bundle else default_bundle()
     try:
         if not row.gpu:
-            return function_of(row)(bundle, config.threads, lanes)
+            return function_of(row)(bundle, config.threads, max_targets)
         # Here, so that a CPU flight imports nothing of CUDA.
         from efftam_ros.runtime.device.opening import open_device_pipeline
 
-        return open_device_pipeline(bundle, row, precision, config.verify, config.zero_copy, lanes)
+        return open_device_pipeline(bundle, row, precision, config.verify, config.zero_copy, max_targets)
     except ModuleNotFoundError as error:
         reason = f"the Python module {error.name} is not installed"
         raise _unavailable(row, reason, row.install.here()) from error
@@ -45,22 +44,15 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
         raise _unavailable(row, error.reason, error.remedy) from error
 
 
-def open_tracker(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetTracker:
-    """A tracker on a pipeline, with its sources beside the network: camera motion and points."""
-    from efftam_ros.core.tracker import TargetTracker
-    from efftam_ros.images.motion import FlowPoints, is_blank
-
-    config = config or TrackerConfig()
-    return TargetTracker(pipeline, config, _camera_of(config), FlowPoints(), is_blank, _describe_of(config))
-
-
 def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetSet:
-    """As `open_tracker`, for as many targets as the pipeline has lanes."""
+    """A tracker on a pipeline, for as many targets as that has memories, with its sources beside the network:
+    camera motion and points."""
     from efftam_ros.core.targets import TargetSet
     from efftam_ros.images.motion import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    return TargetSet(pipeline, config, _camera_of(config), FlowPoints, is_blank, _describe_of(config))
+    camera = _camera_of(config, looks_ahead=getattr(pipeline, "is_on_gpu", False))
+    return TargetSet(pipeline, config, camera, FlowPoints, is_blank, _describe_of(config))
 
 
 def _describe_of(config: TrackerConfig) -> Describe | None:
@@ -70,10 +62,10 @@ def _describe_of(config: TrackerConfig) -> Describe | None:
     return Identity().describe if config.identity and config.policy == "default" else None
 
 
-def _camera_of(config: TrackerConfig) -> CameraMotionSource | None:
+def _camera_of(config: TrackerConfig, looks_ahead: bool) -> CameraMotionSource | None:
     from efftam_ros.images.motion import ImageCameraMotion
 
-    return ImageCameraMotion() if config.camera_motion == "auto" else None
+    return ImageCameraMotion(looks_ahead) if config.camera_motion == "auto" else None
 
 
 def _unavailable(row: Backend, reason: str, remedy: str) -> BackendError:

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.contract import Look, Pipeline, Remembered
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
@@ -45,12 +45,11 @@ INT8_FACTOR = 5.0
 class Inspected(Pipeline, Protocol):
     """A pipeline that shows its tensors."""
 
-    def tensor(self, name: str) -> NDArray[np.float32]:
+    def tensor(self, name: str, target: int = 0) -> NDArray[np.float32]:
         """A copy of what all calls so far left in a tensor: ``image``, an output of the image encoder,
-        ``conditioned``, ``masks`` of the lane that ran last, its own ``ring_maps``, ``ring_pointers``."""
+        ``conditioned``, ``masks`` of the target that was looked at last; a target's ``ring_maps`` and
+        ``ring_pointers``."""
         ...
-
-    def lane(self, index: int) -> Inspected: ...
 
 
 @dataclass(frozen=True)
@@ -101,15 +100,16 @@ class Agreement:
 
 
 class Reference:
-    """The frames on the CPU in FP32, computed once for all pipelines of a bundle with as many ``lanes``."""
+    """The frames on the CPU in FP32, computed once for all pipelines of a bundle with one target, or with
+    several."""
 
-    def __init__(self, bundle: Bundle, lanes: int) -> None:
+    def __init__(self, bundle: Bundle, max_targets: int) -> None:
         # With it comes onnxruntime's CPU provider, which a GPU needs for nothing else.
         from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
         self._bundle, self._choices = bundle, dict[str, int]()
         self._images = list(images())
-        with closing(OrtPipeline(bundle, lanes=min(lanes, 2))) as pipeline:
+        with closing(OrtPipeline(bundle, max_targets=min(max_targets, 2))) as pipeline:
             flight = _Flight(bundle, pipeline, self._images, self._choices, staged=True)
             self._wanted = {(frame, output): value for frame, _, output, value in flight.run()}
 
@@ -140,9 +140,9 @@ Found = tuple[str, str, str, NDArray[Any]]
 
 class _Flight:
     """The frames through one pipeline: a prompt, tracked frames in a window and in the full view with the
-    next image announced, a return through `search`, and a second target, in a lane of its own where the
-    pipeline has one. ``choices``: rows that are remembered, by frame; filled where they are missing, so that
-    all pipelines remember the same."""
+    next image announced, a search, and a second target, in a memory of its own where the pipeline has one: in
+    one view with the first, and each in its own. ``choices``: rows that are remembered, by frame; filled where
+    they are missing, so that all pipelines remember the same."""
 
     def __init__(
         self,
@@ -155,10 +155,8 @@ class _Flight:
         self._pipeline, self._images, self._choices, self._staged = pipeline, pictures, choices, staged
         self._side, self._last_row = pipeline.spec.image_side, pipeline.spec.temporal_rows - 1
         self._features = tuple(bundle.graphs["image_encoder"].outputs)
-        self._lanes, self._second_slot = (pipeline, pipeline), SECOND_SLOT
-        if pipeline.lanes > 1:
-            self._lanes, self._second_slot = (pipeline, pipeline.lane(1)), 0
-        self._remembered: list[tuple[str, Inspected, int]] = []
+        self._second, self._second_slot = (1, 0) if pipeline.max_targets > 1 else (0, SECOND_SLOT)
+        self._remembered: list[tuple[str, Remembered]] = []
 
     def run(self) -> Iterator[Found]:
         """The results in the order in which they are made; of the ring at the end, but for ``staged``."""
@@ -171,12 +169,13 @@ class _Flight:
         yield from self._frame(4, self._window(4))
         both = View.window(260, 180, 330, self._side)
         click = Prompt(points=(SECOND,), labels=(1,))
-        if self._pipeline.lanes == 1:
+        if self._second == 0:
             yield from self._frame(5, both, click, second=True)
             yield from self._frame(6, both, second=True)
         else:
-            yield from self._shared(5, both, click)
-            yield from self._shared(6, both)
+            yield from self._both(5, (both, both), click)
+            yield from self._both(6, (both, both))
+            yield from self._both(7, (self._window(7), View.window(*SECOND, 220, self._side)))
         for remembered in () if self._staged else self._remembered:
             yield from self._memory(*remembered)
 
@@ -190,11 +189,10 @@ class _Flight:
         present: bool = True,
         second: bool = False,
     ) -> Iterator[Found]:
-        lane, frame = self._lanes[second], self._named(number, prompt, second)
-        lane.encode(self._images[number], view)
-        if prompt is None:
-            lane.attend(self._plan(number, second))
-        candidates = lane.decode(prompt)
+        frame, target = self._named(number, prompt, second), self._second if second else 0
+        look = Look(target, (view,), self._plan(number, second), prompt)
+        answers = self._pipeline.look(self._images[number], [look])
+        (candidates,) = answers.candidates(target)
         if self._staged:
             attended = "memory_attention" if prompt is None else "prompt_encoder"
             for stage, names in (
@@ -204,30 +202,32 @@ class _Flight:
                 ("mask_decoder", ("masks",)),
             ):
                 for name in names:
-                    yield frame, stage, name, self._pipeline.tensor(name)
+                    yield frame, stage, name, self._pipeline.tensor(name, target)
         yield from self._answers(frame, candidates)
-        yield frame, "mask", "mask", lane.mask(self._choices[frame])
+        yield frame, "mask", "mask", answers.mask(target, self._choices[frame])
         if announced is not None:
-            lane.prefetch(self._images[announced])
-        yield from self._remember(frame, lane, number, present, second)
+            self._pipeline.prefetch(self._images[announced])
+        yield from self._remember({frame: self._remembering(frame, number, second, present)})
 
-    def _shared(self, number: int, view: View, click: Prompt | None = None) -> Iterator[Found]:
-        """Both targets in one view of an image, launched one behind the other; ``click`` is the second's."""
-        targets = list(zip(self._lanes, (None, click), (False, True), strict=True))
-        for lane, prompt, second in targets:
-            lane.encode(self._images[number], view)
-            if prompt is None:
-                lane.attend(self._plan(number, second))
-        decoded = [lane.decode(prompt) for lane, prompt, _ in targets]
-        for (lane, prompt, second), candidates in zip(targets, decoded, strict=True):
-            frame = self._named(number, prompt, second)
+    def _both(self, number: int, views: tuple[View, View], click: Prompt | None = None) -> Iterator[Found]:
+        """Both targets in an image at once; ``click`` selects the second."""
+        prompts = {0: None, self._second: click}
+        looks = [
+            Look(target, (view,), self._plan(number, target > 0), prompts[target])
+            for target, view in zip(prompts, views, strict=True)
+        ]
+        answers, remembered = self._pipeline.look(self._images[number], looks), dict[str, Remembered]()
+        for target, prompt in prompts.items():
+            frame, (candidates,) = self._named(number, prompt, target > 0), answers.candidates(target)
             yield from self._answers(frame, candidates)
-            yield frame, "mask", "mask", lane.mask(self._choices[frame])
-            yield from self._remember(frame, lane, number, True, second)
+            yield frame, "mask", "mask", answers.mask(target, self._choices[frame])
+            remembered[frame] = self._remembering(frame, number, target > 0)
+        yield from self._remember(remembered)
 
     def _search(self, number: int) -> Iterator[Found]:
         views = [View.window(x, y, 220, self._side) for x, y in (SECOND, (400, 300), (176, 158))]
-        found = self._lanes[0].search(self._images[number], views, self._plan(number, False))
+        look = Look(0, tuple(views), self._plan(number, False), is_search=True)
+        found = self._pipeline.look(self._images[number], [look]).candidates(0)
         for index, candidates in enumerate(found):
             yield from self._answers(f"window {index} of the search in image {number}", candidates, "search")
 
@@ -237,19 +237,22 @@ class _Flight:
         yield frame, stage, "presence", 1 / (1 + np.exp(-np.array([candidates.presence_logit])))
         yield frame, stage, "box", candidates.boxes[choice]
 
-    def _remember(
-        self, frame: str, lane: Inspected, number: int, present: bool, second: bool
-    ) -> Iterator[Found]:
-        slot = number + second * self._second_slot
-        lane.remember(self._choices[frame], slot, present)
-        if self._staged:
-            yield from self._memory(frame, lane, slot)
-        else:
-            self._remembered.append((frame, lane, slot))
+    def _remembering(self, frame: str, number: int, second: bool, present: bool = True) -> Remembered:
+        target, slot = (self._second, number + self._second_slot) if second else (0, number)
+        return Remembered(target, self._choices[frame], slot, present)
 
-    def _memory(self, frame: str, lane: Inspected, slot: int) -> Iterator[Found]:
+    def _remember(self, remembered: Mapping[str, Remembered]) -> Iterator[Found]:
+        self._pipeline.remember(list(remembered.values()))
+        for entry in remembered.items():
+            if self._staged:
+                yield from self._memory(*entry)
+            else:
+                self._remembered.append(entry)
+
+    def _memory(self, frame: str, remembered: Remembered) -> Iterator[Found]:
         for name in ("ring_maps", "ring_pointers"):
-            yield frame, "memory_encoder", name, lane.tensor(name)[slot]
+            tensor = self._pipeline.tensor(name, remembered.target)
+            yield frame, "memory_encoder", name, tensor[remembered.slot]
 
     def _plan(self, number: int, second: bool) -> MemoryPlan:
         """The prompted frame in the last temporal row, the latest others before it."""
@@ -316,10 +319,10 @@ DISC_BOX = Box(160 - RADIUS, 150 - RADIUS, 2 * RADIUS, 2 * RADIUS)
 
 
 def images() -> Iterator[Image]:
-    """Seven pictures of two striped discs over a coarse pattern, one of which moves, in the encodings that
+    """Eight pictures of two striped discs over a coarse pattern, one of which moves, in the encodings that
     cameras send most: bgr8, nv12, and mono16 as it is narrowed to mono8."""
     levels = Levels()
-    for number in range(7):
+    for number in range(8):
         bgr = picture(moving_disc(number), (SECOND, (230, 80, 20)))
         if number % 3 == 0:
             yield Image.from_array(bgr)

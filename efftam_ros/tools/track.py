@@ -174,7 +174,7 @@ class _Run:
         began, prompts = time.perf_counter(), {} if self.tracks else self._prompts
         image = Image.from_array(frame.bgr)
         answers, masks_s = follow(self._targets, Frame(image, frame.stamp_ns), prompts, masked)
-        self._targets.commit()
+        self._targets.remember()
         # Masks are for what is written, and no part of a frame's time.
         self._spent["frame"] += time.perf_counter() - began - masks_s
         for track, _ in answers.values():

@@ -20,7 +20,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.motion import FlowPoints, ImageCameraMotion
 from efftam_ros.runtime.identity import Identity
-from efftam_ros.runtime.opening import open_tracker
+from efftam_ros.runtime.opening import open_targets
 from efftam_workshop.bench.moving_target import endless
 
 # Enough frames to fill maps and pointers and to settle clocks; in a long run allocators too.
@@ -39,12 +39,12 @@ def drawn_frames(size: tuple[int, int]) -> Frames:
 
 def timed(pipeline: Pipeline, config: TrackerConfig, frames: Frames) -> Iterator[tuple[float, float, Track]]:
     """Yield for every frame the time to its box and the time with its memory, s, and the track."""
-    tracker = open_tracker(pipeline, config)
+    targets = open_targets(pipeline, config)
     for frame, prompt in frames:
         begin = time.perf_counter()
-        track = tracker.step(frame, prompt)
+        ((_, track, *_),) = targets.step(frame, {} if prompt is None else {0: prompt})
         answered = time.perf_counter()
-        tracker.commit()
+        targets.remember()
         yield answered - begin, time.perf_counter() - begin, track
 
 

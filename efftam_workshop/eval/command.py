@@ -415,7 +415,7 @@ class OwnTracker:
             self._targets.clear()
         prompts = {number: Prompt(box=box) for number, box in enumerate(firsts or ())}
         found, _ = follow(self._targets, Frame(Image.from_array(bgr), stamp_ns), prompts, want_mask)
-        self._targets.commit()
+        self._targets.remember()
         return [
             FrameResult(track.box, track.measured, None if mask is None else mask > 0, track)
             for _, (track, mask) in sorted(found.items())

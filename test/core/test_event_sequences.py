@@ -130,7 +130,7 @@ class World:
 
     def __init__(self, scene: Scene | None = None, **config) -> None:
         self.scene = scene or Scene()
-        self.pipeline = ScriptedPipeline(lambda _, view: self.scene.candidates(view), SPEC, lanes=2)
+        self.pipeline = ScriptedPipeline(lambda _, view: self.scene.candidates(view), SPEC, max_targets=2)
         self.targets = TargetSet(
             self.pipeline,
             TrackerConfig(**{**QUICK, **config}),
@@ -155,9 +155,9 @@ class World:
         frame = Frame(image or PICTURES[self.scene.size], self.scene.now_ns)
         told = []
         steps = self.targets.step(
-            frame, prompts or {}, ids=ids, answered=lambda step: told.append(self._told(step))
+            frame, prompts or {}, ids=ids, publish=lambda step: told.append(self._told(step))
         )
-        self.targets.commit()
+        self.targets.remember()
         calls = [
             (call.name, call.arguments[1:] if call.name in ("encode", "search") else call.arguments)
             for call in self.pipeline.calls[before:]
@@ -243,12 +243,6 @@ class World:
         self.wait()
         self.look(image=UNUSABLE)
 
-    def refine(self) -> None:
-        self.wait()
-        if self.targets.ids and not self.scene.is_hidden and self.is_in_image():
-            with suppress(InputError):  # where the policy remembers no further one
-                self.look({0: (Prompt(box=self.scene.place()), True)})
-
     def is_in_image(self) -> bool:
         width, height = self.scene.size
         return not self.scene.place().clipped(width, height).is_empty
@@ -261,7 +255,7 @@ class World:
         """The first target, in the middle of the image."""
         self.wait()
         self.stand_before_it()
-        self.look({0: (Prompt(box=self.scene.place()), False)})
+        self.look({0: Prompt(box=self.scene.place())})
 
     def second(self) -> None:
         """The second target comes or goes."""
@@ -270,7 +264,7 @@ class World:
             self.targets.remove(1)
         elif self.targets.ids:
             with suppress(InputError):  # where it is outside the image
-                self.look({1: (Prompt(box=self.scene.place(1)), False)})
+                self.look({1: Prompt(box=self.scene.place(1))})
 
     # What is refused, or changes nothing
 
@@ -279,10 +273,10 @@ class World:
         self.wait(0.25)
         self.scene.pose = ROLL @ pose  # the camera turns there and back
         with pytest.raises(InputError):
-            self.look({0: (Prompt(box=Box(-50.0, -50.0, 20.0, 20.0)), False)}, ids=())
+            self.look({0: Prompt(box=Box(-50.0, -50.0, 20.0, 20.0))}, ids=())
         self.scene.is_finite = False
         with pytest.raises(InputError):
-            self.look({0: (Prompt(box=Box(100.0, 100.0, 50.0, 50.0)), False)}, ids=())
+            self.look({0: Prompt(box=Box(100.0, 100.0, 50.0, 50.0))}, ids=())
         self.scene.is_finite, self.scene.pose = True, pose
         self.wait(-0.25)
         assert self.targets.ids == before
@@ -317,7 +311,6 @@ EVENTS = [
     "go_back",
     "resize",
     "unusable",
-    "refine",
 ]
 IDLE_EVENTS = ["refused", "again", "propose"]
 

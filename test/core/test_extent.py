@@ -98,7 +98,7 @@ def test_measured_predicted_and_coasted_boxes_are_all_of_the_target():
     for track in tracks[4:]:
         assert track.motion.box.width == pytest.approx(expected, rel=0.1)
     assert not tracks[-1].measured
-    assert tracker.predict(tracks[-1].stamp_ns).box == tracks[-1].motion.box
+    assert tracker.motion_at(tracks[-1].stamp_ns).box == tracks[-1].motion.box
 
 
 # ---- larger targets ----------------------------------------------------------------------------------------
@@ -228,11 +228,11 @@ def test_box_mask_and_motion_of_a_larger_target_are_of_one_extent():
 
     prompt = Prompt(box=Box.from_centre(200, 300, 100, 50))
     (*_, track), tracker, pipeline = followed(script, 8, prompt)
-    tracker.commit()
+    tracker.remember()
     assert track.box.width == pytest.approx(96)
     # 91.7: the filter still narrows, from the prompted width to that of the followed mask, 60.
     assert track.motion.box.width == pytest.approx(96, rel=0.06)
-    assert tracker.predict(track.stamp_ns).box.width == track.motion.box.width
+    assert tracker.motion_at(track.stamp_ns).box.width == track.motion.box.width
     mask = tracker.mask()
     assert mask is not None
     assert mask.any(axis=0).sum() == pytest.approx(96, abs=1)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from support.scripted_looks import ScriptedLooks, vector
 from support.scripted_pipeline import ScriptedPipeline
+from support.scripted_target import one_target
 
 from efftam_ros.core.gallery import ASKED_NS, DOUBT_NS, LEAST, MOST, SAME, SURE, Gallery, Looks
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
 from simulation.null_pipeline import certain_candidate
 
@@ -144,27 +144,6 @@ def test_at_most_so_many_looks_are_kept_the_selected_one_always_and_of_two_that_
         looks.append(turned(looks[-1], NEAR, other))
         learn(looks[-1])
     assert found.likeness(sides[0]) == pytest.approx(1.0)
-    for other in sides[1 : MOST + 1]:  # refined: of the prompts the newest
-        found.add_prompt(other, 0)
-    assert found.likeness(sides[0]) == 0.0
-
-
-def test_a_refinement_is_remembered_though_what_is_followed_is_in_doubt():
-    likeness, pipeline = [1.0], ScriptedPipeline(lambda index, view: certain_candidate(DRAWN), SPEC)
-    tracker = TargetTracker(pipeline, describe=ScriptedLooks(lambda box: likeness[0]))
-    for index in range(12):
-        likeness[0] = 1.0 if index < 8 else UNLIKE
-        prompt = Prompt(box=DRAWN) if index in (0, 11) else None
-        tracker.step(Frame(PRESENT, index * ASKED_NS), prompt, refine=index > 0)
-        tracker.commit()
-    assert [call.frame for call in pipeline.calls_of("remember")][-2:] == [8, 11]
-
-
-def test_a_refinement_ends_a_doubt():
-    found = at(gallery(), *[UNLIKE] * DOUBTFUL)
-    found.add_prompt(vector(UNLIKE), 0)
-    assert not found.is_doubted
-    assert math.isnan(found.likeness_now)
 
 
 @pytest.mark.parametrize(("least", "margin"), [(LEAST, 0.01), (LEAST, -0.01), (SURE, 0.01), (SURE, -0.01)])
@@ -256,14 +235,14 @@ def run(
 
     looks = ScriptedLooks(lambda box: likeness(now[0]) if now[0] > APART else first if now[0] else 1.0)
     pipeline = ScriptedPipeline(script, SPEC)
-    tracker = TargetTracker(pipeline, describe=looks)
+    tracker = one_target(pipeline, describe=looks)
     tracks = []
     for now[0] in range(images):
         asked, prompt = len(looks.asked), Prompt(box=DRAWN) if now[0] == 0 else None
         tracks.append(tracker.step(Frame(PRESENT, now[0] * SECOND // 30), prompt))
         if seen is None and tracks[-1].measured:
-            assert len(looks.asked) == asked  # by `commit`, once it is answered
-        tracker.commit()
+            assert len(looks.asked) == asked  # by `remember`, once it is answered
+        tracker.remember()
     return tracks, pipeline, looks
 
 

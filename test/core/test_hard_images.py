@@ -6,12 +6,13 @@ import cv2
 import numpy as np
 import pytest
 from support.clip import clip
+from support.scripted_target import OneTarget
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.runtime.backends import PipelineConfig
-from efftam_ros.runtime.opening import open_pipeline, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 
 SIZE = (640, 360)
 SHOWN = clip(24, SIZE)
@@ -19,7 +20,7 @@ FIRST, BOX = SHOWN[0]
 
 
 def follow(images, box: Box, fps: float = 30.0) -> list[Track]:
-    tracker = open_tracker(open_pipeline(PipelineConfig(threads=1)), TrackerConfig())
+    tracker = OneTarget(open_targets(open_pipeline(PipelineConfig(threads=1)), TrackerConfig()))
     tracks = []
     for i, image in enumerate(images):
         frame = Frame(Image.from_array(np.ascontiguousarray(image)), round(i * 1e9 / fps))

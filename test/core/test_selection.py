@@ -8,16 +8,15 @@ import pytest
 from support.clip import clip
 from support.scripted_looks import ScriptedLooks
 from support.scripted_pipeline import ScriptedPipeline
-from support.scripted_target import candidates
+from support.scripted_target import OneTarget, candidates, one_target
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import window_inside
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.selection import is_cut, whole
-from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
 from efftam_ros.runtime.backends import PipelineConfig
-from efftam_ros.runtime.opening import open_pipeline, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 
 SIZE = (1280, 720)
 PICTURE = Image.from_array(np.zeros((SIZE[1], SIZE[0], 3), np.uint8))
@@ -33,9 +32,9 @@ def answer(*found: tuple[Box, float]) -> Candidates:
 def select(script, prompt, describe=None):
     """The track of a prompted frame, and the sides of the views in which the network was asked."""
     pipeline = ScriptedPipeline(script, SPEC)
-    tracker = TargetTracker(pipeline, describe=describe)
+    tracker = one_target(pipeline, describe=describe)
     track = tracker.step(Frame(PICTURE, 0), prompt)
-    tracker.commit()
+    tracker.remember()
     return track, [round(call.arguments[1].extent[0]) for call in pipeline.calls_of("encode")]
 
 
@@ -159,11 +158,11 @@ def test_a_box_whose_centre_marks_something_else_or_that_holds_more_is_said_to_b
 @pytest.mark.parametrize(("policy", "full"), [("default", False), ("samurai", True), ("efficienttam", True)])
 def test_by_itself_a_bundles_automatic_view_leaves_the_references_as_they_are(policy, full):
     pipeline = ScriptedPipeline(lambda index, view: answer((PATCH, 0.9)), replace(SPEC, default_view="auto"))
-    tracker = TargetTracker(pipeline, TrackerConfig(policy=policy))
+    tracker = one_target(pipeline, TrackerConfig(policy=policy))
     assert tracker.step(Frame(PICTURE, 0), Prompt(box=PATCH)).view.is_full(*SIZE) == full
     for default, view in (("auto", "auto"), ("window", "bundle")):
         pipeline.spec = replace(SPEC, default_view=default)
-        chosen = TargetTracker(pipeline, TrackerConfig(policy=policy, view=view))
+        chosen = one_target(pipeline, TrackerConfig(policy=policy, view=view))
         assert not chosen.step(Frame(PICTURE, 0), Prompt(box=PATCH)).view.is_full(*SIZE)
 
 
@@ -176,7 +175,9 @@ def test_a_point_on_a_real_target_selects_all_of_it_at_any_size(zoom):
     y = round(min(max(box.cy - height / 2, 0), SIZE[1] - height))
     image = cv2.resize(bgr[y : y + height, x : x + width], SIZE, interpolation=cv2.INTER_CUBIC)
     true = Box(*(zoom * v for v in (box.x - x, box.y - y, box.width, box.height)))
-    tracker = open_tracker(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(camera_motion="off"))
+    tracker = OneTarget(
+        open_targets(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(camera_motion="off"))
+    )
     track = tracker.step(Frame(Image.from_array(np.asarray(image)), 0), point((true.cx, true.cy)))
     assert iou(track.box, true) > 0.9
 
@@ -190,6 +191,6 @@ def test_a_point_on_a_real_target_selects_all_of_it_at_any_size(zoom):
     ],
 )
 def test_the_whole_of_what_is_seen_in_the_image_is_proposed(seen, proposed):
-    tracker = TargetTracker(ScriptedPipeline(lambda index, view: seen, SPEC))
+    tracker = one_target(ScriptedPipeline(lambda index, view: seen, SPEC))
     assert tracker.propose(Frame(PICTURE, 0), point()) == proposed
     assert tracker.state is TrackState.IDLE

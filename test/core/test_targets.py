@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -36,58 +35,47 @@ def place(lane: int) -> Box:
     return Box(20.0 + 90 * lane, 100.0, 40.0, 60.0)
 
 
-ONE_BY_ONE, LAUNCHED, SIDE_BY_SIDE = HOW = ("one by one", "launched", "side by side")
-"""How a pipeline computes several targets: as a GPU does, launched one behind the other; or in threads."""
+class Shown(ScriptedPipeline):
+    """Shows each target what the scene says."""
 
-
-class Lanes(ScriptedPipeline):
-    """Shows each lane what the scene says."""
-
-    def __init__(self, scene: Scene, lanes: int, how: str) -> None:
+    def __init__(self, scene: Scene, max_targets: int) -> None:
         self._scene = scene
-        self.is_asynchronous = how == LAUNCHED
-        self.has_own_features, self.side_by_side = how == SIDE_BY_SIDE, 1 + (how == SIDE_BY_SIDE)
-        super().__init__((), SPEC, lanes=lanes)
+        super().__init__((), SPEC, max_targets=max_targets)
 
-    def encode(self, image, view) -> None:
-        self._scene.called("encode", self._lane)
-        super().encode(image, view)
+    def _compute(self, image, frame) -> None:
+        self._scene.called("look", frame.target)
+        super()._compute(image, frame)
 
-    def decode(self, prompt):
-        self._scene.called("decode", self._lane)
-        return super().decode(prompt)
-
-    def remember(self, *arguments) -> None:
-        self._scene.called("remember", self._lane)
-        super().remember(*arguments)
+    def _remember(self, chosen) -> None:
+        self._scene.called("remember", chosen.frame.target)
+        super()._remember(chosen)
 
     def _scripted(self, index: int, view):
-        return self._scene.shown(self._lane)
+        return self._scene.shown(self.in_target)
 
 
 class Scene:
-    """Targets on a scripted pipeline that shows each of them where it is. ``before``: called with a lane's
-    number to encode; ``fails``: calls that fail, by name and lane."""
+    """Targets on a scripted pipeline that shows each of them where it is. ``before``: called with the number
+    of a target that is looked at; ``fails``: calls that fail, by name and number."""
 
     def __init__(
         self,
-        lanes: int = 4,
+        max_targets: int = 4,
         camera=None,
         config: TrackerConfig | None = None,
-        how: str = ONE_BY_ONE,
         **sources,
     ) -> None:
         self.before = lambda lane: None
         self.fails: set[tuple[str, int]] = set()
-        self.pipeline = Lanes(self, lanes, how)
+        self.pipeline = Shown(self, max_targets)
         self.targets = TargetSet(self.pipeline, config, camera, **sources)
-        self.lanes = {tracker: lane for lane, tracker in enumerate(reversed(self.targets._free))}
+        self.numbers = {tracker: number for number, tracker in enumerate(reversed(self.targets._free))}
         self.hidden: set[int] = set()
-        self.places = {lane: place(lane) for lane in range(lanes)}
+        self.places = {lane: place(lane) for lane in range(max_targets)}
         self.index = -1
 
     def called(self, name: str, lane: int) -> None:
-        if name == "encode":
+        if name == "look":
             self.before(lane)
         if (name, lane) in self.fails:
             raise ZeroDivisionError
@@ -99,7 +87,7 @@ class Scene:
         """The answers to the next image."""
         self.index += 1
         steps = self.targets.step(frame(self.index), prompts or {}, **how)
-        self.targets.commit()
+        self.targets.remember()
         return steps
 
     def seen(self) -> list[int]:
@@ -111,8 +99,8 @@ class Scene:
     def add(self, asked: int = 255) -> int:
         """Select what lies in the next lane."""
         target_id = self.targets.id_for(asked)
-        lane = self.lanes[self.targets._free[-1]] if self.targets._free else 0
-        self.step({target_id: (Prompt(box=place(lane)), False)})
+        lane = self.numbers[self.targets._free[-1]] if self.targets._free else 0
+        self.step({target_id: Prompt(box=place(lane))})
         return target_id
 
 
@@ -128,7 +116,7 @@ def scene_of(count: int, **kwargs) -> Scene:
 
 def test_without_a_target_an_image_has_one_idle_answer():
     told = []
-    ((target_id, track, *_),) = told_steps = Scene().step(answered=told.append)
+    ((target_id, track, *_),) = told_steps = Scene().step(publish=told.append)
     assert (target_id, track.state, told) == (0, TrackState.IDLE, told_steps)
 
 
@@ -156,9 +144,9 @@ def test_the_first_target_is_steered_by_until_another_is_named_or_it_is_removed(
     scene.targets.steer(1)
     scene.targets.remove(1)
     with pytest.raises(InputError, match="outside"):
-        scene.step({2: (Prompt(box=Box(900, 9, 5, 5)), False)})
+        scene.step({2: Prompt(box=Box(900, 9, 5, 5))})
     assert scene.targets.steered is None
-    scene.step({2: (Prompt(box=place(2)), False)})
+    scene.step({2: Prompt(box=place(2))})
     assert scene.targets.steered == 2
     scene.targets.clear()
     assert (scene.targets.ids, scene.targets.steered) == ([], None)
@@ -175,7 +163,7 @@ def test_each_target_is_where_it_was_selected_and_a_removed_ones_place_is_taken_
 def test_one_target_too_many_is_refused():
     scene = scene_of(4)
     with pytest.raises(InputError, match="max_targets"):
-        scene.step({9: (Prompt(box=place(5)), False)})
+        scene.step({9: Prompt(box=place(5))})
     assert scene.targets.ids == [0, 1, 2, 3]
 
 
@@ -203,48 +191,76 @@ def test_a_targets_mask_is_there_until_the_next_ones_answer_is_computed():
         mask, box = step.tracker.mask(), step.track.box
         seen.append((step.target_id, mask[int(box.y), int(box.x)], np.count_nonzero(mask) / box.area))
 
-    scene_of(2).step(answered=answered)
+    scene_of(2).step(publish=answered)
     assert seen == [(0, 255, 1.0), (1, 255, 1.0)]
 
 
-def test_an_answer_is_there_before_its_image_is_remembered_and_that_before_the_next_answer():
+def test_the_answers_are_there_before_their_image_is_remembered():
     scene, remembered = scene_of(2), []
     scene.pipeline.calls.clear()
-    scene.step(answered=lambda step: remembered.append(len(scene.pipeline.calls_of("remember"))))
-    assert remembered == [0, 1]
+    scene.step(publish=lambda step: remembered.append(len(scene.pipeline.calls_of("remember"))))
+    assert remembered == [0, 0]
     assert len(scene.pipeline.calls_of("remember")) == 2
 
 
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("last", [0, 1])
-def test_an_error_of_who_is_told_an_answer_ends_what_was_begun_and_leaves_a_usable_set(how, last):
-    scene = scene_of(4, how=how)
-    scene.pipeline.calls.clear()
+def test_the_steered_one_is_answered_before_the_others_are_looked_at_and_those_in_one_call(monkeypatch):
+    """Of a pipeline that waits nowhere, their points are followed meanwhile; one that is missed is looked at
+    again, where its windows show it."""
+    scene, story = scene_of(4, points=Followed, config=TrackerConfig(view="window")), []
+    scene.hidden = {3}
+    scene.step()
+    scene.targets.steer(2)
+    look = scene.pipeline.look
 
-    def answered(step):
+    def told(image, looks):
+        story.append([one.target for one in looks])
+        return look(image, looks)
+
+    monkeypatch.setattr(scene.pipeline, "look", told)
+    monkeypatch.setattr(Followed, "follow", lambda *_: (story.append("points"), NO_POINTS)[1])
+    scene.step(publish=lambda step: story.append(f"answer {step.target_id}"))
+    assert story == [
+        *([2], "points", "answer 2"),
+        *([0, 1, 3], "points", "points", "answer 0", "answer 1", [3], "answer 3"),
+    ]
+
+
+class Followed:
+    """Points of which nothing is known."""
+
+    def reset(self) -> None: ...
+
+    def follow(self, image, expected):
+        return NO_POINTS
+
+    def keep(self, image, box) -> None: ...
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_an_error_of_who_gets_an_answer_leaves_a_usable_set(last):
+    scene = scene_of(4)
+
+    def publish(step):
         if step.target_id == last:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        scene.step(answered=answered)
-    assert scene.targets.in_work == last
-    begun = {"encode": 1 if last == 0 else 2 if how == ONE_BY_ONE else 4}
-    begun["decode"] = begun["encode"]
-    assert {name: len(scene.pipeline.calls_of(name)) for name in begun} == begun
+        scene.step(publish=publish)
+    assert scene.targets.in_work == [last]
     assert scene.seen() == scene.seen() == [0, 1, 2, 3]
     scene.targets.clear()
     assert not scene.seen()
 
 
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("wrong", ["encode", "decode", "remember"])
-def test_an_error_of_one_is_raised_in_its_turn_and_costs_the_others_nothing(how, wrong):
-    scene, told = scene_of(4, how=how), []
+@pytest.mark.parametrize("wrong", ["look", "remember"])
+def test_an_error_of_one_is_raised_in_its_turn_and_costs_the_others_nothing(wrong):
+    scene, told = scene_of(4), []
     scene.fails = {(wrong, 2)}
     with pytest.raises(ZeroDivisionError):
-        scene.step(answered=lambda step: told.append(step.target_id))
-    is_told = wrong == "remember" and how != LAUNCHED  # what is computed after the answer
-    assert (told, scene.targets.in_work) == ([0, 1, 2] if is_told else [0, 1], 2)
+        scene.step(publish=lambda step: told.append(step.target_id))
+    assert (told, scene.targets.in_work) == (
+        ([0, 1], [2]) if wrong == "look" else ([0, 1, 2, 3], [0, 1, 2, 3])
+    )
     scene.targets.remove(2)
     scene.fails = set()
     assert scene.seen() == scene.seen() == [0, 1, 3]
@@ -254,8 +270,8 @@ def test_a_refused_prompt_is_raised_when_the_others_have_been_answered():
     scene, told = scene_of(2), []
     with pytest.raises(InputError, match="outside the image"):
         scene.step(
-            {2: (Prompt(box=Box(900, 9, 5, 5)), False), 3: (Prompt(), False)},
-            answered=lambda step: told.append(step.target_id),
+            {2: Prompt(box=Box(900, 9, 5, 5)), 3: Prompt()},
+            publish=lambda step: told.append(step.target_id),
         )
     assert told == scene.targets.ids == [0, 1]
 
@@ -264,34 +280,18 @@ def test_of_more_targets_than_the_limit_the_steered_one_and_the_others_in_turn_a
     scene = scene_of(4)
     turns = [[step.target_id for step in scene.step(limit=2)] for _ in range(6)]
     assert turns == [[0, 1], [0, 2], [0, 3]] * 2
-    prompts = {1: (Prompt(box=place(1)), False)}  # does not count
+    prompts = {1: Prompt(box=place(1))}  # does not count
     assert [step.target_id for step in scene.step(prompts, limit=2)] == [0, 1, 2]
 
 
 def test_a_target_can_catch_up_alone():
     scene = scene_of(3)
-    answers = scene.targets.step(frame(0), {3: (Prompt(box=place(3)), False)}, ids=[3])
+    answers = scene.targets.step(frame(0), {3: Prompt(box=place(3))}, ids=[3])
     assert [step.target_id for step in answers] == [3]
     assert all(not step.track.reason for step in scene.step() if step.target_id != 3)
 
 
-def test_one_target_is_refined_and_keeps_its_memory_and_the_others_know_nothing_of_it():
-    scene, known = scene_of(2), []
-    for prompts in (
-        *[{}] * 10,
-        {1: (Prompt(box=place(1)), True)},
-        {},
-        {1: (Prompt(box=place(1)), False)},
-        {},
-    ):
-        scene.step(prompts)
-        known.append([len(scene.targets.tracker(one).memory.plan.slots) for one in (0, 1)])
-    assert known[9][1] > 3
-    assert known[11][1] >= known[9][1]
-    assert known[13][1] < 3 < known[13][0]
-
-
-def test_an_answer_tells_the_time_of_its_turn_alone(monkeypatch):
+def test_an_answer_tells_the_time_that_it_took(monkeypatch):
     scene, now_s = scene_of(3), [0.0]
     monkeypatch.setattr("efftam_ros.core.targets.time", SimpleNamespace(perf_counter=lambda: now_s[0]))
     told = []
@@ -305,8 +305,8 @@ def test_an_answer_tells_the_time_of_its_turn_alone(monkeypatch):
         told.append(step.seconds)
         now_s[0] += 100.0  # to publish it
 
-    scene.step(answered=answered)
-    assert told == [1.0, 2.0, 3.0]
+    scene.step(publish=answered)
+    assert told == [1.0, 2.5, 2.5]  # the two were looked at together
 
 
 def test_settings_change_for_all_targets_and_those_to_come():
@@ -325,10 +325,10 @@ def test_an_object_that_is_a_target_already_is_refused_with_its_id(prompt):
     scene = scene_of(2)
     scene.places[2] = place(1)
     with pytest.raises(InputError, match=r"target 1 already \(overlap 1.00, at most 0.5\)"):
-        scene.step({2: (prompt, False)})
+        scene.step({2: prompt})
     scene.places[0] = place(1)
     with pytest.raises(InputError, match="target 1 already"):
-        scene.step({0: (Prompt(box=place(1)), False)})
+        scene.step({0: Prompt(box=place(1))})
     scene.places[0] = place(0)
     assert scene.targets.ids == scene.seen() == [0, 1]
 
@@ -357,16 +357,16 @@ def test_an_object_that_is_a_target_already_is_refused_on_an_earlier_image_too()
         scene.step()
     scene.places[2] = place(1).moved(40.0, 20.0)  # of target 1 in the tenth of these images
     with pytest.raises(InputError, match=r"target 1 already \(overlap 1.00, at most 0.5\)"):
-        scene.targets.step(frame(begin + 10), {2: (Prompt(box=scene.places[2]), False)}, ids=[2])
+        scene.targets.step(frame(begin + 10), {2: Prompt(box=scene.places[2])}, ids=[2])
     assert scene.targets.ids == [0, 1]
     scene.places[2] = scene.places[1]  # where nothing was then
-    (step,) = scene.targets.step(frame(begin + 10), {2: (Prompt(box=scene.places[2]), False)}, ids=[2])
+    (step,) = scene.targets.step(frame(begin + 10), {2: Prompt(box=scene.places[2])}, ids=[2])
     assert step.track.measured
 
 
 def test_a_target_can_be_selected_anew_where_it_is():
     scene = scene_of(2)
-    (step, _) = scene.step({1: (Prompt(box=place(1)), False), 0: (Prompt(box=place(0)), True)})
+    (step, _) = scene.step({1: Prompt(box=place(1)), 0: Prompt(box=place(0))})
     assert step.track.state is TrackState.ACQUIRING
 
 
@@ -378,7 +378,7 @@ def test_each_hears_where_the_others_are_in_this_very_image_predicted_or_selecte
     (box,) = scene.targets.tracker(0).others.boxes
     assert box.x == pytest.approx(scene.places[1].x, abs=2)
     scene.places[0] = place(3)
-    scene.step({0: (Prompt(box=place(3)), False)})
+    scene.step({0: Prompt(box=place(3))})
     assert [box.x for box in scene.targets.tracker(1).others.boxes] == [place(3).x]
 
 
@@ -390,7 +390,7 @@ class Crossing:
 
     def __init__(self, alike: float = 0.6) -> None:
         spec = PipelineSpec(name="scripted", image_side=512)
-        self.pipeline = ScriptedPipeline(self.shown, spec, lanes=2)
+        self.pipeline = ScriptedPipeline(self.shown, spec, max_targets=2)
         self.targets = TargetSet(self.pipeline, TrackerConfig(view="full"), describe=self.described)
         self.vectors, self.index = [vector(1.0), vector(alike)], 0
 
@@ -404,7 +404,7 @@ class Crossing:
         return Box.from_centre(160 + 12 * index if lane == 0 else 640 - 12 * index, 200, 60, 80)
 
     def shown(self, index: int, view):
-        lane = self.pipeline.in_lane
+        lane = self.pipeline.in_target
         objects = [self.true(one, self.index) for one in (0, 1)]
         quality = [0.6, 0.95] if lane == 0 else [0.95, 0.6]
         if index < 2:
@@ -414,7 +414,7 @@ class Crossing:
     def run(self, images: int) -> list[dict[int, Box | None]]:
         found = []
         for self.index in range(images):
-            prompts = {lane: (Prompt(box=self.true(lane, 0)), False) for lane in (0, 1) if not self.index}
+            prompts = {lane: Prompt(box=self.true(lane, 0)) for lane in (0, 1) if not self.index}
             steps = self.targets.step(frame(self.index), prompts)
             found.append({step.target_id: step.track.box for step in steps if step.track.measured})
             assert not any("is target" in step.track.reason for step in steps if step.track.measured)
@@ -448,7 +448,7 @@ class Taken(Crossing):
         return place(0) if lane == 0 and index < 40 else place(3)
 
     def shown(self, index: int, view):
-        lane = self.pipeline.in_lane
+        lane = self.pipeline.in_target
         is_seen = lane == 1 or not 8 <= self.index < 40
         return candidates(self.true(lane, self.index), presence_logit=6.0 if is_seen else -8.0)
 
@@ -467,7 +467,7 @@ def test_what_comes_back_between_two_that_were_lost_is_one_of_them():
             if self.index >= 40:
                 return candidates(Box.from_centre(312, 200, 60, 80), ious=[0.95], presence_logit=6.0)
             is_seen = self.index < 8
-            place = self.true(self.pipeline.in_lane, 0)
+            place = self.true(self.pipeline.in_target, 0)
             return candidates(place, ious=[0.9], presence_logit=6.0 if is_seen else -8.0)
 
     after = OneBack(alike=1.0).run(60)[39:]
@@ -537,7 +537,7 @@ def test_each_target_has_points_of_its_own_and_is_weak_where_there_is_nothing():
 
     sources: list[Points] = []
     scene = Scene(points=Points, is_blank=lambda image, box: box == place(1))
-    clear, blank = scene.step({one: (Prompt(box=place(one)), False) for one in (0, 1)})
+    clear, blank = scene.step({one: Prompt(box=place(one)) for one in (0, 1)})
     assert ("weak" in clear.track.reason, "weak" in blank.track.reason) == (False, True)
     scene.step()
     assert [points.kept for points in reversed(sources)][:2] == [[place(0).x] * 2, [place(1).x] * 2]
@@ -548,7 +548,7 @@ def test_each_target_has_points_of_its_own_and_is_weak_where_there_is_nothing():
 
 def test_missed_targets_share_the_windows_that_the_others_leave():
     """Of six, two go to the targets that are followed; three share four, one of them more in its turn."""
-    scene = scene_of(5, lanes=8, config=TrackerConfig(view="window", search_windows=6, lost_after=0.0))
+    scene = scene_of(5, max_targets=8, config=TrackerConfig(view="window", search_windows=6, lost_after=0.0))
     scene.hidden = {1, 2, 4}
     counts = [{s.target_id: len(s.track.windows) for s in scene.step()} for _ in range(8)][2:]
     assert all(sum(count.values()) == 4 and count[0] == count[3] == 0 for count in counts)
@@ -619,12 +619,12 @@ def test_a_target_that_catches_up_has_the_motion_of_its_own_images_and_the_other
     scene = scene_of(2, camera=camera)
     for _ in range(8):
         scene.step()
-    scene.targets.step(frame(3), {2: (Prompt(box=place(2)), False)}, ids=[2])
+    scene.targets.step(frame(3), {2: Prompt(box=place(2))}, ids=[2])
     kept, own = [], []
     for late, live in ((5, 11), (8, 12), (10, 13)):
         for index, only in ((late, [2]), (live, [0, 1])):
             steps = scene.targets.step(frame(index), ids=only)
-            scene.targets.commit()
+            scene.targets.remember()
             for step in steps:
                 own.append((step.target_id, step.track.camera.matrix[0, 2]))
                 kept.append((step.target_id, step.tracker._search.last_seen.image))
@@ -653,12 +653,10 @@ def test_a_new_target_starts_the_camera_s_motion_anew_only_where_it_is_alone():
     assert (camera.resets, len(camera.asked)) == (2, 4)
 
 
-@pytest.mark.parametrize(("is_gpu", "count", "announced"), [(True, 3, 1), (True, 0, 0), (False, 3, 0)])
-def test_an_image_is_announced_once_to_the_camera_s_motion_where_a_gpu_leaves_the_cpu_its_time(
-    is_gpu, count, announced
-):
+@pytest.mark.parametrize(("count", "announced"), [(3, 1), (0, 0)])
+def test_an_image_is_announced_once_to_the_camera_s_motion_where_there_is_a_target(count, announced):
     camera, image = Camera(), frame(0).image
-    scene = scene_of(count, camera=camera, how=LAUNCHED if is_gpu else ONE_BY_ONE)
+    scene = scene_of(count, camera=camera)
     scene.targets.prefetch(image)
     assert camera.announced == [image] * announced
 
@@ -671,112 +669,9 @@ def test_a_proposal_changes_no_target_whether_a_lane_is_free_or_not(count):
     scene = scene_of(count)
     scene.index += 1
     scene.targets.step(frame(scene.index))  # of which something is left to compute
-    remembered = len(scene.pipeline.calls_of("remember")) + (count > 0)
+    remembered = len(scene.pipeline.calls_of("remember")) + count
     box = scene.targets.propose(frame(scene.index), Prompt(points=((40.0, 130.0),), labels=(1,)))
     assert box is not None
     assert scene.targets.ids == list(range(count))
     assert len(scene.pipeline.calls_of("remember")) == remembered
     assert [step.track.box for step in scene.step() if step.track.box] == [place(k) for k in range(count)]
-
-
-# ---- together on a GPU -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def on_gpu() -> Scene:
-    return scene_of(4, config=TrackerConfig(view="full"), how=LAUNCHED)
-
-
-def test_targets_after_the_first_are_launched_before_one_of_them_is_waited_for(on_gpu):
-    on_gpu.targets.remove(3)
-    on_gpu.pipeline.calls.clear()
-    on_gpu.step()
-    launched, seen = ["encode", "attend"], ["decode", "remember"]
-    assert [call.name for call in on_gpu.pipeline.calls] == [*launched, *seen, *launched * 2, *seen * 2]
-
-
-def test_a_target_that_is_missed_is_launched_in_its_turn_and_those_after_it_too(on_gpu):
-    on_gpu.hidden = {2}
-    on_gpu.step()
-    on_gpu.pipeline.calls.clear()
-    on_gpu.step()
-    launched, seen = ["encode", "attend"], ["decode", "remember"]
-    names = [call.name for call in on_gpu.pipeline.calls]
-    assert names == [*launched, *seen, *launched, *seen, *launched, "decode", *launched, *seen]
-
-
-def test_targets_that_are_seen_in_windows_of_their_own_are_followed_one_after_the_other():
-    scene = scene_of(4, config=TrackerConfig(view="window"), how=LAUNCHED)
-    scene.pipeline.calls.clear()
-    assert [(step.track.measured, step.track.windows) for step in scene.step()] == [(True, ())] * 4
-    assert [call.name for call in scene.pipeline.calls] == ["encode", "attend", "decode", "remember"] * 4
-
-
-# ---- side by side ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def threaded() -> Scene:
-    return scene_of(4, camera=Camera(), config=TrackerConfig(view="window"), how=SIDE_BY_SIDE)
-
-
-def test_targets_after_the_first_are_computed_at_once(threaded):
-    meeting = threading.Barrier(2)
-    threaded.before = lambda lane: meeting.wait(20) if lane in (1, 2) else None
-    assert threaded.seen() == [0, 1, 2, 3]
-
-
-def test_the_first_one_s_image_is_remembered_while_the_others_are_computed(threaded, monkeypatch):
-    meeting = threading.Barrier(2)
-    threaded.before = lambda lane: meeting.wait(20) if lane == 1 else None
-    remember = ScriptedPipeline.remember
-
-    def meets(pipeline, *arguments):
-        if pipeline._lane == 0:
-            meeting.wait(20)
-        remember(pipeline, *arguments)
-
-    monkeypatch.setattr(ScriptedPipeline, "remember", meets)
-    assert threaded.seen() == [0, 1, 2, 3]
-
-
-def test_each_is_told_of_the_others_what_it_would_be_told_one_after_the_other():
-    told = []
-    for how in HOW:
-        scene = scene_of(4, camera=Camera(), how=how)
-        steps = (step for _ in range(4) for step in scene.step())
-        told.append([step.tracker.others.boxes for step in steps])
-    assert told[0] == told[1] == told[2]
-
-
-def test_a_target_that_is_removed_takes_the_error_of_its_turn_that_never_came_with_it(threaded):
-    threaded.fails = {("encode", 1), ("encode", 2)}
-    with pytest.raises(ZeroDivisionError):
-        threaded.step()
-    threaded.fails = set()
-    for target_id in (2, 1):  # the lane that is freed last is given first
-        threaded.targets.remove(target_id)
-    for target_id in (1, 2):
-        threaded.step({target_id: (Prompt(box=place(target_id)), False)})
-    assert threaded.seen() == [0, 1, 2, 3]
-
-
-def test_the_target_that_is_steered_by_is_answered_before_the_others_begin(threaded):
-    begun, order = [], []
-    threaded.before = begun.append
-    threaded.targets.steer(2)
-    threaded.step(answered=lambda step: order.append((step.target_id, sorted(begun))))
-    assert order[0] == (2, [2])
-    assert [target_id for target_id, _ in order] == [2, 0, 1, 3]
-    assert order[-1][1] == [0, 1, 2, 3]
-
-
-def test_an_error_of_one_whose_turn_did_not_come_is_raised_in_the_next_image(threaded):
-    threaded.fails = {("encode", 1), ("encode", 3)}
-    for wrong in (1, 3):
-        with pytest.raises(ZeroDivisionError):
-            threaded.seen()
-        assert threaded.targets.in_work == wrong
-        threaded.targets.remove(wrong)
-        threaded.fails = set()
-    assert threaded.seen() == [0, 2]

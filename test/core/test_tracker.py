@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 from support.scripted_looks import ScriptedLooks
 from support.scripted_pipeline import ScriptedPipeline
-from support.scripted_target import FPS, SECOND, SPEC, candidates, followed, frame
+from support.scripted_target import FPS, SECOND, SPEC, candidates, followed, frame, one_target
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import OPENED
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import LEAST
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import (
     NO_POINTS,
     FoundPoints,
@@ -83,18 +82,18 @@ def test_a_tracked_target_is_measured_with_its_velocity_on_every_frame():
     assert tracks[-1].box.edges() == pytest.approx(moving(39).edges(), abs=1e-3)
     assert tracks[-1].motion.velocity == pytest.approx((150, 90), rel=0.05)
     assert tracks[-1].age_s == 0
-    ahead = tracker.predict(tracks[-1].stamp_ns + SECOND // 10)
+    ahead = tracker.motion_at(tracks[-1].stamp_ns + SECOND // 10)
     assert ahead.box.cx == pytest.approx(moving(42).cx, abs=2)
 
 
 def test_without_a_target_nothing_is_computed():
     pipeline = ScriptedPipeline(steady, SPEC)
-    track = TargetTracker(pipeline).step(frame(0))
+    track = one_target(pipeline).step(frame(0))
     assert (track.state, track.box, track.motion, pipeline.calls) == (IDLE, None, None, [])
 
 
 def test_a_frame_makes_the_calls_of_the_contract_and_is_remembered_after_its_answer():
-    """By `commit`, which has nothing to do a second time, else before the next image. The last image of a
+    """By `remember`, which has nothing to do a second time, else before the next image. The last image of a
     target that is cleared is not remembered."""
     _, tracker, pipeline = follow(steady, 3)
     tracked = ["encode", "attend", "decode"]
@@ -102,22 +101,22 @@ def test_a_frame_makes_the_calls_of_the_contract_and_is_remembered_after_its_ans
     expected = ["encode", "decode", "decode", "remember", *tracked, "remember", *tracked]
     assert [call.name for call in pipeline.calls] == expected
     for _ in range(2):
-        tracker.commit()
+        tracker.remember()
         assert [call.name for call in pipeline.calls] == [*expected, "remember"]
     tracker.step(frame(3))
     tracker.clear()
-    tracker.commit()
+    tracker.remember()
     assert tracker.step(frame(4)).state is IDLE
     assert [call.name for call in pipeline.calls] == [*expected, "remember", *tracked]
 
 
 def test_what_fails_after_an_answer_fails_once(monkeypatch):
     _, tracker, pipeline = follow(steady, 3)
-    monkeypatch.setattr(pipeline, "remember", lambda *_: 1 // 0)
-    assert tracker.step(frame(3)).measured
-    monkeypatch.undo()
+    monkeypatch.setattr(pipeline, "_remember", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        tracker.step(frame(4))
+        tracker.remember()
+    monkeypatch.undo()
+    tracker.remember()
     assert tracker.step(frame(5)).measured
 
 
@@ -127,7 +126,7 @@ def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
         return candidates(*boxes, ious=[0.4, 0.5, 0.8], presence_logit=3.0)
 
     tracks, tracker, pipeline = follow(script, 6)
-    tracker.commit()
+    tracker.remember()
     assert tracks[-1].quality == np.float32(0.8)  # of three: the one that is followed
     assert tracks[-1].presence == pytest.approx(1 / (1 + math.exp(-3.0)))
     calls = [c.arguments for c in pipeline.calls_of("remember")]
@@ -153,28 +152,6 @@ def unmoved(i, view):
     return candidates(moving(0))
 
 
-@pytest.mark.parametrize(
-    ("policy", "max_prompts", "most"),
-    [("efficienttam", 20, 9), ("samurai", None, 3), ("efficienttam", 1, 1), ("samurai", 1, 1)],
-)
-def test_the_references_attend_to_every_prompt_and_refuse_more_than_there_is_room_for(
-    policy, max_prompts, most
-):
-    """The ring has 24 slots, of which they need up to 15 and 21 for frames without a prompt."""
-    spec = replace(SPEC, max_prompts=max_prompts)
-    pipeline = ScriptedPipeline(unmoved, spec)
-    tracker = TargetTracker(pipeline, TrackerConfig(view="full", policy=policy))
-    for i in range(20 * most):
-        tracker.step(frame(i), None if i % 20 else Prompt(box=moving(0)), refine=i > 0)
-    with pytest.raises(InputError, match=rf"at most {most} fit into the memory.*; select the target anew"):
-        tracker.step(frame(20 * most), Prompt(box=moving(0)), refine=True)
-    for i in range(20 * most, 20 * most + 30):
-        assert tracker.step(frame(i)).measured
-    plan = pipeline.calls_of("attend")[-1].arguments[0]
-    assert plan.rows.count(SPEC.temporal_rows - 1) == most
-    assert len(plan.pointer_slots) == most + SPEC.max_pointers - 1
-
-
 def test_the_reference_predictor_follows_what_is_rather_present_than_not():
     script = shows(logit=lambda i: -0.5 if i == 3 else 0.5)
     tracks, _, _ = follow(script, 5, TrackerConfig(view="full", policy="efficienttam"))
@@ -194,10 +171,8 @@ def test_the_reference_policies_use_nothing_of_what_is_ours(policy):
     assert tracks[-1].state is TRACKING
 
 
-def test_the_mask_belongs_to_the_last_measured_box_and_its_time_to_no_track():
-    tracks, tracker, pipeline = follow(steady, 5)
-    pipeline.stage_seconds["mask"] = 1.0
-    assert "mask" not in tracks[-1].stage_seconds
+def test_the_mask_belongs_to_the_last_measured_box():
+    _, tracker, _ = follow(steady, 5)
     mask = tracker.mask()
     ys, xs = np.nonzero(mask)
     box = moving(4)
@@ -237,7 +212,7 @@ def test_a_long_absence_is_lost_and_claims_nothing():
     assert tracks[20].state is COASTING
     assert lost
     assert all(t.box is None and t.motion is None and not t.measured for t in lost)
-    assert tracker.predict(tracks[-1].stamp_ns + 1) is None
+    assert tracker.motion_at(tracks[-1].stamp_ns + 1) is None
     assert tracker.moving == []
     assert lost[0].age_s == pytest.approx(TrackerConfig().lost_after, abs=0.05)
     assert lost[-1].age_s > lost[0].age_s
@@ -350,7 +325,7 @@ class EndingPoints:
 
 def with_points(points: EndingPoints, script, frames, **config) -> list[Track]:
     tracks, tracker, _ = follow(script, frames, TrackerConfig(view="full", **config), points=points)
-    tracker.commit()
+    tracker.remember()
     return tracks
 
 
@@ -403,14 +378,6 @@ def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_wh
     assert [name for name, _ in points.calls[-len(calls) :]] == calls
     kept = [box for name, box in points.calls if name == "keep"]
     assert kept == [unmoved_box(0)] * (8 + sum(logit > 0 for logit in logits))
-
-
-def test_a_refinement_starts_with_points_of_its_own():
-    points = EndingPoints()
-    _, tracker, _ = follow(unmoved, 5, points=points)
-    tracker.step(frame(5), Prompt(box=moving(0)), refine=True)
-    tracker.commit()
-    assert [name for name, _ in points.calls[-3:]] == ["keep", "reset", "keep"]
 
 
 def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None, usual=1.0):
@@ -724,13 +691,14 @@ def test_a_frame_that_is_not_finite_counts_in_the_ages_of_those_before_it():
 
 @pytest.mark.parametrize("size", [SIDE, SIDE // 2])
 def test_an_earlier_image_of_whatever_size_loses_the_motion_and_not_the_memory(size):
-    """It is looked at in a wider window, and nothing counts as moving then."""
+    """It is looked at in a wider window, of the pixels of its own size, and nothing counts as moving then."""
     tracks, tracker, _ = follow(lambda i, view: steady(min(i, 9), view), 10, TrackerConfig(view="window"))
     assert tracker.moving == [tracks[-1].motion.box]
     back = tracker.step(frame(-10, np.zeros((size, size, 3), np.uint8)))
     assert "went back" in back.reason
     assert (back.state, back.processed, back.motion, tracker.moving) == (LOST, True, None, [])
-    assert back.view.extent[0] == pytest.approx(OPENED * tracks[-1].view.extent[0], rel=0.05)
+    extent = OPENED * tracks[-1].view.extent[0] * size / SIDE
+    assert back.view.extent[0] == pytest.approx(extent, rel=0.05)
     if size == SIDE:
         track = tracker.step(frame(-9))  # found again by the memory, at the second look
         assert (track.state, track.motion.velocity) == (ACQUIRING, (0.0, 0.0))
@@ -754,8 +722,9 @@ def test_a_gap_longer_than_max_gap_loses_the_target_also_with_unusable_images_in
 
 
 @pytest.mark.parametrize("size", [(512, 512), (2048, 512)])
-def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size):
-    """The same scene at another resolution: places, windows and areas are those of its pixels."""
+def test_a_target_is_looked_for_where_it_is_in_the_pixels_of_an_image_of_another_size(size):
+    """The same scene at another resolution: places, windows and areas are those of its pixels, from the first
+    such image on. There the target is found, and has to be confirmed."""
     across, down = (length / 1024 for length in size)
 
     def there(box: Box) -> Box:
@@ -766,14 +735,16 @@ def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size)
     picture = np.zeros((*size[::-1], 3), np.uint8)
     first = tracker.step(frame(11, picture))
     assert f"size changed from (1024, 1024) to {size}" in first.reason
-    assert (first.state, first.windows) == (LOST, ())  # its pixels are not known yet
+    assert (first.state, first.measured) == (ACQUIRING, True)
+    assert first.box.edges() == pytest.approx(there(moving(10)).edges())
+    for view in (first.windows[0], first.view):
+        nearest = view.to_network(there(moving(11)))
+        assert (nearest.cx, nearest.cy) == pytest.approx((SIDE / 2, SIDE / 2), abs=0.08 * SIDE)
     tracks = [tracker.step(frame(i, picture)) for i in range(12, 20)]
-    nearest = tracks[0].windows[0].to_network(there(moving(12)))
-    assert (nearest.cx, nearest.cy) == pytest.approx((SIDE / 2, SIDE / 2), abs=0.05 * SIDE)
-    assert tracks[-1].state is TRACKING
+    assert [track.state for track in tracks[:2]] == [ACQUIRING, TRACKING]
     scale = math.sqrt(across * down)
     assert tracks[-1].view.extent[0] == pytest.approx(scale * before.view.extent[0], rel=0.1)
-    tracker.commit()  # of its usual area in these pixels, so that it is remembered
+    tracker.remember()  # of its usual area in these pixels, so that it is remembered
     assert pipeline.calls_of("remember")[-1].frame == pipeline.frames - 1
 
 
@@ -817,15 +788,14 @@ def test_a_selection_on_nothing_is_refused_and_the_target_kept():
     assert tracker.step(frame(11)).state is TRACKING
 
 
-@pytest.mark.parametrize("refine", [False, True])
-def test_a_box_on_what_the_network_does_not_see_ends_the_search_at_other_places(refine):
+def test_a_box_on_what_the_network_does_not_see_ends_the_search_at_other_places():
     def script(i, view):
         return steady(i, view) if i < 10 else candidates(None, None, None)
 
     _, tracker, _ = follow(script, 60, WINDOW)
     assert tracker.state is LOST
     there = Box(700, 700, 60, 40)
-    tracker.step(frame(60), Prompt(box=there), refine)
+    tracker.step(frame(60), Prompt(box=there))
     assert [tracker.step(frame(i)).state for i in (61, 62)] == [COASTING] * 2
     window = tracker.step(frame(63)).windows[0].to_network(there)
     assert (window.cx, window.cy) == pytest.approx((SIDE / 2, SIDE / 2), abs=1)
@@ -833,7 +803,7 @@ def test_a_box_on_what_the_network_does_not_see_ends_the_search_at_other_places(
 
 def test_presence_does_not_overrule_a_selection():
     (track,), tracker, pipeline = follow(shows(logit=-3.0), 1)
-    tracker.commit()
+    tracker.remember()
     assert (track.measured, track.state) == (True, ACQUIRING)
     assert [call.arguments[2] for call in pipeline.calls_of("remember")] == [True]
 
@@ -843,7 +813,7 @@ def test_presence_does_not_overrule_a_selection():
 )
 def test_a_selection_that_marks_nothing_is_refused_before_the_network_runs(prompt):
     pipeline = ScriptedPipeline(steady, SPEC)
-    tracker = TargetTracker(pipeline)
+    tracker = one_target(pipeline)
     with pytest.raises(InputError):
         tracker.step(frame(0), prompt)
     assert tracker.state is IDLE

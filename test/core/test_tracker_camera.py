@@ -81,7 +81,7 @@ def run(
     times = [(first_s - 1.0) * FPS + i * PERIOD_S * FPS for i in range(images)]
     given = TrackerConfig(**config), PICTURE, SPEC
     tracks, tracker, _ = followed(script, times, Prompt(box=START), *given, camera=camera)
-    tracker.commit()
+    tracker.remember()
     return tracks
 
 

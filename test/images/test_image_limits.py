@@ -181,16 +181,16 @@ def test_no_box_makes_a_selection_take_much_memory(box: str):
     code = f"""
 import numpy as np
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline
 image = Image.from_array(np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8))
-tracker = TargetTracker(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(view="window"))
+targets = TargetSet(open_pipeline(PipelineConfig(threads=1)), TrackerConfig(view="window"))
 selection = Prompt(box=Box(*map(float, {box})))
 for i in range(3):
-    track = tracker.step(Frame(image, (i + 1) * 10**8), selection if i == 0 else None)
+    track = targets.step(Frame(image, (i + 1) * 10**8), {{}} if i else {{0: selection}})[0].track
     # A window that searches for what was missed has 1.2 sides of the one that follows.
     assert max(track.view.extent) <= 1.2 * 1.5 * 640 * (1 + 1e-9), track.view
 """

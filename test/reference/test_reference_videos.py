@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden.clip import BOX_EDGES, CENTRES, CLICK, clip
+from golden.clip import BOX_EDGES, CLICK, clip
+from support.scripted_target import one_target
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
@@ -31,12 +31,9 @@ class Recorder(OrtPipeline):
     def __init__(self, folder: Path, pillow: bool = True) -> None:
         super().__init__(Bundle.load(folder), threads=2)
         self.pillow, self.rgb = pillow, None
-        self._by_opencv, self._preprocess = self._preprocess, self._resize_by_pillow
+        (self._target,) = self._targets
+        self._by_opencv, self._target.preprocess = self._target.preprocess, self._resize_by_pillow
         self.frames: list[dict] = []
-
-    def encode(self, image, view):
-        super().encode(image, view)
-        self.frames.append({"maps": 0, "pointers": 0})
 
     def _resize_by_pillow(self, image, view):
         result = self._by_opencv(image, view)
@@ -47,23 +44,28 @@ class Recorder(OrtPipeline):
             result[0] = ((small / np.float32(255) - mean) / std).transpose(2, 0, 1)
         return result
 
-    def attend(self, plan):
-        super().attend(plan)
-        self.frames[-1].update(maps=len(plan.slots), pointers=len(plan.pointer_slots))
+    def _compute(self, image, frame):
+        super()._compute(image, frame)
+        plan, (found,) = frame.look.plan, frame.found
+        self.frames.append(
+            {
+                "maps": len(plan.slots),
+                "pointers": len(plan.pointer_slots),
+                "ious": found.ious.copy(),
+                "score": found.presence_logit,
+            }
+        )
 
-    def decode(self, prompt):
-        found = super().decode(prompt)
-        self.frames[-1].update(ious=found.ious.copy(), score=found.presence_logit)
-        return found
-
-    def remember(self, choice, slot, present):
-        super().remember(choice, slot, present)
-        row = self._frame.rows[choice]
+    def _remember(self, chosen):
+        super()._remember(chosen)
+        frame, row, slot, present = chosen
+        stored = self._target.memory.slots[slot]
+        logits = self._target.answers["masks"].array[0, row]
         self.frames[-1].update(
-            best=choice,
-            logits=self._answers["masks"].array[0, row].copy() if present else np.full((128, 128), -1024.0),
-            pointer=self._memory.slots[slot]["stored_pointer"].array[0].copy(),
-            map=self._memory.slots[slot]["map"].array[0].T.reshape(64, 32, 32).copy(),
+            best=frame.rows.index(row),
+            logits=logits.copy() if present else np.full((128, 128), -1024.0),
+            pointer=stored["stored_pointer"].array[0].copy(),
+            map=stored["map"].array[0].T.reshape(64, 32, 32).copy(),
         )
 
 
@@ -74,24 +76,20 @@ def run(folder: Path, name: str, pillow: bool = True):
     click = Prompt(points=(tuple(map(float, CLICK)),), labels=(1,))
     box = Prompt(box=Box.from_edges(*BOX_EDGES))
     first = {"click": click, "mask": Prompt(mask=truth[0])}.get(name, box)
-    prompts = {0: first}
-    if name == "reprompt":
-        prompts[10] = Prompt(points=(tuple(map(float, CENTRES[10])),), labels=(1,))
     pipeline = Recorder(folder, pillow)
-    tracker = TargetTracker(pipeline, TrackerConfig(policy="efficienttam", view="full"))
+    tracker = one_target(pipeline, TrackerConfig(policy="efficienttam", view="full"))
     masks = []
     for i, rgb in enumerate(frames):
         pipeline.rgb = rgb
-        track = tracker.step(Frame(Image.from_array(rgb, "rgb8"), i * FRAME_NS), prompts.get(i), refine=i > 0)
-        tracker.commit()
+        track = tracker.step(Frame(Image.from_array(rgb, "rgb8"), i * FRAME_NS), None if i else first)
+        tracker.remember()
         masks.append(tracker.mask() if track.measured else np.zeros(rgb.shape[:2], np.uint8))
     pipeline.close()
     return pipeline.frames, np.stack(masks) > 0, truth
 
 
 @pytest.mark.slow
-# The re-prompted run begins with a box and goes on with a click.
-@pytest.mark.parametrize("name", ["reprompt", "box", "click", "mask", "absent"])
+@pytest.mark.parametrize("name", ["box", "click", "mask", "absent"])
 def test_the_whole_video_is_the_references(golden_bundle, name):
     want = np.load(GOLDEN / f"video_ti_512x512_{name}.npz")
     got, masks, _ = run(golden_bundle, name)
@@ -103,8 +101,7 @@ def test_the_whole_video_is_the_references(golden_bundle, name):
         assert frame["logits"][::4, ::4] == pytest.approx(want["lowres_s4"][i], abs=2e-4), here
         assert frame["ious"][frame["best"]] == pytest.approx(want["iou"][i], abs=1e-5), here
         assert frame["score"] == pytest.approx(float(want["score"][i]), abs=5e-5), here
-        if "mem_sample" in want:  # not recorded for the re-prompt run
-            assert frame["map"][::4, ::8, ::8] == pytest.approx(want["mem_sample"][i], abs=1e-2), here
+        assert frame["map"][::4, ::8, ::8] == pytest.approx(want["mem_sample"][i], abs=1e-2), here
         ys, xs = np.nonzero(masks[i])
         box = [xs.min(), ys.min(), xs.max(), ys.max()] if len(xs) else [-1] * 4
         assert box == want["box"][i].tolist(), here
@@ -128,8 +125,8 @@ def test_our_own_resize_costs_no_overlap(golden_bundle):
 class PillowResized(Recorder):
     """The recorder's input without its records, which are of the 512 px network."""
 
-    def remember(self, choice, slot, present):
-        OrtPipeline.remember(self, choice, slot, present)
+    def _remember(self, chosen):
+        OrtPipeline._remember(self, chosen)
 
 
 @pytest.mark.slow
@@ -149,11 +146,11 @@ def test_a_pooled_bundle_follows_the_reference(variant, tmp_path):
     want = np.load(GOLDEN / f"video_{variant}_short.npz")
     frames, truth = clip(dark=False)
     pipeline = PillowResized(tmp_path / variant)
-    tracker = TargetTracker(pipeline, TrackerConfig(policy="efficienttam", view="full"))
+    tracker = one_target(pipeline, TrackerConfig(policy="efficienttam", view="full"))
     for i in range(len(want["iou"])):
         pipeline.rgb = frames[i]
         prompt = Prompt(box=Box.from_edges(*BOX_EDGES)) if i == 0 else None
-        tracker.step(Frame(Image.from_array(frames[i], "rgb8"), i * FRAME_NS), prompt, refine=i > 0)
+        tracker.step(Frame(Image.from_array(frames[i], "rgb8"), i * FRAME_NS), prompt)
         mask = tracker.mask() > 0
         ys, xs = np.nonzero(mask)
         assert [xs.min(), ys.min(), xs.max(), ys.max()] == want["box"][i].tolist(), f"frame {i}"

@@ -50,7 +50,7 @@ class Tracker(Spinning):
             def get_logger(self):
                 return Log(super().get_logger(), lines)
 
-        pipeline = pipeline or (lambda config: LevelPipeline(lanes=config.max_targets))
+        pipeline = pipeline or (lambda config: LevelPipeline(max_targets=config.max_targets))
         super().__init__(Node(pipeline, namespace=namespace, cli_args=["--ros-args", *arguments]))
 
     @property

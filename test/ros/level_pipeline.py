@@ -44,38 +44,30 @@ def scene(i: int, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
 
 
 class LevelPipeline(NullPipeline):
-    """Finds the pixels whose grey level is that of the prompt's centre, for each lane its own; ``delay_s``
+    """Finds the pixels whose grey level is that of the prompt's centre, for each target its own; ``delay_s``
     stands for a slow network."""
 
-    def __init__(self, delay_s: float = 0.0, lanes: int = 1) -> None:
+    def __init__(self, delay_s: float = 0.0, max_targets: int = 1) -> None:
         self._delay_s = delay_s
+        self._levels: dict[int, int] = {}
         self._is_lost = False
         self.closed = False
-        super().__init__(lanes=lanes)
+        super().__init__(max_targets=max_targets)
 
-    def encode(self, image, view):
-        super().encode(image, view)
+    def _compute(self, image, frame):
+        super()._compute(image, frame)
         self._grey = to_bgr(image)[..., 1].astype(int)
         time.sleep(self._delay_s)
         if Path(os.environ.get("TEST_LOST_FILE", os.devnull)).is_file():
             self._is_lost = True
             raise PipelineLostError(LOST)
+        if frame.look.prompt is not None:
+            marked = frame.found[0].box(0)
+            self._levels[frame.target] = self._grey[int(marked.cy), int(marked.cx)]
+        frame.found = [self._found(frame.target)] * len(frame.look.views)
 
-    def decode(self, prompt):
-        super().decode(prompt)  # refuses what can't be used
-        if prompt is not None:
-            marked = self._shown.box(0)
-            self._level = self._grey[int(marked.cy), int(marked.cx)]
-        self._shown = self._found()
-        return self._shown
-
-    def search(self, image, views, plan):
-        super().search(image, views, plan)
-        self._grey = to_bgr(image)[..., 1].astype(int)
-        return [self._found() for _ in views]
-
-    def _found(self):
-        ys, xs = np.nonzero(abs(self._grey - self._level) < 30)
+    def _found(self, target):
+        ys, xs = np.nonzero(abs(self._grey - self._levels[target]) < 30)
         box = (
             Box(0, 0, 0, 0)
             if xs.size == 0

@@ -44,7 +44,7 @@ class Faulty(NullPipeline):
         self.plan.calls = self.plan.remembered = 0
         self.plan.is_absent = False
         self._clock = clock
-        super().__init__(lanes=lanes)
+        super().__init__(max_targets=lanes)
 
     def encode(self, image, view):
         self.plan.calls += 1

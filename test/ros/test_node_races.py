@@ -43,7 +43,7 @@ class Rig:
         values = {"autostart": False, "image_timeout": 0.02, "diagnostics_period": 0.1}
         overrides = [Parameter(name, value=value) for name, value in values.items()]
         self.node = TrackerNode(
-            lambda *asked: Uneven(lanes=4), namespace=new_namespace(), parameter_overrides=overrides
+            lambda *asked: Uneven(max_targets=4), namespace=new_namespace(), parameter_overrides=overrides
         )
         self.published: dict[type, list] = {BoundingBox: [], TargetVelocity: [], SelectionResult: []}
         self.shown = 1  # images sent, numbered from 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from golden.clip import BOX_EDGES, CENTRES, clip
 
+from efftam_ros.core.contract import Look, Pipeline
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Candidates, Image, Prompt
+from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import default_bundle
 
 SIDE = default_bundle().spec.image_side
@@ -30,6 +31,20 @@ def clip_image(index: int) -> Image:
 def window(index: int, side: int = SIDE, shift: float = 0.0) -> View:
     """Round the target in an image."""
     return View.window(180 + 14 * index + shift, 200 + 6 * index, 420, side)
+
+
+def looked(
+    pipeline: Pipeline,
+    image: Image,
+    view: View,
+    plan: MemoryPlan = MemoryPlan(),  # noqa: B008
+    prompt: Prompt | None = None,
+    target: int = 0,
+) -> Candidates:
+    """The candidates of one look at one view."""
+    look = Look(target, (view,), plan, prompt)
+    (found,) = pipeline.look(image, [look]).candidates(target)
+    return found
 
 
 def same(one: Candidates, other: Candidates) -> bool:

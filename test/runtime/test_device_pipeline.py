@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from runtime.cuda.fake_cuda import COPIES, HOST_WAITS, Call, FakeGpu
 from runtime.cuda.shim import shared_shim
 from runtime.fake_ort import FakeOrt
-from runtime.frames import PROMPTS, clip_image, window
+from runtime.frames import PROMPTS, clip_image, looked, window
 from support.gpu_rig import Rig, divided_arena, fake_gpu
 
-from efftam_ros.core.contract import Pipeline
-from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
+from efftam_ros.core.contract import Look, Pipeline, Remembered
+from efftam_ros.core.errors import BackendError, PipelineLostError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.images.encodings import ENCODINGS
@@ -84,11 +84,9 @@ def begin(pipeline: Pipeline, frames: int) -> None:
 
 
 def one_frame(pipeline: Pipeline, index: int, prompt: Prompt | None = None) -> Candidates:
-    pipeline.encode(clip_image(index), window(index, pipeline.spec.image_side))
-    if prompt is None:
-        pipeline.attend(plan(index))
-    candidates = pipeline.decode(prompt)
-    pipeline.remember(0, index, present=index != ABSENT)
+    view = window(index, pipeline.spec.image_side)
+    candidates = looked(pipeline, clip_image(index), view, plan(index), prompt)
+    pipeline.remember([Remembered(0, 0, index, present=index != ABSENT)])
     return candidates
 
 
@@ -103,12 +101,12 @@ def test_of_pixels_that_need_no_resizing_it_makes_exactly_what_the_cpu_makes(
         answers, masks = [], []
         for pipeline in (rig.pipeline, cpu):
             view = View(80 + 14 * index, 104 + 6 * index, 1.0, 1.0, side)
-            pipeline.encode(clip_image(index), view)
-            if index:
-                pipeline.attend(plan(index) if index != UNATTENDED else MemoryPlan())
-            answers.append(pipeline.decode(None if index else given))
-            masks.append(pipeline.mask(0))
-            pipeline.remember(0, index, present=index != ABSENT)
+            attended = plan(index) if index != UNATTENDED else MemoryPlan()
+            look = Look(0, (view,), attended, None if index else given)
+            found = pipeline.look(clip_image(index), [look])
+            answers += found.candidates(0)
+            masks.append(found.mask(0, 0))
+            pipeline.remember([Remembered(0, 0, index, present=index != ABSENT)])
         ours, theirs = answers
         assert np.allclose(ours.boxes, theirs.boxes, atol=EXACT_PX, equal_nan=True)
         assert np.allclose(ours.ious, theirs.ious, atol=EXACT)
@@ -181,24 +179,27 @@ class TestTheFrame:
         one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
         assert tensorrt.trt.fake.first_runs == 8
 
-    def test_is_worked_at_from_attend_on_and_only_decode_waits(self, tensorrt: Rig) -> None:
+    def test_is_worked_at_from_the_look_on_and_only_who_asks_for_candidates_waits(
+        self, tensorrt: Rig
+    ) -> None:
         """The host does its own work in between: it follows the target's points."""
         one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
-        tensorrt.pipeline.encode(clip_image(1), window(1))
         waits = len(tensorrt.gpu.host_waits())
-        tensorrt.gpu.mark("attend")
-        tensorrt.pipeline.attend(plan(1))
-        assert "cuGraphLaunch" in [call.name for call in tensorrt.gpu.since("attend")]
+        tensorrt.gpu.mark("look")
+        answers = tensorrt.pipeline.look(clip_image(1), [Look(0, (window(1),), plan(1))])
+        assert "cuGraphLaunch" in [call.name for call in tensorrt.gpu.since("look")]
         assert len(tensorrt.gpu.host_waits()) == waits
-        tensorrt.gpu.mark("decode")
-        assert tensorrt.pipeline.decode(None).is_finite
-        assert "cuGraphLaunch" not in [call.name for call in tensorrt.gpu.since("decode")]
+        tensorrt.gpu.mark("candidates")
+        assert answers.candidates(0)[0].is_finite
+        assert "cuGraphLaunch" not in [call.name for call in tensorrt.gpu.since("candidates")]
+        assert len(tensorrt.gpu.host_waits()) == waits + 1
 
     def test_that_is_searched_for_the_target_is_one_wait_too(self, tensorrt: Rig) -> None:
         one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
         waits = len(tensorrt.gpu.host_waits())
-        views = [window(index) for index in range(3)]
-        assert len(tensorrt.pipeline.search(clip_image(1), views, plan(1))) == len(views)
+        views = tuple(window(index) for index in range(3))
+        search = Look(0, views, plan(1), is_search=True)
+        assert len(tensorrt.pipeline.look(clip_image(1), [search]).candidates(0)) == len(views)
         assert len(tensorrt.gpu.host_waits()) == waits + 1
 
 
@@ -221,7 +222,7 @@ class TestTheBytesOfAnImage:
             ctypes.memset(device.pointer, 0xA5, device.nbytes)
             for host in opened.pipeline._image._hosts:
                 host.array[:] = 0x5A
-        opened.pipeline.encode(image, view)
+        looked(opened.pipeline, image, view)
         return sum(counted.values()) - PREPROCESS_PARAMS.itemsize
 
     @pytest.mark.parametrize("padding", [0, 7])
@@ -270,7 +271,7 @@ class TestTheBytesOfAnImage:
         image, side = self.image("bgr8"), opened.pipeline.spec.image_side
         views = [View.window(100 + 10 * index, 60, 50, side) for index in range(3)]
         opened.gpu.scheduler.copied.clear()
-        opened.pipeline.search(image, views, plan(1))
+        opened.pipeline.look(image, [Look(0, tuple(views), plan(1), is_search=True)]).candidates(0)
         # From 25 px left of the first to 25 px right of the last, and three more on each side.
         assert opened.gpu.scheduler.copied["Memcpy2D HtoD"] == 56 * 76 * 3
 
@@ -315,8 +316,12 @@ class TestTimesOfStages:
         """The times told after each frame."""
         for index in range(count):
             rig.gpu.mark(f"frame {index}")
-            one_frame(rig.pipeline, min(index, FRAMES - 1), None if index else PROMPTS["box"])
-            yield dict(rig.pipeline.stage_seconds)
+            number, prompt = min(index, FRAMES - 1), None if index else PROMPTS["box"]
+            look = Look(0, (window(number),), plan(number), prompt)
+            answers = rig.pipeline.look(clip_image(number), [look])
+            answers.candidates(0)
+            rig.pipeline.remember([Remembered(0, 0, number, present=number != ABSENT)])
+            yield dict(answers.stage_seconds(0))
 
     def test_cost_no_event_in_the_frames_between(self, timed: Rig) -> None:
         timed.pipeline.stage_interval = self.INTERVAL
@@ -337,17 +342,18 @@ class TestTimesOfStages:
         assert set(told[6]) == tracked
 
     def test_are_those_of_the_first_target_in_a_view(self, shipped: Bundle) -> None:
-        rig, events = Rig(shipped, lanes=2, tensorrt=True), []
+        rig, events = Rig(shipped, max_targets=2, tensorrt=True), []
         rig.pipeline.stage_interval = 1
-        for lane in (0, 1):
-            one_frame(rig.pipeline.lane(lane), 0, PROMPTS["box"])
+        for target in (0, 1):
+            looked(rig.pipeline, clip_image(0), window(0), prompt=PROMPTS["box"], target=target)
+            rig.pipeline.remember([Remembered(target, 0, 0, True)])
         image, driver = clip_image(1), rig.gpu.driver.functions
-        for lane in (0, 1):
+        for target in (0, 1):
             before = driver.events_recorded
-            rig.pipeline.lane(lane).encode(image, window(1))
-            rig.pipeline.lane(lane).attend(plan(1))
+            rig.pipeline.look(image, [Look(target, (window(1),), plan(1))])
             events.append(driver.events_recorded - before)
-        assert events == [2 * len(("preprocess", "encoder", "attention", "decoder")) + 1, 0]
+        answered = 1  # of the look before, which nobody has waited for
+        assert events == [2 * len(("preprocess", "encoder", "attention", "decoder")) + 1, answered]
         rig.pipeline.close()
 
     def test_are_those_of_the_gpu(self, shipped: Bundle) -> None:
@@ -388,14 +394,17 @@ class TestTheImagesStream:
     def test_is_not_behind_the_memory_encoder(self, rig: Rig) -> None:
         begin(rig.pipeline, 3)
         encoder = rig.gpu.scheduler.latest["memory_encoder"]
-        rig.pipeline.encode(clip_image(3), window(3))
+        rig.pipeline.look(clip_image(3), [Look(0, (window(3),), plan(3))])
         upload = rig.gpu.scheduler.latest["Memcpy2D HtoD"]
         assert upload.stream != encoder.stream
         assert not encoder.precedes(upload.clock)
 
     def test_makes_masks_without_waiting_for_the_memory_encoder(self, rig: Rig) -> None:
-        begin(rig.pipeline, 2)
-        assert rig.pipeline.mask(0).any()
+        begin(rig.pipeline, 1)
+        answers = rig.pipeline.look(clip_image(1), [Look(0, (window(1),), plan(1))])
+        answers.candidates(0)
+        rig.pipeline.remember([Remembered(0, 0, 1, True)])
+        assert answers.mask(0, 0).any()
         assert not rig.gpu.scheduler.was_waited_for(rig.gpu.scheduler.latest["memory_encoder"])
 
 
@@ -420,9 +429,7 @@ class TestPrefetching:
 
     @staticmethod
     def answers(pipeline: Pipeline, image: Image, view: View) -> Candidates:
-        pipeline.encode(image, view)
-        pipeline.attend(plan(2))
-        return pipeline.decode(None)
+        return looked(pipeline, image, view, plan(2))
 
     def test_spares_the_frame_of_that_image_its_copy(self, rig: Rig, copied: list[Image]) -> None:
         second, third, view = self.images(rig)
@@ -459,70 +466,13 @@ class TestPrefetching:
             for index in range(FRAMES):
                 answers = []
                 for pipeline in (rig.pipeline, quiet.pipeline):
-                    pipeline.encode(pictures[index], window(index))
-                    if index:
-                        pipeline.attend(plan(index))
-                    answers.append(pipeline.decode(None if index else PROMPTS["box"]))
-                    pipeline.remember(0, index, present=True)
+                    prompt = None if index else PROMPTS["box"]
+                    answers.append(looked(pipeline, pictures[index], window(index), plan(index), prompt))
+                    pipeline.remember([Remembered(0, 0, index, present=True)])
                 assert np.array_equal(answers[0].boxes, answers[1].boxes)
         finally:
             ended.set()
             thread.join()
-
-
-class TestTheImageThatWaits:
-    """In the full view it is encoded right behind the memory encoder."""
-
-    @staticmethod
-    def frame(rig: Rig, index: int, image: Image, waiting: Image | None = None) -> None:
-        """One in the full view; ``waiting`` is announced while it is in work."""
-        pipeline = rig.pipeline
-        pipeline.encode(image, View.full(image.width, image.height, pipeline.spec.image_side))
-        if index:
-            pipeline.attend(plan(index))
-        if waiting is not None:
-            pipeline.prefetch(waiting)
-        pipeline.decode(None if index else PROMPTS["box"])
-        pipeline.remember(0, index, present=True)
-
-    @pytest.mark.parametrize("tensorrt", [False, True], ids=["onnxruntime", "tensorrt"])
-    def test_is_encoded_before_its_own_frame_begins(self, shipped: Bundle, tensorrt: bool) -> None:
-        rig = Rig(shipped, tensorrt=tensorrt)
-        images = [Image.from_array(picture, "rgb8") for picture in clip()[0][:3]]
-        self.frame(rig, 0, *images[:2])
-        rig.gpu.mark("behind")
-        self.frame(rig, 1, *images[1:])
-        names = [call.name for call in rig.gpu.since("behind")]
-        launches = "cuGraphLaunch" if rig.gpu.calls("cuGraphLaunch") else "image_encoder"
-        assert "cuMemcpyDtoDAsync" in names, "the features that were computed before"
-        last_launch = len(names) - 1 - names[::-1].index(launches)
-        assert names.index("cuEventSynchronize") < last_launch, "the next image's encoder"
-        assert names.count("cuEventSynchronize") == 1
-
-    def test_is_left_alone_where_it_was_encoded_or_its_place_in_a_window_is_not_known_yet(
-        self, shipped: Bundle, rig: Rig
-    ) -> None:
-        images = [clip_image(index) for index in range(4)]
-
-        def encoded(frame: Callable[[], object], rig: Rig = rig) -> int:
-            """How often in a frame."""
-            rig.gpu.mark("frame")
-            frame()
-            return [call.name for call in rig.gpu.since("frame")].count("image_encoder")
-
-        assert encoded(lambda: self.frame(rig, 0, *images[:2])) == 2
-        assert encoded(lambda: self.frame(rig, 1, images[2])) == 1, "another came in its place"
-        rig.pipeline.prefetch(images[3])
-        assert encoded(lambda: self.frame(rig, 2, images[3])) == 1, "its own frame has begun"
-        rig.pipeline.prefetch(images[0])
-        assert encoded(lambda: one_frame(rig.pipeline, 3)) == 1
-        faulty = replace(images[1], encoding="jpeg2000")
-        self.frame(rig, 3, images[2], faulty)
-        with pytest.raises(InputError, match="jpeg2000"):
-            self.frame(rig, 3, faulty)
-        several = Rig(shipped, lanes=2)
-        assert encoded(lambda: self.frame(several, 0, *images[:2]), several) == 1, "each target has its turn"
-        several.pipeline.close()
 
 
 class TestAnotherThread:
@@ -544,8 +494,10 @@ class TestAnotherThread:
     def test_asks_for_a_mask_and_closes(self, shipped: Bundle) -> None:
         rig = Rig(shipped)
         one_frame(rig.pipeline, 0, PROMPTS["box"])
+        answers = rig.pipeline.look(clip_image(1), [Look(0, (window(1),), plan(1))])
+        answers.candidates(0)
         with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as another:
-            mask = one.submit(rig.pipeline.mask, 0).result()
+            mask = one.submit(answers.mask, 0, 0).result()
             another.submit(rig.pipeline.close).result()
         assert mask.any()
         assert rig.gpu.memory.alive == []
@@ -581,18 +533,17 @@ class TestTooLittleMemory:
         large = Image.from_array(np.repeat(np.repeat(clip()[0][1], 2, axis=0), 2, axis=1), "rgb8")
 
         def boxes(image: Image) -> np.ndarray:
-            pipeline.encode(image, View.full(image.width, image.height, side))
-            pipeline.attend(plan(1))
-            return pipeline.decode(None).boxes
+            return looked(pipeline, image, View.full(image.width, image.height, side), plan(1)).boxes
 
         one_frame(pipeline, 0, PROMPTS["box"])
         buffers, held = len(rig.gpu.memory.alive), pipeline.device_bytes
         pipeline.prefetch(small)  # so that the second of the pinned buffers is in use
         expected = boxes(small)
-        pipeline.encode(small, View.full(small.width, small.height, side))  # given up, and still at work
+        whole = Look(0, (View.full(small.width, small.height, side),), plan(1))
+        pipeline.look(replace(small), [whole])  # given up, and still at work
         rig.gpu.fail(call, 2, after)
         with pytest.raises(CudaError, match="CUDA_ERROR_OUT_OF_MEMORY"):
-            pipeline.encode(large, View.full(large.width, large.height, side))
+            pipeline.look(large, [Look(0, (View.full(large.width, large.height, side),), plan(1))])
         assert len(rig.gpu.memory.alive) == buffers - (2 if zero_copy else 3)
         pipeline.prefetch(large)
         assert np.array_equal(boxes(small), expected)
@@ -606,13 +557,14 @@ class TestTooLittleMemory:
 
     @pytest.mark.parametrize("call", ["cuMemAlloc", "cuMemHostAlloc", "cuMemHostGetDevicePointer"])
     def test_for_a_mask_leaves_nothing_of_it(self, rig: Rig, call: str) -> None:
-        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        answers = rig.pipeline.look(clip_image(0), [Look(0, (window(0),), prompt=PROMPTS["box"])])
+        answers.candidates(0)
         buffers = len(rig.gpu.memory.alive)
         rig.gpu.fail(call, 2)
         with pytest.raises(CudaError, match="CUDA_ERROR_OUT_OF_MEMORY"):
-            rig.pipeline.mask(0)
+            answers.mask(0, 0)
         assert len(rig.gpu.memory.alive) == buffers
-        assert rig.pipeline.mask(0).any()
+        assert answers.mask(0, 0).any()
 
 
 class TestBadInput:
@@ -623,14 +575,15 @@ class TestBadInput:
         for _ in range(2):
             rig = Rig(shipped)
             assert rig.gpu.driver.functions.retained[0] == 1
-            one_frame(rig.pipeline, 0, PROMPTS["box"])
-            rig.pipeline.mask(0)
+            answers = rig.pipeline.look(clip_image(0), [Look(0, (window(0),), prompt=PROMPTS["box"])])
+            answers.candidates(0)
+            answers.mask(0, 0)
             rig.pipeline.close()
             rig.pipeline.close()
             assert rig.gpu.driver.functions.retained[0] == 0
             assert rig.gpu.memory.alive == []
             with pytest.raises(RuntimeError, match="closed"):
-                rig.pipeline.decode(None)
+                rig.pipeline.look(clip_image(0), [])
         open_device(rig.cuda)
         assert rig.gpu.driver.functions.retained[0] == 1
 

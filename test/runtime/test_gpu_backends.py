@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, clip
+from support.scripted_target import one_target
 
 from benchmarks.backends import MEASURABLE, open_measurable
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.backends import DEFAULT_BACKEND
 from efftam_ros.runtime.bundle import Bundle
@@ -42,7 +42,7 @@ def exact(shipped: Bundle) -> list[tuple[Track, np.ndarray | None]]:
 
 
 def tracks(pipeline: Pipeline) -> Iterator[tuple[Track, np.ndarray | None]]:
-    tracker = TargetTracker(pipeline, TrackerConfig(policy="efficienttam"))
+    tracker = one_target(pipeline, TrackerConfig(policy="efficienttam"))
     for index, picture in enumerate(clip()[0]):
         prompt = None if index else Prompt(box=Box.from_edges(*BOX_EDGES))
         yield (

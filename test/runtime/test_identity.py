@@ -23,7 +23,7 @@ from efftam_ros.core.types import Image
 from efftam_ros.images.encodings import ENCODINGS
 from efftam_ros.images.video import open_video
 from efftam_ros.runtime.identity import GRAPH, MANIFEST, SHIPPED, Identity
-from efftam_ros.runtime.opening import open_pipeline, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools import cli
 from efftam_ros.tools.demo import CLIP, TWIN
 
@@ -171,6 +171,6 @@ def test_without_the_network_tracking_says_so_in_one_line_unless_it_is_off(spoil
     assert len(said.splitlines()) == 1
     pipeline = open_pipeline()
     try:
-        assert open_tracker(pipeline, TrackerConfig(identity=False))
+        assert open_targets(pipeline, TrackerConfig(identity=False))
     finally:
         pipeline.close()

@@ -13,8 +13,9 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runtime.frames import BOX, PROMPTS, SIDE, clip_image, window
+from runtime.frames import BOX, PROMPTS, SIDE, clip_image, looked, window
 
+from efftam_ros.core.contract import Look, Remembered
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle
@@ -117,11 +118,10 @@ def play(
     """Boxes on some frames, tracking between them; another candidate of each frame is remembered."""
     found = []
     for index in range(frames):
-        pipeline.encode(clip_image(index), view_of(index, is_window))
-        if index not in PROMPTED:
-            pipeline.attend(plan_for(index))
-        found.append(pipeline.decode(Prompt(box=BOX) if index in PROMPTED else None))
-        pipeline.remember(chosen(index), index, present=index not in absent)
+        prompt = Prompt(box=BOX) if index in PROMPTED else None
+        view = view_of(index, is_window)
+        found.append(looked(pipeline, clip_image(index), view, plan_for(index), prompt))
+        pipeline.remember([Remembered(0, chosen(index), index, present=index not in absent)])
     return found
 
 
@@ -148,8 +148,8 @@ class TestAPromptedFrame:
     @pytest.mark.parametrize("kind", PROMPTS)
     def test_is_decoded_as_the_graphs_say(self, pipeline: OrtPipeline, twin: OneByOne, kind: str) -> None:
         view, prompt = view_of(0), PROMPTS[kind]
-        pipeline.encode(clip_image(0), view)
-        found = pipeline.decode(prompt)
+        answers = pipeline.look(clip_image(0), [Look(0, (view,), prompt=prompt)])
+        (found,) = answers.candidates(0)
         answer = twin.step(clip_image(0), view, prompt, None)
         if kind == "mask":
             logits = encode_prompt(prompt, view, WIDTH, HEIGHT).logits
@@ -162,7 +162,7 @@ class TestAPromptedFrame:
         assert_same(found, answer, rows, view)
         for choice, row in enumerate(rows):
             expected = image_mask(answer["masks"][0, row], view, WIDTH, HEIGHT)
-            assert np.count_nonzero(pipeline.mask(choice) != expected) <= 3
+            assert np.count_nonzero(answers.mask(0, choice) != expected) <= 3
 
 
 class TestTrackedFrames:
@@ -184,23 +184,22 @@ class TestTrackedFrames:
 
     def test_know_of_what_ages_as_many_memories_are(self, pipeline: OrtPipeline) -> None:
         def seen(rows: tuple[int, ...]) -> np.ndarray:
-            pipeline.attend(MemoryPlan((0, 1, 2), rows, (0, 1, 2)))
-            return pipeline.decode(None).ious.copy()
+            plan = MemoryPlan((0, 1, 2), rows, (0, 1, 2))
+            return looked(pipeline, image, view_of(0), plan).ious
 
         play(pipeline, frames=3)
-        pipeline.encode(clip_image(5), view_of(0))
+        image = clip_image(5)
         young = seen((6, 0, 1))
         old = seen((6, 4, 5))
-        pipeline.attend(MemoryPlan())
+        looked(pipeline, image, view_of(0))
         assert np.array_equal(seen((6, 4, 5)), old)
         assert not np.array_equal(young, old)
 
     def test_without_memory_are_conditioned_on_nothing(self, pipeline: OrtPipeline, twin: OneByOne) -> None:
         play(pipeline, frames=3)
         view = view_of(0)
-        pipeline.encode(clip_image(5), view)
-        pipeline.attend(MemoryPlan())
-        assert_same(pipeline.decode(None), twin.step(clip_image(5), view, None, None), [1, 2, 3], view)
+        found = looked(pipeline, clip_image(5), view)
+        assert_same(found, twin.step(clip_image(5), view, None, None), [1, 2, 3], view)
 
 
 def rounded(value: float) -> float:
@@ -251,24 +250,28 @@ def test_rounding_gives_a_bfloat16_and_none_is_nearer(value: float) -> None:
 def test_output_that_is_not_finite_is_handed_on(shipped: Bundle) -> None:
     bundle = replace(shipped, std=(1e-39, 1e-39, 1e-39))
     pipeline = OrtPipeline(bundle, threads=2)
-    pipeline.encode(clip_image(0), view_of(0))
-    found = pipeline.decode(Prompt(box=BOX))
-    assert not found.is_finite
-    pipeline.remember(0, 0, True)
-    assert not pipeline.mask(0).any()
+    answers = pipeline.look(clip_image(0), [Look(0, (view_of(0),), prompt=Prompt(box=BOX))])
+    assert not answers.candidates(0)[0].is_finite
+    pipeline.remember([Remembered(0, 0, 0, True)])
+    assert not answers.mask(0, 0).any()
 
 
 def test_stages_of_a_frame_are_those_that_ran(pipeline: OrtPipeline) -> None:
     tracked = {"preprocess", "image_encoder", "memory_attention", "mask_decoder"}
-    play(pipeline, frames=1)
-    assert set(pipeline.stage_seconds) == tracked - {"memory_attention"} | {"prompt_encoder"}
-    play(pipeline, frames=2)
-    assert set(pipeline.stage_seconds) == tracked | {"memory_encoder"}
-    assert all(seconds > 0 for seconds in pipeline.stage_seconds.values())
-    pipeline.encode(clip_image(2), view_of(2))
-    assert set(pipeline.stage_seconds) == {"preprocess", "image_encoder", "memory_encoder"}
-    pipeline.encode(clip_image(2), view_of(2))
-    assert set(pipeline.stage_seconds) == {"preprocess", "image_encoder"}
+
+    def stages(image: Image, prompt: Prompt | None = None) -> set[str]:
+        answers = pipeline.look(image, [Look(0, (view_of(0),), plan_for(1), prompt)])
+        answers.candidates(0)
+        assert all(seconds > 0 for seconds in answers.stage_seconds(0).values())
+        return set(answers.stage_seconds(0))
+
+    first, second = clip_image(0), clip_image(1)
+    prompted = tracked - {"memory_attention"} | {"prompt_encoder"}
+    assert stages(first, Prompt(box=BOX)) == prompted
+    assert stages(first, Prompt(box=BOX)) == prompted  # on the features that are there
+    pipeline.remember([Remembered(0, 0, 0, True)])
+    assert stages(second) == tracked | {"memory_encoder"}
+    assert stages(clip_image(2)) == tracked
 
 
 @pytest.mark.slow
@@ -278,10 +281,9 @@ def test_memory_does_not_grow_with_the_frames(pipeline: OrtPipeline) -> None:
 
     def track(first: int, last: int) -> None:
         for index in range(first, last):
-            pipeline.encode(clip_image(index % 20), view_of(index % 20, is_window=index % 50 > 5))
-            pipeline.attend(plan_for(1 + index % 10))
-            pipeline.decode(None)
-            pipeline.remember(index % 3, 1 + index % 20, True)
+            view = view_of(index % 20, is_window=index % 50 > 5)
+            looked(pipeline, clip_image(index % 20), view, plan_for(1 + index % 10))
+            pipeline.remember([Remembered(0, index % 3, 1 + index % 20, True)])
 
     play(pipeline, frames=12)
     track(0, 100)

@@ -19,7 +19,7 @@ from efftam_ros.core.types import Image, Prompt
 from efftam_ros.runtime.backends import BACKENDS, GPU_BACKENDS, PipelineConfig, backend_of
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.cpu import default_threads, set_threads
-from efftam_ros.runtime.opening import open_pipeline, open_targets, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from simulation.null_pipeline import NullPipeline
 
 
@@ -66,11 +66,10 @@ def test_what_can_not_be_opened_is_refused(config: dict[str, Any], words: tuple[
 def test_a_tracker_has_the_sources_that_its_settings_and_its_policy_ask_for(
     settings: dict[str, Any], sources: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for made, opens in (("tracker.TargetTracker", open_tracker), ("targets.TargetSet", open_targets)):
-        monkeypatch.setattr(f"efftam_ros.core.{made}", lambda *given: given)
-        _, _, camera, *_, describe = opens(NullPipeline(), TrackerConfig(**settings))
-        found = {"camera motion": camera, "identity": describe}
-        assert {name for name, source in found.items() if source is not None} == sources
+    monkeypatch.setattr("efftam_ros.core.targets.TargetSet", lambda *given: given)
+    _, _, camera, *_, describe = open_targets(NullPipeline(), TrackerConfig(**settings))
+    found = {"camera motion": camera, "identity": describe}
+    assert {name for name, source in found.items() if source is not None} == sources
 
 
 def test_a_gpu_s_pipeline_is_opened_with_all_that_was_asked_for(
@@ -173,9 +172,9 @@ def test_threads_spin_only_where_the_time_has_a_limit(version: str, spins: str) 
             options.get_session_config_entry(SPIN_US)
 
 
-@pytest.mark.parametrize(("threads", "lanes", "at_once"), [(3, 1, 1), (3, 2, 2), (1, 2, 1)])
+@pytest.mark.parametrize(("threads", "count", "at_once"), [(3, 1, None), (3, 2, 2), (1, 2, None)])
 def test_every_graph_of_a_pipeline_gets_the_threads_and_as_many_targets_are_computed_at_once(
-    threads: int, lanes: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+    threads: int, count: int, at_once: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[onnxruntime.SessionOptions] = []
     session = onnxruntime.InferenceSession
@@ -185,8 +184,9 @@ def test_every_graph_of_a_pipeline_gets_the_threads_and_as_many_targets_are_comp
         return session(path, options, **rest)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", recording)
-    pipeline = open_pipeline(PipelineConfig(threads=threads, max_targets=lanes))
-    assert (pipeline.lanes, pipeline.side_by_side) == (lanes, at_once)
+    pipeline = open_pipeline(PipelineConfig(threads=threads, max_targets=count))
+    pool = pipeline._pool
+    assert (pipeline.max_targets, pool and pool._max_workers) == (count, at_once)
     pipeline.close()
     set_threads(expected := onnxruntime.SessionOptions(), threads, onnxruntime.__version__)
     assert [options.intra_op_num_threads for options in opened] == [threads] * 5

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from golden.clip import clip
-from runtime.frames import BOX, clip_image, same, window
+from runtime.frames import BOX, clip_image, looked, same, window
 from support.scripted_pipeline import ScriptedPipeline
 
-from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.contract import Look, Pipeline, Remembered
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
@@ -61,9 +62,9 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Pipeline]:
 
 @pytest.fixture
 def pipeline(opened: Pipeline) -> Pipeline:
-    """Every test begins between two frames, with the target of frame 0 in slot 0."""
+    """Every test begins between two images, with the target of image 0 in slot 0."""
     prompted(opened)
-    opened.remember(0, 0, True)
+    opened.remember([Remembered(0, 0, 0, True)])
     return opened
 
 
@@ -73,26 +74,28 @@ def has_network(request: pytest.FixtureRequest) -> bool:
 
 
 def prompted(pipeline: Pipeline) -> Candidates:
-    pipeline.encode(clip_image(0), window(0))
-    return pipeline.decode(Prompt(box=BOX))
+    return looked(pipeline, clip_image(0), window(0), prompt=Prompt(box=BOX))
 
 
 def tracked(pipeline: Pipeline, index: int, view: View | None = None) -> Candidates:
-    pipeline.encode(clip_image(index), view or window(index))
-    pipeline.attend(ONE_MAP)
-    return pipeline.decode(None)
+    return looked(pipeline, clip_image(index), view or window(index), ONE_MAP)
+
+
+def search(*views: View, plan: MemoryPlan = ONE_MAP) -> Look:
+    return Look(0, views, plan, is_search=True)
 
 
 def test_a_box_has_one_answer_and_its_mask_has_the_image_s_size(pipeline: Pipeline) -> None:
-    found = prompted(pipeline)
+    answers = pipeline.look(clip_image(0), [Look(0, (window(0),), prompt=Prompt(box=BOX))])
+    (found,) = answers.candidates(0)
     assert len(found) == 1
-    assert pipeline.mask(0).shape == clip()[0][0].shape[:2]
-    assert set(np.unique(pipeline.mask(0))) <= {0, 255}
+    assert answers.mask(0, 0).shape == clip()[0][0].shape[:2]
+    assert set(np.unique(answers.mask(0, 0))) <= {0, 255}
 
 
 def test_a_search_finds_in_each_view_what_a_frame_would(pipeline: Pipeline) -> None:
     views = [window(1, shift=shift) for shift in (0.0, 40.0, -30.0)]
-    found = pipeline.search(clip_image(1), views, ONE_MAP)
+    found = pipeline.look(clip_image(1), [search(*views)]).candidates(0)
     assert len(found) == len(views)
     for view, candidates in zip(views, found, strict=True):
         assert same(candidates, tracked(pipeline, 1, view))
@@ -100,87 +103,123 @@ def test_a_search_finds_in_each_view_what_a_frame_would(pipeline: Pipeline) -> N
 
 def test_a_search_in_more_views_than_one_wait_serves_misses_none(pipeline: Pipeline) -> None:
     views = [window(1, shift=3.0 * index) for index in range(18)]
-    found = pipeline.search(clip_image(1), views, ONE_MAP)
+    found = pipeline.look(clip_image(1), [search(*views)]).candidates(0)
     for index in (0, 15, 16, 17):
         assert same(found[index], tracked(pipeline, 1, views[index]))
 
 
-def test_the_time_of_a_search_belongs_to_the_frame_that_follows_it(
-    pipeline: Pipeline, has_network: bool
-) -> None:
-    pipeline.search(clip_image(1), [window(1)], ONE_MAP)
-    tracked(pipeline, 1)
-    assert ("search" in pipeline.stage_seconds) == has_network
-    tracked(pipeline, 2)
-    assert "search" not in pipeline.stage_seconds
+def test_a_search_in_no_view_finds_nothing(pipeline: Pipeline) -> None:
+    assert list(pipeline.look(clip_image(1), [search()]).candidates(0)) == []
 
 
-def test_a_search_leaves_no_frame_to_go_on_with(pipeline: Pipeline) -> None:
-    tracked(pipeline, 1)
-    pipeline.search(clip_image(1), [window(1)], ONE_MAP)
-    for call in (
-        lambda: pipeline.attend(ONE_MAP),
-        lambda: pipeline.decode(None),
-        lambda: pipeline.remember(0, 1, True),
-    ):
-        with pytest.raises(RuntimeError, match="encode"):
-            call()
+def test_the_time_of_a_search_is_its_own(pipeline: Pipeline, has_network: bool) -> None:
+    answers = pipeline.look(clip_image(1), [search(window(1))])
+    answers.candidates(0)
+    assert set(answers.stage_seconds(0)) == ({"search"} if has_network else set())
+    answers = pipeline.look(clip_image(1), [Look(0, (window(1),), ONE_MAP)])
+    answers.candidates(0)
+    assert "search" not in answers.stage_seconds(0)
 
 
-def test_a_search_in_no_view_finds_nothing_and_one_without_memory_is_an_error(pipeline: Pipeline) -> None:
-    assert pipeline.search(clip_image(1), [], ONE_MAP) == []
-    with pytest.raises(ValueError, match="at least one slot"):
-        pipeline.search(clip_image(1), [window(1)], MemoryPlan())
+@pytest.mark.parametrize(
+    "look",
+    [
+        search(window(1), plan=MemoryPlan()),
+        Look(0, (window(1),), ONE_MAP, Prompt(box=BOX), is_search=True),
+        Look(0, (window(1), window(2)), ONE_MAP),
+        Look(0, (), ONE_MAP),
+    ],
+)
+def test_a_look_that_means_nothing_is_an_error(pipeline: Pipeline, look: Look) -> None:
+    with pytest.raises(ValueError, match=r"view|search"):
+        pipeline.look(clip_image(1), [look])
 
 
-def test_each_tracked_frame_attends_before_it_is_decoded(pipeline: Pipeline) -> None:
-    """That the frame before it has attended, or tried to, or it itself before a prompt, does not count."""
+def test_one_target_has_one_look_in_a_call(pipeline: Pipeline) -> None:
+    look = Look(0, (window(1),), ONE_MAP)
+    with pytest.raises(ValueError, match="one look per target"):
+        pipeline.look(clip_image(1), [look, look])
 
+
+@pytest.mark.parametrize("target", [-1, sys.maxsize])
+def test_a_target_beyond_those_there_may_be_is_an_error(pipeline: Pipeline, target: int) -> None:
+    with pytest.raises(IndexError, match=str(target)):
+        pipeline.look(clip_image(1), [Look(target, (window(1),), ONE_MAP)])
+    with pytest.raises(IndexError, match=str(target)):
+        pipeline.remember([Remembered(target, 0, 0, True)])
+
+
+def test_only_what_was_answered_in_this_image_can_be_remembered_once(pipeline: Pipeline) -> None:
     def refused() -> None:
-        with pytest.raises(RuntimeError, match="without attend"):
-            pipeline.decode(None)
+        with pytest.raises(RuntimeError, match="no image to remember"):
+            pipeline.remember([Remembered(0, 0, 1, True)])
 
-    for _ in range(2):
-        pipeline.encode(clip_image(1), window(1))
-        refused()
-        with pytest.raises(IndexError):
-            pipeline.attend(MemoryPlan((24,), (6,), (0,)))
-        refused()
-        pipeline.attend(ONE_MAP)
-        pipeline.decode(None)
-        pipeline.decode(Prompt(box=BOX))
-        refused()
-        pipeline.attend(ONE_MAP)
+    refused()
+    answers = pipeline.look(clip_image(1), [Look(0, (window(1),), ONE_MAP)])
+    refused()  # not read yet
+    answers.candidates(0)
+    pipeline.remember([])  # ends the image
+    refused()
+    tracked(pipeline, 1)
+    pipeline.remember([Remembered(0, 0, 1, True)])
+    refused()
+    tracked(pipeline, 1)
+    pipeline.look(clip_image(1), [search(window(1))]).candidates(0)
+    refused()
+
+
+def test_a_look_ends_what_was_answered_before_it(pipeline: Pipeline) -> None:
+    before = pipeline.look(clip_image(1), [Look(0, (window(1),), ONE_MAP)])
+    read = pipeline.look(clip_image(1), [Look(0, (window(1),), ONE_MAP)])
+    (found,) = read.candidates(0)
+    with pytest.raises(RuntimeError, match="looked at again"):
+        before.candidates(0)
+    tracked(pipeline, 2)
+    with pytest.raises(RuntimeError, match="looked at again"):
+        read.mask(0, 0)
+    assert same(read.candidates(0)[0], found)
+
+
+def test_a_search_has_no_mask(pipeline: Pipeline) -> None:
+    answers = pipeline.look(clip_image(1), [search(window(1))])
+    answers.candidates(0)
+    with pytest.raises(RuntimeError, match="no mask"):
+        answers.mask(0, 0)
+
+
+FAULTY = Image(clip_image(0).rows, 480, 360, "h264")
 
 
 def test_a_refused_image_leaves_no_old_one_behind(pipeline: Pipeline) -> None:
-    with pytest.raises(InputError, match="h264"):
-        pipeline.encode(Image(clip_image(0).rows, 480, 360, "h264"), window(0))
-    with pytest.raises(RuntimeError, match="encode"):
-        pipeline.attend(ONE_MAP)
+    tracked(pipeline, 1)
+    for call in (
+        lambda: pipeline.check(FAULTY),
+        lambda: pipeline.look(FAULTY, [Look(0, (window(0),), ONE_MAP)]),
+    ):
+        with pytest.raises(InputError, match="h264"):
+            call()
+    with pytest.raises(RuntimeError, match="no image"):
+        pipeline.remember([Remembered(0, 0, 1, True)])
 
 
-def test_a_refused_prompt_leaves_the_frame_usable(pipeline: Pipeline) -> None:
-    wanted = tracked(pipeline, 1)
-    pipeline.encode(clip_image(1), window(1))
-    pipeline.attend(ONE_MAP)
+def test_a_refused_prompt_changes_no_later_answer(pipeline: Pipeline) -> None:
+    wanted, image = tracked(pipeline, 1), clip_image(1)
+    looked(pipeline, image, window(1), ONE_MAP)
     with pytest.raises(InputError, match="5000"):
-        pipeline.decode(Prompt(box=Box(5000, 5000, 10, 10)))
-    assert same(pipeline.decode(None), wanted)
-    assert len(pipeline.decode(Prompt(box=BOX))) == 1
+        looked(pipeline, image, window(1), prompt=Prompt(box=Box(5000, 5000, 10, 10)))
+    assert same(looked(pipeline, image, window(1), ONE_MAP), wanted)
+    assert len(looked(pipeline, image, window(1), prompt=Prompt(box=BOX))) == 1
 
 
 @pytest.mark.parametrize("slot", [-1, 24, 1000])
 def test_a_slot_that_does_not_exist_is_an_error(pipeline: Pipeline, slot: int) -> None:
     tracked(pipeline, 1)
     with pytest.raises(IndexError, match=str(slot)):
-        pipeline.remember(0, slot, True)
-    with pytest.raises(IndexError, match=str(slot)):
-        pipeline.attend(MemoryPlan((slot,), (6,), (0,)))
-    with pytest.raises(IndexError, match=str(slot)):
-        pipeline.attend(MemoryPlan((0,), (6,), (0, slot)))
-    with pytest.raises(IndexError, match=str(slot)):
-        pipeline.search(clip_image(1), [window(1)], MemoryPlan((0,), (6,), (slot,)))
+        pipeline.remember([Remembered(0, 0, slot, True)])
+    for plan in (MemoryPlan((slot,), (6,), (0,)), MemoryPlan((0,), (6,), (0, slot))):
+        for look in (Look(0, (window(1),), plan), search(window(1), plan=plan)):
+            with pytest.raises(IndexError, match=str(slot)):
+                pipeline.look(clip_image(1), [look])
 
 
 @pytest.mark.parametrize("maker", MAKERS)
@@ -188,13 +227,14 @@ def test_nothing_comes_after_closing_which_may_be_done_twice(maker: str, shipped
     if maker == "device":
         pytest.skip("opening takes long; closing is tested with the device pipeline")
     pipeline = MAKERS[maker](shipped)
-    prompted(pipeline)
+    answers = pipeline.look(clip_image(0), [Look(0, (window(0),), prompt=Prompt(box=BOX))])
+    answers.candidates(0)
     pipeline.close()
     pipeline.close()
     for call in (
-        lambda: pipeline.encode(clip_image(0), window(0)),
-        lambda: pipeline.decode(None),
-        lambda: pipeline.search(clip_image(0), [window(0)], ONE_MAP),
+        lambda: pipeline.look(clip_image(0), [Look(0, (window(0),), ONE_MAP)]),
+        lambda: pipeline.remember([]),
+        lambda: answers.mask(0, 0),
     ):
         with pytest.raises(RuntimeError, match="closed"):
             call()

@@ -17,7 +17,8 @@ from runtime.cuda.fake_memory import RaceError
 from runtime.cuda.shim import shared_shim
 from support.gpu_rig import Rig
 
-from efftam_ros.core.types import MemoryPlan
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import MemoryLayout
 from efftam_ros.runtime.frame_state import Decoded
@@ -37,13 +38,13 @@ LIMIT = LIMITS["box"]
 
 
 @cache
-def reference(lanes: int) -> Reference:
-    return Reference(default_bundle(), lanes)
+def reference(max_targets: int) -> Reference:
+    return Reference(default_bundle(), max_targets)
 
 
 @contextmanager
-def flown(lanes: int = 1, **options: bool) -> Iterator[Rig]:
-    rig = Rig(default_bundle(), lanes=lanes, **options)
+def flown(max_targets: int = 1, **options: bool) -> Iterator[Rig]:
+    rig = Rig(default_bundle(), max_targets=max_targets, **options)
     try:
         yield rig
     finally:
@@ -59,20 +60,24 @@ FIRST = [
     "image 4 (nv12), first target tracked",
 ]
 ANOTHER = ["image 5 (mono8), second target prompted", "image 6 (bgr8), second target tracked"]
-BESIDE_IT = ["image 5 (mono8), first target tracked", "image 6 (bgr8), first target tracked"]
+BESIDE_IT = [
+    "image 5 (mono8), first target tracked",
+    "image 6 (bgr8), first target tracked",
+    *(f"image 7 (nv12), {which} target tracked" for which in ("first", "second")),
+]
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(
     "options", [{}, {"zero_copy": True}, {"tensorrt": True}], ids=lambda options: str(options)
 )
-def test_a_pipeline_that_is_right_stays_far_below_the_limits(lanes: int, options: dict[str, bool]) -> None:
-    with flown(lanes, **options) as rig:
-        agreement = reference(lanes).judge(rig.pipeline, "fp32")
+def test_a_pipeline_that_is_right_stays_far_below_the_limits(count: int, options: dict[str, bool]) -> None:
+    with flown(count, **options) as rig:
+        agreement = reference(count).judge(rig.pipeline, "fp32")
     assert agreement.fault == ""
     for deviations in (agreement.flown, agreement.stages):
         frames = {found.frame for found in deviations}
-        assert frames == {*FIRST, *ANOTHER, *(BESIDE_IT if lanes == 2 else ())}
+        assert frames == {*FIRST, *ANOTHER, *(BESIDE_IT if count == 2 else ())}
     assert {found.stage for found in agreement.stages} == {
         "preprocess", "image_encoder", "prompt_encoder", "memory_attention", "mask_decoder", "mask", "search",
         "memory_encoder",
@@ -111,17 +116,25 @@ def swapped_slots(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def another_slot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     right = rig.pipeline._remember
-    monkeypatch.setattr(rig.pipeline, "_remember", lambda row, slot, present: right(row, slot + 1, present))
+    monkeypatch.setattr(rig.pipeline, "_remember", lambda one: right(one._replace(slot=one.slot + 1)))
 
 
 def always_seen(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     right = rig.pipeline._remember
-    monkeypatch.setattr(rig.pipeline, "_remember", lambda row, slot, present: right(row, slot, True))
+    monkeypatch.setattr(rig.pipeline, "_remember", lambda one: right(one._replace(present=True)))
 
 
 def features_of_the_frame_before(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an image that was announced."""
-    monkeypatch.setattr(rig.pipeline._network, "take_ahead", lambda: None)
+    right = rig.pipeline._has_features
+
+    def has_features(image: Image, view: View) -> bool:
+        return right(image, view) or rig.pipeline._present is not None
+
+    monkeypatch.setattr(rig.pipeline, "_has_features", has_features)
+
+
+def features_that_are_not_kept_apart(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rig.pipeline._tensors, "keep_features", lambda stream, lane: None)
 
 
 @pytest.mark.parametrize(
@@ -133,16 +146,18 @@ def features_of_the_frame_before(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
         (swapped_slots, "memory_attention gives conditioned"),
         (another_slot, "memory_encoder gives ring_maps"),
         (always_seen, "memory_encoder gives ring_maps"),
-        (features_of_the_frame_before, "image_encoder gives features"),
+        (features_of_the_frame_before, "preprocess gives image"),
+        (features_that_are_not_kept_apart, "memory_encoder gives ring_maps"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_a_fault_is_found_and_its_stage_named(
     plant: Plant, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with flown() as rig:
+    count = 2 if plant is features_that_are_not_kept_apart else 1
+    with flown(count) as rig:
         plant(rig, monkeypatch)
-        agreement = reference(1).judge(rig.pipeline, "fp32")
+        agreement = reference(count).judge(rig.pipeline, "fp32")
     assert stage in agreement.fault
     assert re.search(r"deviate by [\d.e+]+, 0\.(02|1) is the limit", agreement.fault)
 
@@ -151,13 +166,13 @@ def test_whatever_a_pipeline_prefers_the_cpus_choice_is_compared_and_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with flown() as rig:
-        right = rig.pipeline._decode
+        right = rig.pipeline._tensors.answers_of
 
-        def reversed_ious(prompt: object) -> Decoded:
-            found = right(prompt)
+        def reversed_ious(place: int) -> Decoded:
+            found = right(place)
             return found._replace(ious=found.ious[::-1])
 
-        monkeypatch.setattr(rig.pipeline, "_decode", reversed_ious)
+        monkeypatch.setattr(rig.pipeline._tensors, "answers_of", reversed_ious)
         agreement = reference(1).judge(rig.pipeline, "fp32")
     assert {found.output for found in agreement.flown if found.is_wrong} == {"predicted IoU"}
 
@@ -169,7 +184,7 @@ def no_event_behind_the_preprocessing(rig: Rig, monkeypatch: pytest.MonkeyPatch)
 def no_wait_of_the_host(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of frames that are timed the driver refuses to read times of what has not run.
     rig.pipeline.stage_interval, rig.pipeline._clock._frames = 1000, 1
-    monkeypatch.setattr(rig.pipeline, "_await_answers", lambda: None)
+    monkeypatch.setattr(rig.pipeline._answered, "wait", lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -234,13 +249,13 @@ class TestTheRecord:
 
     def test_is_found_by_all_its_parts(self, tmp_path: Path) -> None:
         folder = tmp_path / "engines"
-        AgreementRecord(folder, {"made_of": "a", "lanes": 1}).keep(self.good)
-        assert AgreementRecord(folder, {"lanes": 1, "made_of": "a"}).agreed
-        other = AgreementRecord(folder, {"made_of": "b", "lanes": 1})
+        AgreementRecord(folder, {"made_of": "a", "targets": 1}).keep(self.good)
+        assert AgreementRecord(folder, {"targets": 1, "made_of": "a"}).agreed
+        other = AgreementRecord(folder, {"made_of": "b", "targets": 1})
         assert not other.agreed
         other.keep(self.good)
         assert other.agreed
-        assert AgreementRecord(folder, {"made_of": "a", "lanes": 1}).agreed, "each has a file of its own"
+        assert AgreementRecord(folder, {"made_of": "a", "targets": 1}).agreed, "each has a file of its own"
 
     @pytest.fixture
     def record(self, tmp_path: Path) -> AgreementRecord:

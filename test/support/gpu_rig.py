@@ -40,7 +40,7 @@ class Rig:
         *,
         seed: int = 0,
         zero_copy: bool = False,
-        lanes: int = 1,
+        max_targets: int = 1,
         tensorrt: bool = False,
         **faults: bool,
     ) -> None:
@@ -58,7 +58,9 @@ class Rig:
             self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults))
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
         with patch("efftam_ros.runtime.device.tensors.Arena", partial(divided_arena, self.gpu)):
-            self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy, lanes)
+            self.pipeline = DevicePipeline(
+                bundle, self.cuda, facts, self.stream, opener, zero_copy, max_targets
+            )
 
 
 def fake_gpu(device: FakeDevice = DEVICE, seed: int = 0) -> FakeGpu:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import TargetTracker
+from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track
 from support.scripted_pipeline import Script, ScriptedPipeline
 
@@ -32,6 +34,37 @@ def frame(i: float, picture: np.ndarray = PICTURE) -> Frame:
     return Frame(Image.from_array(picture), SECOND + round(i * SECOND / FPS))
 
 
+class OneTarget:
+    """A set of targets with one target, whose tracker's attributes it has."""
+
+    def __init__(self, targets: TargetSet) -> None:
+        self.targets, self._tracker = targets, targets._free[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tracker, name)
+
+    def step(self, frame: Frame, prompt: Prompt | None = None) -> Track:
+        """The target's answer to an image; with a prompt it is selected there."""
+        ((_, track, *_),) = self.targets.step(frame, {} if prompt is None else {0: prompt})
+        return track
+
+    def remember(self) -> None:
+        self.targets.remember()
+
+    def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
+        return self.targets.propose(frame, prompt)
+
+    def clear(self) -> None:
+        self.targets.clear()
+
+
+def one_target(
+    pipeline: Pipeline, config: TrackerConfig | None = None, points: Any = None, **how: Any
+) -> OneTarget:
+    """One target on a pipeline. ``points``: those on it; the others as in `TargetSet`."""
+    return OneTarget(TargetSet(pipeline, config, points=None if points is None else lambda: points, **how))
+
+
 def followed(
     script: Script,
     frames: int | Iterable[float],
@@ -40,11 +73,11 @@ def followed(
     picture: np.ndarray = PICTURE,
     spec: PipelineSpec = SPEC,
     **how: object,
-) -> tuple[list[Track], TargetTracker, ScriptedPipeline]:
+) -> tuple[list[Track], OneTarget, ScriptedPipeline]:
     """Track through a script; ``frames``: how many, or when they come, in 1/30 s. The first one is prompted.
     The full view, by default."""
     pipeline = ScriptedPipeline(script, spec)
-    tracker, tracks = TargetTracker(pipeline, config or TrackerConfig(view="full"), **how), []  # type: ignore[arg-type]
+    tracker, tracks = one_target(pipeline, config or TrackerConfig(view="full"), **how), []
     for i, at in enumerate(range(frames) if isinstance(frames, int) else frames):
         tracks.append(tracker.step(frame(at, picture), None if i else prompt))
     return tracks, tracker, pipeline

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.clip import Shown, clip
+from support.scripted_target import OneTarget
 from tools_helpers import assert_refused
 
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.images.video import NS, open_video
 from efftam_ros.runtime.backends import PipelineConfig
-from efftam_ros.runtime.opening import open_pipeline, open_targets, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools import demo
 from efftam_ros.tools.demo import CLIP, TWIN
 
@@ -23,7 +24,7 @@ FPS = 30
 
 
 def tracked(shown: list[Shown], fps: int = FPS) -> list[Track]:
-    tracker = open_tracker(open_pipeline())
+    tracker = OneTarget(open_targets(open_pipeline()))
     return [
         tracker.step(
             Frame(Image.from_array(bgr), index * NS // fps), None if index else Prompt(box=shown[0].box)
@@ -54,7 +55,7 @@ def test_the_shipped_network_follows_both_cars_past_one_another_and_keeps_their_
     seen = 0
     for index, (bgr, box) in list(enumerate(clip(150)))[::3]:
         frame = Frame(Image.from_array(bgr), index * NS // FPS)
-        prompts = {0: {0: (Prompt(box=box), False)}, begin: {1: (Prompt(box=Box(*drawn)), False)}}
+        prompts = {0: {0: Prompt(box=box)}, begin: {1: Prompt(box=Box(*drawn))}}
         found = {step.target_id: step.track for step in targets.step(frame, prompts.get(index, {}))}
         assert iou(found[0].box, box) > 0.8
         assert found[0].state is TrackState.TRACKING or index < 9

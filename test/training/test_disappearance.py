@@ -9,7 +9,7 @@ import pytest
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.tracker import TargetTracker
+from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Candidates, PipelineSpec
 from training.disappearance import (
     Claim,
@@ -143,7 +143,7 @@ def test_our_tracker_claims_its_selection_but_not_an_unconfirmed_return():
             box, np.array([1600], np.float32), np.array([0.9], np.float32), -4.0 if 5 <= i < 9 else 4.0
         )
 
-    follower = TrackerFollower(TargetTracker(ScriptedPipeline(script, PipelineSpec(name="s", image_side=64))))
+    follower = TrackerFollower(TargetSet(ScriptedPipeline(script, PipelineSpec(name="s", image_side=64))))
     picture = np.zeros((240, 320, 3), np.uint8)
     present = [
         follower(picture, round(i * 1e9 / 30), Box(100, 80, 40, 40) if i == 0 else None).present

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.opening import open_pipeline, open_tracker
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common.options import (
     add_network_arguments,
     add_tracker_arguments,
@@ -199,7 +199,7 @@ def _results(
     pipeline = open_pipeline(pipeline_config(args))
     config = tracker_config(args.settings, policy=args.policy, view=args.view)
     try:
-        follower = TrackerFollower(open_tracker(pipeline, config))
+        follower = TrackerFollower(open_targets(pipeline, config))
         for case in cases:
             yield run_case(follower, case, texture_for(case, clips))
     finally:

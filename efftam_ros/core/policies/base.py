@@ -10,16 +10,16 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.gallery import Gallery, Looks
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import Rule
-from efftam_ros.core.motion import CameraAtImage, MotionFilter
+from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.search import Detection, Reacquisition
 from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Frame, Motion, TrackState
 
 NOT_KNOWN = Looks(Gallery())
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class FrameContext:
-    """A frame on its way through the tracker, and what is known about it before its candidates are judged.
+    """What is known about a target in an image before its candidates are judged.
 
     Attributes:
         frame: The image and its stamp.
@@ -27,20 +27,12 @@ class FrameContext:
         state: Before this frame.
         search: Of a target that is missed; a policy that searches adds what it rejects.
         looks: What the boxes of this image look like.
-        dt_s: Since the previous image, s.
-        camera: At this image; None: it is assumed not to move.
         is_prompted: Whether the target is selected on this frame.
         drawn: A prompted frame's box, or that of its mask.
-        is_missed: Whether the target has to be searched for.
-        interruption: Why the estimate of the motion does not hold, "" where it does.
-        refusal: Why the frame can't be used.
         motion: The filter predicted to the frame's stamp, None without an estimate.
         expected: The estimate of ``motion``, with the velocity relative to the ground.
-        view: What the network sees, once it is chosen.
-        windows: In which it searched.
-        is_attended: Whether the network has started.
+        view: What the network saw.
         points: Points on the target that were found again in this image.
-        candidates: The network's answer, once it is there.
         is_confirmed: Whether the state before this frame claims the target: the track is unbroken.
         confirmed_ns: Stamp of the last confirmed frame, ns.
     """
@@ -50,20 +42,12 @@ class FrameContext:
     state: TrackState
     search: Reacquisition
     looks: Looks = NOT_KNOWN
-    dt_s: float = 0.0
-    camera: CameraAtImage | None = None
     is_prompted: bool = False
     drawn: Box | None = None
-    is_missed: bool = False
-    interruption: str = ""
-    refusal: str = ""
     motion: MotionFilter | None = None
     expected: Motion | None = None
     view: View | None = None
-    windows: tuple[View, ...] = ()
-    is_attended: bool = False
     points: FoundPoints = NO_POINTS
-    candidates: Candidates | None = None
     is_confirmed: bool = True
     confirmed_ns: int | None = None
 

@@ -153,11 +153,11 @@ class TrackingLoop:
             self._statistics.fault("image", str(refusal))
             self._buffer.done(frame, time.monotonic())
             return
-        prompts: dict[int, tuple[Prompt, bool]] = {}
+        prompts: dict[int, Prompt] = {}
         if self._lost:
             self._refuse(command, self._lost)
         elif command is not None and task.prompt is not None:
-            prompts[command.target_id] = task.prompt, False
+            prompts[command.target_id] = task.prompt
         prompted = set() if command is None else {command.target_id}
         task.followed = {*self._targets.ids, *prompted} or {0}
         steered = self._targets.steered
@@ -175,7 +175,7 @@ class TrackingLoop:
 
         try:
             self._targets.step(Frame(image, frame.stamp_ns), prompts, self._limit, task.ids, answered)
-            self._targets.commit()
+            self._targets.remember()
         except InputError as refusal:
             self._refuse(command, str(refusal))
         except Exception as error:
@@ -282,7 +282,7 @@ class TrackingLoop:
             reason = (
                 f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
             )
-            dropped = [one for one in dropped if one == self._targets.in_work]
+            dropped = [one for one in dropped if one in self._targets.in_work]
         if not task.is_accepted:
             self._refuse(task.command, reason)
         for target_id in sorted(dropped, key=lambda one: not self._is_steered(one)):

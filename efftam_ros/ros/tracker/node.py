@@ -179,7 +179,7 @@ class TrackerNode(ReportingNode):
                 "policy": self._tracker_config.policy,
                 "camera motion from": self._tracker_config.camera_motion,
                 "view": spec.default_view if view == "bundle" else view,
-                "memory per target (MB)": f"{1e-6 * pipeline.lane(0).target_bytes:.1f}",
+                "memory per target (MB)": f"{1e-6 * pipeline.target_bytes:.1f}",
                 **outputs.views.facts,
             },
         )

@@ -117,7 +117,7 @@ class Outputs:
             row = self.table.keep(target_id, answer, box_waits)
             row.seconds = seconds
             moving = replace(track, motion=None) if stale else track
-            predicted = tracker.predict(frame.stamp_ns + round((now_s - frame.arrived_s) * 1e9))
+            predicted = tracker.motion_at(frame.stamp_ns + round((now_s - frame.arrived_s) * 1e9))
             bearing, no_bearing = _bearing(moving, self.camera)
             # Stays NaN where the camera model has no inverse at the predicted position.
             later = None if bearing is None else _bearing(replace(moving, motion=predicted), self.camera)[0]

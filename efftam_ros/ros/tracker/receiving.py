@@ -45,7 +45,7 @@ class Receiver:
     """Checks every image and puts it into the buffer; hands the calibration to the outputs. All in the
     executor's thread.
 
-    ``prefetch``: takes each raw image that will be buffered, see `Tracker.prefetch`; None: of no use.
+    ``prefetch``: takes each raw image that will be buffered, see `TargetSet.prefetch`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Receiver:
         exchange: Exchange,
         config: NodeConfig,
         subscriptions: Subscriptions,
-        prefetch: Callable[[Image], None] | None,
+        prefetch: Callable[[Image], None],
     ) -> None:
         self._buffer, self._outputs, self._statistics, self._log = exchange
         self._config, self._subscriptions = config, subscriptions
@@ -101,7 +101,7 @@ class Receiver:
                     "image stamp is zero; set header.stamp to the time of exposure in the driver"
                 )
             self._stamps.check(got.stamp_ns, now_ns)
-            if self._prefetch is not None and isinstance(got.pixels, Image):
+            if isinstance(got.pixels, Image):
                 self._prefetch(got.pixels)
             sent_bytes = got.nbytes
             got.nbytes += len(got.header.frame_id) + OVERHEAD_BYTES

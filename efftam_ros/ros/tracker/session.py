@@ -153,8 +153,7 @@ class Session:
         with ExitStack() as made:  # closes what was made when a later part raises
             subscriptions = Subscriptions(node, partial(exchange.statistics.fault, "qos"))
             made.callback(subscriptions.close)
-            prefetch = targets.prefetch if targets.prefetches else None
-            self._receiver = Receiver(node, exchange, config, subscriptions, prefetch)
+            self._receiver = Receiver(node, exchange, config, subscriptions, targets.prefetch)
             made.callback(self._receiver.close)
             explain = self._receiver.explain_no_image
             self.selections = Selections(

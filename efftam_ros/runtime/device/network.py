@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from efftam_ros.runtime.device.section import Section, Stage, StageClock
 from efftam_ros.runtime.device.tensors import (
     DECISION,
     DECISION_BYTES,
-    NEXT,
     OUTPUTS,
     PLAN,
     PROMPTED,
@@ -48,7 +46,7 @@ class LaneSections:
 
 class DeviceNetwork:
     """`tracked` bindings have fixed addresses, as in every tracked frame; prompted frames, whose prompts
-    differ in size, and what is encoded ahead have others."""
+    differ in size, have others."""
 
     def __init__(
         self,
@@ -68,12 +66,11 @@ class DeviceNetwork:
             self.graphs[name] = opener.open(name)
             closing.callback(self.graphs[name].close)
         self.tracked = {name: self.graphs[name].binding(True) for name in GRAPHS if name != "prompt_encoder"}
-        # Bindings whose addresses may change before every run: what selections and lanes use.
+        # Bindings whose addresses may change before every run: what selections use.
         self._free = {
             name: self.graphs[name].binding(False)
             for name in ("prompt_encoder", "mask_decoder", "memory_encoder")
         }
-        self._free[NEXT] = self.graphs["image_encoder"].binding(True)
         self._bind()
         self.lanes = [self._sections_of(lane, kernels) for lane in range(tensors.lanes)]
         for lane in self.lanes:
@@ -119,17 +116,6 @@ class DeviceNetwork:
     def encode_image(self) -> None:
         self._run("image_encoder", self.tracked["image_encoder"])
 
-    def encode_ahead(self) -> None:
-        """Encode the network's input and leave this frame's features as they are."""
-        self._run("image_encoder", self._free[NEXT])
-
-    def take_ahead(self) -> None:
-        """What was encoded ahead becomes this frame's features."""
-        tensors = self._tensors
-        for name in self.graphs["image_encoder"].outputs:
-            nbytes = 4 * math.prod(tensors.shapes[name])
-            self._stream.copy(tensors.at(name), tensors.at(f"{NEXT} {name}"), nbytes)
-
     def decode(self, prompt: EncodedPrompt | None, lane: int) -> None:
         """Run the mask decoder without memory and copy its answers out."""
         binding = (self.tracked if prompt is None else self._free)["mask_decoder"]
@@ -142,9 +128,10 @@ class DeviceNetwork:
         if prompt is not None and prompt.logits is not None:
             self._tensors.stage(self._stream, "masks", prompt.logits, lane)  # for the single answer, row 0
 
-    def run_tracked(self) -> None:
-        """From the network's input to the decoder's outputs, on the memory that is laid out."""
-        for name in ("image_encoder", ATTENTION, "mask_decoder"):
+    def run_tracked(self, encodes: bool = True) -> None:
+        """From the network's input, or (not ``encodes``) from the features that are there, to the decoder's
+        outputs, on the memory that is laid out."""
+        for name in ("image_encoder", ATTENTION, "mask_decoder")[not encodes :]:
             self.tracked[name].run()
 
     def keep_prompted(self, lane: int) -> None:
@@ -168,8 +155,6 @@ class DeviceNetwork:
             for name, shape in tensors.shapes.items():
                 if " " not in name and name not in special:
                     binding.bind(name, tensors.at(name), shape)
-        for name in self.graphs["image_encoder"].outputs:
-            self._free[NEXT].bind(name, tensors.at(f"{NEXT} {name}"), tensors.shapes[name])
         # "pointers" are attention's input and the decoder's output: two tensors of one name.
         self.tracked[ATTENTION].bind("pointers", tensors.at("pointers"), tensors.shapes["pointers"])
         for binding in (self.tracked["mask_decoder"], self._free["mask_decoder"]):

@@ -105,11 +105,11 @@ def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str
     from efftam_ros.runtime.verify import AgreementRecord, Reference
 
     parts |= {"made_of": pipeline.made_of, "bundle": file_sha256(bundle.folder / MANIFEST)}
-    parts |= {"lanes": pipeline.lanes, "efftam": __version__}
+    parts |= {"targets": pipeline.max_targets, "efftam": __version__}
     record = AgreementRecord(engine_folder(), parts)
     if record.agreed and not always:
         return
-    agreement = Reference(bundle, pipeline.lanes).judge(pipeline, parts["precision"])
+    agreement = Reference(bundle, pipeline.max_targets).judge(pipeline, parts["precision"])
     record.keep(agreement)
     if agreement.fault:
         reason = f"it does not compute what the CPU computes: {agreement.fault}"

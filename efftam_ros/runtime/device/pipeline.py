@@ -1,20 +1,23 @@
-"""The pipeline whose tensors stay on the GPU: one stream, one wait per frame, nothing allocated per frame."""
+"""The pipeline whose tensors stay on the GPU: one stream, one wait per look, nothing allocated per image."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+import weakref
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
-from efftam_ros.core.types import Image, MemoryPlan
+from efftam_ros.core.types import Image
 from efftam_ros.runtime.bundle import NEEDED, Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS, VIEW_BYTES
@@ -26,9 +29,8 @@ from efftam_ros.runtime.device.image import DeviceImage, MaskMaker
 from efftam_ros.runtime.device.memory import RINGS
 from efftam_ros.runtime.device.network import DeviceNetwork
 from efftam_ros.runtime.device.section import StageClock
-from efftam_ros.runtime.device.tensors import PREPROCESS, SEARCH, SEARCH_VIEWS, DeviceTensors
-from efftam_ros.runtime.frame_state import Decoded, FramePipeline
-from efftam_ros.runtime.preprocess import EncodedPrompt
+from efftam_ros.runtime.device.tensors import MAX_VIEWS, VIEWS, DeviceTensors
+from efftam_ros.runtime.frame_state import Chosen, Features, FrameState, TargetFrame
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener
@@ -37,21 +39,21 @@ if TYPE_CHECKING:
 STAGES = ("preprocess", *NEEDED)
 
 
-class DevicePipeline(FramePipeline):
+class DevicePipeline(FrameState):
     """The `Pipeline` contract on one GPU, with the graphs run by a `GraphOpener`.
 
-    The host sees scores and boxes, and masks where somebody wants them; `decode` is the one place of a frame
-    where it waits. Two non-blocking streams: an image's bytes go up and are preprocessed on one, beside the
-    memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame has
-    two sections, each launched as one CUDA graph where the library allows it: from the memory plan to the
-    answers, and from the choice to the memory.
+    The host sees scores and boxes, and masks where somebody wants them; it waits once for all looks of a
+    call, when the first candidates are asked for. Two non-blocking streams: an image's bytes go up and are
+    preprocessed on one, beside the memory encoder of the image before; the network runs on the other, behind
+    an event. A tracked image has two sections for each target, each launched as one CUDA graph where the
+    library allows it: from the memory plan to the answers, and from the choice to the memory.
 
-    Several lanes that look at one image in the same view share its features: the second lane's section leaves
-    out the image encoder. Lanes may be launched one behind the other; the first `decode` then waits for all
-    of them. In the full view the image announced by `prefetch` is encoded behind the memory encoder.
+    All targets' features are computed in one place. A view that several ask for is encoded once: the
+    section of all but the first leaves out the image encoder. Before another view is encoded, the features
+    that are still to be remembered are copied to places of their targets' own.
     """
 
-    is_asynchronous = True
+    is_on_gpu = True
 
     def __init__(
         self,
@@ -61,15 +63,22 @@ class DevicePipeline(FramePipeline):
         stream: Stream,
         opener: GraphOpener,
         zero_copy: bool = False,
-        lanes: int = 1,
+        max_targets: int = 1,
     ) -> None:
         """Takes over ``stream`` and ``opener`` and closes them. ``zero_copy``: kernels read images from
         pinned host memory. Raises BackendError (a graph that can't run on the GPU), CudaError (too little
         memory, no kernel for this GPU) and InputError."""
+        # The fixed form of memory attention has one place per temporal row.
+        super().__init__(replace(bundle.spec, max_prompts=1), max_targets)
         self._threads = _Threads(cuda, facts.index)
         self._stream, self._opener = stream, opener
-        self._at = _Progress([0] * lanes)
         self._images = stream
+        # What was launched and the host has not waited for: looks, their views, and their answers' places.
+        self._launched: list[tuple[TargetFrame, View, int]] = []
+        self._begin_s = 0.0  # when the last look began
+        self._present: Features | None = None  # the features that the image encoder computed last
+        self._in_place: set[int] = set()  # targets whose frames have these features
+        self._apart: set[int] = set()  # and those whose features were copied to places of their own
         self._closing = ExitStack()
         self._closing.callback(cuda.close)
         self._closing.callback(stream.close)
@@ -77,7 +86,7 @@ class DevicePipeline(FramePipeline):
         owned = self._closing.enter_context
         try:
             self._images = owned(closing(Stream(cuda)))
-            self._tensors = DeviceTensors(bundle, cuda, self._closing, lanes)
+            self._tensors = DeviceTensors(bundle, cuda, self._closing, max_targets)
             self._tensors.zero(stream)
             kernels = owned(closing(KernelSet(cuda)))
             self._image_ready, self._answered = (owned(closing(Event(cuda))) for _ in range(2))
@@ -94,8 +103,6 @@ class DevicePipeline(FramePipeline):
         except BaseException:
             self._close()
             raise
-        # The fixed form of memory attention has one place per temporal row.
-        super().__init__(replace(bundle.spec, max_prompts=1), lanes)
 
     @property
     def launch(self) -> Mapping[str, str]:
@@ -122,23 +129,23 @@ class DevicePipeline(FramePipeline):
         """See `GraphOpener.made_of`."""
         return self._opener.made_of
 
-    def tensor(self, name: str) -> NDArray[np.float32]:
+    def tensor(self, name: str, target: int = 0) -> NDArray[np.float32]:
         """See `verify.Inspected`; waits for the GPU."""
         self._threads.make_current()
         shape = self._tensors.shapes[name]
         host = HostBuffer(self._stream.cuda, 4 * math.prod(shape))
         try:
-            self._end_all()
+            self._synchronize()
             self._stream.copy_out(host, self._tensors.at(name), 4 * math.prod(shape))
             self._stream.synchronize()
             whole = host.view(np.float32, shape).copy()
-            return np.split(whole, self.lanes)[self._lane] if name in RINGS else whole
+            return np.split(whole, self.max_targets)[target] if name in RINGS else whole
         finally:
             host.free()
 
     @property
     def stage_interval(self) -> int:
-        """Of so many frames the first is timed for ``stage_seconds``; 1: every frame."""
+        """Of so many frames the first is timed for `Answers.stage_seconds`; 1: every frame."""
         return self._clock.interval
 
     @stage_interval.setter
@@ -147,163 +154,170 @@ class DevicePipeline(FramePipeline):
 
     def prefetch(self, image: Image) -> None:
         self._image.stage(image)
-        self._at.announced = image
 
-    def _encode(self, image: Image, view: View) -> None:
-        if self._at.announced is image:
-            self._at.announced = None
-        is_ahead = self._begin(image, view)
-        self._clock.begin()
-        if is_ahead:
-            self._network.take_ahead()
+    def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
+        self._begin_s = time.perf_counter()
+        self._adopt_thread()
+        for frame in frames:
+            self._in_place.discard(frame.target)
+            self._apart.discard(frame.target)
+        views = [
+            (frame, view)
+            for frame in frames
+            for view in frame.look.views
+            if frame.prompt is None and frame.look.plan.slots
+        ]
+        for first in range(0, len(views), MAX_VIEWS):
+            self._settle()
+            self._launch(image, views[first : first + MAX_VIEWS])
+        for frame in frames:
+            if not frame.look.plan.slots or frame.prompt is not None:
+                self._look_without_memory(image, frame)
+
+    def _wait(self, frame: TargetFrame) -> None:
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait for what was launched, and read its answers: the one wait."""
+        if not self._launched:
+            return
+        launched, self._launched = self._launched, []
+        self._stream.record(self._answered)
+        self._answered.wait()
+        self._clock.read()
+        for frame, view, place in launched:
+            frame.found.append(frame.read(view, self._tensors.answers_of(place)))
+            if frame.is_search:
+                frame.seconds["search"] = time.perf_counter() - self._begin_s
+            else:
+                frame.seconds |= self._clock.seconds
+
+    def _launch(self, image: Image, views: Sequence[tuple[TargetFrame, View]]) -> None:
+        """Enqueue looks that attend to memory, at most `MAX_VIEWS` views, without a wait between them."""
+        groups = [(view, [one for one, _ in same]) for view, same in groupby(views, key=itemgetter(1))]
+        is_there = self._has_features(image, groups[0][0])
+        self._clock.is_on = False
+        if len(groups) > is_there:
+            if not all(frame.is_search for frame, _ in views):
+                self._clock.begin()
+            self._prepare(image, [view for view, _ in groups[is_there:]])
+        is_timed = self._clock.is_on
+        for number, (view, frames) in enumerate(groups, start=-is_there):
+            if number >= 0:
+                self._keep_features()
+                self._present = Features(weakref.ref(image), view, {})
+            if number > 0:  # the first one is prepared
+                self._preprocess(self._stream, number)
+            for frame in frames:
+                self._run_tracked(frame, view, encodes=number >= 0 and frame is frames[0])
+        self._clock.is_on = is_timed
+
+    def _run_tracked(self, frame: TargetFrame, view: View, encodes: bool) -> None:
+        """Enqueue one view of a look, from the network's input (``encodes``) or its features on."""
+        tensors, target, place = self._tensors, frame.target, frame.target
+        sections, last = self._network.lanes[target], self._launched[-1][0] if self._launched else None
+        if last is not frame:
+            plan = tensors.plans[target]
+            tensors.layout.write_plan(frame.look.plan, plan, target * self.spec.slots)
+        if frame.is_search:
+            if last is not frame:
+                for step in sections.gather:
+                    step()
+            self._network.run_tracked(encodes)
+            place = self.max_targets + len(self._launched)
+            tensors.copy_answers_out(self._stream, place)
         else:
-            self._prepare(image, view)
-        self._at.launched += 1
-        self._at.has_features = is_ahead
+            (sections.track if encodes else sections.again).run()
+            self._in_place.add(target)
+            self._clock.is_on = False  # only the first one is timed
+        self._launched.append((frame, view, place))
 
-    def _prepare(self, image: Image, view: View) -> None:
-        """Make network input of the image."""
+    def _look_without_memory(self, image: Image, frame: TargetFrame) -> None:
+        """Compute a look that a prompt conditions, or nothing."""
+        self._settle()
+        self._clock.is_on = False
+        if not self._has_features(image, frame.view):
+            self._clock.begin()
+            self._keep_features()
+            self._prepare(image, [frame.view])
+            self._network.encode_image()
+            self._present = Features(weakref.ref(image), frame.view, {})
+        self._network.encode_prompt(frame.prompt)
+        self._network.decode(frame.prompt, frame.target)
+        self._in_place.add(frame.target)
+        self._launched.append((frame, frame.view, frame.target))
+        self._settle()  # the prompt's numbers are staged in one place
+
+    def _has_features(self, image: Image, view: View) -> bool:
+        return self._present is not None and self._present.are_of(image, view)
+
+    def _keep_features(self) -> None:
+        """Other features are computed now: copy those that targets are still to be remembered by."""
+        for target in sorted(self._in_place):
+            if target in self._frames and self._frames[target].can_be_remembered:
+                self._tensors.keep_features(self._stream, target)
+                self._apart.add(target)
+        self._in_place.clear()
+
+    def _prepare(self, image: Image, views: Sequence[View]) -> None:
+        """Bring an image to the GPU with descriptions of these views; make network input of the first."""
         parameters = self._tensors.parameters
-        parts = self._image.prepare(image, [view], parameters.view(PREPROCESS))
+        parts = self._image.prepare(image, views, parameters.view(VIEWS))
+        nbytes = (len(views) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize
         with self._clock.time("preprocess", self._images):
-            parameters.upload(self._images, PREPROCESS)
+            parameters.upload(self._images, VIEWS, nbytes)
             self._image.upload(self._images, image, parts)
-            self._preprocess(self._images, parameters.pointer(PREPROCESS))
+            self._preprocess(self._images, 0)
         self._images.record(self._image_ready)
         self._stream.wait(self._image_ready)
 
-    def _reuse(self, owner: FramePipeline) -> None:
-        self._threads.adopt(self._network)
-        self._clock.is_on = False
+    def _preprocess(self, stream: Stream, number: int) -> None:
+        """Make network input of a view that was prepared."""
+        description = self._tensors.parameters.pointer(VIEWS, number * VIEW_BYTES)
+        self._image.preprocess(stream, description, self._tensors.at("image"))
 
-    def _condition(self, prompt: EncodedPrompt | None) -> None:
-        if any(launch > self._at.awaited for launch in self._at.launches):
-            self._end_all()  # of another lane: its prompt is still read
-        if not self._at.has_features:
-            self._network.encode_image()
-            self._at.has_features = True
-        self._network.encode_prompt(prompt)
-        if prompt is None:
-            self._network.decode(None, self._lane)
-            self._at.launch(self._lane)
-
-    def _attend(self, plan: MemoryPlan) -> None:
-        # Launched here, so that the host follows the target's points while the GPU works.
-        self._write_plan(plan)
-        sections = self._network.lanes[self._lane]
-        (sections.again if self._at.has_features else sections.track).run()
-        self._at.has_features = True
-        self._at.launch(self._lane)
-
-    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
-        if prompt is not None:
-            self._network.decode(prompt, self._lane)
-            self._at.launch(self._lane)
-        if self._at.launches[self._lane] > self._at.awaited:
-            self._await_answers()
-            self._clock.read()
-        self.stage_seconds |= self._clock.seconds
-        return self._tensors.answers_of(self._lane)
-
-    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Decoded]:
-        self._begin()
-        tensors, stream = self._tensors, self._stream
-        for first in range(0, len(views), SEARCH_VIEWS):
-            some = views[first : first + SEARCH_VIEWS]
-            parts = self._image.prepare(image, some, tensors.parameters.view(SEARCH))
-            nbytes = (len(some) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize
-            tensors.parameters.upload(stream, SEARCH, nbytes)
-            self._image.upload(stream, image, parts)
-            self._write_plan(plan)
-            self._at.launched += 1
-            for step in self._network.lanes[self._lane].gather:
-                step()
-            for index in range(len(some)):
-                self._preprocess(stream, tensors.parameters.pointer(SEARCH, index * VIEW_BYTES))
-                self._network.run_tracked()
-                tensors.copy_answers_out(stream, index)
-            self._await_answers()
-            for index in range(len(some)):
-                yield tensors.answers_of(index)
-        self.stage_seconds |= self._clock.seconds
-
-    def _remember(self, row: int, slot: int, present: bool) -> None:
-        prompted = self._frame.prompt is not None
-        self._tensors.decisions[self._lane] = row, self._first_slot + slot, present, prompted
-        if prompted:
-            self._network.keep_prompted(self._lane)
-        else:
-            self._network.lanes[self._lane].keep.run()
-        # The image that waits is encoded where its view is known: the host's work between the frames is then
-        # beside it.
-        image, self._at.announced = self._at.announced, None
-        view, size = self._frame.view, self._frame.image_size
-        if image is None or view is None or self.lanes > 1 or (image.width, image.height) != size:
-            return
-        with suppress(InputError):  # its own frame tells
-            if view.is_full(*size):
-                self._prepare(image, view)
-                self._network.encode_ahead()
-                self._at.ahead = image, view
-
-    def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
+    def _remember_all(self, chosen: Sequence[Chosen]) -> None:
         self._threads.make_current()
-        return self._masks.make(self._lane, row, view, width, height)
+        # Those first whose features are in place: the others' take that place.
+        for one in sorted(chosen, key=lambda one: one.frame.target in self._apart):
+            if one.frame.target in self._apart:
+                self._tensors.restore_features(self._stream, one.frame.target)
+                self._present = None
+            self._remember(one)
+            self._clock.is_on = False  # only the first one is timed
+        self._in_place.clear()
+        self._apart.clear()
+
+    def _remember(self, chosen: Chosen) -> None:
+        frame, row, slot, present = chosen
+        target, is_prompted = frame.target, frame.prompt is not None
+        self._tensors.decisions[target] = row, target * self.spec.slots + slot, present, is_prompted
+        if is_prompted:
+            self._network.keep_prompted(target)
+        else:
+            self._network.lanes[target].keep.run()
+
+    def _mask(self, frame: TargetFrame, row: int) -> NDArray[np.uint8]:
+        self._threads.make_current()
+        return self._masks.make(frame.target, row, frame.view, *frame.size)
+
+    def _adopt_thread(self) -> None:
+        if self._threads.adopt(self._network):
+            # The network ran on whatever there was: no features and no answers of before are left.
+            self._present = None
+            for target in self._in_place & self._frames.keys():
+                self._frames[target].can_be_remembered = False
+            self._in_place.clear()
+
+    def _synchronize(self) -> None:
+        for stream in (self._stream, self._images):
+            stream.synchronize()
 
     def _close(self) -> None:
         with suppress(CudaError):  # a lost GPU can't be waited for, and nothing runs on it
             self._threads.make_current()
-            self._end_all()
+            self._synchronize()
         self._closing.close()
-
-    @property
-    def _first_slot(self) -> int:
-        """Of this lane, in the ring of all."""
-        return self._lane * self.spec.slots
-
-    def _write_plan(self, plan: MemoryPlan) -> None:
-        self._tensors.layout.write_plan(plan, self._tensors.plans[self._lane], self._first_slot)
-
-    def _begin(self, image: Image | None = None, view: View | None = None) -> bool:
-        """A frame may come in another thread, and one that was encoded and not decoded may still read what
-        the next one writes. Returns whether this view of this image was encoded ahead."""
-        self._threads.adopt(self._network)
-        ahead, self._at.ahead = self._at.ahead, None
-        is_ahead = ahead is not None and ahead[0] is image and ahead[1] == view
-        if self._at.launched > self._at.awaited or (ahead is not None and not is_ahead):
-            self._end_all()
-        return is_ahead
-
-    def _preprocess(self, stream: Stream, description: int) -> None:
-        self._image.preprocess(stream, description, self._tensors.at("image"))
-
-    def _await_answers(self) -> None:
-        self._stream.record(self._answered)
-        self._answered.wait()
-        self._at.awaited = self._at.launched
-
-    def _end_all(self) -> None:
-        for stream in (self._stream, self._images):
-            stream.synchronize()
-        self._at.awaited = self._at.launched
-
-
-@dataclass
-class _Progress:
-    """``launches``: by lane the last of its decoder; ``launched`` so far, and up to which the host has
-    ``awaited``; ``has_features`` of the frame's image; ``announced``: the image that is next; ``ahead``: the
-    one that was encoded behind the frame before."""
-
-    launches: list[int]
-    launched: int = 0
-    awaited: int = 0
-    has_features: bool = False
-    announced: Image | None = None
-    ahead: tuple[Image, View] | None = None
-
-    def launch(self, lane: int) -> None:
-        self.launched += 1
-        self.launches[lane] = self.launched
 
 
 class _Threads:
@@ -315,13 +329,16 @@ class _Threads:
         self._here = threading.local()
         self._here.adopted = self._here.current = True
 
-    def adopt(self, network: DeviceNetwork) -> None:
+    def adopt(self, network: DeviceNetwork) -> bool:
         """Make ready for frames in a thread that did not open the pipeline: what the libraries prepare per
-        thread (onnxruntime its captured graphs) is prepared now, not in the middle of a frame."""
-        if not getattr(self._here, "adopted", False):
-            self.make_current()
-            network.warm_up()
-            self._here.adopted = True
+        thread (onnxruntime its captured graphs) is prepared now, not in the middle of a frame. Returns
+        whether the network ran for it."""
+        if getattr(self._here, "adopted", False):
+            return False
+        self.make_current()
+        network.warm_up()
+        self._here.adopted = True
+        return True
 
     def make_current(self) -> None:
         """Make the device's context this thread's."""

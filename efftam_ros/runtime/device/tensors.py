@@ -13,23 +13,21 @@ from numpy.typing import NDArray
 from efftam_ros.core.types import MOST_POINTS
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, PREPROCESS_PARAMS, VIEW_BYTES
+from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, VIEW_BYTES
 from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import RINGS, MemoryLayout
 from efftam_ros.runtime.frame_state import Decoded
 from efftam_ros.runtime.preprocess import EncodedPrompt
 
-PREPROCESS, PLAN, DECISION, SEARCH = "preprocess", "plan", "decision", "search_views"
+VIEWS, PLAN, DECISION = "views", "plan", "decision"
 TRACKING, PROMPTED = "tracking", "prompted"
 """Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
 OUTPUTS = ("masks", "candidate_pointers")
 """Of the decoder: what the memory encoder and masks are made from."""
 DECISION_BYTES = 16
-NEXT = "next"
-"""Whose encoder outputs: of the image that waits, while those of the frame in work are still read."""
-SEARCH_VIEWS = 16
-"""Views of an image that are searched with one wait."""
+MAX_VIEWS = 16
+"""Most views of an image that are looked at with one wait."""
 
 
 class Parameters:
@@ -71,7 +69,8 @@ class Parameters:
 class DeviceTensors:
     """All tensors of a network and of its memory in one allocation, and pinned memory for what the host gives
     and gets. `shapes` by name; `plans` and `decisions` are the host's side of these two parameters, by lane.
-    Each of several lanes has the decoder's last output for itself, beside the tensor that the graph writes.
+    Each of several lanes has the decoder's last output for itself, beside the tensor that the graph writes,
+    and a place for the features that it will be remembered by, while those of another view are computed.
     """
 
     def __init__(self, bundle: Bundle, cuda: Cuda, closing: ExitStack, lanes: int) -> None:
@@ -84,12 +83,14 @@ class DeviceTensors:
         tokens = bundle.graphs["prompt_encoder"].outputs["sparse"].shape[1]
         self._sparse_tokens = tokens if isinstance(tokens, int) else None
         blocks = {
-            PREPROCESS: PREPROCESS_PARAMS.itemsize,
+            VIEWS: MAX_VIEWS * VIEW_BYTES,
             PLAN: lanes * self.plan_bytes,
             DECISION: lanes * DECISION_BYTES,
             MASK: MASK_VIEW.itemsize,
-            SEARCH: SEARCH_VIEWS * VIEW_BYTES,
         }
+        graphs = bundle.graphs
+        self._own = (*OUTPUTS, *(graphs["image_encoder"].outputs.keys() & graphs["memory_encoder"].inputs))
+        """What each of several lanes has for itself."""
         self.shapes = self._network_shapes(bundle) | {name: (size // 4,) for name, size in blocks.items()}
         # One allocation for all: what lies side by side can be copied or cleared at once.
         self._arena = Arena(cuda, self.shapes)
@@ -101,9 +102,10 @@ class DeviceTensors:
         )
         # What the host decides by is one copy of a few hundred bytes, also of several views.
         self._answers_bytes = self._arena.span("boxes", "presence")
-        self._answers = HostBuffer(cuda, SEARCH_VIEWS * aligned(self._answers_bytes))
+        places = lanes + MAX_VIEWS
+        self._answers = HostBuffer(cuda, places * aligned(self._answers_bytes))
         closing.callback(self._answers.free)
-        self.answer_views = [self._answers_at(index) for index in range(SEARCH_VIEWS)]
+        self.answer_views = [self._answers_at(index) for index in range(places)]
         # A prompt comes once per selection: its pinned memory is apart from every frame's.
         self._staged: dict[str, int] = {}
         staging = 0
@@ -120,7 +122,7 @@ class DeviceTensors:
     @property
     def lane_bytes(self) -> int:
         """Of the device's memory, each lane's part."""
-        own = (*RINGS, *(f"{name} by lane" for name in OUTPUTS))
+        own = (*RINGS, *(f"{name} by lane" for name in self._own))
         return sum(4 * math.prod(self.shapes[name]) for name in own if name in self.shapes) // self.lanes
 
     def at(self, name: str) -> int:
@@ -128,7 +130,7 @@ class DeviceTensors:
         return self._arena.pointer(name)
 
     def of_lane(self, name: str, lane: int) -> int:
-        """Device address of what a lane has of the decoder's output ``name``."""
+        """Device address of what a lane has of the tensor ``name``."""
         if self.lanes == 1:
             return self.at(name)
         return self.at(f"{name} by lane") + lane * 4 * math.prod(self.shapes[name])
@@ -137,6 +139,16 @@ class DeviceTensors:
         """Copy what later calls need of the decoder's output to the lane's own, where there are several."""
         for name in OUTPUTS if self.lanes > 1 else ():
             stream.copy(self.of_lane(name, lane), self.at(name), 4 * math.prod(self.shapes[name]))
+
+    def keep_features(self, stream: Stream, lane: int) -> None:
+        """Copy the features that the memory encoder reads to the lane's own place."""
+        for name in self._own[len(OUTPUTS) :]:
+            stream.copy(self.of_lane(name, lane), self.at(name), 4 * math.prod(self.shapes[name]))
+
+    def restore_features(self, stream: Stream, lane: int) -> None:
+        """Copy them back."""
+        for name in self._own[len(OUTPUTS) :]:
+            stream.copy(self.at(name), self.of_lane(name, lane), 4 * math.prod(self.shapes[name]))
 
     def zero(self, stream: Stream) -> None:
         stream.zero(self.at("boxes"), self._arena.total_bytes)
@@ -153,7 +165,8 @@ class DeviceTensors:
         stream.copy_in(pointer, self._prompts, values.nbytes, offset)
 
     def copy_answers_out(self, stream: Stream, index: int) -> None:
-        """Copy the decoder's small outputs to their ``index``-th place on the host."""
+        """Copy the decoder's small outputs to their ``index``-th place on the host: those of a lane to its
+        own, those of the views of a search to the `MAX_VIEWS` behind them."""
         nbytes = self._answers_bytes
         stream.copy_out(self._answers, self.at("boxes"), nbytes, index * aligned(nbytes))
 
@@ -178,7 +191,6 @@ class DeviceTensors:
             "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),
             "image": (1, 3, side, side),
             **{name: tensor.sizes for name, tensor in encoder.items()},
-            **{f"{NEXT} {name}": tensor.sizes for name, tensor in encoder.items()},
             "conditioned": prompt["conditioned"].sizes,
             "masks": decoder["masks"].sizes,
             "candidate_pointers": decoder["pointers"].sizes,
@@ -189,7 +201,7 @@ class DeviceTensors:
             **layout.tensors(),
         }  # fmt: skip
         if self.lanes > 1:
-            shapes |= {f"{name} by lane": (self.lanes, *shapes[name]) for name in OUTPUTS}
+            shapes |= {f"{name} by lane": (self.lanes, *shapes[name]) for name in self._own}
         for which in (TRACKING, PROMPTED):
             channels = int(prompt["sparse"].shape[2])
             shapes[f"{which} sparse"] = (1, self._sparse_tokens or MOST_POINTS + 1, channels)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,13 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import NEEDED, Bundle
-from efftam_ros.runtime.frame_state import Decoded, FramePipeline, round_bfloat16
+from efftam_ros.runtime.frame_state import (
+    Chosen,
+    Decoded,
+    FrameState,
+    TargetFrame,
+    round_bfloat16,
+)
 from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, image_mask, no_prompt
 
 PROVIDER = "CPUExecutionProvider"
@@ -117,132 +124,183 @@ class _Memory(BoundGraph):
             round_bfloat16(self.maps[slot])
 
 
-class OrtPipeline(FramePipeline):
-    """The `Pipeline` contract on onnxruntime's CPU provider.
+class _Target:
+    """What one target has of the network for itself: buffers, the graphs bound to them, its memory."""
 
-    Every tensor that lives longer than a call is allocated at open. Features, logits and memory stay in
-    place: graphs read and write the same buffers, and a new memory is written straight into its ring slot.
-    Lanes share the graphs' sessions alone, and so work beside one another.
-    """
-
-    has_own_features = True
-
-    def __init__(self, bundle: Bundle, threads: int = 0, lanes: int = 1) -> None:
-        """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. Raises InputError when a
-        graph can't be loaded or has other tensors than the bundle says."""
-        threads = threads or default_threads()
-        self._bundle, self._no_prompt = bundle, no_prompt(bundle.spec.image_side)
-        self._sessions = {name: _open(bundle, name, threads) for name in NEEDED}
-        self.side_by_side = min(threads, lanes)
-        super().__init__(bundle.spec, lanes)
-
-    def _allocate(self) -> None:
-        bundle, sessions = self._bundle, self._sessions
-        self._graphs = {name: BoundGraph(session) for name, session in sessions.items()}
-        self._graphs["memory_attention"] = self._memory = _Memory(bundle, sessions["memory_attention"])
-        self._preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
+    def __init__(self, bundle: Bundle, sessions: Mapping[str, onnxruntime.InferenceSession]) -> None:
+        self.graphs = {name: BoundGraph(session) for name, session in sessions.items()}
+        self.graphs["memory_attention"] = self.memory = _Memory(bundle, sessions["memory_attention"])
+        self.preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
         encoder, decoder = bundle.graphs["image_encoder"].outputs, bundle.graphs["mask_decoder"].outputs
-        self._features = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in encoder.items()}
-        self._conditioned = SharedArray.zeros(*self._features["features"].array.shape)
-        self._answers = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in decoder.items()}
-        arrays = {name: answer.array for name, answer in self._answers.items()}
-        self._small = tuple(arrays[name] for name in ("boxes", "areas", "ious", "presence"))
+        self.features = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in encoder.items()}
+        self.conditioned = SharedArray.zeros(*self.features["features"].array.shape)
+        self.answers = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in decoder.items()}
+        arrays = {name: answer.array for name, answer in self.answers.items()}
+        self.small = tuple(arrays[name] for name in ("boxes", "areas", "ious", "presence"))
         logits, pointers = arrays["masks"], arrays["pointers"]
-        self._candidates = [
+        self.candidates = [
             {"mask_logits": SharedArray(logits[:, i : i + 1]), "pointer": SharedArray(pointers[i : i + 1])}
             for i in range(4)
         ]
-        self._flags = {"present": SharedArray.zeros(1), "binarize": SharedArray.zeros(1)}
-        features = self._features["features"]
-        self._graphs["image_encoder"].bind(image=SharedArray(self._preprocess.output), **self._features)
-        self._graphs["memory_attention"].bind(features=features, conditioned=self._conditioned)
-        self._graphs["mask_decoder"].bind(conditioned=self._conditioned, **self._features, **self._answers)
-        self._graphs["memory_encoder"].bind(features=features, **self._flags)
-        self._tracking = self._prompted = self._encode_prompt(self._no_prompt)
+        self.flags = {"present": SharedArray.zeros(1), "binarize": SharedArray.zeros(1)}
+        features = self.features["features"]
+        self.graphs["image_encoder"].bind(image=SharedArray(self.preprocess.output), **self.features)
+        self.graphs["memory_attention"].bind(features=features, conditioned=self.conditioned)
+        self.graphs["mask_decoder"].bind(conditioned=self.conditioned, **self.features, **self.answers)
+        self.graphs["memory_encoder"].bind(features=features, **self.flags)
+        self.tracking = self.prompted = self.encode_prompt(no_prompt(bundle.spec.image_side))
         # What the decoder is bound to, because binding takes time in every frame.
         self._decoded_with: Mapping[str, SharedArray] = {}
 
     @property
-    def target_bytes(self) -> int:  # type: ignore[override]
-        own = *self._features.values(), *self._answers.values(), self._conditioned
-        ring = self._memory.maps.nbytes + self._memory.pointers.nbytes
+    def nbytes(self) -> int:
+        own = *self.features.values(), *self.answers.values(), self.conditioned
+        ring = self.memory.maps.nbytes + self.memory.pointers.nbytes
         return ring + sum(one.array.nbytes for one in own)
 
-    def _reuse(self, owner: FramePipeline) -> None:
-        assert isinstance(owner, OrtPipeline)
-        for name, features in self._features.items():
-            features.array[:] = owner._features[name].array
-
-    def _encode(self, image: Image, view: View) -> None:
-        start = time.perf_counter()
-        self._preprocess(image, view)
-        preprocessed = time.perf_counter()
-        self._graphs["image_encoder"].run()
-        self.stage_seconds["preprocess"] = preprocessed - start
-        self.stage_seconds["image_encoder"] = time.perf_counter() - preprocessed
-
-    def _condition(self, prompt: EncodedPrompt | None) -> None:
-        self._prompted = self._encode_prompt(prompt or self._no_prompt)
-
-    def _attend(self, plan: MemoryPlan) -> None:
-        self.stage_seconds["memory_attention"] = self._memory.attend(plan)
-
-    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
-        tensors = self._tracking if prompt is None else self._prompted
-        if tensors is not self._decoded_with:
-            self._graphs["mask_decoder"].bind(**tensors)
-            self._decoded_with = tensors
-        start = time.perf_counter()
-        self._graphs["mask_decoder"].run()
-        self.stage_seconds["mask_decoder"] = time.perf_counter() - start
-        if prompt is not None and prompt.logits is not None:
-            self._answers["masks"].array[0, 0] = prompt.logits
-        boxes, areas, ious, presence = self._small
-        return Decoded(boxes, areas, ious, float(presence[0]))
-
-    def _remember(self, row: int, slot: int, present: bool) -> None:
-        is_prompted = self._frame.prompt is not None
-        self._flags["present"].array[0], self._flags["binarize"].array[0] = present, is_prompted
-        prompt = self._prompted if is_prompted else self._tracking
-        graph, memory = self._graphs["memory_encoder"], self._memory
-        graph.bind(**self._candidates[row], **memory.slots[slot], **prompt)
-        start = time.perf_counter()
-        graph.run()
-        self._next_seconds["memory_encoder"] = time.perf_counter() - start
-        memory.round(slot)
-
-    def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        return image_mask(self._answers["masks"].array[0, row], view, width, height)
-
-    def tensor(self, name: str) -> NDArray[np.float32]:
-        """See `verify.Inspected`."""
-        arrays = {name: shared.array for name, shared in (*self._features.items(), *self._answers.items())}
-        arrays |= {"image": self._preprocess.output, "conditioned": self._conditioned.array}
-        arrays |= {"ring_maps": self._memory.maps, "ring_pointers": self._memory.pointers}
-        return arrays[name].copy()
-
-    def _close(self) -> None:
-        for lane in self._all.lanes:
-            assert isinstance(lane, OrtPipeline)
-            lane._graphs = {}
-            del lane._memory
-        self._sessions.clear()
-
-    def _encode_prompt(self, encoded: EncodedPrompt) -> Mapping[str, SharedArray]:
-        """Run the prompt encoder on this frame's features. Returns what the decoder and the memory encoder
-        need of the prompt."""
-        start = time.perf_counter()
+    def encode_prompt(self, encoded: EncodedPrompt) -> Mapping[str, SharedArray]:
+        """Run the prompt encoder on the features. Returns what the decoder and the memory encoder need of the
+        prompt."""
         inputs = {
-            "features": self._features["features"].array,
+            "features": self.features["features"].array,
             "points": encoded.points,
             "labels": encoded.labels,
             "mask": encoded.mask,
             "has_mask": encoded.has_mask,
         }
-        results = self._graphs["prompt_encoder"].run_new(inputs)
-        self._conditioned.array[:] = results.pop("conditioned").array
-        self.stage_seconds["prompt_encoder"] = time.perf_counter() - start
+        results = self.graphs["prompt_encoder"].run_new(inputs)
+        self.conditioned.array[:] = results.pop("conditioned").array
         return results
+
+    def decode(self, is_prompted: bool) -> None:
+        tensors = self.prompted if is_prompted else self.tracking
+        if tensors is not self._decoded_with:
+            self.graphs["mask_decoder"].bind(**tensors)
+            self._decoded_with = tensors
+        self.graphs["mask_decoder"].run()
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        arrays = {name: shared.array for name, shared in (*self.features.items(), *self.answers.items())}
+        arrays |= {"image": self.preprocess.output, "conditioned": self.conditioned.array}
+        arrays |= {"ring_maps": self.memory.maps, "ring_pointers": self.memory.pointers}
+        return arrays[name].copy()
+
+
+class OrtPipeline(FrameState):
+    """The `Pipeline` contract on onnxruntime's CPU provider.
+
+    Every tensor that lives longer than a call is allocated at open. Features, logits and memory stay in
+    place: graphs read and write the same buffers, and a new memory is written straight into its ring slot.
+    Targets share the graphs' sessions alone: several are computed beside one another, in threads.
+    """
+
+    def __init__(self, bundle: Bundle, threads: int = 0, max_targets: int = 1) -> None:
+        """Open the bundle's graphs. ``threads``: per graph, and of targets that are computed at once; 0 for
+        `default_threads`. Raises InputError when a graph can't be loaded or has other tensors than the bundle
+        says."""
+        super().__init__(bundle.spec, max_targets)
+        threads = threads or default_threads()
+        self._no_prompt = no_prompt(bundle.spec.image_side)
+        self._sessions = {name: _open(bundle, name, threads) for name in NEEDED}
+        self._targets = [_Target(bundle, self._sessions) for _ in range(max_targets)]
+        self.target_bytes = self._targets[0].nbytes
+        at_once = min(threads, max_targets)
+        # Its threads are started when there are targets for them.
+        self._pool = ThreadPoolExecutor(at_once, "network") if at_once > 1 else None
+        self._begun: dict[TargetFrame, Future[None]] = {}
+
+    def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
+        for frame in frames:
+            if not frame.is_search:
+                self._share_features(image, frame, frames)
+        if self._pool is None or len(frames) < 2:
+            super()._start(image, frames)
+            return
+        for frame in frames:
+            self._begun[frame] = self._pool.submit(self._compute, image, frame)
+
+    def _wait(self, frame: TargetFrame) -> None:
+        if frame in self._begun:
+            self._begun.pop(frame).result()
+
+    def _settle(self) -> None:
+        wait(self._begun.values())
+        self._begun.clear()
+
+    def _share_features(self, image: Image, frame: TargetFrame, frames: Sequence[TargetFrame]) -> None:
+        """Give a target the features of its view that another one has; compute them here and now where
+        several targets of this call need them."""
+        owners = [target for target, made in self._features.items() if made.are_of(image, frame.view)]
+        if frame.target in owners:
+            return
+        if owners:
+            owner = owners[0]
+            for name, features in self._targets[frame.target].features.items():
+                features.array[:] = self._targets[owner].features[name].array
+            self._features[frame.target] = self._features[owner]._replace(seconds={})
+        elif sum(other.look.views == frame.look.views for other in frames) > 1:
+            self._make_features(image, frame, frame.view)
+
+    def _encode(self, frame: TargetFrame, image: Image, view: View) -> None:
+        target, start = self._targets[frame.target], time.perf_counter()
+        target.preprocess(image, view)
+        preprocessed = time.perf_counter()
+        target.graphs["image_encoder"].run()
+        frame.seconds["preprocess"] = preprocessed - start
+        frame.seconds["image_encoder"] = time.perf_counter() - preprocessed
+
+    def _condition(self, frame: TargetFrame) -> None:
+        target, start = self._targets[frame.target], time.perf_counter()
+        target.prompted = target.encode_prompt(frame.prompt or self._no_prompt)
+        frame.seconds["prompt_encoder"] = time.perf_counter() - start
+
+    def _attend(self, frame: TargetFrame, plan: MemoryPlan) -> None:
+        frame.seconds["memory_attention"] = self._targets[frame.target].memory.attend(plan)
+
+    def _decode(self, frame: TargetFrame) -> Decoded:
+        target, start = self._targets[frame.target], time.perf_counter()
+        target.decode(frame.prompt is not None)
+        frame.seconds["mask_decoder"] = time.perf_counter() - start
+        if frame.prompt is not None and frame.prompt.logits is not None:
+            target.answers["masks"].array[0, 0] = frame.prompt.logits
+        boxes, areas, ious, presence = target.small
+        return Decoded(boxes, areas, ious, float(presence[0]))
+
+    def _remember_all(self, chosen: Sequence[Chosen]) -> None:
+        if self._pool is None or len(chosen) < 2:
+            super()._remember_all(chosen)
+            return
+        remembered = [self._pool.submit(self._remember, one) for one in chosen]
+        wait(remembered)
+        for one in remembered:
+            one.result()
+
+    def _remember(self, chosen: Chosen) -> None:
+        frame, row, slot, present = chosen
+        target, is_prompted = self._targets[frame.target], frame.prompt is not None
+        target.flags["present"].array[0], target.flags["binarize"].array[0] = present, is_prompted
+        prompt = target.prompted if is_prompted else target.tracking
+        graph, memory = target.graphs["memory_encoder"], target.memory
+        graph.bind(**target.candidates[row], **memory.slots[slot], **prompt)
+        start = time.perf_counter()
+        graph.run()
+        self._memory_seconds[frame.target] = time.perf_counter() - start
+        memory.round(slot)
+
+    def _mask(self, frame: TargetFrame, row: int) -> NDArray[np.uint8]:
+        logits = self._targets[frame.target].answers["masks"].array[0, row]
+        return image_mask(logits, frame.view, *frame.size)
+
+    def tensor(self, name: str, target: int = 0) -> NDArray[np.float32]:
+        """See `verify.Inspected`."""
+        return self._targets[target].tensor(name)
+
+    def _close(self) -> None:
+        self._settle()
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._targets.clear()
+        self._sessions.clear()
 
 
 def _open(bundle: Bundle, name: str, threads: int) -> Any:

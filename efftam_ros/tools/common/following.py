@@ -26,12 +26,11 @@ def follow(
     answers: Answers = {}
     masks_s = 0.0
 
-    def answered(step: Step) -> None:
+    def keep(step: Step) -> None:
         nonlocal masks_s
         reached = time.perf_counter()
         answers[step.target_id] = step.track, step.tracker.mask() if masked else None
         masks_s += time.perf_counter() - reached
 
-    given = {target_id: (prompt, False) for target_id, prompt in (prompts or {}).items()}
-    targets.step(frame, given, ids=ids, answered=answered)
+    targets.step(frame, prompts or {}, ids=ids, publish=keep)
     return answers, masks_s

@@ -53,22 +53,21 @@ def open_backend(name: str) -> dict[str, Any]:
 
     import numpy as np
 
+    from efftam_ros.core.contract import Look, Remembered
     from efftam_ros.core.geometry import Box, View
     from efftam_ros.core.types import Image, MemoryPlan, Prompt
     from efftam_ros.runtime.backends import PipelineConfig
     from efftam_ros.runtime.opening import open_pipeline
 
     with closing(open_pipeline(PipelineConfig(backend=name))) as pipeline:
-        image = Image.from_array(np.zeros((90, 160, 3), np.uint8))
-        view, taken = View.full(image.width, image.height, pipeline.spec.image_side), []
+        view, taken = View.full(160, 90, pipeline.spec.image_side), []
+        plan = MemoryPlan((0,), (pipeline.spec.temporal_rows - 1,), (0,))
         for index in range(TIMED):
             start = time.perf_counter()
-            pipeline.encode(image, view)
-            if index:
-                pipeline.attend(MemoryPlan((0,), (pipeline.spec.temporal_rows - 1,), (0,)))
-            pipeline.decode(None if index else Prompt(box=Box(40, 30, 60, 40)))
-            if not index:
-                pipeline.remember(0, 0, present=True)
+            image = Image.from_array(np.zeros((90, 160, 3), np.uint8))
+            prompt = None if index else Prompt(box=Box(40, 30, 60, 40))
+            pipeline.look(image, [Look(0, (view,), plan, prompt)]).candidates(0)
+            pipeline.remember([] if index else [Remembered(0, 0, 0, present=True)])
             taken.append(1e3 * (time.perf_counter() - start))
         return {
             "network": pipeline.spec.name,
