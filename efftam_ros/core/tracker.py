@@ -20,6 +20,7 @@ from efftam_ros.core.memory import MemoryBank
 from efftam_ros.core.motion import CameraAtImage, TargetMotion
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext
+from efftam_ros.core.policies.box_head import PlacedBox
 from efftam_ros.core.policies.drawn_box import TargetExtent, make_extent
 from efftam_ros.core.policies.search import Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
@@ -611,7 +612,11 @@ class TargetTracker:
         self._window = window
         self._motion.start(context.frame.stamp_ns, start)
         if self.searches:
-            self._extent = make_extent(context.drawn, choice.box, context.size)
+            head = self._pipeline.spec.box_head
+            if head is not None and context.drawn is not None:
+                self._extent = PlacedBox(head, context.drawn, choice.box)
+            elif head is None:
+                self._extent = make_extent(context.drawn, choice.box, context.size)
         self._target.select(context.frame.stamp_ns)
         self._last = context.frame.stamp_ns, context.size
 
@@ -647,7 +652,9 @@ class TargetTracker:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
             likeness = self.gallery.likeness_now
             if choice.box is not None and motion is not None:
-                self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
+                self._shown, box = self._extent.shown(
+                    candidates, choice.index, choice.box, motion.box, self._last[1]
+                )
         measured = box is not None
         if motion is not None:
             motion = self._extent.grown_motion(motion)

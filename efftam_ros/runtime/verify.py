@@ -236,6 +236,9 @@ class _Flight:
         yield frame, stage, "predicted IoU", candidates.ious
         yield frame, stage, "presence", 1 / (1 + np.exp(-np.array([candidates.presence_logit])))
         yield frame, stage, "box", candidates.boxes[choice]
+        if candidates.levels is not None:
+            for box in candidates.levels[choice]:
+                yield frame, stage, "box", box
 
     def _remembering(self, frame: str, number: int, second: bool, present: bool = True) -> Remembered:
         target, slot = (self._second, number + self._second_slot) if second else (0, number)

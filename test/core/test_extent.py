@@ -119,7 +119,7 @@ def continued(*frames: Candidates, is_entering: bool = False) -> PromptedExtent:
 def shown(extent: TargetExtent, found: Candidates) -> int:
     """The candidate that is published where the filter has the followed one's box."""
     middle = found.box(MIDDLE)
-    number, box = extent.shown(found, MIDDLE, middle, middle)
+    number, box = extent.shown(found, MIDDLE, middle, middle, SIZE)
     assert box == found.box(number)
     return number
 
@@ -186,7 +186,7 @@ def test_the_motions_extent_is_right_while_the_filter_still_has_the_prompted_one
     estimated = Motion(0, Box.from_centre(310, 300, 80, 40), (0.0, 0.0), np.eye(4))
     for _ in range(RELATED_FRAMES):
         frame = nested(50, 60, 96)
-        extent.shown(frame, MIDDLE, frame.box(MIDDLE), estimated.box)
+        extent.shown(frame, MIDDLE, frame.box(MIDDLE), estimated.box, SIZE)
     assert extent.grown_motion(estimated).box.xywh() == pytest.approx(nested(96).box(0).xywh())
 
 

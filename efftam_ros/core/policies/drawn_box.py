@@ -56,9 +56,17 @@ class TargetExtent:
     def add(self, candidates: Candidates, index: int) -> None:
         """Compare the candidates of a confirmed frame; ``index`` is followed."""
 
-    def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
+    def shown(
+        self,
+        candidates: Candidates,
+        index: int,
+        followed: Box,
+        estimated: Box,
+        image_size: tuple[int, int],
+    ) -> tuple[int, Box]:
         """The candidate whose mask is published, and the target's box. Candidate ``index``, which has the box
-        ``followed``, is followed; the motion filter has the box ``estimated`` after this frame."""
+        ``followed``, is followed; the motion filter has the box ``estimated`` after this frame.
+        ``image_size``: width, height px."""
         return index, followed
 
     def grown_motion(self, motion: Motion) -> Motion:
@@ -90,7 +98,14 @@ class DrawnExtent(TargetExtent):
             _factor(self._drawn.height / median(self._heights)),
         )
 
-    def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
+    def shown(
+        self,
+        candidates: Candidates,
+        index: int,
+        followed: Box,
+        estimated: Box,
+        image_size: tuple[int, int],
+    ) -> tuple[int, Box]:
         return index, self.grown(followed)
 
     def grown(self, box: Box) -> Box:
@@ -131,7 +146,14 @@ class PromptedExtent(TargetExtent):
         smaller = np.array([self._is_entering and box.area < boxes[index].area for box in boxes])
         return np.where(smaller, 0.0, fits) - fits[index]
 
-    def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
+    def shown(
+        self,
+        candidates: Candidates,
+        index: int,
+        followed: Box,
+        estimated: Box,
+        image_size: tuple[int, int],
+    ) -> tuple[int, Box]:
         number = self._continuing(candidates, index, followed)
         if number == index:
             self._relations.clear()

@@ -144,8 +144,38 @@ def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
     return boxes, pixels.sum(dim=(1, 2))
 
 
+def boxes_at_levels(logits: Tensor) -> Tensor:
+    """Logits [K,n,n] -> boxes [K,2,4] left, top, right, bottom in network px: around those of
+    `boxes_and_areas`, where the column and row maxima next cross -1, and within them, where they cross 1 (or
+    half of the largest logit, where that is less). An empty mask gives zeros."""
+    profiles = torch.cat([logits.amax(dim=1), logits.amax(dim=2)])
+    first, last = (edge[:, None] for edge in _crossings(profiles))
+    places, crosses = _all_crossings(profiles + 1.0)
+    outer = (
+        torch.where(crosses & (places <= first), places, 0.0).amax(dim=1),
+        torch.where(crosses & (places >= last), places, float("inf")).amin(dim=1),
+    )
+    places, crosses = _all_crossings(profiles - (profiles.amax(dim=1, keepdim=True) / 2).clamp(max=1.0))
+    inner = (
+        torch.where(crosses & (places >= first), places, float("inf")).amin(dim=1),
+        torch.where(crosses & (places <= last), places, 0.0).amax(dim=1),
+    )
+    boxes = torch.stack([torch.cat(edges).reshape(4, -1).transpose(0, 1) for edges in (outer, inner)], dim=1)
+    is_shown = profiles.amax(dim=1)[: len(logits), None, None] > 0
+    return torch.where(is_shown, boxes, 0.0)
+
+
 def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
     """First and last zero crossing of each profile [k,n] in network px, zeros where nothing is positive."""
+    place, crosses = _all_crossings(profile)
+    first = torch.where(crosses, place, float("inf")).amin(dim=1)
+    last = torch.where(crosses, place, 0.0).amax(dim=1)
+    return torch.minimum(first, last), last
+
+
+def _all_crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
+    """Between any two pixels of each profile [k,n], and at its ends, where the line between them is zero, in
+    network px, and whether it is zero there, [k,n+1] each."""
     padded = F.pad(profile, (1, 1), value=-1.0)
     a, b = padded[:, :-1], padded[:, 1:]
     # Between two pixel centres lies one pixel; between border and first or last pixel centre nothing, which
@@ -155,7 +185,4 @@ def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
     start, length = start.clamp(min=0.0), torch.ones_like(start)
     start[-1], length[0], length[-1] = count, 0.0, 0.0
     place = start * STRIDE + length * STRIDE * (a / (a - b))
-    crosses = (a > 0) ^ (b > 0)
-    first = torch.where(crosses, place, float("inf")).amin(dim=1)
-    last = torch.where(crosses, place, 0.0).amax(dim=1)
-    return torch.minimum(first, last), last
+    return place, (a > 0) ^ (b > 0)
