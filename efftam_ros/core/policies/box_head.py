@@ -62,17 +62,26 @@ class PlacedBox(TargetExtent):
         image_size: tuple[int, int],
     ) -> tuple[int, Box]:
         edges = _edges(followed)
-        placed = edges + self._head.prompt_share * self._offsets * _OUTWARD * _sides(edges)
-        boxes = _at_levels(candidates, index)
-        if boxes is not None:
-            at_level = [np.interp(self.levels[i % 2], LEVELS, boxes[:, i] - boxes[1, i]) for i in range(4)]
-            placed += self._head.level_share * np.array(at_level)
+        level, prompt = self.cues(candidates, index, followed)
+        placed = edges + (self._head.level_share * level + self._head.prompt_share * prompt) * _OUTWARD
         # The target ends where the image does; a mask's own edge may lie a little outside.
         limit = np.array([0.0, 0.0, *image_size])
         placed = np.where(_OUTWARD < 0, np.maximum(placed, np.minimum(edges, limit)), placed)
         placed = np.where(_OUTWARD > 0, np.minimum(placed, np.maximum(edges, limit)), placed)
         self._relations.append((placed - edges) / _sides(edges))
         return index, Box.from_edges(*placed)
+
+    def cues(
+        self, candidates: Candidates, index: int, followed: Box
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """How far outwards of the mask's edges, px [4], the target's are: at its level of the logits, and as
+        the drawn box's were of the prompted mask's."""
+        prompt = self._offsets * _sides(_edges(followed))
+        boxes = _at_levels(candidates, index)
+        if boxes is None:
+            return np.zeros(4), prompt
+        at_level = [np.interp(self.levels[edge % 2], LEVELS, boxes[:, edge]) for edge in range(4)]
+        return (np.array(at_level) - boxes[1]) * _OUTWARD, prompt
 
     def grown_motion(self, motion: Motion) -> Motion:
         if not self._relations:

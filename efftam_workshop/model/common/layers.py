@@ -148,7 +148,12 @@ def boxes_at_levels(logits: Tensor) -> Tensor:
     """Logits [K,n,n] -> boxes [K,2,4] left, top, right, bottom in network px: around those of
     `boxes_and_areas`, where the column and row maxima next cross -1, and within them, where they cross 1 (or
     half of the largest logit, where that is less). An empty mask gives zeros."""
-    profiles = torch.cat([logits.amax(dim=1), logits.amax(dim=2)])
+    return boxes_of_maxima(logits.amax(dim=1), logits.amax(dim=2))
+
+
+def boxes_of_maxima(columns: Tensor, rows: Tensor) -> Tensor:
+    """As `boxes_at_levels`, of the maximum logits [K,n] of each column and row."""
+    profiles = torch.cat([columns, rows])
     first, last = (edge[:, None] for edge in _crossings(profiles))
     places, crosses = _all_crossings(profiles + 1.0)
     outer = (
@@ -161,7 +166,7 @@ def boxes_at_levels(logits: Tensor) -> Tensor:
         torch.where(crosses & (places <= last), places, 0.0).amax(dim=1),
     )
     boxes = torch.stack([torch.cat(edges).reshape(4, -1).transpose(0, 1) for edges in (outer, inner)], dim=1)
-    is_shown = profiles.amax(dim=1)[: len(logits), None, None] > 0
+    is_shown = columns.amax(dim=1)[:, None, None] > 0
     return torch.where(is_shown, boxes, 0.0)
 
 
