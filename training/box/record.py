@@ -34,10 +34,10 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Candidates, Frame, Image, Prompt, TrackState
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.frame_state import Decoded
+from efftam_ros.runtime.frame_state import Decoded, TargetFrame
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
-from efftam_ros.runtime.opening import open_tracker
-from efftam_ros.runtime.preprocess import EncodedPrompt
+from efftam_ros.runtime.opening import open_targets
+from efftam_ros.tools.common.following import follow
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_workshop.eval.sequences import Sequence, find_sequences
 
@@ -48,15 +48,17 @@ NOTHING = (math.nan,) * 4
 class RecordingPipeline(OrtPipeline):
     """The pipeline on the CPU, which keeps the answers of its last decoding."""
 
-    def _decode(self, prompt: EncodedPrompt | None) -> Decoded:
-        decoded = super()._decode(prompt)
-        logits = self._answers["masks"].array[0]
+    def _decode(self, frame: TargetFrame) -> Decoded:
+        decoded = super()._decode(frame)
+        answers = self._targets[frame.target].answers
+        logits = answers["masks"].array[0]
+        self.boxes = decoded.boxes.copy()
         self.last: dict[str, NDArray[Any]] = {
             "profiles": np.stack([logits.max(axis=1), logits.max(axis=2)], axis=1).astype(np.float16),
             "ious": decoded.ious.copy(),
             "areas": decoded.areas.copy(),
             "presence": np.float32(decoded.presence),
-            "pointers": self._answers["pointers"].array.astype(np.float16),
+            "pointers": answers["pointers"].array.astype(np.float16),
         }
         return decoded
 
@@ -66,32 +68,35 @@ def record(
 ) -> dict[str, NDArray[Any]]:
     """Follow one target in at most ``images`` images, each ``step``-th of the video, and return the arrays of
     its file."""
-    rows: list[dict[str, Any]] = []
     # Neither is needed for a target that is not lost, and both take time.
-    tracker = open_tracker(pipeline, TrackerConfig(camera_motion="off", identity=False))
-    policy, accepted = tracker._policy, [-1]
-    choose = policy.choose
+    targets = open_targets(pipeline, TrackerConfig(camera_motion="off", identity=False))
+    rows: list[dict[str, Any]] = []
+    row = 0  # of the prompted image: the single answer
 
-    def noted(candidates: Candidates, context: Any) -> Any:
-        choice = choose(candidates, context)
-        accepted[0] = -1 if choice.box is None else choice.index
-        return choice
-
-    policy.choose = noted  # type: ignore[method-assign]
     for frame in _frames(sequence, images, step):
         truth = sequence.boxes[frame.index]
-        accepted[0] = -1
         image = Image.from_array(frame.bgr)
-        is_first = not rows
-        prompt = Prompt(box=Box(*truth)) if is_first else None
-        track = tracker.step(Frame(image, frame.stamp_ns), prompt)
-        row = 0 if is_first else accepted[0] + 1 if accepted[0] >= 0 else -1
+        prompts = {} if rows else {0: Prompt(box=Box(*truth))}
+        if rows:
+            row = -1
+        answers, _ = follow(targets, Frame(image, frame.stamp_ns), prompts)
+        track, _ = answers[0]
+        if not rows:
+            policy = targets.tracker(0)._policy
+
+            def noted(candidates: Candidates, context: Any, choose: Any = policy.choose) -> Any:
+                nonlocal row
+                choice = choose(candidates, context)
+                row = -1 if choice.box is None else choice.index + 1
+                return choice
+
+            policy.choose = noted  # type: ignore[method-assign]
         if track.state is TrackState.LOST or track.view is None:
             break
-        view, followed = track.view, NOTHING
+        followed = NOTHING
         if row >= 0:
-            left, top, right, bottom = pipeline._small[0][row].tolist()
-            followed = view.to_image(Box.from_edges(left, top, right, bottom)).xywh()
+            followed = track.view.to_image(Box.from_edges(*pipeline.boxes[row].tolist())).xywh()
+        view = track.view
         rows.append(
             {
                 **pipeline.last,
@@ -104,7 +109,7 @@ def record(
             }
         )
         size = np.array([image.width, image.height], np.int32)
-        tracker.commit()
+        targets.remember()
     return {name: np.stack([one[name] for one in rows]) for name in rows[0]} | {"image_size": size}
 
 
