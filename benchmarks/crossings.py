@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.video import VideoFrame
+from efftam_ros.images.source import VideoFrame
 from efftam_ros.runtime.opening import open_pipeline
 from efftam_ros.tools.common.options import (
     add_backend_arguments,

@@ -47,9 +47,13 @@ def axis_direction(q: Quaternion) -> tuple[float, float]:
 
 def target_direction(q: Quaternion, azimuth: float, elevation: float) -> tuple[float, float]:
     """Yaw and pitch of a target that the camera with attitude ``q`` sees under a bearing."""
+    return yaw_pitch(rotated(q, ray_of(azimuth, elevation)))
+
+
+def ray_of(azimuth: float, elevation: float) -> Vector:
+    """The unit vector of a bearing, in the camera's forward-right-down axes."""
     flat = math.cos(elevation)
-    ray = (flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation))
-    return yaw_pitch(rotated(q, ray))
+    return flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation)
 
 
 def interpolated(a: Quaternion, b: Quaternion, share: float) -> Quaternion:
@@ -66,3 +70,38 @@ def interpolated(a: Quaternion, b: Quaternion, share: float) -> Quaternion:
     w, x, y, z = (first * p + second * q for p, q in zip(a, b, strict=True))
     length = math.sqrt(w * w + x * x + y * y + z * z)
     return w / length, x / length, y / length, z / length
+
+
+def product(a: Quaternion, b: Quaternion) -> Quaternion:
+    """First the rotation ``b``, then ``a``."""
+    aw, ax, ay, az = a
+    bw, bx, by, bz = b
+    return (
+        aw * bw - ax * bx - ay * by - az * bz,
+        aw * bx + ax * bw + ay * bz - az * by,
+        aw * by - ax * bz + ay * bw + az * bx,
+        aw * bz + ax * by - ay * bx + az * bw,
+    )
+
+
+def from_angles(roll: float, pitch: float, yaw: float) -> Quaternion:
+    """The rotation by yaw, then pitch, then roll (z-y'-x''), rad."""
+    cr, sr = math.cos(roll / 2), math.sin(roll / 2)
+    cp, sp = math.cos(pitch / 2), math.sin(pitch / 2)
+    cy, sy = math.cos(yaw / 2), math.sin(yaw / 2)
+    return (
+        cr * cp * cy + sr * sp * sy,
+        sr * cp * cy - cr * sp * sy,
+        cr * sp * cy + sr * cp * sy,
+        cr * cp * sy - sr * sp * cy,
+    )
+
+
+def turn_between(before: Quaternion, after: Quaternion, dt_s: float) -> Vector:
+    """The angular velocity, rad/s, in the frame that both turn into, which makes ``after`` of ``before``."""
+    w, x, y, z = product(after, (before[0], -before[1], -before[2], -before[3]))
+    if w < 0.0:
+        w, x, y, z = -w, -x, -y, -z
+    sine = math.sqrt(x * x + y * y + z * z)
+    scale = 2.0 / dt_s if sine < 1e-9 else 2.0 * math.atan2(sine, w) / (sine * dt_s)
+    return x * scale, y * scale, z * scale

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from efftam_flight.angles import interpolated, normalised, wrapped
+from efftam_flight.angles import from_angles, interpolated, normalised, wrapped
 from efftam_flight.values import NS, AttitudeSample, Quaternion, VehicleSample, YawFrame
 
 KEPT_NS = NS
@@ -93,7 +93,7 @@ class GimbalHistory(_History[AttitudeSample]):
 class VehicleHistory(_History[VehicleSample]):
     def add(self, sample: VehicleSample) -> bool:
         """Add a sample; False when a number in it is not finite."""
-        if not (math.isfinite(sample.yaw) and math.isfinite(sample.yaw_rate)):
+        if not all(map(math.isfinite, sample[1:])):
             return False
         # A finite number may still be too large for differences.
         self._append(sample._replace(yaw=wrapped(sample.yaw)))
@@ -109,3 +109,16 @@ class VehicleHistory(_History[VehicleSample]):
             return None
         before, after, share = found
         return wrapped(before.yaw + share * wrapped(after.yaw - before.yaw))
+
+    def attitude_at(self, stamp_ns: int) -> Quaternion | None:
+        """The vehicle's attitude from north at a stamp, None where it is not known."""
+        heading, newest = self.at(stamp_ns), self.newest
+        if heading is None or newest is None:
+            return None
+        # After the newest sample its tilt stays: nobody sends how fast it changes.
+        found = self._around(min(stamp_ns, newest.stamp_ns))
+        assert found is not None
+        before, after, share = found
+        roll = before.roll + share * wrapped(after.roll - before.roll)
+        pitch = before.pitch + share * (after.pitch - before.pitch)
+        return from_angles(roll, pitch, heading)

@@ -79,6 +79,27 @@ class BridgeConfig(CheckedSettings):
         "such a channel is moved when it differs by more since steering was enabled, us",
         within=(1, 1000),
     )
+    position_rate: float = setting(
+        5.0, "position of the vehicle asked of the autopilot, Hz; 0: not asked", within=(0.0, 50.0)
+    )
+    range_orientation: int = setting(
+        -1,
+        "MAV_SENSOR_ORIENTATION of the range finder that looks along the camera's axis (25: down); -1: only"
+        " one in the gimbal",
+        within=(-1, 100),
+    )
+    follow: bool = setting(
+        False,
+        "offer the service enable_follow: the target's position goes to the autopilot, which follows it",
+    )
+    follow_system_id: int = setting(
+        200,
+        "system that FOLLOW_TARGET comes from: ArduPilot ignores its own; FOLL_SYSID names it",
+        within=(1, 255),
+    )
+    follow_accuracy: float = setting(
+        5.0, "no position that is less certain goes to the autopilot, m", within=(0.1, 1000.0)
+    )
     landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
     signing_key: str = setting(
         "",
@@ -99,6 +120,11 @@ class BridgeConfig(CheckedSettings):
                     f"{name} is {shown(text)}; 1 to {MOST_NAME_BYTES} bytes fit, by which stations name the"
                     " camera"
                 )
+        if self.follow and self.follow_system_id == self.system_id:
+            raise InputError(
+                f"follow_system_id is {self.follow_system_id}, as system_id: an autopilot ignores its own;"
+                " give another number"
+            )
         if not all(word.isdecimal() and 1 <= int(word) <= 18 for word in self.rc_channels.split()):
             raise InputError(f"rc_channels is {self.rc_channels!r}; give numbers from 1 to 18, such as 6 7")
 

@@ -58,11 +58,14 @@ def device_sample(stamp_ns: int, q: Quaternion, flags: int, failures: int) -> At
 
 
 class VehicleSample(NamedTuple):
-    """The vehicle's heading from north, rad, and how fast it turns, rad/s."""
+    """The vehicle's heading from north, rad, how fast it turns, rad/s, and its tilt, rad: ``roll`` right side
+    down, ``pitch`` nose up."""
 
     stamp_ns: int
     yaw: float
     yaw_rate: float
+    roll: float = 0.0
+    pitch: float = 0.0
 
 
 @dataclass(frozen=True)

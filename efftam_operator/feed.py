@@ -22,13 +22,14 @@ from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, S
 class Picture:
     """One camera image. ``stamp_ns``: integer ns of the camera's clock. Give ``jpeg``, the camera's own JPEG,
     which is passed on as it is, or ``bgr``, which makes uint8 [H, W, 3] when somebody looks (on a thread of
-    its own; it may raise InputError for an encoding it doesn't know). ``nbytes``: memory that it holds. The
-    pixels must stay unchanged."""
+    its own; it may raise InputError for an encoding it doesn't know). ``nbytes``: memory that it holds.
+    ``still_s``: for how long not one pixel has changed, s. The pixels must stay unchanged."""
 
     stamp_ns: int
     jpeg: bytes | None = None
     bgr: Callable[[], NDArray[np.uint8]] | None = None
     nbytes: int = 0
+    still_s: float = 0.0
 
     def __post_init__(self) -> None:
         if (self.jpeg is None) == (self.bgr is None):
@@ -53,9 +54,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Trackers:
-    """Names of the nodes that answer for the camera's images: more than one is a mistake."""
+    """Names of the nodes that answer for the camera's images: more than one is a mistake.
+
+    ``has_restarted``: one of them is another process than before, and has forgotten its targets.
+    """
 
     names: tuple[str, ...]
+    has_restarted: bool = False
 
 
 class Lifecycle(Enum):
@@ -95,15 +100,60 @@ class Controller(Enum):
     GONE = "gone"  # it has ended
 
 
+class Link(Enum):
+    """What stands between the gimbal's controller and the gimbal."""
+
+    BRIDGE = "bridge"
+    AUTOPILOT = "autopilot"
+    GIMBAL = "gimbal"
+
+
+class Stop(Enum):
+    """What has become of the last STOP."""
+
+    NONE = "none"  # there was none, or steering was enabled since
+    WAITING = "waiting"  # it was asked for; the gimbal has not been seen to stand yet
+    STOPPED = "stopped"  # the gimbal's attitude has shown since that it stands
+    UNCONFIRMED = "unconfirmed"  # nothing has shown in time that it stands
+
+
+@dataclass(frozen=True)
+class GimbalAngles:
+    """Where the gimbal points, in whole degrees. ``pitch``: up positive; ``yaw``: from the vehicle's nose,
+    right positive, None where the nose is not known. The limits are its mechanical stops, least and most,
+    None where there is none."""
+
+    pitch: int
+    yaw: int | None = None
+    pitch_limits: tuple[int | None, int | None] = (None, None)
+    yaw_limits: tuple[int | None, int | None] = (None, None)
+
+
 @dataclass(frozen=True)
 class SteeringState:
-    """What the gimbal's controller says of itself. ``enabled`` and ``phase`` (its own word, such as
-    "following") are of when it was last heard; ``reason`` one line."""
+    """What is known of the gimbal's steering.
+
+    ``enabled`` and ``phase`` (the controller's own word, such as "following") are those of the controller's
+    last message; ``reason`` is one line.
+
+    ``silent``: the link nearest to the controller from which no message arrives, None while all are heard;
+    ``silent_s``: how long ago the last message of that link was, or of the controller where it is silent or
+    gone; counted when this state was made.
+
+    ``stop``: of the last STOP; ``stop_reason``: why it is not confirmed, and what to do, in one line.
+
+    ``angles``: None while no attitude of the gimbal arrives.
+    """
 
     controller: Controller
     enabled: bool = False
     phase: str = ""
     reason: str = ""
+    silent: Link | None = None
+    silent_s: float = 0.0
+    stop: Stop = Stop.NONE
+    stop_reason: str = ""
+    angles: GimbalAngles | None = None
 
 
 Reply = Callable[[CommandAnswer], None]
@@ -154,7 +204,11 @@ class Feed(Protocol):
 
 
 class Steerer(Protocol):
-    """What turns a gimbal by the target. ``stop`` must take the speed to zero, whatever else goes on."""
+    """What turns a gimbal by the target.
+
+    ``stop`` must take the speed to zero, whatever else goes on. Its reply is "stopped" only once the gimbal
+    has been seen to stand; else it says why that is not confirmed.
+    """
 
     def start(self, sink: Sink) -> None:
         """Called once before anything else."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,13 +18,18 @@ from efftam_operator.settings import Settings
 from efftam_operator.viewer import Viewer
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.reports import BoxReport, MotionReport
+from efftam_ros.images.stillness import FROZEN_S
+from efftam_ros.messages.fields import Outcome
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
 RATE_WINDOW_S = 2.0
 # A tracker that searches a whole image answers rarely: it is called silent this much later.
 SEARCH_PATIENCE = 3.0
 # A picture older than this is not shown to a page that opens.
 OLD_S = 2.0
+# Of the internal errors in one place one is logged in this time, and the last is shown for so long, s.
+LOG_S, RECENT_S = 10.0, 10.0
+LOG = logging.getLogger("efftam_operator")
 # Level of a picture that is drawn on: its whole size, and of a quality that a slow link brings soon.
 DRAWN_ON = 1
 
@@ -40,6 +46,7 @@ class Hub:
         self._settings = settings
         self._tracks, self._pictures = Tracks(), WaitingPictures()
         self._chain = LastHeard(settings.silent_s)
+        self.faults = Faults()
         self._encoder = ThreadPoolExecutor(1, "jpeg")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newest: feed.Picture | None = None
@@ -118,7 +125,13 @@ class Hub:
 
     def status(self) -> dict[str, Any]:
         """The state of the chain, for pages, `/health` and diagnostics."""
-        return {**self._chain.status(time.monotonic()), "viewers": len(self.viewers)}
+        now_s = time.monotonic()
+        return {
+            **self._chain.status(now_s),
+            "viewers": len(self.viewers),
+            "internal_errors": self.faults.count,
+            "internal_error": self.faults.recent(now_s),
+        }
 
     def status_message(self) -> dict[str, Any]:
         return {"op": "status", **self.status()}
@@ -164,8 +177,9 @@ class Hub:
         make = partial(jpeg.encode, picture, quality, width if level else None)
         try:
             data, size = await asyncio.get_running_loop().run_in_executor(self._encoder, make)
-        except InputError as refused:
-            self._chain.refusal = str(refused)
+        except Exception as error:  # of one picture: the next may be well
+            is_foreseen = isinstance(error, InputError)
+            self._chain.refusal = str(error) if is_foreseen else self.faults.add("a picture", error)
             if picture is self._newest:
                 self._newest = None
             return None
@@ -177,7 +191,7 @@ class Hub:
         now_s, chain = time.monotonic(), self._chain
         match report:
             case feed.Picture():
-                chain.picture(now_s)
+                chain.picture(now_s, report.still_s)
                 self._pictures.add(report, now_s)
                 self._later(self._pictures.hold_s(now_s), self._show_newest)
             case BoxReport():
@@ -191,8 +205,10 @@ class Hub:
                 self._tell_finished()
             case feed.Unreadable(reason):
                 chain.refusal = reason
-            case feed.Trackers(names):
+            case feed.Trackers(names, has_restarted):
                 chain.trackers = names
+                if has_restarted:
+                    chain.restart()
                 self.tell_all(self.status_message())
             case feed.Lifecycle():
                 # While nobody watches, being active is enough to be called alive.
@@ -204,6 +220,8 @@ class Hub:
                     self._known[type(report)] = report
                     self.tell_all(wire.told(report))
             case _:
+                if isinstance(report, ResultReport) and report.outcome is Outcome.CLEARED:
+                    chain.has_target = False
                 self.tell_all(wire.told(report))
 
     def _later(self, wait_s: float, call: Callable[[], None]) -> None:
@@ -230,10 +248,37 @@ class Hub:
         self._wanted.set()
 
 
+class Faults:
+    """Unforeseen errors of the server's own work, which goes on after them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last, self._last_s = "", float("-inf")
+        self._logged_s: dict[str, float] = {}
+
+    def add(self, where: str, error: BaseException) -> str:
+        """Count one, and write its traceback to the log, of each place at most every `LOG_S`. Returns one
+        line."""
+        now_s, text = time.monotonic(), f"internal error in {where} ({type(error).__name__}: {error})"
+        self.count += 1
+        self._last, self._last_s = text, now_s
+        if now_s - self._logged_s.get(where, float("-inf")) >= LOG_S:
+            self._logged_s[where] = now_s
+            LOG.error(text, exc_info=error)
+        return text
+
+    def recent(self, now_s: float) -> str:
+        """The last one, for `RECENT_S`; then empty."""
+        return self._last if now_s - self._last_s < RECENT_S else ""
+
+
 class LastHeard:
-    """When camera and tracker were heard last. ``now_s``: a monotonic clock. ``refusal``: why pictures can't
-    be read; ``trackers``: names of those that answer; ``latency_ms``: from the newest answered image's stamp
-    to the answer."""
+    """When camera and tracker were heard last. ``now_s``: a monotonic clock.
+
+    ``refusal``: why pictures can't be read; ``trackers``: names of those that answer; ``restarted``: the
+    tracker was started again, has forgotten its target, and follows none since; ``latency_ms``: from the
+    newest answered image's stamp to the answer.
+    """
 
     def __init__(self, silent_s: float) -> None:
         self._silent_s = self._patience_s = silent_s
@@ -243,6 +288,9 @@ class LastHeard:
         self.inactive = False
         self.refusal = ""
         self.trackers: tuple[str, ...] = ()
+        self.has_target = False  # until the tracker has said why it has none
+        self.restarted = False
+        self._still_s = 0.0
         self.latency_ms = float("nan")
 
     def watched(self, now_s: float) -> bool:
@@ -251,14 +299,23 @@ class LastHeard:
         self._picture_s = now_s
         return is_old
 
-    def picture(self, now_s: float) -> None:
+    def picture(self, now_s: float, still_s: float = 0.0) -> None:
         self._times.append(now_s)
-        self._picture_s = now_s
+        self._picture_s, self._still_s = now_s, still_s
 
     def answer(self, report: BoxReport, latency_ms: float, now_s: float) -> None:
         self.heard_s, self.inactive, self.latency_ms = now_s, False, latency_ms
+        if report.state is not TrackState.IDLE:
+            self.has_target, self.restarted = True, False
+        elif report.reason:  # a tracker that has never had a target gives none
+            self.has_target = False
         is_lost = report.state is TrackState.LOST
         self._patience_s = self._silent_s * (SEARCH_PATIENCE if is_lost else 1.0)
+
+    def restart(self) -> None:
+        """The tracker was started again: a target that it had is forgotten."""
+        self.restarted |= self.has_target
+        self.has_target = False
 
     def status(self, now_s: float) -> dict[str, Any]:
         while self._times and now_s - self._times[0] > RATE_WINDOW_S:
@@ -280,4 +337,7 @@ class LastHeard:
             "latency_ms": round(self.latency_ms, 1),
             "picture": self.refusal,
             "trackers": list(self.trackers),
+            "restarted": self.restarted,
+            "has_target": self.has_target,
+            "frozen_s": round(self._still_s, 1) if self._still_s >= FROZEN_S else None,
         }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from efftam_operator.feed import Picture
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.encodings import Size, coded_size
+from efftam_ros.images.headers import Size, coded_size
 
 REDUCED = (
     cv2.IMREAD_COLOR,

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from efftam_operator import wire
 from efftam_operator.commands import Commands
@@ -36,6 +36,8 @@ LOG_S = 10.0
 # Longest wait for an unresponsive page when the server ends.
 CLOSE_S = 1.0
 STATUS_S = 1.0
+# Pause before a task that failed is started again.
+RESTART_S = 0.1
 MOST_REFUSED = 20
 # Close codes of the page's own range.
 CLOSED_OVER = 4000
@@ -58,6 +60,7 @@ class OperatorServer:
         self.access = Access(settings.address, settings.token, settings.hosts)
         self._feed, self._steering = feed, steering
         self._hub = Hub(settings)
+        self.faults = self._hub.faults
         self._commands = Commands(feed, steering, self._hub, settings)
         self._files = _page_files()
         self._numbers = itertools.count(1)
@@ -118,7 +121,10 @@ class OperatorServer:
             ) from None
         self.port = self._listener.sockets[0].getsockname()[1]
         self._hub.attach(loop)
-        self._tasks = [asyncio.create_task(self._hub.send_frames()), asyncio.create_task(self._tick())]
+        self._tasks = [
+            asyncio.create_task(self._supervise(name, work))
+            for name, work in (("pictures", self._hub.send_frames), ("the seat", self._tick))
+        ]
         self._feed.start(self.sink)
         if self._steering is not None:
             self._steering.start(self.sink)
@@ -154,6 +160,15 @@ class OperatorServer:
                 f"{certificate} with {key} can't be used ({error.reason}); give PEM files that fit"
             ) from None
         return context
+
+    async def _supervise(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a task that must not end; after an unforeseen error it is started again."""
+        while True:
+            try:
+                await work()
+            except Exception as error:
+                self.faults.add(name, error)
+            await asyncio.sleep(RESTART_S)
 
     async def _tick(self) -> None:
         while True:
@@ -258,7 +273,7 @@ class OperatorServer:
         viewer.tell({"op": "seat", "holder": holder})
         self._hub.join(viewer)
         self._watch()
-        sender = asyncio.create_task(viewer.send_waiting())
+        sender = asyncio.create_task(self._send(viewer))
         try:
             await self._listen(viewer)
         finally:
@@ -268,6 +283,16 @@ class OperatorServer:
             self._hub.viewers.remove(viewer)
             self._commands.left(viewer)
             self._watch()
+
+    async def _send(self, viewer: Viewer) -> None:
+        """Send what waits for a page. After an unforeseen error its link ends; the page opens another."""
+        try:
+            await viewer.send_waiting()
+        except ConnectionError:
+            raise
+        except Exception as error:
+            self.faults.add("sending", error)
+            await viewer.socket.close(code=WSCloseCode.INTERNAL_ERROR)
 
     def _watch(self) -> None:
         self._feed.watch(self._hub.watch())
@@ -280,6 +305,7 @@ class OperatorServer:
             elif message.type is not WSMsgType.TEXT:
                 refusal = "a page sends text only"
             else:
+                parsed = wire.Message("")
                 try:
                     parsed = wire.parse(message.data)
                     if viewer.lateness.late_s(parsed.sent_ms, time.monotonic()) > LATE_S:
@@ -289,6 +315,9 @@ class OperatorServer:
                 except wire.MessageError as refused:
                     refusal = str(refused)
                     self._commands.answer(viewer, refused.id, CommandAnswer(False, refusal))
+                except Exception as error:
+                    text = self.faults.add(f"the command {parsed.op}", error)
+                    self._commands.answer(viewer, parsed.id, CommandAnswer(False, text))
             if refusal:
                 viewer.refused += 1
                 if viewer.refused >= MOST_REFUSED:
@@ -323,6 +352,10 @@ def serving(server: OperatorServer, over: str = "") -> Iterator[OperatorServer]:
 
     def tell_sometimes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         nonlocal told_s
+        error = context.get("exception")
+        if error is not None and not isinstance(error, OSError):  # those are the network's
+            server.faults.add("the server", error)
+            return
         if time.monotonic() - told_s >= LOG_S:
             told_s = time.monotonic()
             loop.default_exception_handler(context)

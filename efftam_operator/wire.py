@@ -7,10 +7,19 @@ import json
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
-from efftam_operator.feed import CommandAnswer, Controller, Limits, Proposal, SteeringState
+from efftam_operator.feed import (
+    CommandAnswer,
+    Controller,
+    GimbalAngles,
+    Limits,
+    Link,
+    Proposal,
+    SteeringState,
+    Stop,
+)
 from efftam_ros.core.geometry import Box
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection, VideoProgress
@@ -116,8 +125,10 @@ def told(
 def _plain(value: Any, name: str) -> Any:
     if isinstance(value, Outcome):
         return value.name
-    if isinstance(value, Controller):
+    if isinstance(value, Controller | Link | Stop):
         return value.value
+    if isinstance(value, GimbalAngles):
+        return asdict(value)
     return str(value) if name == "stamp" else _corners(value) if isinstance(value, Box) else value
 
 

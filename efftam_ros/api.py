@@ -20,9 +20,11 @@ from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Ste
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
 from efftam_ros.images.camera import is_live, open_source
-from efftam_ros.images.encodings import AUTO, check_image, check_size
-from efftam_ros.images.streams.decoding import DEFAULT_TRACK
-from efftam_ros.images.video import NS
+from efftam_ros.images.headers import check_size
+from efftam_ros.images.levels import AUTO
+from efftam_ros.images.pixels import check_image
+from efftam_ros.images.source import NS
+from efftam_ros.images.streams.opening import DEFAULT_TRACK
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 

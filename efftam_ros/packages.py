@@ -39,6 +39,7 @@ OPTIONAL = (
     Package("huggingface_hub", "huggingface_hub", "workshop", "fetch"),
     Package("pymavlink", "pymavlink", "flight", "efftam_mavlink"),
     Package("serial", "pyserial", "flight", "efftam_mavlink on serial lines"),
+    Package("rasterio", "rasterio", "terrain", "track --terrain"),
     Package("onnx", "onnx", "workshop", "build, export"),
     Package("torch", "torch", "workshop", "export"),
     Package("onnxscript", "onnxscript", "workshop", "export"),

@@ -1,4 +1,4 @@
-"""Start tracker, gimbal controller and MAVLink bridge: `ros2 launch efftam_ros flight.launch.py`."""
+"""Start tracker, gimbal controller, positions, MAVLink bridge: `ros2 launch efftam_ros flight.launch.py`."""
 
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import PROFILE_VARIABLES
@@ -15,9 +15,15 @@ from efftam_ros.ros.common.launching import (
 
 ARGUMENTS = (
     *TRACKER.values(),
-    Argument("flight_params", "flight", "parameter file of gimbal and bridge: flight (it ships), or a path"),
+    Argument(
+        "flight_params",
+        "flight",
+        "parameter file of gimbal, position and bridge: flight (it ships), or a path",
+    ),
     Argument("links", "", "addresses of MAVLink, separated by spaces; empty: as the parameter file says"),
     Argument("yaw_lock", "", "yaw rates count from north; empty: as the parameter file says", ("", *YES_NO)),
+    Argument("position", "true", "start efftam_position, too: where on the ground the target is", YES_NO),
+    Argument("follow", "", "offer enable_follow; empty: as the parameter file says", ("", *YES_NO)),
 )
 
 
@@ -27,11 +33,15 @@ def start_flight(context, value):
         raise RuntimeError(
             f"flight_params:={value['flight_params']} is no file, and flight is the one that ships"
         )
-    both = {"use_sim_time": value["use_sim_time"] == "true"}
-    if value["yaw_lock"]:
-        both["yaw_lock"] = value["yaw_lock"] == "true"
+    everywhere = {"use_sim_time": value["use_sim_time"] == "true"}
+    yaw_lock = {"yaw_lock": value["yaw_lock"] == "true"} if value["yaw_lock"] else {}
+    bridge = {"links": value["links"]} if value["links"] else {}
+    if value["follow"]:
+        bridge["follow"] = value["follow"] == "true"
     camera_info = value["camera_info"] or camera_info_beside(value["image"])
-    own = {"efftam_gimbal": {}, "efftam_mavlink": {"links": value["links"]} if value["links"] else {}}
+    own = {"efftam_gimbal": yaw_lock, "efftam_mavlink": {**yaw_lock, **bridge}}
+    if value["position"] == "true":
+        own["efftam_position"] = {}
     # In place of the tracker's profile for large images; a profile set by the user is kept.
     images, flight = str(CONFIG / "fastdds_images.xml"), str(CONFIG / "fastdds_flight.xml")
     profiles = {name: flight for name in PROFILE_VARIABLES if context.environment.get(name) == images}
@@ -39,7 +49,7 @@ def start_flight(context, value):
         node(
             name,
             value,
-            parameters=[params, {**both, **own[name]}],
+            parameters=[params, {**everywhere, **own[name]}],
             remappings=[("camera_info", camera_info)],
             additional_env=profiles,
         )

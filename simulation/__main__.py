@@ -10,6 +10,9 @@ MODULES = {
     "vehicle": "simulation.vehicle",
     "autopilot": "simulation.autopilots.command",
     "clip": "simulation.clip",
+    "page_states": "simulation.page_states",
+    "position": "simulation.position",
+    "follow": "simulation.follow",
 }
 main = Program("python -m simulation", "A simulated flight and its parts.", MODULES).main
 

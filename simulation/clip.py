@@ -13,7 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from efftam_ros.images.video import NS
+from efftam_ros.images.source import NS
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 from simulation.paths import direction

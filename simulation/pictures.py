@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.images.overlay import FONT, draw_overlay
-from efftam_ros.images.video import read_bgr
+from efftam_ros.images.stills.folder import read_bgr
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 from simulation.record import Answer, FlightRecord, Sample, Steering

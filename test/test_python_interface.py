@@ -28,7 +28,7 @@ import efftam_ros as et
 from efftam_ros import api
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.types import Image
-from efftam_ros.images.video import NS
+from efftam_ros.images.source import NS
 from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.tools.common.video import VideoWriter
 from simulation.null_pipeline import NullPipeline

@@ -12,7 +12,7 @@ from efftam_ros.core.crop import FollowingCrop
 from efftam_ros.core.errors import MOST_SHOWN
 from efftam_ros.core.policies.search import MOST_TILES, Sweep
 from efftam_ros.core.types import MOST_POINTS
-from efftam_ros.images.encodings import MOST_PIXELS, MOST_SIDE
+from efftam_ros.images.headers import MOST_PIXELS, MOST_SIDE
 from efftam_ros.images.message import MOST_FRAME_ID
 from efftam_ros.messages.fields import MOST_NORMALIZED
 from efftam_ros.runtime.preprocess import MOST_SAMPLES

@@ -84,7 +84,7 @@ class TorchPipeline(FrameState):
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
         for frame in frames:
-            if frame.is_search:
+            if frame.look.is_search:
                 super()._start(image, [frame])
                 continue
             self._make_features(image, frame, frame.view)

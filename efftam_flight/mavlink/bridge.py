@@ -14,16 +14,21 @@ from efftam_flight.mavlink.connection import Connection
 from efftam_flight.mavlink.dialect import Message, Severity, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
 from efftam_flight.mavlink.gimbal_client import GimbalClient, GimbalPort
+from efftam_flight.mavlink.ground.follow import Follow
+from efftam_flight.mavlink.ground.vehicle_state import VehicleState
 from efftam_flight.mavlink.signing import Signer
 from efftam_flight.mavlink.tracking_status import LandingTarget
+from efftam_flight.position.poses import PlaceSample
 from efftam_flight.values import Rates
 from efftam_ros.messages.bearing import CameraModel
+from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
 TICK_S = 0.02
 MOST_DECODERS = 16
 REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
+FOLLOW_COMPONENT = mav.MAV_COMP_ID_ONBOARD_COMPUTER
 TEXT_BYTES, MOST_PIECES = 50, 5
 # Whoever ends this process waits so long before killing it: launch 5 s. Then how long the last words travel.
 END_S, READ_S = 3.0, 0.2
@@ -33,10 +38,11 @@ class _Link:
     """A connection with its frames."""
 
     def __init__(
-        self, connection: Connection, ids: tuple[int, int], signer: Signer | None, link_id: int
+        self, connection: Connection, config: BridgeConfig, signer: Signer | None, link_id: int
     ) -> None:
         self.connection, self._signer = connection, signer
-        self.encoder = Encoder(*ids, signer, link_id)
+        self.encoder = Encoder(*config.ids, signer, link_id)
+        self.follow_encoder = Encoder(config.follow_system_id, FOLLOW_COMPONENT, signer, link_id)
         self._decoders: dict[str, Decoder] = {}
         self.told_fault = ""
 
@@ -55,7 +61,7 @@ class Bridge:
     """One thread at a time. Messages are not passed from one of the ``connections`` to another.
 
     ``report`` takes one line for the log; repeats of a line within 5 s are left out. ``signer`` signs all
-    that is sent, and what it refuses is not heard.
+    that is sent, and what it refuses is not heard. ``vehicle`` gets the vehicle's positions.
     """
 
     def __init__(
@@ -67,10 +73,11 @@ class Bridge:
         clock: Callable[[], Instant],
         report: Callable[[Severity, str], object],
         signer: Signer | None = None,
+        vehicle: Callable[[PlaceSample], object] = lambda sample: None,
     ) -> None:
         self.config = config
         self._links = {
-            connection.address: _Link(connection, config.ids, signer, number)
+            connection.address: _Link(connection, config, signer, number)
             for number, connection in enumerate(connections)
         }
         self._signer = signer
@@ -79,6 +86,9 @@ class Bridge:
         self._said: dict[str, float] = {}
         self.camera = CameraComponent(config, self, tracker, self._report)
         self.gimbal = GimbalClient(config, self, gimbal, self._report)
+        self._vehicle = VehicleState(config, vehicle)
+        self.follow = Follow(config, self._send_follow, self._report)
+        self._restarts = 0  # of the autopilot
         self._landing = LandingTarget(config.system_id, self._report)
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
@@ -97,6 +107,15 @@ class Bridge:
             message = self._landing.message(estimate, self.gimbal.autopilot_clock, self._clock())
             if message is not None:
                 self.send(message)
+
+    def locate(self, report: PositionReport) -> None:
+        """The newest position of the target that is steered by."""
+        self.camera.locate(report, self._clock())
+        self.follow.locate(report, self._clock())
+
+    def enable_follow(self, wanted: bool) -> str:
+        """See `Follow.enable`."""
+        return self.follow.enable(wanted, self._clock())
 
     def selection_result(self, result: ResultReport) -> None:
         self.camera.selection_result(result)
@@ -119,6 +138,10 @@ class Bridge:
         for name, each in self._links.items():
             if link is None or name == link:
                 each.connection.send(each.encoder.encode(message))
+
+    def _send_follow(self, message: Message) -> None:
+        for each in self._links.values():
+            each.connection.send(each.follow_encoder.encode(message))
 
     def poll(self, timeout_s: float = TICK_S) -> None:
         """Wait for messages in real time, at most until the next tick, and do what is due."""
@@ -162,6 +185,8 @@ class Bridge:
         self._notice_stranger(message)
         self.camera.handle(message, link, now)
         self.gimbal.handle(message, link, now)
+        self._vehicle.handle(message, self.gimbal.autopilot_clock, now)
+        self.follow.handle(message, now)
         if message.get_type() == "DISTANCE_SENSOR":
             self._landing.measure(message, now)
 
@@ -210,6 +235,11 @@ class Bridge:
                 self._report(Severity.WARNING, self._signer.news.pop())
         self.camera.tick(now)
         self.gimbal.tick(now)
+        restarts = self.gimbal.autopilot_clock.restarts
+        if restarts != self._restarts:
+            self._restarts = restarts
+            self.follow.restarted()
+        self.follow.tick(now)
         if self._started_s is None:
             self._started_s = now.steady_s
         elif now.steady_s - self._started_s > UNASKED_S and not self.camera.asked_for_information:

@@ -12,16 +12,20 @@ from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.clock_map import image_clock
 from efftam_flight.mavlink.dialect import Message, Severity, mav
+from efftam_flight.mavlink.ground.geo_status import geo_message
 from efftam_flight.mavlink.tracking_status import StreamView, between, status_flags, tracking_message
 from efftam_flight.values import NS
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.fields import Outcome
+from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, ResultReport, Selection
 from efftam_ros.version import __version__
 
 INFORMATION = mav.MAVLINK_MSG_ID_CAMERA_INFORMATION
 STATUS = mav.MAVLINK_MSG_ID_CAMERA_TRACKING_IMAGE_STATUS
+GEO_STATUS = mav.MAVLINK_MSG_ID_CAMERA_TRACKING_GEO_STATUS
+STREAMED = (STATUS, GEO_STATUS)
 SET_INTERVAL = mav.MAV_CMD_SET_MESSAGE_INTERVAL
 REQUEST = mav.MAV_CMD_REQUEST_MESSAGE
 REQUEST_INFORMATION = mav.MAV_CMD_REQUEST_CAMERA_INFORMATION
@@ -44,6 +48,8 @@ DEFAULT_INTERVAL_S = 0.2
 SHORTEST_INTERVAL_S = 0.02
 # Ground stations give up after 2 s.
 DECISION_S = 1.5
+# An older position of the target is none, s.
+POSITION_AGE_S = 1.0
 # The same command again within this time is a repeat of one whose answer was lost; marked as one, longer.
 REPEAT_S = 1.0
 MARKED_REPEAT_S = 5.0
@@ -51,6 +57,11 @@ MARKED_REPEAT_S = 5.0
 MOST_STAMPS = 64
 # Nobody knows the sensor's size; only its ratio to the focal length has a meaning.
 NOMINAL_SENSOR_MM = 6.0
+CAPABILITIES = (
+    mav.CAMERA_CAP_FLAGS_HAS_TRACKING_POINT
+    | mav.CAMERA_CAP_FLAGS_HAS_TRACKING_RECTANGLE
+    | mav.CAMERA_CAP_FLAGS_HAS_TRACKING_GEO_STATUS
+)
 
 Sender = tuple[str, int, int]  # link, system, component
 
@@ -104,8 +115,9 @@ class CameraComponent:
         self._status = BoxReport(0)
         self._heard_s: float | None = None
         self._said: tuple[int, int] | None = None
-        self._intervals: dict[Sender, float] = {}
-        self._next_status: dict[str, float] = {}
+        self._position: tuple[PositionReport | None, float] = (None, -math.inf)  # when it came
+        self._intervals: dict[tuple[int, Sender], float] = {}  # by message
+        self._due: dict[tuple[int, str], float] = {}  # by message and link
         self._commands: dict[tuple[int, int, int], _Command] = {}  # by system, component and number
         self._image_offset_ns = 0  # of the images' clock to the system's
         self._next_heartbeat_s = -math.inf
@@ -133,6 +145,10 @@ class CameraComponent:
             if command.refusal and status.stamp_ns >= command.request.stamp_ns:
                 command.refusal = ""
                 self._tracker.select(command.request)
+
+    def locate(self, report: PositionReport, now: Instant) -> None:
+        """The newest position of the target that is steered by."""
+        self._position = (report, now.steady_s)
 
     def selection_result(self, result: ResultReport) -> None:
         """The tracker's decision on a request of ours; results of others' requests are passed over."""
@@ -162,12 +178,12 @@ class CameraComponent:
                 )
             )
         self._notice_silence(now)
-        for link, due_s in self._next_status.items():
-            wanted = [s for sender, s in self._intervals.items() if sender[0] == link]
+        for (number, link), due_s in self._due.items():
+            wanted = [s for (of, sender), s in self._intervals.items() if (of, sender[0]) == (number, link)]
             if wanted and now.steady_s >= due_s:
                 # Counted from when it was due, so that ticks do not slow the stream down.
-                self._next_status[link] = max(due_s + min(wanted), now.steady_s)
-                self._send_status(link)
+                self._due[number, link] = max(due_s + min(wanted), now.steady_s)
+                self._send_stream(number, link, now)
         for key, command in self._commands.items():
             if command.result is not None or now.steady_s - command.taken_s <= DECISION_S:
                 continue
@@ -203,6 +219,15 @@ class CameraComponent:
         if said != self._said:
             self._said = said
             self._send_status(None)
+
+    def _send_stream(self, number: int, link: str, now: Instant) -> None:
+        if number == STATUS:
+            self._send_status(link)
+            return
+        report, arrived_s = self._position
+        is_young = now.steady_s - arrived_s <= POSITION_AGE_S
+        known = report if is_young else None
+        self._outbox.send(geo_message(self._status.state, known, self.config.lost_status), link)
 
     def _send_status(self, link: str | None) -> None:
         config = self.config
@@ -240,12 +265,12 @@ class CameraComponent:
         result, named = UNSUPPORTED, parameters[0]
         if number == SET_INTERVAL:
             result = self._set_interval(parameters, sender, now)
-        elif number == REQUEST and named in (float(INFORMATION), float(STATUS)):
+        elif number == REQUEST and named in (float(INFORMATION), *map(float, STREAMED)):
             result = ACCEPTED
         elif number == REQUEST_INFORMATION:
             result, named = ACCEPTED, float(INFORMATION) if named == 1.0 else math.nan
         # What we have nothing to do with may be a broadcast's business with another component.
-        foreign = named != float(STATUS) if number == SET_INTERVAL else result == UNSUPPORTED
+        foreign = named not in STREAMED if number == SET_INTERVAL else result == UNSUPPORTED
         if foreign and message.target_component == 0:
             return
         self._acknowledge(number, result, sender)
@@ -265,8 +290,8 @@ class CameraComponent:
         )
 
     def _send_requested(self, number: float, link: str, now: Instant) -> None:
-        if number == float(STATUS):
-            self._send_status(link)
+        if number in STREAMED:
+            self._send_stream(int(number), link, now)
             return
         self.asked_for_information = True
         self._outbox.send(self._information(now), link)
@@ -289,7 +314,7 @@ class CameraComponent:
             resolution_h=0 if camera is None else camera.width,
             resolution_v=0 if camera is None else camera.height,
             lens_id=0,
-            flags=mav.CAMERA_CAP_FLAGS_HAS_TRACKING_POINT | mav.CAMERA_CAP_FLAGS_HAS_TRACKING_RECTANGLE,
+            flags=CAPABILITIES,
             cam_definition_version=0,
             cam_definition_uri=b"",
             gimbal_device_id=config.gimbal_device_id,
@@ -297,16 +322,16 @@ class CameraComponent:
 
     def _set_interval(self, parameters: tuple[float, ...], sender: Sender, now: Instant) -> int:
         number, interval_us = parameters[:2]
-        if number != float(STATUS) or not math.isfinite(interval_us):
+        if number not in STREAMED or not math.isfinite(interval_us):
             return DENIED
         if interval_us == -1.0:
-            self._intervals.pop(sender, None)
+            self._intervals.pop((int(number), sender), None)
             return ACCEPTED
         interval_s = interval_us / 1e6 if interval_us else DEFAULT_INTERVAL_S
         if interval_s < SHORTEST_INTERVAL_S:
             return DENIED
-        self._intervals[sender] = interval_s
-        self._next_status[sender[0]] = now.steady_s
+        self._intervals[int(number), sender] = interval_s
+        self._due[int(number), sender[0]] = now.steady_s
         return ACCEPTED
 
     def _select(

@@ -27,6 +27,7 @@ from efftam_flight.mavlink.dialect import (
 )
 from efftam_flight.mavlink.gimbal_holder import CONFIGURE, GimbalHolder, Ids, Rivals
 from efftam_flight.mavlink.gimbal_rates import WATCHDOG_S, GimbalRates
+from efftam_flight.mavlink.ground.vehicle_state import ONCE, ONCE_HZ, POSITION
 from efftam_flight.mavlink.zero_debt import Due, Situation
 from efftam_flight.values import (
     NS,
@@ -162,6 +163,8 @@ class GimbalClient:
             if self._sources.yaw_frame is YawFrame.EARTH:
                 rate_hz = min(rate_hz, SLOW_VEHICLE_HZ)
             wanted.want(manager, VEHICLE_ATTITUDE, rate_hz)
+        if self.config.position_rate > 0:
+            wanted.want(manager, POSITION, self.config.position_rate)
         if self.config.rc_channels:
             wanted.want(manager, mav.MAVLINK_MSG_ID_RC_CHANNELS, RC_HZ)
         if self.config.attitude_rate > 0:
@@ -268,7 +271,7 @@ class GimbalClient:
             return
         elif kind == "ATTITUDE":
             stamp_ns = now.stamp_ns - round((now.steady_s - made_s) * NS)
-            heading = VehicleSample(stamp_ns, message.yaw, message.yawspeed)
+            heading = VehicleSample(stamp_ns, message.yaw, message.yawspeed, message.roll, message.pitch)
             self._rates.standstill.turned(heading)
             self._port.vehicle(heading)
         elif kind == STATUS_KIND:
@@ -282,6 +285,9 @@ class GimbalClient:
         """The autopilot may have forgotten what it was asked, and may have other parameters."""
         self._information_tries, self._next_information_s = 0, -math.inf
         self._holder.ask(now.steady_s)
+        if self.config.position_rate > 0:
+            for message_id in ONCE:
+                self._autopilot.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, 1e6 / ONCE_HZ)
 
     def _time(self, message: Message, now: Instant) -> float:
         """When the autopilot made a message, on our steady clock, s. Whichever carries its time since boot

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.clock_map import ClockMap, image_clock
 from efftam_flight.mavlink.dialect import Message, Severity, mav
+from efftam_flight.mavlink.ground.vehicle_state import measured_range
 from efftam_flight.values import NS
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
@@ -22,7 +23,6 @@ COASTING: int = mav.CAMERA_TRACKING_STATUS_FLAGS_COASTING
 NAN = math.nan
 DOWNWARD = mav.MAV_SENSOR_ROTATION_PITCH_270
 RANGE_AGE_S = 1.0
-INVALID_SIGNAL = 1  # of DISTANCE_SENSOR's quality, where 0 is unknown
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,8 @@ class LandingTarget:
         """DISTANCE_SENSOR: used when it is of this vehicle, looks down, and its value is one."""
         if message.get_srcSystem() != self._system_id or message.orientation != DOWNWARD:
             return
-        is_in_range = message.min_distance <= message.current_distance <= message.max_distance
-        is_valid = is_in_range and message.signal_quality != INVALID_SIGNAL
-        self._range = (message.current_distance / 100.0, now.steady_s if is_valid else -math.inf)
+        distance_m = measured_range(message)
+        self._range = (0.0, -math.inf) if distance_m is None else (distance_m, now.steady_s)
 
     def _age_s(self, stamp_ns: int, now: Instant) -> float | None:
         """Age of an image; None where the clock of its stamp is not known. What it is, is told once."""

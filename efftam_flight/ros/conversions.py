@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from efftam_ros.msg import GimbalManager, GimbalStatus
+from efftam_ros.msg import GimbalManager, GimbalStatus, VehiclePosition
 
+from efftam_flight.angles import product
 from efftam_flight.control_config import GimbalCommand, Law, Phase
+from efftam_flight.position.geodesy import GeoPoint
+from efftam_flight.position.poses import LocalSample, PlaceSample
 from efftam_flight.values import (
     AttitudeSample,
     Control,
     GimbalLimits,
+    Quaternion,
     VehicleSample,
     YawFrame,
     device_sample,
 )
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.images.message import stamp_ns
+from efftam_ros.images.message import stamp_like, stamp_ns
 
 # The values' names are those of the messages' constants.
 CONTROLS = {getattr(GimbalManager, each.name): each for each in Control}
 PHASES = {each: getattr(GimbalStatus, each.name) for each in Phase}
 LAWS = {each: getattr(GimbalStatus, each.name) for each in Law}
+# Rotations between axes: east-north-up to north-east-down; the camera's forward-right-down to its optical
+# axes, and to forward-left-up.
+NED_OF_ENU: Quaternion = (0.0, math.sqrt(0.5), math.sqrt(0.5), 0.0)
+OPTICAL_OF_CAMERA: Quaternion = (0.5, -0.5, -0.5, -0.5)
+BODY_OF_CAMERA: Quaternion = (0.0, 1.0, 0.0, 0.0)
 
 
 def attitude_of(message: Any, at_pitch_limit: bool, at_yaw_limit: bool) -> AttitudeSample:
@@ -47,7 +57,47 @@ def attitude_of_mavros(message: Any) -> AttitudeSample:
 
 def vehicle_of(message: Any) -> VehicleSample:
     """From a VehicleHeading."""
-    return VehicleSample(stamp_ns(message.header.stamp), message.yaw, message.yaw_rate)
+    return VehicleSample(
+        stamp_ns(message.header.stamp), message.yaw, message.yaw_rate, message.roll, message.pitch
+    )
+
+
+def place_of(message: Any) -> PlaceSample:
+    """From a VehiclePosition."""
+    return PlaceSample(
+        stamp_ns(message.header.stamp),
+        GeoPoint(message.latitude, message.longitude, message.altitude),
+        (message.velocity_north, message.velocity_east, message.velocity_down),
+        message.height_above_home,
+        message.height_above_terrain,
+        message.range,
+    )
+
+
+def place_message(sample: PlaceSample) -> VehiclePosition:
+    """A VehiclePosition."""
+    north, east, down = sample.velocity
+    message = VehiclePosition(
+        latitude=sample.point.latitude,
+        longitude=sample.point.longitude,
+        altitude=sample.point.altitude,
+        velocity_north=north,
+        velocity_east=east,
+        velocity_down=down,
+        height_above_home=sample.height_above_home,
+        height_above_terrain=sample.height_above_terrain,
+        range=sample.range,
+    )
+    message.header.stamp = stamp_like(message.header.stamp, max(sample.stamp_ns, 0))
+    return message
+
+
+def local_sample(stamp: int, position: Any, orientation: Any, is_optical: bool) -> LocalSample:
+    """From a camera's pose in a frame east, north, up. ``is_optical``: its axes are right, down, forward (REP
+    103), else forward, left, up."""
+    q = (orientation.w, orientation.x, orientation.y, orientation.z)
+    camera = OPTICAL_OF_CAMERA if is_optical else BODY_OF_CAMERA
+    return LocalSample(stamp, (position.y, position.x, -position.z), product(NED_OF_ENU, product(q, camera)))
 
 
 def control_of(message: Any) -> Control:

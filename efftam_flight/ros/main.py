@@ -1,4 +1,4 @@
-"""Entry point of the executables efftam_gimbal and efftam_mavlink."""
+"""Entry point of the executables efftam_gimbal, efftam_mavlink and efftam_position."""
 
 from __future__ import annotations
 
@@ -10,22 +10,34 @@ PROGRAMS = {
     "efftam_gimbal": NodeProgram(
         "efftam_flight.ros.gimbal.node",
         "GimbalNode",
+        "efftam_flight.ros.parameters:GIMBAL",
         """Keeps the tracked target in the middle of the picture with the gimbal, once its service ~/enable is
 called. Start it with tracker and MAVLink bridge by
   ros2 launch efftam_ros flight.launch.py
 or on its own:
   efftam_gimbal --ros-args --params-file config/flight.yaml
-Parameters, their ranges and meanings: config/flight.yaml. Signs and first flight: docs/flight.md.""",
+Signs and first flight: docs/flight.md. A file with all parameters: config/flight.yaml.""",
+    ),
+    "efftam_position": NodeProgram(
+        "efftam_flight.ros.position",
+        "PositionNode",
+        """Says where on the ground the tracked target is: topic position. Start it with tracker, gimbal
+controller and MAVLink bridge by
+  ros2 launch efftam_ros flight.launch.py
+or on its own:
+  efftam_position --ros-args --params-file config/flight.yaml
+Parameters, their ranges and meanings: config/flight.yaml. What it needs and can't know: docs/position.md.""",
     ),
     "efftam_mavlink": NodeProgram(
         "efftam_flight.ros.mavlink",
         "MavlinkNode",
+        "efftam_flight.ros.parameters:MAVLINK",
         """The MAVLink bridge: a camera with tracking for ground stations, and the gimbal manager's client.
 Start it with tracker and gimbal controller by
   ros2 launch efftam_ros flight.launch.py links:=udpin:0.0.0.0:14540
 or on its own:
   efftam_mavlink --ros-args -p links:=udpin:0.0.0.0:14540
-Parameters, their ranges and meanings: config/flight.yaml. Wiring: docs/flight.md.""",
+Wiring: docs/flight.md. A file with all parameters: config/flight.yaml.""",
     ),
 }
 

@@ -9,34 +9,42 @@ from typing import Any
 
 from efftam_ros.msg import (
     BoundingBox,
+    FollowStatus,
     GimbalManager,
     SelectionResult,
+    TargetPosition,
     TargetSelection,
     TargetVelocity,
     VehicleHeading,
+    VehiclePosition,
 )
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
+from std_srvs.srv import SetBool
 
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.bridge import Bridge
 from efftam_flight.mavlink.connection import Connection, connect
 from efftam_flight.mavlink.dialect import Severity
+from efftam_flight.mavlink.ground.follow import FollowState
 from efftam_flight.mavlink.signing import Signer
-from efftam_flight.ros.conversions import CONTROLS
+from efftam_flight.position.poses import PlaceSample
+from efftam_flight.ros.conversions import CONTROLS, place_message
 from efftam_flight.ros.parameters import MAVLINK
 from efftam_flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
 from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.message import stamp_like
+from efftam_ros.messages.positions import position_report
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.ros.common.conversions import camera_of, selection_message
-from efftam_ros.ros.common.nodes import Throttle, latched, read_parameters, reliable, sampled
+from efftam_ros.ros.common.nodes import Throttle, latched, reliable, sampled
+from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.common.polling import Polled
 
 NODE_NAME = "efftam_mavlink"
@@ -98,7 +106,12 @@ class GimbalTopics:
         self._attitude.publish(message)
 
     def vehicle(self, sample: VehicleSample) -> None:
-        message = VehicleHeading(yaw=float(sample.yaw), yaw_rate=float(sample.yaw_rate))
+        message = VehicleHeading(
+            yaw=float(sample.yaw),
+            yaw_rate=float(sample.yaw_rate),
+            roll=float(sample.roll),
+            pitch=float(sample.pitch),
+        )
         _stamp(message, sample.stamp_ns)
         self._heading.publish(message)
 
@@ -129,6 +142,39 @@ class GimbalTopics:
 
 def _stamp(message: Any, ns: int) -> None:
     message.header.stamp = stamp_like(message.header.stamp, max(ns, 0))
+
+
+class FollowTopics:
+    """The service that allows FOLLOW_TARGET, and what the bridge says of it."""
+
+    def __init__(self, node: Node, bridge: Bridge) -> None:
+        self._clock, self._bridge = node.get_clock(), bridge
+        self._service = node.create_service(SetBool, "~/enable_follow", self._on_enable)
+        self._status = node.create_publisher(FollowStatus, "follow_status", latched())
+        self._said: FollowState | None = None
+        self._next_s = -math.inf
+
+    def publish(self, now_s: float) -> None:
+        """At every change, and once a second."""
+        state = self._bridge.follow.state
+        if state == self._said and now_s < self._next_s:
+            return
+        self._said, self._next_s = state, now_s + REPEAT_S
+        message = FollowStatus(**state._asdict())
+        message.header.stamp = self._clock.now().to_msg()
+        self._status.publish(message)
+
+    def _on_enable(self, request: Any, response: Any) -> Any:
+        try:
+            waits_for = self._bridge.enable_follow(request.data)
+        except InputError as refusal:
+            response.message = str(refusal)
+            return response
+        response.success = True
+        response.message = "the position is sent" if request.data else "nothing is sent any more"
+        if waits_for:
+            response.message = f"enabled; sent when it can be: {waits_for}"
+        return response
 
 
 class TrackerTopics:
@@ -167,13 +213,16 @@ class MavlinkNode(Node):
         signer = Signer(expanded(config.signing_key)) if config.signing_key else None
         self._links = open_links(config.addresses)
         ends = (self._tracker, self._gimbal, self._now, self._report)
-        self._bridge = Bridge(config, self._links, *ends, signer)
+        self._place = self.create_publisher(VehiclePosition, "vehicle_position", sampled())
+        self._bridge = Bridge(config, self._links, *ends, signer, self._publish_place)
+        self._follow = FollowTopics(self, self._bridge)
         # Best effort where the next message replaces one that was lost.
         topics: list[tuple[float, Any, str, Callable[[Any], None], QoSProfile]] = [
             (0.0, TwistStamped, "rates", self._on_rates, sampled()),
             (READ_S, Bool, "steering_enabled", self._on_steering, latched()),
             (READ_S, SelectionResult, "selection_result", self._on_result, latched()),
             (READ_S, BoundingBox, "bbox", self._on_box, sampled(ANSWERS)),
+            (READ_S, TargetPosition, "position", self._on_position, sampled(ANSWERS)),
             (CALIBRATION_S, CameraInfo, "camera_info", self._on_camera_info, sampled(1)),
         ]
         if config.landing_target:
@@ -196,6 +245,7 @@ class MavlinkNode(Node):
         for topic in self._topics:
             topic.read(now_s)
         self._gimbal.repeat(now_s)
+        self._follow.publish(now_s)
         return 0.0
 
     def close(self) -> None:
@@ -224,6 +274,13 @@ class MavlinkNode(Node):
     def _on_velocity(self, message: Any) -> None:
         if message.steered:
             self._bridge.estimate(motion_report(message))
+
+    def _publish_place(self, sample: PlaceSample) -> None:
+        self._place.publish(place_message(sample))
+
+    def _on_position(self, message: Any) -> None:
+        if message.steered:
+            self._bridge.locate(position_report(message))
 
     def _on_rates(self, message: Any) -> None:
         angular = message.twist.angular

@@ -80,5 +80,10 @@ class Calls:
         return [client for client, _, _ in late]
 
     def _run(self) -> None:
-        while self._waiting:
-            self._waiting.popleft()()
+        if not self._waiting:
+            return
+        what = self._waiting.popleft()
+        # One at a time: the others have their turn also where this one raises.
+        if self._waiting:
+            self._guard.trigger()
+        what()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 from builtin_interfaces.msg import Time
@@ -31,16 +30,15 @@ from efftam_operator.feed import (
     Unreadable,
 )
 from efftam_operator.ros.calls import Calls
-from efftam_operator.settings import Settings
-from efftam_ros.core.config import setting
+from efftam_operator.ros.parameters import OperatorConfig
+from efftam_operator.tracker_graph import TrackerGraph
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.encodings import to_bgr
 from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
+from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
 from efftam_ros.ros.common.image_input import ImageInput, message_class
-from efftam_ros.ros.common.nodes import ParameterSet, Throttle, latched, sampled, steady_timer
-from efftam_ros.ros.tracker.parameters import NodeConfig
+from efftam_ros.ros.common.nodes import UNKNOWN_NODE, Throttle, latched, sampled, steady_timer
 
 JPEG_START = b"\xff\xd8"
 REPORT_DEPTH = 40  # several targets have a report each
@@ -50,28 +48,6 @@ LOOK_S = 0.5
 LINGER_S = 30.0
 TRACKER = "the tracker"
 LIMITS = ["selection_buffer", "max_targets"]
-
-
-def _trackers(name: str) -> Any:
-    """A setting as the tracker has it."""
-    (found,) = (f for f in fields(NodeConfig) if f.name == name)
-    return field(default=found.default, metadata=found.metadata)
-
-
-@dataclass(frozen=True)
-class OperatorConfig(Settings):
-    """The node's parameters: the page's, and those that the tracker has too, of the same names, so that one
-    file serves both. Everything is read when the node starts."""
-
-    tracker: str = setting("efftam_tracker", "name of the tracker's node, whose services are called")
-    gimbal: str = setting("efftam_gimbal", "name of the gimbal controller's node, whose services are called")
-    image_transport: str = _trackers("image_transport")
-    image_reliability: str = _trackers("image_reliability")
-    max_image_pixels: int = _trackers("max_image_pixels")
-    diagnostics_period: float = _trackers("diagnostics_period")
-
-
-PARAMETERS = ParameterSet((("The page", OperatorConfig),), tuple(f.name for f in fields(OperatorConfig)))
 
 
 def image_stamp(message: Any) -> int:
@@ -86,8 +62,9 @@ def picture_of(message: Any, received: ReceivedImage) -> Picture:
     """A JPEG goes to the pages as it came; other pixels are read when somebody looks."""
     start = bytes(message.data[:2])
     if start == JPEG_START and hasattr(message, "format"):
-        return Picture(image_stamp(message), jpeg=bytes(message.data), nbytes=received.nbytes)
-    return Picture(image_stamp(message), bgr=lambda: to_bgr(received.image()), nbytes=received.nbytes)
+        return Picture(image_stamp(message), bytes(message.data), None, received.nbytes, received.still_s)
+    bgr = lambda: to_bgr(received.image())  # noqa: E731
+    return Picture(image_stamp(message), None, bgr, received.nbytes, received.still_s)
 
 
 def proposal_of(message: Any) -> Proposal:
@@ -118,7 +95,7 @@ class RosFeed:
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
         self._tracker = _TrackerWatch(node, name, calls, self._tell)
-        self._answering: tuple[str, ...] = ()
+        self._graph, self._answering = TrackerGraph(), tuple[str, ...]()
 
     def explain(self) -> str:
         """Why no image comes, as far as the publishers tell; empty when nobody watches."""
@@ -224,10 +201,15 @@ class RosFeed:
             for heard in self._reports[:1]
             for one in self._node.get_publishers_info_by_topic(heard.topic_name)
         ]
-        names = tuple(sorted(f"{one.node_namespace.rstrip('/')}/{one.node_name}" for one in found))
-        if names != self._answering:
+        named = [
+            (f"{one.node_namespace.rstrip('/')}/{one.node_name}", bytes(one.endpoint_gid))
+            for one in found
+            if one.node_name != UNKNOWN_NODE
+        ]
+        names, has_restarted = self._graph.look(named, time.monotonic())
+        if names != self._answering or has_restarted:
             self._answering = names
-            self._tell(Trackers(names))
+            self._tell(Trackers(names, has_restarted))
 
     def _tell(self, state: Lifecycle | Limits | Trackers) -> None:
         if self._sink is not None:
@@ -270,6 +252,8 @@ class _TrackerWatch:
             self._tell(Lifecycle.ACTIVE if is_active else Lifecycle.UNKNOWN)
 
     def _on_parameters(self, response: Any) -> None:
+        if len(response.values) != len(LIMITS):
+            return  # rclpy answers so where one is not declared: another node has this name
         buffer, most = response.values
         if buffer.type == ParameterType.PARAMETER_DOUBLE and most.type == ParameterType.PARAMETER_INTEGER:
             self._knows_limits = True

@@ -10,12 +10,14 @@ PROGRAMS = {
     "efftam_operator": NodeProgram(
         "efftam_operator.ros.node",
         "OperatorNode",
+        "efftam_operator.ros.parameters",
         """Serves the operator's page: the live image with box and state, where the target is drawn. Start it
 with the tracker by
   ros2 launch efftam_ros tracker.launch.py operator:=true
 or on its own, in the tracker's namespace:
   efftam_operator --ros-args -r image:=/camera/image_raw -p port:=8080
-Parameters and their meanings: docs/operator.md.""",
+For a phone: operator_address:=0.0.0.0 after `ros2 launch ...`, or -p address:=0.0.0.0; then scan the code
+that is printed. More: docs/operator.md.""",
     ),
 }
 

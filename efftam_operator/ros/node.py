@@ -10,10 +10,13 @@ from rclpy.node import Node
 
 from efftam_operator.announce import announcement
 from efftam_operator.ros.calls import Calls
-from efftam_operator.ros.feed import PARAMETERS, OperatorConfig, RosFeed
+from efftam_operator.ros.feed import RosFeed
+from efftam_operator.ros.parameters import PARAMETERS, OperatorConfig
 from efftam_operator.ros.steering import RosSteering
 from efftam_operator.server import OperatorServer, serving
-from efftam_ros.ros.common.nodes import check_qos_overrides, diagnostics, read_parameters, steady_timer
+from efftam_ros.images.stillness import frozen_text
+from efftam_ros.ros.common.nodes import check_qos_overrides, diagnostics, steady_timer
+from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
 
 NODE_NAME = "efftam_operator"
@@ -46,6 +49,10 @@ class OperatorNode(Node):
         self._serving.close()
         self.destroy_node()
 
+    def internal_error(self, error: Exception) -> None:
+        """An unforeseen error of a callback: told by `/health` and diagnostics; see `run_node`."""
+        self.server.faults.add("the node", error)
+
     def _ask_health(self) -> None:
         self.server.ask_health(lambda health: self._calls.do(lambda: self._publish(health)))
 
@@ -55,6 +62,8 @@ class OperatorNode(Node):
 
 
 def _verdict(health: dict[str, Any], explain: Any) -> tuple[bytes, str]:
+    if health["internal_error"]:
+        return DiagnosticStatus.ERROR, health["internal_error"]
     if health["picture"]:
         return DiagnosticStatus.WARN, health["picture"]
     if health["viewers"] and not health["image_hz"]:
@@ -63,4 +72,6 @@ def _verdict(health: dict[str, Any], explain: Any) -> tuple[bytes, str]:
         return DiagnosticStatus.WARN, f"{' and '.join(health['trackers'])} answer here; end one"
     if health["tracker"] != "alive":
         return DiagnosticStatus.WARN, f"the tracker is {health['tracker']}"
+    if health["frozen_s"]:
+        return DiagnosticStatus.WARN, frozen_text(health["frozen_s"])
     return DiagnosticStatus.OK, f"{health['viewers']} page(s) open"

@@ -1,7 +1,7 @@
 // Loss and return of the target: a banner that can't be missed, and sound and vibration for who has asked for them.
 
 const RETURN_MS = 5000;
-const LOST_HZ = [440, 330, 440, 330], FOUND_HZ = [660, 880];
+const LOST_HZ = [440, 330, 440, 330], FOUND_HZ = [660, 880], ALARM_HZ = [880, 440, 880, 440];
 const TONE_S = 0.18;
 
 export class Alarm {
@@ -10,6 +10,7 @@ export class Alarm {
   #unseenS = null;
   #foundMs = -Infinity;
   #afterS = 0;
+  #rung = [];
   #audio = null; // while sound is on
 
   /** The state's word now, `target`, the track's entry that it is of (or undefined), and how long it has been unseen, s or
@@ -34,11 +35,17 @@ export class Alarm {
     }
   }
 
-  /** {word, text, seconds} to show, or null. */
+  /** Other alarms that are shown, by name: a new one is heard. */
+  ring(names) {
+    if (names.some((name) => !this.#rung.includes(name))) this.#sound(ALARM_HZ);
+    this.#rung = names;
+  }
+
+  /** {word, text, seconds} to show, or null; `isGood`: what was lost is seen again. */
   banner(nowMs) {
-    if (this.isLost) return { word: "LOST", text: "searching; draw again to help", seconds: this.#unseenS };
+    if (this.isLost) return { word: "LOST", text: "searching; tapping or drawing it starts anew", seconds: this.#unseenS };
     if (nowMs - this.#foundMs > RETURN_MS) return null;
-    return { word: "FOUND", text: `after ${Math.round(this.#afterS)} s; see that it is the same` };
+    return { word: "SEEN AGAIN", text: `after ${Math.round(this.#afterS)} s; see that it is the same`, isGood: true };
   }
 
   /** Sound and vibration on or off; returns whether they are on. Browsers want a touch before the first sound. */

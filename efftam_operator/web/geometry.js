@@ -4,6 +4,12 @@
 export const SMALLEST_BOX_PX = 4;
 export const LARGEST_ZOOM = 16;
 export const LENS_RADIUS_PX = 64;
+/** A picture has at least this share of the screen at first, also where its shape is another. */
+export const LEAST_SHARE = 0.6;
+// A target is kept so far from the border of an enlarged picture, as a share of the view.
+const KEPT_SHARE = 0.2;
+// Of the room that a picture leaves free this share is above it, where banners stand.
+const ABOVE_SHARE = 0.75;
 
 export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
@@ -31,30 +37,60 @@ export function moveBox(box, dx, dy, width, height) {
 }
 
 /**
- * Where the image lies in the view. `zoom` 1 shows all of it, letterboxed; `centre` is the image point in the
- * middle of the view. All view coordinates in CSS px.
+ * Where the image lies in the view, the whole screen. `zoom` 1 shows all of it; `centre` is the image point in the middle of
+ * the view's free part, which `insets` (top, bottom) leave. All view coordinates in CSS px.
+ *
+ * At first (`isFilled`) an image of another shape than the screen is enlarged until it has LEAST_SHARE of it, and the target
+ * is kept in view; whoever zooms or pans decides himself from then on.
  */
 export class Viewport {
   constructor() {
     this.image = { width: 0, height: 0 };
     this.view = { width: 0, height: 0 };
-    this.reset();
-  }
-
-  reset() {
+    this.insets = { top: 0, bottom: 0 };
     this.zoom = 1;
-    this.centre = { x: this.image.width / 2, y: this.image.height / 2 };
+    this.isFilled = true;
+    this.#middle();
   }
 
-  /** A camera that changes its size starts from the whole image again. */
+  /** The whole picture. */
+  showWhole() {
+    this.isFilled = false;
+    this.zoom = 1;
+    this.#settle();
+  }
+
+  fill() {
+    this.isFilled = true;
+    this.zoom = this.filledZoom;
+    this.#settle();
+  }
+
+  /** The zoom at which the image has its least share of the screen; 1 where the whole image has it. */
+  get filledZoom() {
+    const { image, view } = this;
+    if (!image.width || !view.width || !view.height) return 1;
+    const scales = [view.width / image.width, view.height / image.height];
+    return Math.max(1, (LEAST_SHARE * Math.max(...scales)) / Math.min(...scales));
+  }
+
+  /** A camera that changes its size starts from the beginning. */
   setImage(width, height) {
     if (width === this.image.width && height === this.image.height) return;
     this.image = { width, height };
-    this.reset();
+    this.#middle();
+    this.fill();
   }
 
   setView(width, height) {
     this.view = { width, height };
+    if (this.isFilled) this.zoom = this.filledZoom;
+    this.#settle();
+  }
+
+  /** What stands at the top and the bottom of the view, px: the image lies between where there is room. */
+  setInsets(top, bottom) {
+    this.insets = { top, bottom };
     this.#settle();
   }
 
@@ -97,17 +133,46 @@ export class Viewport {
 
   /** Move the picture by view px. */
   pan(dx, dy) {
+    this.isFilled = false;
+    this.#move(dx, dy);
+  }
+
+  /** Move a filled picture as little as keeps `box` (image px) away from the border. */
+  keepInView(box) {
+    if (!this.isFilled || this.zoom === 1) return;
+    const { view, insets } = this, { scale } = this;
+    const at = this.toView({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
+    const way = (place, half, low, high) => {
+      const room = high - low, edge = Math.min(KEPT_SHARE * room + half, room / 2);
+      return clamp(place, low + edge, high - edge) - place;
+    };
+    this.#move(way(at.x, (box.width * scale) / 2, 0, view.width), way(at.y, (box.height * scale) / 2, insets.top, view.height - insets.bottom));
+  }
+
+  #move(dx, dy) {
     this.centre = { x: this.centre.x - dx / this.scale, y: this.centre.y - dy / this.scale };
     this.#settle();
   }
 
-  /** No view beyond the image: along an axis where all of it fits, it stays in the middle. */
+  #middle() {
+    this.centre = { x: this.image.width / 2, y: this.image.height / 2 };
+  }
+
+  /** No view beyond the image. Where all of an axis fits, the image lies in the middle of what is free, and leaves that only
+   * where it is too large for it. */
   #settle() {
-    const { scale, view, image } = this;
-    const half = { x: view.width / scale / 2, y: view.height / scale / 2 };
+    const { scale, view, image, insets } = this;
+    if (!scale) return; // no view yet
+    const settled = (centre, size, length, before, after, share) => {
+      const spare = length - size * scale;
+      if (spare < 0) return clamp(centre, length / scale / 2, size - length / scale / 2);
+      const free = length - before - after - size * scale;
+      const origin = clamp(before + free * (free > 0 ? share : 0.5), 0, spare);
+      return (length / 2 - origin) / scale;
+    };
     this.centre = {
-      x: half.x * 2 >= image.width ? image.width / 2 : clamp(this.centre.x, half.x, image.width - half.x),
-      y: half.y * 2 >= image.height ? image.height / 2 : clamp(this.centre.y, half.y, image.height - half.y),
+      x: settled(this.centre.x, image.width, view.width, 0, 0, 0.5),
+      y: settled(this.centre.y, image.height, view.height, insets.top, insets.bottom, ABOVE_SHARE),
     };
   }
 }

@@ -107,20 +107,21 @@ const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], Arrow
 
 /**
  * `keys`: action by key name, and `arrow(dx, dy)`. A button that has the focus keeps Space and Enter; an open dialog
- * has all but those of `always`, and Escape closes it. The body has the class `keys` while the keyboard is what is used.
+ * has all but those of `always`, a field to type in has all. The body has the class `keys` while the keyboard is what is used.
  */
-export function bindKeys(keys, arrow, always = "") {
+export function bindKeys(keys, arrow, always = []) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (document.querySelector("dialog[open]") && !always.includes(event.key.toLowerCase())) return;
+    const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    if (event.target.closest("input") || (document.querySelector("dialog[open]") && !always.includes(name))) return;
     document.body.classList.add("keys");
-    if (event.target.closest("button") && [" ", "Enter"].includes(event.key)) return;
+    if (event.target.closest("button, summary") && [" ", "Enter"].includes(event.key)) return;
     const step = ARROWS[event.key];
     if (step) {
       const size = event.shiftKey ? 10 : 1;
       arrow(step[0] * size, step[1] * size);
     } else {
-      const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      const action = keys[name];
       if (!action || event.repeat) return;
       action();
     }

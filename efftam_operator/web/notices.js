@@ -42,13 +42,15 @@ export function showNotices(list) {
 export function showBanners(wanted, act) {
   const element = document.getElementById("banners");
   for (const shown of [...element.children]) if (!(shown.dataset.id in wanted)) shown.remove();
-  Object.entries(wanted).forEach(([id, { word, text, seconds = null, action }], i) => {
+  Object.entries(wanted).forEach(([id, { word, text, seconds = null, action, isAlarm = false, isGood = false }], i) => {
     const banner = [...element.children].find((shown) => shown.dataset.id === id) ?? made(id, action, act);
     if (element.children[i] !== banner) element.insertBefore(banner, element.children[i] ?? null);
     const [first, second] = banner.children;
     const shown = seconds === null ? word : `${word} ${Math.floor(seconds)} s`;
     if (first.textContent !== shown) first.textContent = shown;
     if (second.textContent !== text) second.textContent = text;
+    banner.classList.toggle("alarm", isAlarm);
+    banner.classList.toggle("good", isGood);
     if (banner.dataset.word !== word) say(`${word}: ${text}`); // not every second
     banner.dataset.word = word;
   });

@@ -9,14 +9,20 @@ const STOP_MS = 1500;
 
 const FAULTS = {
   inactive: "it runs but was not activated",
-  silent: "its controller says nothing",
+  silent: "its controller sends nothing",
   gone: "its controller has ended",
+};
+// By who is silent: what that means while steering is on, and while it is off.
+const SILENCES = {
+  bridge: ["the gimbal may turn on; take over by the stick", "STOP would not reach the gimbal"],
+  autopilot: ["the gimbal does not follow", "STOP would not reach the gimbal"],
+  gimbal: ["the gimbal does not follow", "nothing shows whether the gimbal stands"],
 };
 
 export class SteeringPanel {
-  #state = null; // what the controller said last
+  #state = null; // the server's last message on steering
+  #stateMs = 0; // when it came
   #known = { hasLink: true, isGrey: false, mayEnable: true };
-  #faultMs = null; // since when there is a fault
   #stopId = null; // the Stop whose answer is awaited
 
   /** `command(action)` sends arm, enable or stop and gives the message's id, null where it was
@@ -52,9 +58,10 @@ export class SteeringPanel {
   update(state) {
     const before = this.#state;
     this.#state = state;
+    this.#stateMs = performance.now();
     this.panel.hidden = false;
     this.#show();
-    return ["controller", "enabled", "phase"].some((key) => state[key] !== before?.[key]);
+    return ["controller", "enabled", "phase", "stop"].some((key) => state[key] !== before?.[key]);
   }
 
   /** `hasLink`: what was heard last says something about now; `isGrey`: what is shown is not known to be true; `mayEnable`:
@@ -65,16 +72,29 @@ export class SteeringPanel {
     this.#show();
   }
 
-  /** {word, text, seconds} of what keeps the gimbal from following, null where all is well. */
+  /** {word, text, seconds} of a STOP that is not confirmed, or of what keeps the gimbal from following; null where all is well.
+   * `seconds` count from the last message of who is silent. */
   fault(nowMs) {
-    const { controller, enabled, phase, reason } = this.#state ?? {};
-    const dead = controller === "running" && /^(?:the|no) (autopilot|bridge|gimbal) (?:is silent|has been heard)/.exec(reason);
-    const isFault = dead || controller === "silent" || (controller === "gone" && enabled);
-    this.#faultMs = isFault ? this.#faultMs ?? nowMs : null;
-    if (!isFault) return null;
-    const seconds = (nowMs - this.#faultMs) / 1000;
-    if (dead) return { word: `${dead[1].toUpperCase()} SILENT`, text: "the gimbal does not follow", seconds };
+    if (!this.#state) return null;
+    const { controller, enabled, phase, silent, silent_s, stop, stop_reason } = this.#state;
+    if (stop === "unconfirmed") return { word: "STOP NOT CONFIRMED", text: stop_reason, seconds: null };
+    const seconds = silent_s + (nowMs - this.#stateMs) / 1000;
+    if (silent) return { word: `${silent.toUpperCase()} SILENT`, text: SILENCES[silent][enabled ? 0 : 1], seconds };
+    if (controller !== "silent" && !(controller === "gone" && enabled)) return null;
     return { word: `GIMBAL ${controller.toUpperCase()}`, text: FAULTS[controller] + (enabled ? `; it was ${phase}` : ""), seconds };
+  }
+
+  /** {word, text} of an alarm while another has taken the gimbal, null else. */
+  get lostControl() {
+    const { controller, phase, reason } = this.#state ?? {};
+    if (controller !== "running" || phase !== "control lost") return null;
+    return { word: "GIMBAL CONTROL LOST", text: `${reason || "another moves the gimbal"}; press Steer to take it back` };
+  }
+
+  /** Where the gimbal points, as the server's `angles`; null where that is not known. */
+  get angles() {
+    const { controller, silent, angles } = this.#state ?? {};
+    return controller === "running" && this.#known.hasLink && !silent ? angles ?? null : null;
   }
 
   answered(id) {
@@ -108,18 +128,23 @@ export class SteeringPanel {
     this.#show();
     if (id === null) return this.alarm("STOP was not sent; stop the gimbal by other means");
     setTimeout(() => {
-      if (this.#stopId === id) this.alarm("STOP is not answered; press again, or stop the gimbal by other means");
+      // The answer may take longer: the server waits until the gimbal stands.
+      if (this.#stopId === id && this.#state?.stop !== "waiting") this.alarm("STOP is not answered; press again, or stop the gimbal by other means");
     }, STOP_MS);
   }
 
   #show() {
     if (!this.#state) return;
-    const { controller, enabled, phase, reason } = this.#state, { hasLink, isGrey, mayEnable } = this.#known;
+    const { controller, enabled, phase, reason, silent, stop } = this.#state, { hasLink, isGrey, mayEnable } = this.#known;
     const runs = controller === "running" && hasLink;
-    this.panel.dataset.state = isGrey ? "grey" : !runs ? "fault" : enabled ? "on" : "off";
+    const isLost = this.lostControl !== null;
+    this.panel.dataset.state = isGrey || silent ? "grey" : isLost ? "fault" : !runs ? "fault" : enabled ? "on" : "off";
     let word = `GIMBAL ${(runs ? phase : controller).toUpperCase()}`, text = runs ? reason : FAULTS[controller];
+    // What the controller last said of the gimbal is not known to be true while nobody hears of it.
+    if (runs && silent) [word, text] = ["GIMBAL UNKNOWN", `the ${silent} is silent`];
     if (!hasLink) [word, text] = ["GIMBAL UNKNOWN", "no link"];
     if (this.#stopId !== null) text = "STOP was sent";
+    if (stop === "waiting" && hasLink) text = "STOP has arrived; waiting until the gimbal stands";
     this.text.textContent = text ? `${word}: ${text}` : word;
     this.enable.disabled = !runs || enabled || !mayEnable;
     if (this.enable.disabled) this.disarm();

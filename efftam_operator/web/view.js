@@ -3,11 +3,16 @@
 import { STATES, EDGE } from "./palette.js";
 import { areMany, boxOf, colourOf, followedOf, speedOf } from "./targets.js";
 import { LENS_RADIUS_PX, clipBox, lensPlace, lensZoom } from "./geometry.js";
+import { paintAngles } from "./angles.js";
+import { placeLabels } from "./labels.js";
+import { spanOf } from "./words.js";
 
 const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
 const DRAWN = "#ffffff", GREY = "#bbbbbb";
 const ARROW_S = 0.5;
 const BORDER_PX = 10; // of a lost target's picture
+const LABEL_PX = 20;
+const MARK_PX = 14; // the mark of the picture's middle
 /** An answer that is so much older than the picture is said to be. */
 export const BEHIND_S = 0.2;
 
@@ -21,6 +26,12 @@ export class View {
     this.lens = null; // the middle of the lens, px of the view
   }
 
+  /** The part of the view between bar and thumb zone. */
+  #free() {
+    const { top, bottom } = this.viewport.insets;
+    return { x: 0, y: top, width: this.width, height: this.height - top - bottom };
+  }
+
   /** Match the canvas to its place on the page. */
   fit() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
@@ -32,32 +43,44 @@ export class View {
     this.width = width;
     this.height = height;
     // Lines must be seen from an arm's length on any screen.
-    this.line = document.body.classList.contains("sun") ? 4 : 2.5;
+    const inSun = document.body.classList.contains("sun");
+    this.line = inSun ? 4 : 2.5;
+    this.ground = inSun ? "#d8d8d8" : "#000";
   }
 
   /**
    * `frame` the picture, `track` its targets (or undefined), `drawing` what a person draws, `lensAt` the image
-   * point under the lens or null, `isGrey` whether the targets may not be true any more, `proposedS` the age of the image that the box drawn was proposed on, s, null where it was not.
+   * point under the lens or null, `isGrey` whether the targets may not be true any more, `staleS` the age of a picture that is not of now, s,
+   * null where it is; `gimbal`: the server's `angles` of the gimbal, {} where they are not known, null without one; `proposedS` the age of the image that the box drawn was proposed on, s,
+   * null where it was not; `panels` [{x, y, width, height}] where labels can't be read.
    */
-  paint({ frame, track, drawing, lensAt, cursor, isGrey, proposedS }) {
+  paint({ frame, track, drawing, lensAt, cursor, isGrey, staleS = null, gimbal = null, proposedS, panels = [] }) {
     this.isGrey = isGrey;
+    this.panels = panels;
+    this.labels = [];
     this.fit();
     const { context } = this;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    context.fillStyle = "#000";
+    context.fillStyle = this.ground;
     context.fillRect(0, 0, this.width, this.height);
     this.painted = frame;
     this.lens = null;
     if (!frame) return;
     this.viewport.setImage(frame.width, frame.height);
-    this.#scene(frame, track, drawing);
-    if (proposedS !== null) this.#proposal(drawing.shownBox, proposedS);
+    this.#scene(frame, track, drawing, { hasGimbal: gimbal !== null, isStale: staleS !== null });
+    if (gimbal && staleS === null) this.panels = [...this.panels, ...paintAngles(context, this.#free(), gimbal)];
+    if (proposedS !== null) this.#label(`proposed, ${proposedS.toFixed(1)} s ago`, this.#inView(drawing.shownBox), DRAWN);
+    if (staleS !== null) this.#sayAge(staleS);
+    this.#showLabels();
+    this.#showPart();
     if (cursor) this.#cross(this.viewport.toView(cursor));
     if (lensAt) this.#lens(lensAt, frame, track, drawing);
   }
 
-  #scene(frame, track, drawing) {
+  #scene(frame, track, drawing, { hasGimbal, isStale }) {
     this.#picture(frame);
+    if (isStale) this.#dim();
+    if (hasGimbal) this.#middle();
     const targets = followedOf(track), isOne = !areMany(targets);
     const steeredLast = [...targets].sort((a, b) => a.steered - b.steered);
     for (const target of steeredLast) this.#target(target, track.behindS + target.behind_s, drawing?.isFrozen, isOne);
@@ -77,32 +100,29 @@ export class View {
   #target(target, behindS, isHeld, isOne) {
     const { line, frame } = STATES[target.state];
     const colour = this.isGrey ? GREY : isOne ? STATES[target.state].colour : colourOf(target);
-    const { toView } = this;
     if (frame && !isHeld && target.steered) this.#border(this.isGrey ? GREY : STATES[target.state].colour, line);
     const shown = this.#inPicture(boxOf(target));
     if (!shown) return;
     this.#box(shown, colour, line, isOne ? 1 : target.steered ? 1.5 : 0.75);
     if (target.box) this.#arrow(shown, target, colour);
-    const at = toView(shown);
+    this.#label(this.#wordsOf(target, behindS, isHeld, isOne), this.#inView(shown), colour, target.steered);
+  }
+
+  #wordsOf(target, behindS, isHeld, isOne) {
     const words = [];
     // The others' TRACKING is in the list: words hide what is beside them.
     if (this.isGrey) words.push("last");
     else if (isOne || target.steered || target.state !== "TRACKING") words.push(isHeld ? `then ${target.state}` : target.state);
-    if (!target.measured && target.age_s !== null) words.push(`unseen ${target.age_s.toFixed(1)} s`);
+    if (!target.measured && target.age_s !== null) words.push(`unseen ${spanOf(target.age_s)}`);
     else if ((words.length ? behindS : target.behind_s) >= BEHIND_S) words.push(`${words.length ? "" : "from "}${behindS.toFixed(1)} s ago`);
     if (!isOne) words.unshift(target.steered ? `\u25b6 ${target.id}` : target.id);
-    this.#label(words.join(" "), at.x, at.y, at.y + shown.height * this.viewport.scale, colour);
+    return words.join(" ");
   }
 
   /** The part of a box in the picture, null where there is none: where a lost target was may have left it. */
   #inPicture(box) {
     const { width, height } = this.viewport.image, part = box && clipBox(box, width, height);
     return part && part.width && part.height ? part : null;
-  }
-
-  #proposal(box, ageS) {
-    const { x, y, height } = this.#inView(box);
-    this.#label(`proposed, ${ageS.toFixed(1)} s ago`, x, y, y + height, DRAWN);
   }
 
   toView = ({ x, y }) => this.viewport.toView({ x, y });
@@ -168,19 +188,87 @@ export class View {
     context.setLineDash([]);
   }
 
-  #label(text, x, top, bottom, colour) {
+  /** `box` in px of the view. */
+  #label(text, box, colour, isFirst = true) {
+    const label = { text, box, colour, height: LABEL_PX + 3 };
+    if (isFirst) this.labels.unshift(label);
+    else this.labels.push(label);
+  }
+
+  /** Labels come last: no box hides one, and none hides another. */
+  #showLabels() {
     const { context } = this;
     context.font = "600 14px system-ui, sans-serif";
-    const width = context.measureText(text).width + 12;
-    const left = Math.min(Math.max(x, 2), Math.max(2, this.width - width - 2));
-    const y = top >= 26 ? top - 25 : Math.min(bottom + 5, this.height - 22);
-    context.fillStyle = EDGE;
-    context.fillRect(left - 1.5, y - 1.5, width + 3, 23);
-    context.fillStyle = colour;
-    context.fillRect(left, y, width, 20);
-    context.fillStyle = "#000";
     context.textBaseline = "middle";
-    context.fillText(text, left + 6, y + 10.5);
+    const labels = this.labels.map((label) => ({ ...label, width: context.measureText(label.text).width + 15 }));
+    this.placed = placeLabels(labels, { width: this.width, height: this.height }, this.panels);
+    labels.forEach(({ text, colour }, i) => {
+      const { x, y, width, height } = this.placed[i];
+      context.fillStyle = EDGE;
+      context.fillRect(x, y, width, height);
+      context.fillStyle = colour;
+      context.fillRect(x + 1.5, y + 1.5, width - 3, height - 3);
+      context.fillStyle = "#000";
+      context.fillText(text, x + 7.5, y + height / 2 + 0.5);
+    });
+  }
+
+  /** A picture that is not of now is dark. */
+  #dim() {
+    const { context } = this, { origin, scale, image } = this.viewport;
+    context.fillStyle = "rgba(0, 0, 0, 0.55)";
+    context.fillRect(origin.x, origin.y, image.width * scale, image.height * scale);
+  }
+
+  /** It says how old it is. */
+  #sayAge(ageS) {
+    const { context } = this, { origin, scale, image, insets } = this.viewport;
+    const text = `picture of ${spanOf(ageS)} ago`;
+    context.font = "700 22px system-ui, sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    const y = Math.min(origin.y + image.height * scale, this.height - insets.bottom) - 28;
+    context.lineWidth = 5;
+    context.strokeStyle = "#000";
+    context.strokeText(text, this.width / 2, y);
+    context.fillStyle = "#fff";
+    context.fillText(text, this.width / 2, y);
+    context.textAlign = "left";
+  }
+
+  /** The middle of the picture, to which the gimbal brings the target. */
+  #middle() {
+    const { image } = this.viewport, { x, y } = this.toView({ x: image.width / 2, y: image.height / 2 });
+    const { context } = this;
+    context.lineCap = "butt";
+    for (const [style, width] of [["rgba(0, 0, 0, 0.5)", 3], ["rgba(255, 255, 255, 0.8)", 1.2]]) {
+      context.strokeStyle = style;
+      context.lineWidth = width;
+      context.beginPath();
+      for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]]) {
+        context.moveTo(x + 5 * dx, y + 5 * dy);
+        context.lineTo(x + MARK_PX * dx, y + MARK_PX * dy);
+      }
+      context.stroke();
+    }
+  }
+
+  /** Which part of a picture that is wider or higher than the view is seen. */
+  #showPart() {
+    const { context } = this, { origin, scale, image, insets } = this.viewport;
+    const bar = (x, y, width, height, colour) => {
+      context.fillStyle = colour;
+      context.fillRect(x, y, width, height);
+    };
+    const width = image.width * scale, height = image.height * scale, low = Math.min(origin.y + height, this.height - insets.bottom) - 5;
+    if (width > this.width + 1) {
+      bar(0, low, this.width, 4, "rgba(0, 0, 0, 0.6)");
+      bar((-origin.x / width) * this.width, low, (this.width / width) * this.width, 4, "rgba(255, 255, 255, 0.9)");
+    }
+    if (height > this.height + 1) {
+      bar(this.width - 5, 0, 4, this.height, "rgba(0, 0, 0, 0.6)");
+      bar(this.width - 5, (-origin.y / height) * this.height, 4, (this.height / height) * this.height, "rgba(255, 255, 255, 0.9)");
+    }
   }
 
   #cross({ x, y }) {

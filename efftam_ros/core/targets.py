@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.gallery import Describe, Others, Rival
+from efftam_ros.core.gallery import ALONE, Describe, Others, Rival
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import SharedCamera
 from efftam_ros.core.tracker import TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import Answers, CameraMotionSource, Pipeline, PointSource
+    from efftam_ros.core.contract import Answers, CameraMotionSource, Look, Pipeline, PointSource
 
 STEERED, NEXT_FREE = 0, 255
 """What is asked for in place of an id: the target that is steered by (the only one), and a new one."""
@@ -205,17 +205,17 @@ class TargetSet:
         Raises:
             InputError: A prompt can't be used; its target is as before, the others have been processed.
         """
-        self.remember()
         work = self._begin(frame, self._turn(prompts, limit, ids))
-        for group in work.groups(by_one=bool(prompts)):
+        turn = work.turn
+        for group in [[one] for one in turn] if prompts else [turn[:1], turn[1:]]:  # the steered one first
             if prompts:
                 self.remember()  # what a prompt is remembered by has one place
-            begin_s = time.perf_counter()
-            followed = [one for one in group if one not in prompts and self._can_use(work, one)]
-            for target_id in followed:
-                self._predict(work, target_id)
+            begin_s, followed, looks = time.perf_counter(), [], []
+            for target_id in group:
+                if target_id not in prompts and self._can_use(work, target_id):
+                    followed.append(target_id)
+                    looks.append(self._predict(work, target_id))
             self.in_work = followed
-            looks = [self._targets[target_id].look for target_id in followed]
             answers = self._pipeline.look(frame.image, looks) if looks else None
             for target_id in followed:  # the network may look meanwhile
                 self._targets[target_id].follow_points()
@@ -254,6 +254,8 @@ class TargetSet:
             tracker.learn()
 
     def _begin(self, frame: Frame, turn: Sequence[int]) -> _ImageInWork:
+        """Begin with an image; what the last one has left to do is done first."""
+        self.remember()
         self._images += 1
         refusal = ""
         try:
@@ -263,7 +265,8 @@ class TargetSet:
         expected = {}
         if len(self._targets) > 1:  # else no other target asks
             expected = {one: tracker.motion_at(frame.stamp_ns) for one, tracker in self._targets.items()}
-        return _ImageInWork(frame, turn, refusal, self._shares(turn), expected)
+        windows = self._shares(turn) if len(turn) > 1 else {}
+        return _ImageInWork(frame, turn, refusal, windows, expected)
 
     def _can_use(self, work: _ImageInWork, target_id: int) -> bool:
         """Whether the image is one for this target; else `_ImageInWork.refused` says why not."""
@@ -272,12 +275,12 @@ class TargetSet:
             work.refused[target_id] = reason
         return not reason
 
-    def _predict(self, work: _ImageInWork, target_id: int) -> None:
+    def _predict(self, work: _ImageInWork, target_id: int) -> Look:
         self.in_work, tracker = [target_id], self._targets[target_id]
         if work.moving is None:
             work.moving = [*self._others(target_id, work).boxes, *tracker.moving]
         camera = None if self._camera is None else self._camera.at(target_id, work.frame, work.moving)
-        tracker.predict(work.frame, camera, work.windows.get(target_id))
+        return tracker.predict(work.frame, camera, work.windows.get(target_id))
 
     def _decide(
         self, work: _ImageInWork, target_id: int, answers: Answers | None, prompt: Prompt | None
@@ -299,16 +302,19 @@ class TargetSet:
         return track
 
     def _select(self, frame: Frame, target_id: int, prompt: Prompt, others: Others) -> Track:
-        is_new, shared = target_id not in self._targets, self._camera
-        if is_new:
+        if target_id not in self._targets:
             self.id_for(target_id)
-        tracker = self._free[-1] if is_new else self._targets[target_id]
-        camera = None if shared is None else shared.before_selection(target_id, frame, others.boxes)
-        track = tracker.select(frame, prompt, others, camera)
-        if is_new:
             self._targets[target_id] = self._free.pop()
             self.ids = sorted(self._targets)
             self._past[target_id] = deque(maxlen=PAST)
+        tracker, shared = self._targets[target_id], self._camera
+        camera = None if shared is None else shared.before_selection(target_id, frame, others.boxes)
+        try:
+            track = tracker.select(frame, prompt, others, camera)
+        except InputError:
+            if tracker.state is TrackState.IDLE:
+                self.remove(target_id)
+            raise
         if shared is not None and camera is not None:
             shared.select(target_id, frame, camera)
         if self.steered is None:
@@ -317,6 +323,8 @@ class TargetSet:
 
     def _others(self, target_id: int, work: _ImageInWork) -> Others:
         """Where the other targets are in this image: seen, or expected."""
+        if self._targets.keys() <= {target_id}:
+            return ALONE
         rivals, stamp_ns = [], work.frame.stamp_ns
         for other, tracker in self._targets.items():
             if other == target_id:
@@ -334,8 +342,6 @@ class TargetSet:
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
         """How many windows each missed target may search in this image: the followed ones need one each."""
-        if len(turn) < 2:
-            return {}
         missed = [one for one in turn if one in self._targets and self._targets[one].state in MISSED]
         if not missed:
             return {}
@@ -350,7 +356,11 @@ class TargetSet:
         if limit is not None and limit < len(ids):
             ids.sort(key=lambda one: (one != self.steered, self._stepped.get(one, 0), one))
             ids = ids[:limit]
-        return sorted({*ids, *prompts}, key=lambda one: (one != self.steered, one))
+        turn = sorted({*ids, *prompts})
+        if self.steered in turn:
+            turn.remove(self.steered)
+            turn.insert(0, self.steered)
+        return turn
 
 
 @dataclass
@@ -378,10 +388,3 @@ class _ImageInWork:
     refused: dict[int, str] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     refusals: list[InputError] = field(default_factory=list)
-
-    def groups(self, by_one: bool) -> list[Sequence[int]]:
-        """The targets that are computed together: the steered one, so that it is answered first, then all
-        others; ``by_one``: each for itself."""
-        if by_one:
-            return [[target_id] for target_id in self.turn]
-        return [group for group in (self.turn[:1], self.turn[1:]) if group]

@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import ALONE, SHARED_IOU, Describe, Gallery, Looks, Others
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.memory import MemoryBank
-from efftam_ros.core.motion import CameraAtImage, TargetMotion
+from efftam_ros.core.motion import CameraAtImage, MotionFilter, TargetMotion
 from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, FrameContext
 from efftam_ros.core.policies.box_head import PlacedBox
@@ -121,8 +121,7 @@ class Prediction:
         camera: At this image; None: it is assumed not to move.
         interruption: Why the target has to be found again; "" if it does not.
         expected: The predicted motion, with the velocity relative to the ground; None without an estimate.
-        view: What the network looks at; None: it follows from what the windows show.
-        windows: Regions that are searched for a missed target.
+        look: What the network is asked. Of a search the target's own view follows from what its windows show.
     """
 
     frame: Frame
@@ -132,8 +131,7 @@ class Prediction:
     camera: CameraAtImage | None
     interruption: str
     expected: Motion | None
-    view: View | None
-    windows: tuple[View, ...] = ()
+    look: Look
 
 
 @dataclass(frozen=True)
@@ -251,48 +249,73 @@ class TargetTracker:
 
     # Predict
 
-    def predict(self, frame: Frame, camera: CameraAtImage | None = None, windows: int | None = None) -> None:
-        """Predict where the target is in this image, and choose what the network looks at.
+    def predict(self, frame: Frame, camera: CameraAtImage | None = None, windows: int | None = None) -> Look:
+        """Predict where the target is in this image; what the network is asked.
 
         Args:
             frame: The image and its stamp, which `refusal` accepts; the target is not IDLE.
             camera: The camera at this image; None: it is assumed not to move.
             windows: Most windows that are searched for a missed target; None: as the settings say.
         """
-        (previous, previous_size), size, stamp = self._last, _size(frame), frame.stamp_ns
+        (previous, previous_size), image, stamp = self._last, frame.image, frame.stamp_ns
+        size = image.width, image.height
         self._last, self._shown, self._answers, self._found_points = (stamp, size), None, None, NO_POINTS
-        dt_s = (stamp - previous) * 1e-9
-        is_gap = dt_s > self.config.max_gap
+        dt_s, interruption = (stamp - previous) * 1e-9, ""
+        is_gap = dt_s > self._target.config.max_gap
         if camera is not None:
             self._follow_camera(camera, stamp, dt_s)
-        interruption = self._interrupt(previous_size, size, stamp, dt_s)
-        age_s = math.inf if is_gap or dt_s < 0 else self._target.age_s(previous)
-        before = self._motion.filter
-        if is_gap:
-            self._motion.lose()
-        expected = None
-        if self._motion.filter is not None:
-            self._motion.filter = self._motion.filter.predicted(stamp)
+        if dt_s < 0 or is_gap or size != previous_size:
+            interruption = self._interrupt(previous_size, size, stamp, dt_s)
+        before, expected = self._motion.filter, None
+        if before is not None and not is_gap:
+            self._motion.filter = before.predicted(stamp)
             expected = self._motion.filter.at(stamp, camera=False)
-        state, side, extent = self._target.state, self._pipeline.spec.image_side, self._window.extent(size)
-        view: View | None = None
-        searched: tuple[View, ...] = ()
-        if state not in MISSED:
+        elif is_gap:
+            self._motion.lose()
+        if self._target.state not in MISSED:
             assert expected is not None
-            view = self._window.view(size, expected.box, 0.0)
-        elif extent is not None and self.searches and dt_s >= 0:
+            look = Look(self._number, (self._window.view(size, expected.box, 0.0),), self.memory.plan)
+        else:
+            age_s = math.inf if is_gap or dt_s < 0 else self._target.age_s(previous)
+            look = self._look_for_missed(frame, dt_s, before, expected, age_s, windows)
+        self._prediction = Prediction(
+            frame, size, self._target.state, dt_s, camera, interruption, expected, look
+        )
+        return look
+
+    def _look_for_missed(
+        self,
+        frame: Frame,
+        dt_s: float,
+        before: MotionFilter | None,
+        expected: Motion | None,
+        age_s: float,
+        windows: int | None,
+    ) -> Look:
+        """What the network is asked about a missed target.
+
+        ``before``: the filter up to the previous image; ``age_s``: how long the target had been missed there,
+        infinite where its motion does not hold any more; ``windows``: most that are searched.
+        """
+        size, side = _size(frame), self._pipeline.spec.image_side
+        extent = self._window.extent(size)
+        if extent is not None and self.searches and dt_s >= 0:
             self._search.begin(size, before)
             budget = windows or self.config.search_windows
-            searched = tuple(self._search.windows(stamp, size, extent, side, budget))
-        elif extent is not None and not self.searches and state is TrackState.LOST and math.isfinite(age_s):
+            searched = self._search.windows(frame.stamp_ns, size, extent, side, budget)
+            return Look(self._number, tuple(searched), self.memory.plan, is_search=True)
+        if (
+            extent is not None
+            and not self.searches
+            and self.state is TrackState.LOST
+            and math.isfinite(age_s)
+        ):
             self._search.begin(size, before)
             view = self._search.view(size, extent, side)
         else:
             place = Box(0.0, 0.0, *size) if expected is None else expected.box
             view = self._window.view(size, place, age_s)
-        self._prediction = Prediction(
-            frame, size, state, dt_s, camera, interruption, expected, view, searched
-        )
+        return Look(self._number, (view,), self.memory.plan)
 
     def _interrupt(
         self, previous_size: tuple[int, int], size: tuple[int, int], stamp_ns: int, dt_s: float
@@ -338,15 +361,6 @@ class TargetTracker:
 
     # Look
 
-    @property
-    def look(self) -> Look:
-        """What the network is asked in this image."""
-        predicted = self._prediction
-        assert predicted is not None, "predict comes first"
-        if predicted.view is None:
-            return Look(self._number, predicted.windows, self.memory.plan, is_search=True)
-        return Look(self._number, (predicted.view,), self.memory.plan)
-
     def follow_points(self) -> None:
         """Follow the points on the target into this image, while the network looks."""
         predicted = self._prediction
@@ -367,15 +381,19 @@ class TargetTracker:
         predicted, self._prediction, self.others = self._prediction, None, others
         assert predicted is not None, "predict comes first"
         looks = Looks(self.gallery, predicted.frame.image, self._describe)
-        view, seconds = predicted.view, dict[str, float]()
-        if view is None:
+        look, seconds, windows, holder = predicted.look, dict[str, float](), (), None
+        if look.is_search:
+            windows = look.views
             view = self._view_of_search(predicted, answers.candidates(self._number), looks)
             seconds |= answers.stage_seconds(self._number)
-            asked = Look(self._number, (view,), self.memory.plan)
-            answers = self._pipeline.look(predicted.frame.image, [asked])
-        (seen,) = answers.candidates(self._number)
-        self._answers, seconds = answers, seconds | answers.stage_seconds(self._number)
-        candidates, holder = self._own(predicted, seen, looks)
+            look = Look(self._number, (view,), self.memory.plan)
+            answers = self._pipeline.look(predicted.frame.image, [look])
+        (candidates,) = answers.candidates(self._number)
+        (view,) = look.views
+        self._answers = answers
+        seconds |= answers.stage_seconds(self._number)
+        if others.rivals:
+            candidates, holder = self._own(predicted, candidates, looks)
         context = FrameContext(
             frame=predicted.frame,
             size=predicted.size,
@@ -396,7 +414,9 @@ class TargetTracker:
             self.gallery.miss()
         elif self.gallery.is_other:
             choice = self._give_up(choice)
-        confirmed = self._update_state(choice, predicted.frame.stamp_ns)
+        if choice.box is None:
+            self._target.miss(predicted.frame.stamp_ns)
+        confirmed = choice.box is not None and self._target.hit(predicted.frame.stamp_ns)
         remembered = self._keep(candidates, choice, context, confirmed)
         self._update_motion(predicted, candidates, choice, confirmed)
         self._close(predicted.frame, predicted.camera, choice, confirmed, remembered, predicted.expected)
@@ -404,11 +424,12 @@ class TargetTracker:
         if choice.box is None and holder is not None:
             reason = f"what is seen here is target {holder}; {reason}"
         track = self._track(predicted.frame, view, candidates, choice, reason)
-        hypotheses = tuple(ScoredBox(one.box, one.score) for one in self._search.tracks)
+        tracks = self._search.tracks
+        hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
         motion = None if predicted.camera is None else predicted.camera.motion
         return replace(
             track,
-            windows=predicted.windows,
+            windows=windows,
             hypotheses=hypotheses,
             camera=motion,
             stage_seconds=seconds,
@@ -419,7 +440,7 @@ class TargetTracker:
         size, stamp = predicted.size, predicted.frame.stamp_ns
         own = [self.others.withheld(one, looks, None)[0] for one in found]
         seen = [self._policy.detections(candidates, looks) for candidates in own]
-        self._search.observe(stamp, list(zip(predicted.windows, seen, strict=True)))
+        self._search.observe(stamp, list(zip(predicted.look.views, seen, strict=True)))
         extent = self._window.extent(size)
         assert extent is not None
         return self._search.view(size, extent, self._pipeline.spec.image_side)
@@ -428,8 +449,6 @@ class TargetTracker:
         self, predicted: Prediction, candidates: Candidates, looks: Looks
     ) -> tuple[Candidates, int | None]:
         """The candidates, without those that are another target's, and that target's id."""
-        if not self.others.rivals:
-            return candidates, None
         is_expected = predicted.expected is not None and predicted.state is not TrackState.LOST
         box = predicted.expected.box if predicted.expected is not None and is_expected else None
         return self.others.withheld(candidates, looks, box)
@@ -456,13 +475,6 @@ class TargetTracker:
 
     # Update
 
-    def _update_state(self, choice: Choice, stamp_ns: int) -> bool:
-        """Update the state; whether it claims the target."""
-        if choice.box is None:
-            self._target.miss(stamp_ns)
-            return False
-        return self._target.hit(stamp_ns)
-
     def _update_motion(
         self, predicted: Prediction, candidates: Candidates, choice: Choice, confirmed: bool
     ) -> None:
@@ -484,7 +496,8 @@ class TargetTracker:
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
         # What hides the target, or is remembered beside another target, would be taken for it later.
-        is_shared = choice.box is not None and any(iou(choice.box, o) > SHARED_IOU for o in self.others.boxes)
+        box, others = choice.box, self.others.boxes
+        is_shared = bool(others) and box is not None and any(iou(box, one) > SHARED_IOU for one in others)
         is_unsure = self.gallery.is_doubted or is_shared
         unwanted = is_unsure and not context.is_prompted
         if unwanted or not self._policy.keeps(candidates, choice, context, confirmed):

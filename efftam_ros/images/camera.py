@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,26 +18,23 @@ from urllib.request import url2pathname
 
 from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.core.errors import InputError, one_line, safe_address
-from efftam_ros.images.encodings import AUTO, Levels, check_size
-from efftam_ros.images.streams.arrival import NS, ArrivalClock
-from efftam_ros.images.streams.decoding import (
+from efftam_ros.images.headers import check_size
+from efftam_ros.images.levels import AUTO, Levels
+from efftam_ros.images.source import NS, Tell, VideoFrame, VideoSource, tell_nobody
+from efftam_ros.images.stills.exif import exif_note
+from efftam_ros.images.streams.arrival import ArrivalClock
+from efftam_ros.images.streams.decoding import DecodedImage, ImageDecoder
+from efftam_ros.images.streams.frames import bgr_of, orientation, orientation_note, oriented
+from efftam_ros.images.streams.opening import (
     DEFAULT_TRACK,
-    ImageDecoder,
-    bgr_of,
+    UNTIMED_OPTIONS,
     choose_track,
-    orientation,
-    orientation_note,
-    oriented,
+    file_url,
+    has_times,
+    rate_of,
 )
-from efftam_ros.images.video import (
-    Tell,
-    VideoFile,
-    VideoFrame,
-    VideoSource,
-    damage_text,
-    open_video,
-    tell_nobody,
-)
+from efftam_ros.images.streams.times import DisplayOrder, FileTimes
+from efftam_ros.images.video import VideoFile, damage_text, open_video, times_text
 
 if TYPE_CHECKING:
     import av
@@ -55,27 +53,41 @@ UDP = {"buffer_size": "2000000", "fifo_size": "50000", "overrun_nonfatal": "1"}
 SDP = {"protocol_whitelist": "file,udp,rtp,tcp,crypto"}
 # Playlists bring a segment at a time, which is played at its own times, from the newest one on.
 SEGMENTED, SEGMENTS = ("hls", "dash"), {"live_start_index": "-1"}
-# FFmpeg's formats whose times only count the images.
-TIMELESS = ("mpjpeg", "h264", "hevc", "mjpeg", "m4v", "obu", "ivf_pipe", "jpeg_pipe")
 # Played images that come so late, or are so far ahead, are the new beginning, ns.
 PLAYED_STEP_NS = NS
 RTSP_TRANSPORTS = ("auto", "tcp", "udp")
 
 
+Arrived = tuple[int, DecodedImage]
+"""An image, and when it arrived, steady clock, ns."""
+
+
 def is_live(source: object) -> bool:
     """Whether this names a camera or stream: a number, a device, an address, a description of an RTP stream
-    (.sdp); not a file or folder. Behind an address may be a finished video: `open_source` tells."""
+    (.sdp); not a file or folder, whatever its name. Behind an address may be a finished video: `open_source`
+    tells."""
     if isinstance(source, int):
         return True
     text = str(source)
+    if text.lower().endswith(".sdp"):
+        return True
     is_address = re.match(r"\w[\w+.-]*://|/dev/", text) is not None and not text.startswith("file:")
-    return is_address or text.lower().endswith(".sdp")
+    return is_address and not _is_path(text)
 
 
 def local_path(source: str | Path) -> Path:
     """The path of a file, also where it is given as file://..."""
     text = str(source)
-    return Path(url2pathname(urlsplit(text).path)) if text.startswith("file:") else Path(source)
+    is_url = text.startswith("file:") and not _is_path(text)
+    return Path(url2pathname(urlsplit(text).path)) if is_url else Path(source)
+
+
+def _is_path(text: str) -> bool:
+    """Whether there is a file or folder of this name; not a device."""
+    try:
+        return Path(text).is_file() or Path(text).is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def open_source(
@@ -88,19 +100,20 @@ def open_source(
     """Open a camera, a stream, a video or a folder of images; see `open_video` for the arguments.
 
     What an address leads to is read to its end, by its own times, where it has one; else its newest image is
-    taken each time. Raises InputError.
+    taken each time. Raises InputError, also for ``fps`` of what is live.
     """
     if not isinstance(source, int) and not is_live(source):
         return open_video(local_path(source), fps, levels, track, tell)
     shown_name = source if isinstance(source, int) else safe_address(str(source))
-    if fps is not None:
-        raise InputError(f"camera {shown_name} has its own times; leave out the frame rate")
     options = CameraOptions(track=track)
     camera = Camera(source if isinstance(source, int) else str(source), options=options, tell=tell)
-    if not camera.has_end:
-        return camera
-    camera.close()
-    return VideoFile(str(source), levels, None, track, tell)
+    if camera.has_end:
+        camera.close()
+        return VideoFile(str(source), levels, fps, track, tell)
+    if fps is not None:
+        camera.close()
+        raise InputError(f"camera {shown_name} is live: its images come when they come; leave out --fps")
+    return camera
 
 
 @dataclass(frozen=True)
@@ -162,9 +175,10 @@ class Camera:
             self._source = str(local_path(self._source))
         self.name = str(source) if isinstance(source, int) else safe_address(source)
         self.path = Path(self.name)
-        self._options, self._patience_s, self._tell = options or CameraOptions(), patience_s, tell
+        self.options = options or CameraOptions()
+        self._patience_s, self._tell = patience_s, tell
         self._told: set[str] = set()
-        self._hardware = _hardware(self._options.hardware_decoder)
+        self._hardware = _hardware(self.options.hardware_decoder)
         self._changed = threading.Condition()
         self._newest: tuple[int, int, av.VideoFrame] | None = None  # index, stamp, image
         self._ready_ns = 0  # when it may be taken, steady clock
@@ -241,7 +255,12 @@ class Camera:
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
-        self._reader.join(self._options.timeout + 1.0)
+        self._reader.join(self.options.timeout + 1.0)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the stream is still being read; after `close` a call of FFmpeg may hold its thread."""
+        return self._reader.is_alive()
 
     def _after(self, index: int, required: bool = False) -> Any:
         """Wait for an image later than that of ``index``; None at the end, or InputError if ``required``."""
@@ -285,7 +304,7 @@ class Camera:
             before, is_open = self._newest, False
             try:
                 with closing(self._open()) as container:
-                    stream, note = choose_track(container, self._options.track, self.name)
+                    stream, note = choose_track(container, self.options.track, self.name)
                     is_open = True
                     self.has_end = self._is_file or _has_end(container, self._source)
                     self._opened.set()
@@ -303,6 +322,9 @@ class Camera:
             except (av.error.FFmpegError, OSError, ValueError) as error:
                 # An error's own text has the address with its password.
                 reason = getattr(error, "strerror", None) or one_line(error)
+            except Exception as error:
+                reason = f"internal error ({type(error).__name__}: {error})"
+                self._say(traceback.format_exc().rstrip())
             pause_s = FIRST_PAUSE_S if self._newest is not before else min(2 * pause_s, LONGEST_PAUSE_S)
             self.waiting_for = f"for {self.name}: {reason}; the next attempt in {pause_s:g} s"
             # Without patience a name that is wrong would be tried for ever.
@@ -335,9 +357,9 @@ class Camera:
     def _open(self) -> av.container.InputContainer:
         import av
 
-        options: dict[str, str] = dict(PROBE)
-        form = None
-        given = self._options
+        options: dict[str, str] = PROBE | UNTIMED_OPTIONS
+        form, name = None, self._source
+        given = self.options
         if self._source.startswith("udp:"):
             options |= UDP
         elif self._source.startswith("rtsp"):
@@ -351,16 +373,18 @@ class Camera:
                 "framerate": rate,
                 "input_format": given.device_format,
             }
-            options |= {name: value for name, value in wanted.items() if value}
+            options = PROBE | {option: value for option, value in wanted.items() if value}
         elif self._source.lower().endswith(".sdp"):
             options |= SDP
+            name = file_url(name)
         elif self._is_file:
-            options = {}
+            options = dict(UNTIMED_OPTIONS)
+            name = file_url(name)
         else:
             options |= SEGMENTS
         more: dict[str, Any] = {} if self._hardware is None else {"hwaccel": self._hardware}
         timeout = (max(5.0, given.timeout), given.timeout)
-        return av.open(self._source, format=form, options=options, timeout=timeout, **more)
+        return av.open(name, format=form, options=options, timeout=timeout, **more)
 
     def _receive(self, container: Any, stream: Any, indices: Iterator[int]) -> None:
         """Decode until the stream ends or `close`."""
@@ -369,40 +393,63 @@ class Camera:
         context, form = stream.codec_context, container.format.name
         # Threads by frame would hold back as many images as there are threads.
         stream.thread_type = "SLICE"
-        context.flags |= av.codec.context.Flags.low_delay
+        if not self.has_end:
+            context.flags |= av.codec.context.Flags.low_delay
         self.decoder = f"{context.name}, {'hardware' if context.is_hwaccel else 'software'}"
-        ratio = stream.sample_aspect_ratio or Fraction(1)
-        is_timed = form not in TIMELESS
+        decoder, is_timed = ImageDecoder(stream), has_times(container, stream)
+        images = self._decoded(container, stream, decoder)
         # A server of RTSP sends a finished video at its own times.
-        is_played = form in SEGMENTED or (self.has_end and not form.startswith("rtsp"))
-        clock, player, decoder = ArrivalClock(is_timed), _Player(), ImageDecoder(stream)
-        known = self.damaged, self.left_out
-        period_ns = round(NS / float(stream.guessed_rate or 25))
-        number = 0
+        if form in SEGMENTED or (self.has_end and not form.startswith("rtsp")):
+            self._play(images, stream, is_timed, indices)
+        else:
+            self._follow(images, stream, is_timed, indices)
+
+    def _play(self, images: Iterator[Arrived], stream: Any, is_timed: bool, indices: Iterator[int]) -> None:
+        """Show what is read ahead at its own times."""
+        player, period_ns = _Player(), round(NS / float(rate_of(stream, is_timed)))
+        times = FileTimes(period_ns)
+        read = (image for _, image in images)
+        stamped: Iterator[tuple[int, DecodedImage]]
+        if self.has_end and is_timed:
+            stamped = times.stamped(read)
+        else:  # a segment may end where no image is known ahead
+            stamped = (
+                (image.index * period_ns if image.own_ns is None else image.own_ns, image) for image in read
+            )
+        for own_ns, image in stamped:
+            due_ns = player.due_ns(own_ns, time.monotonic_ns())
+            self._stop.wait((due_ns - time.monotonic_ns()) / NS)
+            self._put(next(indices), due_ns, image, 0)
+        self._say(times_text(times))
+
+    def _follow(self, images: Iterator[Arrived], stream: Any, is_timed: bool, indices: Iterator[int]) -> None:
+        """Take what is live as it comes."""
+        period_ns = round(NS / float(rate_of(stream, is_timed)))
+        clock, order = ArrivalClock(is_timed), DisplayOrder()
+        for number, (arrived_ns, image) in enumerate(images, start=1):
+            own_ns = order.time_ns(image)
+            if own_ns is None:
+                is_timed, own_ns = False, number * period_ns
+            stamp_ns = clock.stamp_ns(own_ns, arrived_ns)
+            self._tell_times(clock, is_timed)
+            self._put(next(indices), stamp_ns, image, clock.ready_ns)
+
+    def _decoded(
+        self, container: Any, stream: Any, decoder: ImageDecoder
+    ) -> Iterator[tuple[int, DecodedImage]]:
+        """The images with their arrival, steady clock, ns, until `close`."""
+        known, ratio = (self.damaged, self.left_out), stream.sample_aspect_ratio or Fraction(1)
+        is_new = True
         for packet in container.demux(stream):
             arrived_ns = time.monotonic_ns()
-            for frame, is_whole in decoder.decode(packet):
-                number += 1
-                index = next(indices)
-                if number == 1:
-                    turn = orientation(frame, self.name)
+            for image in decoder.decode(packet):
+                if is_new:
+                    turn = orientation(image.frame, self.name)
                     self._ratio = 1 / ratio if turn[0] else ratio
                     self._say(orientation_note(*turn))
-                base = frame.time_base or stream.time_base
-                if frame.pts is None or base is None:
-                    is_timed, own_ns = False, number * period_ns
-                else:
-                    own_ns = round(frame.pts * base * NS)
-                if is_played:
-                    stamp_ns = player.due_ns(own_ns, arrived_ns)
-                    self._stop.wait((stamp_ns - time.monotonic_ns()) / NS)
-                    ready_ns = 0
-                else:
-                    stamp_ns = clock.stamp_ns(own_ns, arrived_ns)
-                    ready_ns = clock.ready_ns
-                    self._tell_times(clock, is_timed)
-                if is_whole:
-                    self._put((index, self._system_ns(stamp_ns), frame), ready_ns)
+                    self._say(exif_note(decoder.exif_orientation))
+                    is_new = False
+                yield arrived_ns, image
             self.damaged, self.left_out = known[0] + decoder.damaged, known[1] + decoder.left_out
             if self._stop.is_set():
                 return
@@ -416,10 +463,14 @@ class Camera:
             self.times = f"arrival: the stream's run at {clock.own_rate:.2f} of real time"
             self._say("its times do not go with their arrival, which is taken instead: set the camera's rate")
 
-    def _put(self, newest: tuple[int, int, av.VideoFrame], ready_ns: int) -> None:
+    def _put(self, index: int, stamp_ns: int, image: DecodedImage, ready_ns: int) -> None:
+        """Make an image the newest, unless it is damaged. ``stamp_ns``, ``ready_ns``: on the steady clock."""
+        if not image.is_whole:
+            return
         self.waiting_for = ""
         with self._changed:
-            self._newest, self._ready_ns = newest, ready_ns
+            self._newest = index, self._system_ns(stamp_ns), image.frame
+            self._ready_ns = ready_ns
             self._changed.notify_all()
 
     def _system_ns(self, steady_ns: int) -> int:

@@ -7,11 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import MOST_PIXELS, check_size
-from efftam_ros.images.streams.decoding import LONGEST_DAMAGE_S
+from efftam_ros.images.headers import MOST_PIXELS, check_size
+from efftam_ros.images.streams.decoding import LONGEST_DAMAGE_NS
+from efftam_ros.images.streams.frames import pixels_as
 from efftam_ros.images.streams.h264 import PictureNumbers
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class VideoDecoder:
     """Decodes the messages of one topic, in order, one image each.
 
     Images that need one that was lost on the way come out torn, without an error. They are refused here until
-    the next key frame, at most for `LONGEST_DAMAGE_S`.
+    the next key frame, at most for `LONGEST_DAMAGE_NS`.
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,8 @@ class VideoDecoder:
         self._codec, self._count, self._last_ns = "", 0, (0, 0)  # stamp and arrival
         self._context: Any = None
         self._is_started = False
+        self.luma: NDArray[np.uint8] = np.zeros(0, np.uint8)
+        """The bytes of the last image's first plane, [N]."""
 
     def decode(
         self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS
@@ -102,13 +106,14 @@ class VideoDecoder:
         check_size(frame.width, frame.height, most_pixels)
         if frame.is_corrupt:
             self._damage(now_ns[0])
-        elif frame.key_frame or now_ns[0] - (self._damaged_ns or now_ns[0]) > LONGEST_DAMAGE_S * 1e9:
+        elif frame.key_frame or now_ns[0] - (self._damaged_ns or now_ns[0]) > LONGEST_DAMAGE_NS:
             self._damaged_ns = None
         if self._damaged_ns is not None:
             raise InputError(
                 f"a {codec} image needs one that was lost, as packets are lost; the next key frame ends this:"
                 " send one every second or so, or use a better link"
             )
+        self.luma = np.frombuffer(frame.planes[0], np.uint8)
         return frame.width, frame.height, partial(_image_of, frame)
 
     def _damage(self, stamp_ns: int) -> None:
@@ -125,4 +130,4 @@ class VideoDecoder:
 
 
 def _image_of(frame: av.VideoFrame) -> Image:
-    return Image.from_array(np.ascontiguousarray(frame.to_ndarray(format="bgr24")))
+    return Image.from_array(np.ascontiguousarray(pixels_as("bgr24", frame)))

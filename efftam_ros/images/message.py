@@ -19,15 +19,10 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import (
-    ENCODINGS,
-    MOST_PIXELS,
-    NARROWED,
-    Levels,
-    check_image,
-    check_size,
-    coded_size,
-)
+from efftam_ros.images.headers import MOST_PIXELS, check_size, coded_size
+from efftam_ros.images.levels import Levels
+from efftam_ros.images.pixels import ENCODINGS, NARROWED, check_image
+from efftam_ros.images.stillness import StillWatch
 
 NANOSECONDS = 1_000_000_000
 # A stamp is ahead when it lies this far beyond what the arrivals allow, ns, and its step is this many times
@@ -213,7 +208,8 @@ class ReceivedImage:
 
     ``header`` is copied unchanged into the answers; ``arrived_s``: on a steady clock, or when it was
     recorded; ``nbytes``: memory that keeping it costs; ``size``: width and height, px; ``pixels``: the image,
-    or what decodes it and raises InputError; ``number``: its place among all, given by who keeps them.
+    or what decodes it and raises InputError; ``number``: its place among all, given by who keeps them;
+    ``still_s``: for how long not one pixel of the stream has changed, s.
     """
 
     header: Any
@@ -223,6 +219,7 @@ class ReceivedImage:
     size: tuple[int, int]
     pixels: Image | Callable[[], Image] = field(repr=False)
     number: int = 0
+    still_s: float = 0.0
 
     def image(self) -> Image:
         """Raises InputError where it can't be decoded."""
@@ -238,6 +235,7 @@ class ImageReader:
 
     def __init__(self, transport: str, header: Callable[..., Any], levels: Levels | None = None) -> None:
         self._is_raw, self._header, self.levels = transport == "raw", header, levels
+        self._still = StillWatch()
         self._decoder: Any = None
         if transport not in ("raw", "compressed"):
             # Imported only for videos.
@@ -260,8 +258,11 @@ class ImageReader:
         else:
             size, nbytes = compressed_size(message, most_pixels), len(message.data)
             pixels = partial(image_from_compressed, message, most_pixels, self.levels)
-        header = header_of(message, self._header)
-        return ReceivedImage(header, stamp_ns(header.stamp), arrived_ns * 1e-9, nbytes, size, pixels)
+        header, arrived_s = header_of(message, self._header), arrived_ns * 1e-9
+        # The packets of a video differ even where its images do not.
+        same = np.frombuffer(message.data, np.uint8) if self._decoder is None else self._decoder.luma
+        still_s = self._still.look(same, arrived_s)
+        return ReceivedImage(header, stamp_ns(header.stamp), arrived_s, nbytes, size, pixels, still_s=still_s)
 
 
 def header_of(message: Any, make: Callable[..., Any]) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Prompt, Track, TrackState
-from efftam_ros.images.encodings import MOST_PIXELS
+from efftam_ros.images.headers import MOST_PIXELS
 from efftam_ros.images.message import image_from_message, stamp_like
 from efftam_ros.messages.bearing import Bearing
 

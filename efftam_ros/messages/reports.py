@@ -18,7 +18,7 @@ from efftam_ros.messages.fields import Outcome
 
 NAN = math.nan
 Member = TypeVar("Member", bound=IntEnum)
-Report = TypeVar("Report", "BoxReport", "MotionReport", "ResultReport")
+Report = TypeVar("Report", bound="TargetReport | ResultReport")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class MotionReport(TargetReport):
     """What TargetVelocity says of one target in one image. ``valid`` False: nothing may steer by it.
 
     ``velocity`` (vx, vy) px/s; ``azimuth`` right, ``elevation`` down of the optical axis, rad, their rates
-    rad/s with the camera's own motion included.
+    rad/s with the camera's own motion included; ``bearing_covariance`` of the two angles, 4 numbers, rad^2;
+    ``steered``: it is the target that is steered by.
     """
 
     valid: bool = False
@@ -65,6 +66,8 @@ class MotionReport(TargetReport):
     elevation: float = NAN
     azimuth_rate: float = 0.0
     elevation_rate: float = 0.0
+    bearing_covariance: tuple[float, ...] = (NAN,) * 4
+    steered: bool = True
 
 
 @dataclass(frozen=True)
@@ -105,11 +108,11 @@ class VideoProgress:
 def box_report(message: Any) -> BoxReport:
     """A BoundingBox. Raises InputError for a state that does not exist."""
     box = Box(message.x, message.y, message.width, message.height)
-    return _read(
+    return read_report(
         BoxReport,
         message,
         image_size=(message.image_width, message.image_height),
-        state=_member(TrackState, "state", message.state),
+        state=member(TrackState, "state", message.state),
         box=box if box.is_finite else None,
         age_s=message.age,
     )
@@ -117,22 +120,32 @@ def box_report(message: Any) -> BoxReport:
 
 def motion_report(message: Any) -> MotionReport:
     """A TargetVelocity. Raises InputError for a state that does not exist."""
-    state, velocity = _member(TrackState, "state", message.state), (message.velocity_x, message.velocity_y)
-    return _read(MotionReport, message, state=state, velocity=velocity, age_s=message.age)
+    state, velocity = member(TrackState, "state", message.state), (message.velocity_x, message.velocity_y)
+    covariance = tuple(map(float, message.bearing_covariance))
+    return read_report(
+        MotionReport,
+        message,
+        state=state,
+        velocity=velocity,
+        bearing_covariance=covariance,
+        age_s=message.age,
+    )
 
 
 def result_of(message: Any) -> ResultReport:
     """A SelectionResult. Raises InputError for an outcome that does not exist."""
-    return _read(ResultReport, message, outcome=_member(Outcome, "outcome", message.outcome))
+    return read_report(ResultReport, message, outcome=member(Outcome, "outcome", message.outcome))
 
 
-def _read(kind: type[Report], message: Any, **own: Any) -> Report:
-    """The report of a message: all other fields have the same names in it."""
+def read_report(kind: type[Report], message: Any, **own: Any) -> Report:
+    """The report of a message: fields that are not given in ``own`` have the same names in it."""
     own["stamp_ns"] = stamp_ns(message.header.stamp)
     return kind(**own, **{f.name: getattr(message, f.name) for f in fields(kind) if f.name not in own})
 
 
-def _member(kind: type[Member], name: str, number: int) -> Member:
+def member(kind: type[Member], name: str, number: int) -> Member:
+    """The member of an enumeration with this number; ``name``: of the field. Raises InputError where there is
+    none."""
     try:
         return kind(number)
     except ValueError:

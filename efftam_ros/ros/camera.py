@@ -6,7 +6,6 @@ import threading
 import time
 import traceback
 from collections import deque
-from dataclasses import dataclass, fields
 from typing import Any
 
 import yaml
@@ -14,46 +13,24 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo, Image
 
-from efftam_ros.core.config import CheckedSettings, expanded, setting
+from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.camera import Camera, CameraOptions, is_live, local_path
 from efftam_ros.images.message import fill_image
-from efftam_ros.images.video import NS, VideoFrame
+from efftam_ros.images.source import NS, VideoFrame
 from efftam_ros.messages.bearing import camera_model
+from efftam_ros.ros.camera_parameters import PARAMETERS, CameraConfig
 from efftam_ros.ros.common.nodes import (
-    ParameterSet,
     ThrottledLog,
     check_qos_overrides,
     diagnostics,
     make_publisher,
-    read_parameters,
     reliable,
     steady_timer,
 )
+from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.tracker.diagnostics import rate_hz
 from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
-
-
-@dataclass(frozen=True)
-class CameraConfig(CheckedSettings):
-    """Everything is read when the node starts."""
-
-    stream: str = setting(
-        "",
-        "what is read: rtsp://..., udp://@:PORT (MPEG-TS), FILE.sdp (RTP), http://..., /dev/video0 or a video"
-        " file",
-    )
-    calibration: str = setting("", "calibration file as camera_calibration writes it (YAML); empty: none")
-    frame_id: str = setting("camera_optical_frame", "frame_id of image and camera_info")
-    latency: float = setting(
-        0.0, "time from exposure to arrival, which is taken off the stamps, s", within=(0.0, 5.0)
-    )
-    diagnostics_period: float = setting(1.0, "time between two diagnostics, s", within=(0.1, 60.0))
-
-
-SECTIONS = (("The node", CameraConfig), ("The stream", CameraOptions))
-PARAMETERS = ParameterSet(SECTIONS, tuple(f.name for _, kind in SECTIONS for f in fields(kind)))
-
 
 # Field of the message, key of the file, number of values.
 MATRICES = (("k", "camera_matrix", 9), ("r", "rectification_matrix", 9), ("p", "projection_matrix", 12))
@@ -103,6 +80,8 @@ def _numbers(values: Any, key: str, count: int) -> list[float]:
 NODE_NAME = "efftam_camera"
 # Silence after which diagnostics warn, s, and of how many images the rate is the mean.
 SILENT_S, RATE_IMAGES = 1.0, 30
+# Pause before the stream is read again after an unforeseen error, s.
+RESTART_S = 0.5
 
 
 class CameraNode(Node):
@@ -131,7 +110,8 @@ class CameraNode(Node):
         self._moments_s: deque[float] = deque(maxlen=RATE_IMAGES)  # of publishing, steady clock
         self._size = (0, 0)
         self._damaged = 0  # packets by the last report
-        self._fault = self._said = ""
+        self._fault = self._said = self._error = ""
+        self._has_ended = threading.Event()
 
     def start(self) -> None:
         """Read the stream. Raises InputError where the hardware decoder is not there."""
@@ -143,20 +123,44 @@ class CameraNode(Node):
         steady_timer(self, self._config.diagnostics_period, self._report)
 
     def close(self) -> None:
+        self._has_ended.set()
         if self._camera is not None and self._worker is not None:
             self._camera.close()
             self._worker.join()
         self.destroy_node()
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the stream is still being read after `close`: FFmpeg's UDP receiver waits by the system's
+        clock, so that a clock which is set back holds it until packets come."""
+        return self._camera is not None and self._camera.is_reading
+
+    def internal_error(self, error: BaseException) -> None:
+        """An unforeseen error, which the next diagnostics report."""
+        self._error = f"internal error ({type(error).__name__}: {error})"
+
     def _publish_all(self, camera: Camera) -> None:
-        try:
-            for frame in camera.frames():
-                self._publish(frame)
-        except InputError as error:
-            self._fault = str(error)
-        except Exception:  # would else end this thread without a word
-            self._fault = "internal error, see the log"
-            self.get_logger().fatal(traceback.format_exc().rstrip())
+        """Publish until the stream ends. After an unforeseen error the next image is tried."""
+        while not self._has_ended.is_set():
+            try:
+                for frame in camera.frames():
+                    self._publish(frame)
+                return
+            except InputError as error:
+                self._fault = str(error)
+                return
+            except Exception as error:
+                self.internal_error(error)
+                self._log.fail("error", traceback.format_exc().rstrip())
+            camera = self._reopen(camera)
+
+    def _reopen(self, camera: Camera) -> Camera:
+        """Read the stream anew: its iterator has ended with the error."""
+        self._has_ended.wait(RESTART_S)
+        self._camera = made = Camera(self._config.stream, None, camera.options, self.get_logger().warning)
+        if self._has_ended.is_set():
+            made.close()
+        return made
 
     def _publish(self, frame: VideoFrame) -> None:
         message = fill_image(Image(), frame.bgr, "bgr8")
@@ -196,6 +200,9 @@ class CameraNode(Node):
         assert camera is not None
         if self._fault:
             return DiagnosticStatus.ERROR, self._fault
+        if self._error:
+            error, self._error = self._error, ""
+            return DiagnosticStatus.ERROR, error
         if camera.waiting_for:
             return DiagnosticStatus.WARN, f"waiting {camera.waiting_for}"
         moments = tuple(self._moments_s)

@@ -10,22 +10,24 @@ PROGRAMS = {
     "efftam_tracker": NodeProgram(
         "efftam_ros.ros.tracker.node",
         "TrackerNode",
+        "efftam_ros.ros.tracker.parameters",
         """Tracks one target in the images of the topic `image`. Start it with
   ros2 launch efftam_ros tracker.launch.py image:=/camera/image_raw
 or on its own:
   efftam_tracker --ros-args -r image:=/camera/image_raw -p backend:=onnxruntime-cpu
-Parameters, their ranges and meanings: config/tracker.yaml. Select the target with `efftam select`, the
-service ~/select_target or the topic `select`.""",
+Select the target with `efftam select`, the service ~/select_target or the topic `select`.
+A file with all parameters: config/tracker.yaml.""",
     ),
     "efftam_camera": NodeProgram(
         "efftam_ros.ros.camera",
         "CameraNode",
+        "efftam_ros.ros.camera_parameters",
         """Publishes a stream (rtsp://..., udp://@:5600), a V4L2 device or a video file as image, with
 camera_info from a calibration file. Start it with the tracker by
   ros2 launch efftam_ros tracker.launch.py stream:=rtsp://192.168.0.10:554/live
 or on its own:
   efftam_camera --ros-args -p stream:=/dev/video0 -p calibration:=camera.yaml -r image:=/camera/image_raw
-Parameters: ros2 param list /efftam_camera, ros2 param describe /efftam_camera NAME; docs/camera.md.""",
+More: docs/camera.md.""",
     ),
 }
 

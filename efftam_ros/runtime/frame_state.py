@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.contract import Look, Remembered
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec
-from efftam_ros.images.encodings import check_image
+from efftam_ros.images.pixels import check_image
 from efftam_ros.runtime.preprocess import CERTAIN, EncodedPrompt, boxes_and_areas, encode_prompt
 
 ALTERNATIVES = range(1, 4)
@@ -52,7 +52,7 @@ class TargetFrame:
     """One target's look at an image, as the back end computes it.
 
     Attributes:
-        look: What is asked.
+        look: What is asked about ``target``.
         size: Width and height of the image, px.
         prompt: The look's prompt in network coordinates; None on tracked images.
         rows: Rows of the decoder's output, by candidate.
@@ -64,6 +64,7 @@ class TargetFrame:
     """
 
     look: Look
+    target: int
     size: tuple[int, int]
     prompt: EncodedPrompt | None = None
     rows: Sequence[int] = ALTERNATIVES
@@ -74,17 +75,9 @@ class TargetFrame:
     can_be_remembered: bool = True
 
     @property
-    def target(self) -> int:
-        return self.look.target
-
-    @property
     def view(self) -> View:
         """The view of a look that is no search."""
         return self.look.views[0]
-
-    @property
-    def is_search(self) -> bool:
-        return self.look.is_search
 
     def read(self, view: View, decoded: Decoded) -> Candidates:
         """The candidates of one view, px of the image; for a mask prompt its own mask."""
@@ -139,23 +132,25 @@ class FrameState(ABC):
     def look(self, image: Image, looks: Sequence[Look]) -> FrameAnswers:
         if self._is_closed:
             raise RuntimeError("the pipeline is closed")
-        targets = [look.target for look in looks]
-        self._check_targets(targets)
-        if len(set(targets)) < len(targets) or sum(look.prompt is not None for look in looks) > 1:
-            raise ValueError(f"one look per target and call, one prompt per call (targets {targets})")
         self._settle()
-        for target in targets:  # what can't be used leaves nothing of before
-            self._frames.pop(target, None)
+        prompted, frames = 0, dict[int, TargetFrame]()
+        for look in looks:
+            self._check_target(look.target)
+            prompted += look.prompt is not None
+            self._frames.pop(look.target, None)  # what can't be used leaves nothing of before
         check_image(image)
-        frames = {look.target: self._checked(image, look) for look in looks}
-        if any(frame.prompt is not None for frame in frames.values()):
+        for look in looks:
+            frames[look.target] = self._checked(image, look)
+        if len(frames) < len(looks) or prompted > 1:
+            raise ValueError(f"one look per target and one prompt per call: {looks}")
+        if prompted:
             for other in self._frames.values():  # what a prompt conditions has one place
                 other.can_be_remembered &= other.prompt is None
         self._frames |= frames
         try:
             self._start(image, list(frames.values()))
         except BaseException:
-            for target in targets:
+            for target in frames:
                 self._frames.pop(target, None)
             raise
         return FrameAnswers(self, frames)
@@ -163,13 +158,12 @@ class FrameState(ABC):
     def remember(self, choices: Sequence[Remembered]) -> None:
         if self._is_closed:
             raise RuntimeError("the pipeline is closed")
-        self._check_targets([choice.target for choice in choices])
-        for choice in choices:
-            check_slots(self.spec.slots, choice.slot)
         chosen = []
         for target, choice, slot, present in choices:
+            self._check_target(target)
+            check_slots(self.spec.slots, slot)
             frame = self._frames.get(target)
-            if frame is None or frame.is_search or not (frame.is_answered and frame.can_be_remembered):
+            if frame is None or frame.look.is_search or not (frame.is_answered and frame.can_be_remembered):
                 raise RuntimeError(f"no image to remember of target {target}: look, and read its candidates")
             chosen.append(Chosen(frame, frame.rows[choice], slot, present))
         for frame in self._frames.values():
@@ -196,7 +190,7 @@ class FrameState(ABC):
     def mask_of(self, frame: TargetFrame, choice: int) -> NDArray[np.uint8]:
         """See `Answers.mask`."""
         self._require_last(frame)
-        if frame.is_search or not frame.is_answered:
+        if frame.look.is_search or not frame.is_answered:
             raise RuntimeError("no mask: look at one view, and read its candidates")
         return self._mask(frame, frame.rows[choice])
 
@@ -206,10 +200,9 @@ class FrameState(ABC):
         if self._frames.get(frame.target) is not frame:
             raise RuntimeError(f"target {frame.target} was looked at again: these answers are gone")
 
-    def _check_targets(self, targets: Sequence[int]) -> None:
-        for target in targets:
-            if not 0 <= target < self.max_targets:
-                raise IndexError(f"target {target} is beyond the {self.max_targets} of this pipeline")
+    def _check_target(self, target: int) -> None:
+        if not 0 <= target < self.max_targets:
+            raise IndexError(f"target {target} is beyond the {self.max_targets} of this pipeline")
 
     def _checked(self, image: Image, look: Look) -> TargetFrame:
         """A frame for what is asked. Raises as `Pipeline.look`."""
@@ -220,9 +213,10 @@ class FrameState(ABC):
         if not look.is_search and len(look.views) != 1:
             raise ValueError(f"{len(look.views)} views: give one, or search")
         if look.prompt is None:
-            return TargetFrame(look, size)
+            return TargetFrame(look, look.target, size)
         encoded = encode_prompt(look.prompt, look.views[0], *size)
-        return TargetFrame(look, size, encoded, ALTERNATIVES if encoded.multimask else SINGLE)
+        rows = ALTERNATIVES if encoded.multimask else SINGLE
+        return TargetFrame(look, look.target, size, encoded, rows)
 
     # What a back end computes
 
@@ -257,7 +251,7 @@ class FrameState(ABC):
             else:
                 self._condition(frame)
             frame.found.append(frame.read(view, self._decode(frame)))
-        if frame.is_search:
+        if frame.look.is_search:
             frame.seconds = {"search": time.perf_counter() - begin_s}
         elif frame.target in self._memory_seconds:
             frame.seconds["memory_encoder"] = self._memory_seconds.pop(frame.target)
@@ -267,10 +261,10 @@ class FrameState(ABC):
         made = self._features.get(frame.target)
         if made is None or not made.are_of(image, view):
             self._features.pop(frame.target, None)
-            before = set(frame.seconds)
+            others, frame.seconds = frame.seconds, {}
             self._encode(frame, image, view)
-            seconds = {name: frame.seconds[name] for name in frame.seconds.keys() - before}
-            self._features[frame.target] = Features(weakref.ref(image), view, seconds)
+            self._features[frame.target] = Features(weakref.ref(image), view, dict(frame.seconds))
+            frame.seconds |= others
         else:
             frame.seconds |= made.seconds
 

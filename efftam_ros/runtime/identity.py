@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import Region, to_bgr
+from efftam_ros.images.pixels import Region, to_bgr
 
 SHIPPED = Path(__file__).parents[1] / "models" / "identity"
 GRAPH, MANIFEST, FORMAT = "identity.onnx", "identity.json", 1

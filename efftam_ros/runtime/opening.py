@@ -48,7 +48,7 @@ def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> Tar
     """A tracker on a pipeline, for as many targets as that has memories, with its sources beside the network:
     camera motion and points."""
     from efftam_ros.core.targets import TargetSet
-    from efftam_ros.images.motion import FlowPoints, is_blank
+    from efftam_ros.images.points import FlowPoints, is_blank
 
     config = config or TrackerConfig()
     camera = _camera_of(config, looks_ahead=getattr(pipeline, "is_on_gpu", False))
@@ -63,7 +63,7 @@ def _describe_of(config: TrackerConfig) -> Describe | None:
 
 
 def _camera_of(config: TrackerConfig, looks_ahead: bool) -> CameraMotionSource | None:
-    from efftam_ros.images.motion import ImageCameraMotion
+    from efftam_ros.images.camera_motion import ImageCameraMotion
 
     return ImageCameraMotion(looks_ahead) if config.camera_motion == "auto" else None
 

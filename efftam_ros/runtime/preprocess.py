@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.images.encodings import CHECKED, Region, check_image
+from efftam_ros.images.pixels import CHECKED, Region, check_image
 
 DENSITY = 0.6
 """Least number of samples per image pixel and axis. At 1 there is no aliasing; at 0.6 every pixel still
@@ -56,7 +56,7 @@ class Preprocessor:
         """Compute the network input of a view, in an array that the next call overwrites.
 
         Outside the image the input is black. Only pixels inside the view are read. Raises InputError as
-        `encodings.check_image` does.
+        `pixels.check_image` does.
         """
         encoding = image.derived.get(CHECKED) or check_image(image)
         side = self._side

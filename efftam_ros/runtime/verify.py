@@ -23,7 +23,7 @@ from efftam_ros.core.contract import Look, Pipeline, Remembered
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
-from efftam_ros.images.encodings import Levels
+from efftam_ros.images.levels import Levels
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.tensorrt.store import check_private, write_atomically
 
@@ -140,10 +140,13 @@ Found = tuple[str, str, str, NDArray[Any]]
 
 
 class _Flight:
-    """The frames through one pipeline: a prompt, tracked frames in a window and in the full view with the
-    next image announced, a search, and a second target, in a memory of its own where the pipeline has one: in
-    one view with the first, and each in its own. ``choices``: rows that are remembered, by frame; filled where
-    they are missing, so that all pipelines remember the same."""
+    """The frames through one pipeline.
+
+    A prompt, tracked frames in a window and in the full view with the next image announced, a search, and a
+    second target, in a memory of its own where the pipeline has one: in one view with the first, and each in
+    its own. ``choices``: rows that are remembered, by frame; filled where they are missing, so that all
+    pipelines remember the same.
+    """
 
     def __init__(
         self,

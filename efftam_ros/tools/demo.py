@@ -1,7 +1,8 @@
 """Track a clip that ships with the package, and compare with its true boxes.
 
 The clip is rendered: the camera follows a car, one that looks the same passes it, and a bridge hides it.
-Leaves overlay.mp4 and track.json, as `efftam track` writes them.
+Leaves overlay.mp4 and track.json, as `efftam track` writes them. With --live nothing is written: the clip is
+sent as a camera's stream to the ROS 2 nodes, and the target is selected on the page.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from efftam_ros.tools import track
 from efftam_ros.tools.cli import described
 from efftam_ros.tools.common.options import add_bundle_option, add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs
+from efftam_ros.tools.demo_live import run_live
 
 OUT = Path("demo_output")
 CLIP = Path(__file__).resolve().parents[1] / "demo" / "clip"
@@ -35,12 +37,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--twin", action="store_true", help="follow both cars, from where the second one is in sight"
     )
+    live = parser.add_argument_group("live (ROS 2)")
+    live.add_argument(
+        "--live",
+        action="store_true",
+        help="the clip as a live camera, the nodes and the page, until Ctrl-C",
+    )
+    live.add_argument(
+        "--address",
+        default="127.0.0.1",
+        help="address of the page (default 127.0.0.1: this computer only; 0.0.0.0: a phone too)",
+    )
+    live.add_argument("--port", type=int, default=8080, help="port of the page (default 8080); 0: a free one")
     add_quiet_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.frames is not None and args.frames < 1:
         raise InputError(f"--frames is {args.frames}; it must be at least 1")
+    if args.live:
+        first = np.loadtxt(CLIP / "boxes.csv", delimiter=",", skiprows=1, usecols=(1, 2, 3, 4))[0]
+        run_live(CLIP, Box(*map(float, first)), args.address, args.port)
     open_bundle(args.bundle)
     check_outputs([Output("--out", args.out, "folder")])
     args.out.mkdir(parents=True, exist_ok=True)

@@ -25,8 +25,9 @@ from efftam_ros.core.config import MOST_TARGETS
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, STEERED, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.images.encodings import Levels, few_levels, to_bgr
+from efftam_ros.images.levels import Levels, few_levels
 from efftam_ros.images.message import ImageReader, StampGuard, header_of, image_fields, stamp_ns
+from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages import bags
 from efftam_ros.messages.bearing import Bearing, CameraModel, bearing_of, camera_model
 from efftam_ros.messages.fields import (

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.geometry import Box
-from efftam_ros.images.video import NS, read_bgr
+from efftam_ros.images.source import NS
+from efftam_ros.images.stills.folder import read_bgr
 from efftam_ros.messages.reports import Selection
 from efftam_ros.tools.common.prompts import add_target_arguments, numbers, read_points
 

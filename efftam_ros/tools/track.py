@@ -24,20 +24,29 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.images.camera import open_source
-from efftam_ros.images.encodings import few_levels
+from efftam_ros.images.levels import few_levels
 from efftam_ros.images.overlay import draw_overlay
-from efftam_ros.images.video import NS, VideoFrame, VideoSource
+from efftam_ros.images.source import NS, VideoFrame, VideoSource
 from efftam_ros.messages.reports import VideoProgress
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.following import Answers, follow
+from efftam_ros.tools.common.hints import Cause, cause_of, lost_after_s
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.common.page import DrawingPage, open_page
+from efftam_ros.tools.common.page import DrawingPage, open_page, show_in_browser
+from efftam_ros.tools.common.positions import (
+    Positions,
+    TrackAction,
+    add_position_arguments,
+    open_positions,
+)
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
 from efftam_ros.tools.common.rerun_file import add_rerun_argument, rerun_file, rerun_output
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 
+# A target was lost before it was ever tracked.
+EXIT_LOST = 1
 NOT_KEPT = "no file was written: --json FILE keeps the boxes, --out FILE.mp4 the pictures"
 
 
@@ -52,11 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--start", type=int, default=0, metavar="FRAME", help="frame the target is selected in (default 0)"
     )
     files.add_argument("--frames", type=int, metavar="N", help="frames to process (default: to the end)")
-    options.add_image_arguments(files)
+    options.add_image_arguments(files, TrackAction)
     files.add_argument("--out", type=Path, metavar="FILE.mp4", help="overlay video (H.264)")
     files.add_argument("--json", type=Path, metavar="FILE", help="boxes of every frame; - for stdout")
     add_rerun_argument(files)
     options.add_quiet_argument(files)
+    add_position_arguments(parser)
     options.add_network_arguments(parser)
     options.add_tracker_arguments(parser)
     server = parser.add_argument_group("the page's server")
@@ -84,16 +94,22 @@ def run(args: argparse.Namespace) -> int:
         )
     config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
     outputs = [Output("--json", args.json), Output("--out", args.out, "video"), rerun_output(args.rerun)]
-    check_outputs(outputs, [args.video, args.mask])
+    outputs.append(Output("--track", args.ground_track))
+    check_outputs(outputs, [args.video, args.mask, args.poses, args.terrain])
+    positions = open_positions(args, (source.width, source.height))
     pipeline = open_pipeline(options.pipeline_config(args, max(1, len(prompts))))
-    run_ = _Run(source, pipeline, open_targets(pipeline, config), prompts)
+    run_ = _Run(source, pipeline, open_targets(pipeline, config), prompts, positions)
     try:
         if not prompts:
-            files = [str(one) for one in (args.json, args.out, args.rerun) if one is not None]
+            files = [
+                str(one) for one in (args.json, args.out, args.rerun, args.ground_track) if one is not None
+            ]
             kept = f"written: {', '.join(files)}" if files else NOT_KEPT
             over = f"the video is over; {kept}"
             with open_page(args.address, args.port, args.token or "", over) as served:
                 print(served.announcement, file=sys.stderr, flush=True)
+                if show_in_browser(served.urls[0]):
+                    options.tell("no target was given: draw it on the page that opens in the browser")
                 run_.follow(args, served.page)
             if not files:
                 print(kept, file=sys.stderr)
@@ -105,20 +121,34 @@ def run(args: argparse.Namespace) -> int:
         if run_.tracks:
             if args.json is not None:
                 _write_json(args.json, run_.report(args.backend, args.json))
+            if args.ground_track is not None and positions is not None:
+                positions.write(args.ground_track)
             print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
-    return 0
+    for hint in run_.hints():
+        options.tell(hint)
+    return EXIT_LOST if run_.hints() else 0
 
 
 class _Run:
     """One pass over a video: tracks and times. Without ``prompts`` the target is drawn on the page."""
 
     def __init__(
-        self, source: VideoSource, pipeline: Pipeline, targets: TargetSet, prompts: dict[int, Prompt]
+        self,
+        source: VideoSource,
+        pipeline: Pipeline,
+        targets: TargetSet,
+        prompts: dict[int, Prompt],
+        positions: Positions | None = None,
     ) -> None:
         self._source, self._pipeline, self._targets, self._prompts = source, pipeline, targets, prompts
+        self._positions = positions
+        self._places: list[
+            dict[int, dict[str, Any]]
+        ] = []  # of each image's targets, where they are asked for
         self.tracks: list[tuple[int, dict[int, Track]]] = []
         self.is_complete = False  # all frames that were asked for, and none was left out
         self._spent: dict[str, float] = defaultdict(float)
+        self._causes: dict[int, Cause] = {}  # of a selection that is lost at once
 
     def follow(self, args: argparse.Namespace, page: DrawingPage | None = None) -> None:
         source, start, most = self._source, args.start, args.frames
@@ -182,8 +212,24 @@ class _Run:
                 self._spent[stage] += seconds
         if prompts and (few := few_levels(image)):
             options.tell(f"{self._source.name}: {few}")
-        self.tracks.append((frame.index, {target_id: track for target_id, (track, _) in answers.items()}))
+        self._causes |= {target_id: cause_of(frame.bgr, prompt) for target_id, prompt in prompts.items()}
+        tracks = {target_id: track for target_id, (track, _) in answers.items()}
+        self.tracks.append((frame.index, tracks))
+        self._places.append({} if self._positions is None else self._positions.locate(tracks))
         return answers
+
+    def hints(self) -> list[str]:
+        """A line for each target that was lost before it was ever tracked: how soon, and what to draw
+        instead."""
+        lines = []
+        for target_id, cause in self._causes.items():
+            seconds = lost_after_s([tracks[target_id] for _, tracks in self.tracks if target_id in tracks])
+            if seconds is not None:
+                lines.append(
+                    f"target {target_id} was lost {seconds:.2f} s after its selection, before it was tracked;"
+                    f" {cause.value}"
+                )
+        return lines
 
     def report(self, backend: str, file: Path) -> dict[str, Any]:
         """The report that --json writes to ``file``, with the video's path from there, so that both can be
@@ -200,7 +246,10 @@ class _Run:
             "bundle": self._pipeline.spec.name,
             "backend": backend,
             "complete": self.is_complete,
-            "frames": [frame_record(index, tracks) for index, tracks in self.tracks],
+            "frames": [
+                frame_record(index, tracks, places)
+                for (index, tracks), places in zip(self.tracks, self._places, strict=True)
+            ],
         }
 
     def summary(self) -> str:
@@ -219,9 +268,11 @@ def _name(video: Path) -> str:
     return "/".join(video.resolve().parts[-2:])
 
 
-def frame_record(index: int, tracks: Mapping[int, Track]) -> dict[str, Any]:
+def frame_record(
+    index: int, tracks: Mapping[int, Track], places: Mapping[int, dict[str, Any]] | None = None
+) -> dict[str, Any]:
     """One frame of the JSON; unknown numbers are null. ``tracks``: by id; the frame's own fields are those of
-    the first.
+    the first. ``places``: positions on the ground, by id, where they are asked for.
 
     ``stamp_ns`` is text, because programs that read numbers as floats would lose digits.
     """
@@ -231,7 +282,14 @@ def frame_record(index: int, tracks: Mapping[int, Track]) -> dict[str, Any]:
         "stamp": first.stamp_ns / NS,
         "stamp_ns": str(first.stamp_ns),
         **_track_record(first),
-        "targets": [{"id": target_id, **_track_record(tracks[target_id])} for target_id in sorted(tracks)],
+        "targets": [
+            {
+                "id": target_id,
+                **_track_record(tracks[target_id]),
+                **({"position": places[target_id]} if places else {}),
+            }
+            for target_id in sorted(tracks)
+        ],
     }
 
 

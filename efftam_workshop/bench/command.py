@@ -72,8 +72,12 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--frames is {args.frames}; it must be at least 1")
     if args.soak is not None and not 0 < args.soak < float("inf"):
         raise InputError(f"--soak is {args.soak:g}; give seconds above 0")
-    if (args.video is None) != (args.box is None) or (args.video and (args.image or args.soak or args.node)):
-        raise InputError("--video needs --box, and is for stages; --image is of drawn ones")
+    if args.video and args.box is None:
+        raise InputError("--video is given without the target in its first frame; add --box X,Y,W,H")
+    if args.box and args.video is None:
+        raise InputError(f"--box {args.box} is a target in a video; add --video FILE, or leave out --box")
+    if args.video and (other := next((o for o in ("image", "soak", "node") if getattr(args, o)), None)):
+        raise InputError(f"--video and --{other} exclude each other; leave out one of them")
     check_outputs([Output("--json", args.json)], [args.video])
     args.image = args.image or (1280, 720)
     bundle = open_bundle(args.bundle)

@@ -18,7 +18,8 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.images.motion import FlowPoints, ImageCameraMotion
+from efftam_ros.images.camera_motion import ImageCameraMotion
+from efftam_ros.images.points import FlowPoints
 from efftam_ros.runtime.identity import Identity
 from efftam_ros.runtime.opening import open_targets
 from efftam_workshop.bench.moving_target import endless

@@ -36,7 +36,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.images.video import VideoFrame
+from efftam_ros.images.source import VideoFrame
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common.following import follow
 from efftam_ros.tools.common.options import (

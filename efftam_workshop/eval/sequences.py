@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.images.encodings import Levels
-from efftam_ros.images.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
+from efftam_ros.images.levels import Levels
+from efftam_ros.images.source import NS, VideoFrame
+from efftam_ros.images.stills.folder import image_files, natural_key, read_bgr
+from efftam_ros.images.video import open_video
 
 FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"
 DAVIS_FPS = 24.0
@@ -141,7 +143,12 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
     found: dict[int, list[float]] = {}
     with path.open(newline="") as file:
         try:
-            for row in csv.DictReader(file):
+            rows = csv.DictReader(file)
+            missing = [name for name in ("frame", *"xywh") if name not in (rows.fieldnames or ())]
+            if missing:
+                raise InputError(f"{path} has no column {missing[0]}; its first line must be frame,x,y,w,h")
+            for row in rows:
+                line = rows.line_num
                 frame = int(row["frame"])
                 if frame < 0 or frame <= max(found, default=-1):
                     raise InputError(
@@ -153,8 +160,12 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
                 found[frame] = [float(row[k]) for k in "xywh"]
         except InputError:
             raise
-        except (KeyError, TypeError, ValueError):
-            raise InputError(f"{path} is not a table with the columns frame,x,y,w,h") from None
+        except (TypeError, ValueError):
+            values = ",".join(str(row[name] or "") for name in ("frame", *"xywh"))
+            raise InputError(
+                f"{path}, line {line}: {shown(values)} is not a frame number and four numbers x,y,w,h, px;"
+                " correct the line or remove it"
+            ) from None
     boxes = np.full((max(found, default=-1) + 1, 4), np.nan)
     for frame, box in found.items():
         boxes[frame] = box

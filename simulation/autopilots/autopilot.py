@@ -7,9 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from efftam_flight.mavlink.connection import Connection
 from efftam_flight.mavlink.dialect import ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, Message, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
+from simulation.autopilots.following import FlyingVehicle, Follower
 from simulation.autopilots.gimbal import Mount
 from simulation.rotations import from_yaw_pitch
 
@@ -23,6 +26,8 @@ SET_ATTITUDE = "GIMBAL_MANAGER_SET_ATTITUDE"
 SET_PITCHYAW = "GIMBAL_MANAGER_SET_PITCHYAW"
 TRACKING_COMMANDS = (2004, 2005, 2010)
 YAW_LOCK = mav.GIMBAL_MANAGER_FLAGS_YAW_LOCK
+
+POSITION = mav.MAVLINK_MSG_ID_GLOBAL_POSITION_INT
 
 # How long it has been up when it is made, s.
 UP_S = 40.0
@@ -76,6 +81,8 @@ class Autopilot(ABC):
         self.mount = mount
         self.clock_rate = 1.0  # of its seconds in ours
         self.channels = [1500] * 8  # of the remote control, us
+        self.follower: Follower | None = None  # flies the vehicle, where it flies
+        self._standing = FlyingVehicle(np.zeros(3))
         self._clock, self._gimbal_port = clock, gimbal_port
         self.restart()
         self.booted_s -= UP_S
@@ -139,19 +146,29 @@ class Autopilot(ABC):
             for message in port.receive():
                 self._take(name, port, message, now_s)
         self.move(now_s)
+        if self.follower is not None:
+            self.follower.step(now_s)
         if self._gimbal_port is None:
             self.mount.step(now_s)
             self.attitude = self.servo_attitude(now_s)
         if now_s >= self._next_heartbeat_s:
             self._next_heartbeat_s = now_s + 1.0
             for port in self.ports.values():
-                self.send(port, mav.MAVLink_heartbeat_message(mav.MAV_TYPE_QUADROTOR, self.kind, 0, 0, 4, 3))
+                self.send(port, self._heartbeat())
         if now_s >= self._next_timesync_s:
             self._next_timesync_s = now_s + self.timesync_s
             for port in self.ports.values():
                 self.send(port, mav.MAVLink_timesync_message(0, self.boot_ms(now_s) * 1_000_000))
         self._stream(now_s, now_s - self._last_step_s)
         self._last_step_s = now_s
+
+    def _heartbeat(self) -> Message:
+        follower, mode, flags = self.follower, 0, 0
+        if follower is not None:
+            mode = follower.numbers[follower.mode]
+            flags = mav.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED
+            flags |= mav.MAV_MODE_FLAG_SAFETY_ARMED if follower.armed else 0
+        return mav.MAVLink_heartbeat_message(mav.MAV_TYPE_QUADROTOR, self.kind, flags, mode, 4, 3)
 
     @abstractmethod
     def servo_attitude(self, now_s: float) -> tuple[tuple[float, ...], int]:
@@ -191,6 +208,8 @@ class Autopilot(ABC):
         if kind == "GIMBAL_DEVICE_ATTITUDE_STATUS" and name == self._gimbal_port:
             self.attitude = (tuple(message.q), message.flags)
             self.gimbal_heard_s = now_s
+        elif kind == "FOLLOW_TARGET" and self.follower is not None:
+            self.follower.take(message, now_s)
         elif kind in (SET_ATTITUDE, SET_PITCHYAW) and target[0] in (0, SYSTEM):
             self.on_gimbal_wish(message)
         elif kind == "COMMAND_LONG" and target[0] in (0, SYSTEM):
@@ -236,6 +255,9 @@ class Autopilot(ABC):
             )
         if message_id == mav.MAVLINK_MSG_ID_RC_CHANNELS:
             return mav.MAVLink_rc_channels_message(boot_ms, 8, *self.channels, *[65535] * 10, 255)
+        if message_id == POSITION:
+            vehicle = self._standing if self.follower is None else self.follower.vehicle
+            return vehicle.position_message(boot_ms)
         if message_id == VEHICLE_ATTITUDE:
             heading, rate = self.mount.vehicle(now_s)
             return mav.MAVLink_attitude_message(boot_ms, 0.0, 0.0, heading, 0.0, 0.0, rate)
@@ -244,7 +266,8 @@ class Autopilot(ABC):
     def set_interval(self, port: Port, message: Message, shortest_us: float) -> int:
         """Command 511; acts on the link that it came by."""
         message_id, interval_us = int(message.param1), message.param2
-        if message_id not in (ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, mav.MAVLINK_MSG_ID_RC_CHANNELS):
+        known = (ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, POSITION, mav.MAVLINK_MSG_ID_RC_CHANNELS)
+        if message_id not in known:
             return DENIED
         if 0 < interval_us < shortest_us:
             return DENIED

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.crossings import crossing_of, plan
-from efftam_ros.images.video import NS, VideoFrame
+from efftam_ros.images.source import NS, VideoFrame
 from efftam_workshop.eval.metrics import overlaps
 from efftam_workshop.eval.sequences import Sequence
 

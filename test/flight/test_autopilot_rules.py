@@ -304,7 +304,7 @@ def test_attitudes_and_headings_are_of_when_they_were_made_and_not_of_when_they_
     stamps = [EPOCH_NS + i * NS for i in range(5)]
     for told in (rig.log.headings, rig.log.samples):
         assert [each.stamp_ns for each in told] == pytest.approx(stamps, abs=0.01 * NS)
-    assert rig.log.headings[-1][1:] == pytest.approx((0.3, 0.6))
+    assert rig.log.headings[-1][1:] == pytest.approx((0.3, 0.6, 0.1, 0.2))
     assert rig.log.samples[-1].q == pytest.approx(q)
 
 

@@ -105,7 +105,7 @@ def test_camera_information_by_both_requests_and_without_a_focal_length_where_it
     assert scene.ask(*ask) == [ACCEPTED]
     info = scene.station.of("CAMERA_INFORMATION")[0]
     assert bytes(info.model_name).rstrip(b"\0") == b"Tracker"
-    assert info.flags == 512 | 1024
+    assert info.flags == 512 | 1024 | 2048
     assert info.firmware_version == firmware_version(__version__)
     assert (info.resolution_h, info.resolution_v) == (1280, 720)
     assert info.focal_length / info.sensor_size_h == pytest.approx(900 / 1280)
@@ -131,9 +131,9 @@ def test_the_firmware_version_has_its_first_number_lowest():
 @pytest.mark.parametrize(
     ("command", "parameters", "result"),
     [
-        *((REQUEST, (message_id,), UNSUPPORTED) for message_id in (269, 271, 276, 31999, NAN)),
+        *((REQUEST, (message_id,), UNSUPPORTED) for message_id in (269, 271, 277, 31999, NAN)),
         *((400, (275,), UNSUPPORTED), (REQUEST_OLD, (0,), ACCEPTED)),
-        *((INTERVAL, of, DENIED) for of in ((276, 1e6), (259, 1e6), (275, NAN), (275, 100.0), (NAN, 1e6))),
+        *((INTERVAL, of, DENIED) for of in ((277, 1e6), (259, 1e6), (275, NAN), (275, 100.0), (NAN, 1e6))),
     ],
 )
 def test_messages_that_we_do_not_have_or_stream_are_refused(command, parameters, result):

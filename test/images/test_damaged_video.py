@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import av
 import numpy as np
 import pytest
+from av.codec.context import ThreadType
 from av.stream import Disposition
 from support.odd_videos import (
     CODECS,
@@ -29,8 +29,9 @@ from support.odd_videos import (
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, CameraOptions
-from efftam_ros.images.streams.decoding import ImageDecoder, choose_track
+from efftam_ros.images.streams.decoding import ImageDecoder
 from efftam_ros.images.streams.h264 import PictureNumbers
+from efftam_ros.images.streams.opening import choose_track
 from efftam_ros.images.video import open_video
 from efftam_ros.tools.cli import main
 
@@ -158,19 +159,50 @@ def test_a_video_whose_last_packets_can_not_be_decoded_is_damaged_and_not_trunca
 SENT = {"K": (True, False), "k": (True, True), "f": (False, True)}  # whether a key frame, and damaged
 
 
+def stream_of(codec: str) -> SimpleNamespace:
+    """A track of ten images a second, without a decoder."""
+    context = SimpleNamespace(name=codec, extradata=None, flags=0, thread_type=ThreadType.SLICE)
+    rates = {"average_rate": 10, "guessed_rate": 10, "time_base": Fraction(1, 10)}
+    return SimpleNamespace(codec_context=context, **rates)
+
+
+class Packet:
+    """A packet that completes the images of the packets ``shown``, with their numbers, or gives an error."""
+
+    def __init__(self, pts: int | None, shown: Iterable[int] = (), **more: object) -> None:
+        self.pts = self.dts = pts
+        self.size, self.time_base, self.is_corrupt, self.is_discard = 9, Fraction(1, 10), False, False
+        self.opaque: object = None
+        self.frames = [frame(number, number) for number in shown]
+        self.error: Exception | None = None
+        vars(self).update(more)
+
+    def __bytes__(self) -> bytes:
+        return b"\0\0\1\x02" if self.size else b""
+
+    def decode(self) -> list[SimpleNamespace]:
+        if self.error is not None:
+            raise self.error
+        return self.frames
+
+
+def frame(number: int, pts: int | None, is_key: bool = False, is_corrupt: bool = False) -> SimpleNamespace:
+    times = {"pts": pts, "dts": pts, "time_base": None}
+    return SimpleNamespace(opaque=(number, pts), key_frame=is_key, is_corrupt=is_corrupt, **times)
+
+
 def whole(packets: str, pts_of, dts_of=None) -> str:
     """Which images are whole (1), of a stream of ten a second: key frames ``K``, others ``.``; with damage in
     the packet ``c``, in the image ``f``, in a key frame ``k``; ``x`` can't be decoded. ``dts_of``: as
-    ``pts_of`` unless given."""
-    context = SimpleNamespace(name="mpeg4", extradata=None)
-    decoder = ImageDecoder(SimpleNamespace(codec_context=context, guessed_rate=10, time_base=Fraction(1, 10)))
-    found = ""
+    ``pts_of`` unless given; images are shown in the order of ``pts_of``."""
+    decoder, found = ImageDecoder(stream_of("mpeg4")), ""
     for number, kind in enumerate(packets):
         is_key, is_damaged = SENT.get(kind, (False, False))
-        frame = SimpleNamespace(pts=pts_of(number), key_frame=is_key, is_corrupt=is_damaged)
-        packet = Mock(size=9, pts=pts_of(number), dts=(dts_of or pts_of)(number), is_corrupt=kind == "c")
-        packet.decode.side_effect = [av.error.InvalidDataError(1, "bad") if kind == "x" else [frame]]
-        found += "".join("01"[is_whole] for _, is_whole in decoder.decode(packet)) or "-"
+        pts, dts = pts_of(number), (dts_of or pts_of)(number)
+        error = av.error.InvalidDataError(1, "bad") if kind == "x" else None
+        packet = Packet(pts, dts=dts, is_corrupt=kind == "c", error=error)
+        packet.frames = [frame(number, pts, is_key, is_damaged)]
+        found += "".join("01"[image.is_whole] for image in decoder.decode(packet)) or "-"
     return found
 
 
@@ -245,17 +277,25 @@ def test_parameters_of_h264_that_are_cut_off_leave_those_of_before():
     assert numbers.lacks(unit(0x41, "111", "00", f"{6:04b}"))
 
 
-def test_of_h265_a_packet_without_an_image_counts_once_there_were_some():
-    context, frame = (
-        SimpleNamespace(name="hevc", extradata=None),
-        Mock(pts=1, key_frame=True, is_corrupt=False),
-    )
-    decoder = ImageDecoder(SimpleNamespace(codec_context=context, guessed_rate=10, time_base=Fraction(1, 10)))
-    for frames, count in (([], 0), ([frame], 0), ([], 1), ([], 2)):
-        packet = Mock(size=9, pts=1, dts=1, is_corrupt=False)
-        packet.decode.return_value = frames
+def counted(codec: str, packets: list[Packet]) -> tuple[int, int]:
+    """Damaged packets and images left out, once all of these and the end were decoded."""
+    decoder = ImageDecoder(stream_of(codec))
+    for packet in packets:
         decoder.decode(packet)
-        assert (decoder.damaged, decoder.left_out) == (count, count)
+    end = Packet(None, size=0)
+    decoder.decode(end)
+    return decoder.damaged, decoder.left_out
+
+
+def test_of_h265_a_packet_is_missed_whose_image_never_comes():
+    order = [0, 3, 2, 4, 1, 7, 6, 8, 5]  # as three B frames are shown
+    late = [Packet(n, order[n - 2 : n - 1] if n > 1 else []) for n in range(9)]
+    rest = [Packet(9, order[7:] + [9])]
+    assert counted("hevc", late + rest) == (0, 0)
+    assert counted("hevc", [Packet(n, [] if n in (3, 5) else [n]) for n in range(60)]) == (2, 2)
+    # What is sent before the first key frame is none, nor what an edit list hides.
+    assert counted("hevc", [Packet(n, [] if n < 4 else [n]) for n in range(60)]) == (0, 0)
+    assert counted("hevc", [Packet(n, [n] * (n != 7), is_discard=n == 7) for n in range(60)]) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +306,7 @@ def test_a_cover_is_read_only_where_there_is_no_film_and_is_no_choice(kinds, cho
     """Films ``f``, ``d`` by default, covers ``c``."""
     of = {"f": Disposition(0), "d": Disposition.default, "c": Disposition.attached_pic}
     context = SimpleNamespace(name="h264", width=9, height=9)
-    streams = [SimpleNamespace(codec_context=context, disposition=of[kind]) for kind in kinds]
+    streams = [SimpleNamespace(codec_context=context, disposition=of[kind], frames=0) for kind in kinds]
     found, note = choose_track(SimpleNamespace(streams=SimpleNamespace(video=streams)), -1, "x")
     assert (found is streams[chosen], bool(note)) == (True, is_noted)
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import moved_point
 from efftam_ros.core.types import CameraMotion, Image
-from efftam_ros.images.encodings import GREY
-from efftam_ros.images.motion import ImageCameraMotion, Landmarks, rejection
+from efftam_ros.images.camera_motion import ImageCameraMotion, Landmarks, rejection
+from efftam_ros.images.pixels import GREY
 
 WIDTH, HEIGHT = 1280, 720
 

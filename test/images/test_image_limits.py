@@ -16,7 +16,7 @@ from support.limited import MIB, peak_bytes, run_limited
 from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import MOST_PIXELS, MOST_SIDE, check_size, coded_size
+from efftam_ros.images.headers import MOST_PIXELS, MOST_SIDE, check_size, coded_size
 from efftam_ros.runtime.preprocess import MOST_SAMPLES, Preprocessor, fineness
 
 SIZE = (61, 37)
@@ -149,7 +149,7 @@ def test_a_bomb_is_refused_without_being_decoded(tmp_path: Path):
 import sys, types, numpy as np
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.message import image_from_compressed
-from efftam_ros.images.video import read_bgr
+from efftam_ros.images.stills.folder import read_bgr
 from pathlib import Path
 data = Path(sys.argv[1]).read_bytes()
 for read in (

@@ -20,7 +20,8 @@ from support.streams import rtsp_server, sender, web_server, write_video
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import Camera, CameraOptions, _Player, is_live, open_source
-from efftam_ros.images.video import NS, VideoFile
+from efftam_ros.images.source import NS
+from efftam_ros.images.video import VideoFile
 from efftam_ros.tools.cli import main
 
 FIRST_WAIT_S = 30.0
@@ -199,7 +200,7 @@ OF_DEVICE = ("/dev/video2", "v4l2", {"video_size": "1280x720", "framerate": "60"
         ("rtsp://x/y", {}, ("rtsp://x/y", None, {"rtsp_flags": "prefer_tcp"})),
         ("rtsps://x/y", {"rtsp_transport": "udp"}, ("rtsps://x/y", None, {"rtsp_transport": "udp"})),
         ("udp://@:9", {}, ("udp://@:9", None, {"fifo_size": "50000", "overrun_nonfatal": "1"})),
-        ("a/b.SDP", {}, ("a/b.SDP", None, {"protocol_whitelist": "file,udp,rtp,tcp,crypto"})),
+        ("a/b.SDP", {}, ("file:a/b.SDP", None, {"protocol_whitelist": "file,udp,rtp,tcp,crypto"})),
         ("http://x/a.m3u8", {}, ("http://x/a.m3u8", None, {"live_start_index": "-1"})),
     ],
 )

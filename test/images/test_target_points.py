@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.policies.default import have_ended
 from efftam_ros.core.types import FoundPoints, Image
-from efftam_ros.images.motion import LONG_IMAGES, FlowPoints, is_blank
+from efftam_ros.images.points import LONG_IMAGES, FlowPoints, is_blank
 
 WIDTH, HEIGHT = 640, 360
 

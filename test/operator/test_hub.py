@@ -11,12 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from efftam_operator import hub as hub_module
-from efftam_operator.feed import Lifecycle, Limits, Picture, Unreadable
+from efftam_operator.feed import Lifecycle, Limits, Picture, Trackers, Unreadable
 from efftam_operator.hub import OLD_S, Hub, LastHeard
 from efftam_operator.settings import Settings
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.reports import BoxReport, MotionReport
+from efftam_ros.messages.fields import Outcome
+from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
 
 class Now(Executor):
@@ -241,3 +242,65 @@ def test_rate_and_latency_are_those_of_the_last_seconds():
     status = chain.status(13.0)
     assert status["image_hz"] == pytest.approx(20.0, abs=1.0)
     assert (status["latency_ms"], status["image_silent_s"]) == (41.2, 0.1)
+
+
+async def test_a_tracker_that_was_started_again_is_told_until_it_follows_a_target_again(monkeypatch):
+    chain = Chain(monkeypatch)
+
+    def told(*reports) -> bool:
+        for report in reports:
+            chain.hub._take(report, 0)
+        return chain.hub.status()["restarted"]
+
+    def box(state=TrackState.IDLE, reason=""):
+        return BoxReport(1, state=state, reason=reason)
+
+    again, cleared = Trackers(("a",), has_restarted=True), ResultReport(0, Outcome.CLEARED)
+    assert not told(again)  # nothing was followed
+    assert not told(box(TrackState.TRACKING), Trackers(("a", "b")))
+    assert told(again)
+    assert told(box(), box())
+    assert not told(box(TrackState.ACQUIRING))
+    assert told(box(), again)  # its first answers came before the graph told of it
+    assert not told(box(TrackState.TRACKING), cleared, again)
+    assert not told(box(TrackState.TRACKING), box(reason="the target was cleared"), again)
+    chain.sending.cancel()
+
+
+async def test_pictures_that_stand_still_are_told_from_one_second_on(monkeypatch):
+    chain = Chain(monkeypatch)
+    for still_s, frozen_s in ((0.0, None), (0.9, None), (1.0, 1.0), (7.0, 7.0), (0.0, None)):
+        chain.hub._take(Picture(1, jpeg=b"jpeg", still_s=still_s), 0)
+        assert chain.hub.status()["frozen_s"] == frozen_s
+    chain.sending.cancel()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a"), MemoryError(), ValueError("b")])
+async def test_one_picture_that_raises_is_told_and_the_next_ones_are_shown(monkeypatch, error):
+    chain = Chain(monkeypatch)
+    chain.pages[0].is_hidden = False
+    chain.hub.watch()
+    raises = iter([None, error, None])
+
+    def encode(*_):
+        raised = next(raises)
+        if raised is not None:
+            raise raised
+        return b"jpeg", (64, 48)
+
+    monkeypatch.setattr(hub_module.jpeg, "encode", encode)
+    for count, errors in ((1, 0), (1, 1), (2, 1)):
+        chain.now_s += 1.0
+        chain.picture()
+        await chain.settle()
+        chain.hub._show_newest()
+        await chain.settle()
+        status = chain.hub.status()
+        assert len(chain.pages[0].shown) == count
+        assert status["internal_errors"] == errors
+        is_told = type(error).__name__ in status["internal_error"]
+        assert is_told == (errors > 0)
+    assert not chain.sending.done()
+    chain.now_s += 11.0
+    assert chain.hub.status()["internal_error"] == ""
+    chain.sending.cancel()

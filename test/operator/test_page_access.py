@@ -31,7 +31,7 @@ def several(hands, feed):
 def lost_in_sunlight(hands, feed):
     feed.state, feed.selection = TrackState.LOST, 1
     hands.wait_text("#banners", "LOST")
-    hands.page.click("#sun")
+    hands.tool("sun")
 
 
 def drawn(hands, feed):
@@ -48,7 +48,7 @@ def refused(hands, feed):
 
 
 def help_read(hands, feed):
-    hands.page.click("#help-button")
+    hands.tool("help-button")
     hands.page.locator("#help").wait_for()
 
 

@@ -82,3 +82,23 @@ def test_a_second_tap_on_the_same_place_takes_the_point(phone, feed):
     ((x, y),) = one_selection(feed).points
     assert (x, y) == pytest.approx((200, 100), abs=2)
     assert feed.selections[0].labels == (1,)
+
+
+def test_an_address_with_a_point_opens_with_a_proposal_that_one_press_follows(serve, feed, open_page):
+    """Newer pictures take the place of those that the tracker keeps no longer."""
+    feed.proposal = lambda asked: Proposal(asked.stamp_ns, CAR)
+    feed.buffer_s = 2.0
+    hands = open_page(serve(feed).url + "#point=0.34375,0.29167")
+    hands.wait_mode("proposed")
+    assert feed.asked[0].points[0] == pytest.approx((220, 105), abs=0.1)
+    first = hands.page.get_attribute("#view", "data-stamp")
+    until(lambda: hands.page.get_attribute("#view", "data-stamp") != first)
+    hands.wait_mode("proposed")
+    assert hands.page.locator("#notices p").count() == 0
+    assert feed.selections == []
+    hands.page.click("#choice-send")
+    selection = one_selection(feed)
+    assert iou(selection.box, CAR) > 0.99
+    assert str(selection.stamp_ns) != first
+    hands.wait_text("#state", "TRACKING")
+    assert hands.mode == "live"

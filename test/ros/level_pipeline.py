@@ -15,7 +15,7 @@ import numpy as np
 from efftam_ros.core.errors import PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Candidates
-from efftam_ros.images.encodings import to_bgr
+from efftam_ros.images.pixels import to_bgr
 from simulation.null_pipeline import NullPipeline
 
 WIDTH, HEIGHT = 320, 240

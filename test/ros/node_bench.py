@@ -14,6 +14,7 @@ from recorded_outputs import RecordedOutputs
 from std_msgs.msg import Header
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Image, Prompt
@@ -35,37 +36,40 @@ PROMPTS = [Prompt(box=Box(4.0 + 20 * k, 10.0, 12.0, 12.0)) for k in range(3)]
 
 
 class Faulty(NullPipeline):
-    """Raises what ``plan`` says: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
-    ``late_error`` in remember, ZeroDivisionError for each image of ``bad_target``. Each image takes
-    ``seconds`` of the bench's clock, and shows nobody where ``is_absent``."""
+    """Raises what ``plan`` says: ``error`` in every look, ``refusal`` in one with a prompt, ``late_error`` in
+    remember, ZeroDivisionError in each look of ``bad_target``. Each image takes ``seconds`` of the bench's
+    clock, and shows nobody where ``is_absent``."""
 
-    def __init__(self, lanes: int, clock: SimpleNamespace) -> None:
+    def __init__(self, max_targets: int, clock: SimpleNamespace) -> None:
         self.plan = SimpleNamespace(error=None, refusal=None, late_error=None, bad_target=None, seconds=0.0)
         self.plan.calls = self.plan.remembered = 0
         self.plan.is_absent = False
         self._clock = clock
-        super().__init__(max_targets=lanes)
+        super().__init__(max_targets=max_targets)
 
-    def encode(self, image, view):
+    def check(self, image):
+        super().check(image)
+        if isinstance(self.plan.error, InputError):
+            raise self.plan.error
+
+    def _compute(self, image, frame):
         self.plan.calls += 1
         self._clock.now_s += self.plan.seconds
         if self.plan.error is not None:
             raise self.plan.error
-        super().encode(image, view)
-
-    def decode(self, prompt):
-        if prompt is not None and self.plan.refusal is not None:
+        if frame.look.prompt is not None and self.plan.refusal is not None:
             raise self.plan.refusal
-        found, bad = super().decode(prompt), self.plan.bad_target
-        if bad is not None and found.box(0) == PROMPTS[bad].box:
+        super()._compute(image, frame)
+        bad = self.plan.bad_target
+        if bad is not None and frame.found[0].box(0) == PROMPTS[bad].box:
             raise ZeroDivisionError("by zero")
-        return replace(found, presence_logit=-9.0) if self.plan.is_absent else found
+        if self.plan.is_absent:
+            frame.found = [replace(found, presence_logit=-9.0) for found in frame.found]
 
-    def remember(self, choice, slot, present):
+    def _remember(self, chosen):
         if self.plan.late_error is not None:
             raise self.plan.late_error
         self.plan.remembered += 1
-        super().remember(choice, slot, present)
 
 
 class Buffer(FrameBuffer):
@@ -188,18 +192,18 @@ class Bench:
     def select(self, target_id: int = 0, ago: int = 0, number: int = 1, prompt=None) -> list:
         """Select on the image before so many others; the boxes."""
         frame = self.buffer.find(self.now_ns - ago * PERIOD_NS)
-        self.buffer.request(Command(frame.header, target_id, number), frame, prompt or PROMPTS[target_id])
+        self.buffer.select(Command(frame.header, target_id, number), frame, prompt or PROMPTS[target_id])
         return self.work()
 
     def command(self, target_id: int, steers: bool = False) -> list:
         """Clear a target, or steer by it; the boxes."""
-        self.buffer.request(Command(None, target_id), steers=steers)
+        (self.buffer.steer if steers else self.buffer.clear)(Command(None, target_id))
         return self.work()
 
     def propose(self) -> tuple[bool, str]:
         """Whether a box is proposed on the newest image, and why not."""
         self.clock.now_s += 1.0
-        self.buffer.propose(self.buffer.find(0), PROMPTS[0], Command(Header(), 0))
+        self.buffer.propose(Command(Header(), 0), self.buffer.find(0), PROMPTS[0])
         self.work()
         said = self.outputs.sent("proposal")[-1]
         return not math.isnan(said.x), said.reason

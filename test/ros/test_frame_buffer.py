@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.images.message import ReceivedImage
@@ -22,6 +23,8 @@ from efftam_ros.ros.tracker.frame_buffer import (
     Command,
     Followed,
     FrameBuffer,
+    Propose,
+    Reconfigure,
 )
 
 MS = 1_000_000
@@ -49,7 +52,7 @@ def filled(*stamps_ms: float, keep_s: float = 10.0, keep_bytes: int = 10**9) -> 
 
 
 def select(frame_buffer: FrameBuffer, stamp_ns: int, prompt: Prompt = PROMPT, command=COMMAND):
-    return frame_buffer.request(command, frame_buffer.find(stamp_ns), prompt)
+    return frame_buffer.select(command, frame_buffer.find(stamp_ns), prompt)
 
 
 def taken(frame_buffer: FrameBuffer, frame_s: float = 0.0) -> int:
@@ -130,7 +133,7 @@ def test_a_slow_network_far_behind_takes_steps_of_a_second_at_most():
 def test_a_target_is_gone_once_the_loop_has_taken_its_clear():
     """So that a second clear, which comes when the first one was told, is refused."""
     frame_buffer = filled(10)
-    frame_buffer.request(Command(None, 1))
+    frame_buffer.clear(Command(None, 1))
     frame_buffer.take(followed=Followed((0, 1), 1))
     assert frame_buffer.followed == Followed((0,), None)
 
@@ -167,6 +170,14 @@ def test_a_command_that_waits_when_all_ends_is_given_back():
     assert frame_buffer.close() == [COMMAND]
     assert frame_buffer.take() is None
     assert frame_buffer.close() == []
+
+
+def test_new_settings_come_before_all_else_that_waits():
+    frame_buffer, config = filled(10), TrackerConfig(lost_after=3.0)
+    select(frame_buffer, 0)
+    frame_buffer.reconfigure(config)
+    assert frame_buffer.take() == Reconfigure(config)
+    assert taken(frame_buffer) == 10
 
 
 def test_equal_stamps_are_refused():
@@ -364,8 +375,8 @@ def tasks(frame_buffer: FrameBuffer, ids: tuple[int, ...], count: int, new=()) -
             frame_buffer.put(frame(new[index]))
         task = frame_buffer.take(0.0, Followed(ids, 0))
         only = None if task.ids is None else set(task.ids)
-        if task.prompt is not None:
-            only = only and only | {task.command.target_id}
+        if task.selection is not None:
+            only = only and only | {task.selection.command.target_id}
         found.append((task.frame.stamp_ns // MS, only))
     return found
 
@@ -394,9 +405,9 @@ def test_level_again_a_target_takes_part_in_the_newest_image_with_the_others():
 def test_a_command_replaces_only_what_waits_for_the_same_target():
     frame_buffer = selected((1, 80), (2, 70))
     assert frame_buffer.followed == ((0, 1, 2), 0)
-    assert [c.target_id for c in frame_buffer.request(Command(None, 2))] == [2]
+    assert [c.target_id for c in frame_buffer.clear(Command(None, 2))] == [2]
     assert frame_buffer.followed.ids == (0, 1)
-    assert [c.target_id for c in frame_buffer.request(Command(None, ALL))] == [1, 2]
+    assert [c.target_id for c in frame_buffer.clear(Command(None, ALL))] == [1, 2]
     assert frame_buffer.followed == NOBODY
 
 
@@ -408,9 +419,9 @@ def test_a_target_that_is_gone_does_not_catch_up_any_more():
 
 def test_whom_to_steer_by_counts_as_soon_as_it_is_asked_for():
     frame_buffer = selected((1, 80))
-    frame_buffer.request(Command(None, 1), steers=True)
+    frame_buffer.steer(Command(None, 1))
     assert frame_buffer.followed == ((0, 1), 1)
-    frame_buffer.request(Command(None, 1))
+    frame_buffer.clear(Command(None, 1))
     assert frame_buffer.followed == ((0,), None)
 
 
@@ -420,8 +431,8 @@ def test_whom_to_steer_by_counts_as_soon_as_it_is_asked_for():
 def proposed(frame_buffer: FrameBuffer, now_s: float, monkeypatch) -> bool:
     """Whether the task at this time is a proposal, not an image; a new one is requested."""
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    frame_buffer.propose(frame_buffer.find(0), PROMPT, COMMAND)
-    return frame_buffer.take(followed=frame_buffer._followed).proposes
+    frame_buffer.propose(COMMAND, frame_buffer.find(0), PROMPT)
+    return isinstance(frame_buffer.take(followed=frame_buffer._followed), Propose)
 
 
 def test_while_a_target_is_followed_a_proposal_comes_once_in_a_second(monkeypatch):

@@ -183,17 +183,20 @@ def test_a_stream_with_a_compressed_transport_is_refused():
 
 @pytest.mark.usefixtures("_no_profile")
 @pytest.mark.parametrize("image", ["/cam/image_raw", "/cam/image_raw/compressed"])
-def test_flight_starts_tracker_gimbal_and_bridge(image):
+def test_flight_starts_tracker_gimbal_positions_and_bridge(image):
     links = "udpout:127.0.0.1:24550"
-    launch = Launch("flight.launch.py", image=image, namespace="drone", links=links, yaw_lock="false")
-    launch.run_until_started(3)
+    given = {"image": image, "namespace": "drone", "links": links, "yaw_lock": "false", "follow": "true"}
+    launch = Launch("flight.launch.py", **given)
+    launch.run_until_started(4)
     started = {Path(event.cmd[0]).name: event for event in launch.started}
-    assert set(started) == {"efftam_tracker", "efftam_gimbal", "efftam_mavlink"}
-    for name in ("efftam_gimbal", "efftam_mavlink"):
+    flight = ("efftam_gimbal", "efftam_mavlink", "efftam_position")
+    assert set(started) == {"efftam_tracker", *flight}
+    for name in flight:
         command = started[name].cmd
         shipped, given = (Path(command[i + 1]) for i, p in enumerate(command) if p == "--params-file")
         assert shipped == SHARE / "config" / "flight.yaml"
-        assert "yaw_lock: false" in given.read_text()
+        assert ("yaw_lock: false" in given.read_text()) == (name != "efftam_position")
+        assert ("follow: true" in given.read_text()) == (name == "efftam_mavlink")
         assert (links in given.read_text()) == (name == "efftam_mavlink")
         assert "camera_info:=/cam/camera_info" in " ".join(command)
         assert "__ns:=/drone" in " ".join(command)
@@ -232,7 +235,7 @@ def test_a_speed_that_is_none_is_refused(caplog, tmp_path, rate):
     assert f"rate:={rate} is no speed" in caplog.text
 
 
-@pytest.mark.parametrize(("file", "nodes"), [("tracker.launch.py", 1), ("flight.launch.py", 3)])
+@pytest.mark.parametrize(("file", "nodes"), [("tracker.launch.py", 1), ("flight.launch.py", 4)])
 def test_a_profile_of_the_users_own_stays(monkeypatch, tmp_path, file, nodes):
     own = tmp_path / "profile.xml"
     own.write_text((SHARE / "config" / "fastdds_images.xml").read_text())

@@ -12,7 +12,7 @@ from sensor_msgs.msg import CameraInfo
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.types import Image, TrackState
-from efftam_ros.images.message import stamp_ns
+from efftam_ros.images.message import ReceivedImage, stamp_ns
 from efftam_ros.messages.bearing import camera_model
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.ros.tracker.diagnostics import Level
@@ -89,9 +89,9 @@ def test_targets_and_the_steered_one_are_as_the_commands_left_them(events):
 
 @pytest.mark.parametrize(
     ("steered", "order"),
-    [(0, "v0 b0 v1 b1 v2 b2"), (1, "v1 v0 b0 v2 b1 b2"), (2, "v2 v0 b0 v1 b1 b2")],
+    [(0, "v0 b0 v1 b1 v2 b2"), (1, "v1 b1 v0 b0 v2 b2"), (2, "v2 b2 v0 b0 v1 b1")],
 )
-def test_the_steered_target_s_velocity_comes_first_and_boxes_in_the_order_of_their_ids(bench, steered, order):
+def test_velocity_and_box_of_the_steered_target_come_first(bench, steered, order):
     following(bench, 3)
     bench.command(steered, steers=True)
     count = len(bench.published)
@@ -101,6 +101,7 @@ def test_the_steered_target_s_velocity_comes_first_and_boxes_in_the_order_of_the
     ]
     assert " ".join(told) == order
     (tracks,) = [message for topic, message in bench.published[count:] if topic == "tracks"]
+    boxes.sort(key=lambda box: box.target_id)
     assert (tracks.steered, list(tracks.targets)) == (steered, boxes)
     labels = np.frombuffer(bench.outputs.sent("mask_labels")[-1].data, np.uint8).reshape(48, 64)
     for prompt, box in zip(PROMPTS, boxes, strict=True):
@@ -171,7 +172,7 @@ def test_targets_selected_on_different_images_at_once_each_catch_up_beside_the_o
         bench.image()
     for target_id, ago in ((1, 9), (2, 4)):
         frame = bench.buffer.find(bench.now_ns - ago * PERIOD_NS)
-        bench.buffer.request(Command(frame.header, target_id, target_id + 1), frame, PROMPTS[target_id])
+        bench.buffer.select(Command(frame.header, target_id, target_id + 1), frame, PROMPTS[target_id])
     bench.put()
     boxes, first_ns = bench.work(), bench.now_ns - PERIOD_NS
     stamps = {one: [stamp_ns(b.header.stamp) for b in boxes if b.target_id == one] for one in range(3)}
@@ -189,7 +190,7 @@ def test_how_far_behind_the_camera_an_answer_is_does_not_depend_on_its_clock(ben
     frame = bench.buffer.find(bench.now_ns - PERIOD_NS)
     bench.now_ns -= 3 * PERIOD_NS
     bench.put()
-    bench.buffer.request(Command(frame.header, 0, 1), frame, PROMPTS[0])
+    bench.buffer.select(Command(frame.header, 0, 1), frame, PROMPTS[0])
     assert bench.work()[0].reason == "catching up after a selection: 0.20 s behind the camera"
 
 
@@ -235,6 +236,26 @@ def test_an_image_that_the_targets_can_t_use_is_refused_once_and_costs_none(benc
     verdict = bench.verdict()
     assert (verdict.message, verdict.values["images refused"]) == ("rows of another form", "1")
     bench.plan.error = None
+    assert [box.measured for box in bench.image()] == [True, True]
+
+
+@pytest.mark.parametrize("event", ["image", "selection"])
+def test_an_image_whose_decoding_fails_in_an_unforeseen_way_costs_no_target(bench, monkeypatch, event):
+    following(bench, 2)
+    if event == "selection":
+        bench.put(None)
+        monkeypatch.setattr(ReceivedImage, "image", lambda frame: 1 // 0)
+        bench.select(2, number=7)
+        ((_, message),) = bench.results(Outcome.REFUSED)
+        assert "ZeroDivisionError" in message
+    else:
+        monkeypatch.setattr(ReceivedImage, "image", lambda frame: 1 // 0)
+        assert bench.image(None) == []
+    assert bench.buffer.waiting_s(bench.clock.now_s + 9.0) == 0.0
+    assert any("Traceback" in line for line in bench.logged)
+    verdict = bench.verdict()
+    assert "ZeroDivisionError" in verdict.values["images refused"] + verdict.message + str(verdict.values)
+    monkeypatch.undo()
     assert [box.measured for box in bench.image()] == [True, True]
 
 

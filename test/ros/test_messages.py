@@ -17,7 +17,7 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.images.encodings import ENCODINGS, NARROWED, Levels, to_bgr
+from efftam_ros.images.levels import Levels
 from efftam_ros.images.message import (
     MOST_FRAME_ID,
     ImageReader,
@@ -29,6 +29,7 @@ from efftam_ros.images.message import (
     stamp_like,
     stamp_ns,
 )
+from efftam_ros.images.pixels import ENCODINGS, NARROWED, to_bgr
 from efftam_ros.messages.bearing import Bearing, camera_model
 from efftam_ros.messages.fields import About, Outcome, bbox_fields, selection_prompt, velocity_fields
 from efftam_ros.messages.reports import BoxReport, MotionReport, box_report, motion_report

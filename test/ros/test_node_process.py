@@ -105,7 +105,14 @@ def test_a_wrong_parameter_ends_the_start_with_one_line(processes, arguments, wo
     assert "Traceback" not in process.output
 
 
-NODES = ("efftam_tracker", "efftam_gimbal", "efftam_mavlink", "efftam_operator", "efftam_camera")
+NODES = (
+    "efftam_tracker",
+    "efftam_gimbal",
+    "efftam_mavlink",
+    "efftam_position",
+    "efftam_operator",
+    "efftam_camera",
+)
 
 
 @pytest.mark.parametrize("name", NODES)

@@ -19,6 +19,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from ros_helpers import box_selection, image_message, new_namespace, stamp_of
 
+from efftam_ros.ros.tracker.loop import TrackingLoop
 from efftam_ros.ros.tracker.node import TrackerNode
 
 IMAGES, COMMANDS, SETTINGS, TRANSITIONS = 600, 150, 60, 12
@@ -30,8 +31,8 @@ TAKEN_BACK = ("no image for", "no answer for", "no image could be used")
 class Uneven(LevelPipeline):
     """Takes up to 4 ms a frame."""
 
-    def encode(self, image, view):
-        super().encode(image, view)
+    def _compute(self, image, frame):
+        super()._compute(image, frame)
         time.sleep(random.random() * 0.004)
 
 
@@ -210,3 +211,27 @@ def test_whatever_comes_at_once_answers_keep_their_order_and_every_command_gets_
     refused_by_service = len(outcomes) - rig.asked
     assert 0 <= refused_by_service <= outcomes.count(SelectionResult.REFUSED)
     assert outcomes.count(SelectionResult.ACCEPTED) > COMMANDS / 10
+
+
+def test_an_error_that_ends_the_loop_drops_the_target_and_is_told_and_the_loop_goes_on(tracker, monkeypatch):
+    peer = tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    process = TrackingLoop._process
+    planted = iter([RuntimeError("planted")])
+
+    def raises_once(loop, task, frame):
+        for error in planted:
+            raise error
+        process(loop, task, frame)
+
+    monkeypatch.setattr(TrackingLoop, "_process", raises_once)
+    peer.images.publish(image_message(scene(1), stamp_of(1)))
+    peer.wait(lambda: peer.boxes[-1].state == BoundingBox.IDLE, "the target to be dropped")
+    assert "planted" in peer.boxes[-1].reason
+    peer.wait(
+        lambda: any("planted" in d.message and d.level == b"\x02" for d in peer.diagnostics), "the error"
+    )
+    peer.show(2)
+    peer.follow(2, bright_box(2))
+    assert peer.show(3).state != BoundingBox.IDLE

@@ -14,7 +14,8 @@ from ros_helpers import box_of, stamp_of
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import iou
 from efftam_ros.images.message import stamp_ns
-from efftam_ros.ros.common.image_input import TRANSPORTS, message_class
+from efftam_ros.ros.common.image_input import message_class
+from efftam_ros.ros.common.transports import TRANSPORTS
 
 KINDS = [("ffmpeg", "h264"), ("foxglove", "h264"), ("ffmpeg", "h265"), ("foxglove", "h265")]
 GROUP = 10

@@ -107,6 +107,7 @@ def test_a_controller_without_a_word_is_inactive_silent_or_gone_by_what_its_serv
     now_s, heard = 100.0, []
     monkeypatch.setattr(steering, "time", SimpleNamespace(monotonic=lambda: now_s))
     monkeypatch.setattr(steering, "steady_timer", lambda *_: None)
+    monkeypatch.setattr(steering, "Polled", lambda *_: None)
     is_offered, uses = False, []
     client = SimpleNamespace(service_is_ready=lambda: is_offered)
     node = SimpleNamespace(create_client=lambda *_: client, create_subscription=lambda *_: None)
@@ -174,7 +175,10 @@ class Graph:
         return made
 
     def get_publishers_info_by_topic(self, topic) -> list:
-        return [SimpleNamespace(node_namespace=f"/{one}/", node_name="t") for one in self.trackers]
+        return [
+            SimpleNamespace(node_namespace=f"/{one[0]}/", node_name="t", endpoint_gid=list(one.encode()))
+            for one in self.trackers
+        ]
 
 
 REPORTS = {"bbox", "proposal", "velocity"}
@@ -213,12 +217,21 @@ def test_who_answers_is_told_at_every_change_and_nobody_once_the_answers_are_not
         (False, ("a", "b"), 1.0, ("/a/t", "/b/t")),
         (False, ("a", "b"), 60.0, ()),  # one may end without being noticed
         (True, ("a", "b"), 0.0, ("/a/t", "/b/t")),
+        (
+            True,
+            ("a", "b", "b2"),
+            0.0,
+            ("/a/t", "/b/t", "again"),
+        ),  # the old one is still there
+        (True, ("a", "b2"), 5.0, None),
+        (True, ("a2",), 0.0, ("/a/t", "again")),
     ):
         graph.trackers = trackers
         graph.feed.watch(watched)
         graph.now_s += passed_s
         graph.feed._look()
-        told += [] if names is None else [Trackers(names)]
+        if names is not None:
+            told.append(Trackers(tuple(n for n in names if n != "again"), has_restarted="again" in names))
         assert [one for one in graph.told if isinstance(one, Trackers)] == told
 
 
@@ -251,8 +264,10 @@ def test_the_trackers_state_is_asked_for_always_and_its_limits_while_unknown_or_
     unknown = ParameterValue(type=ParameterType.PARAMETER_NOT_SET)
     buffer = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=7.5)
     most = ParameterValue(type=ParameterType.PARAMETER_INTEGER, integer_value=3)
-    graph.asked[limits](SimpleNamespace(values=[unknown, unknown]))
-    assert asked() == {state, limits}
+    # A node of another kind may have this name: rclpy answers then with none at all.
+    for values in ([], [unknown], [unknown] * 3, [buffer, most, most]):
+        graph.asked[limits](SimpleNamespace(values=values))
+        assert (asked(), graph.told) == ({state, limits}, [])
     graph.asked[limits](SimpleNamespace(values=[buffer, most]))
     assert graph.told == [Limits(7.5, 3)]
     assert asked() == {state}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -10,9 +11,9 @@ import pytest
 pytest.importorskip("aiohttp", reason="the page needs aiohttp")
 pytest.importorskip("pymavlink", reason="the flight nodes need pymavlink")
 from efftam_ros.msg import GimbalStatus
-from flight_rig import StandInTracker, node_command, wait
+from flight_rig import Rig, StandInTracker, node_command, wait
 from level_node import Spinning
-from operator_page import Hands, Operator, chromium
+from operator_page import Hands, Operator, Page, chromium
 from ros_helpers import new_namespace
 
 from efftam_flight.ros.gimbal.node import GimbalNode
@@ -105,3 +106,57 @@ def test_nothing_is_offered_until_a_controller_runs_and_its_end_is_shown(cockpit
     cockpit.hands.wait_text("#notices .refusal", "enable is not offered")
     cockpit.start_gimbal()
     cockpit.steer()
+
+
+# STOP by what the gimbal does, between real bridge, controller and a stand-in autopilot
+
+
+@pytest.fixture
+def flight(processes):
+    """Nodes that steer, and a page: (rig, page)."""
+    namespace = new_namespace()
+    rig = Rig(namespace, processes, flavour="ardupilot")
+    operator = Operator(namespace)
+    page = Page(operator.url)
+    try:
+        rig.ready().follow()
+        page.wait(lambda: steering(page).get("phase") == "following")
+        yield rig, page
+    finally:
+        page.close()
+        operator.end()
+        rig.close()
+
+
+def steering(page) -> dict:
+    told = page.messages("steering")
+    return told[-1] if told else {}
+
+
+def test_stop_says_stopped_once_the_gimbals_attitude_shows_that_it_stands(flight):
+    rig, page = flight
+    page.send(op="steer", id="s", action="stop")
+    page.wait(lambda: page.answer("s"))
+    assert (page.answer("s")["ok"], page.answer("s")["message"]) == (True, "stopped")
+    assert rig.wire.gimbal_stands()
+    assert steering(page)["stop"] == "stopped"
+    rig.tracker.enable()
+    page.wait(lambda: steering(page)["stop"] == "none")
+
+
+def test_behind_a_bridge_that_was_killed_a_stop_is_not_confirmed_and_the_silence_counts_from_its_end(flight):
+    rig, page = flight
+    rig.bridge.send(signal.SIGKILL)
+    killed_s = time.monotonic()
+    page.wait(lambda: steering(page)["silent"] == "bridge")
+    told_s = time.monotonic() - killed_s
+    assert steering(page)["silent_s"] == pytest.approx(told_s, abs=0.7)
+    page.send(op="steer", id="s", action="stop")
+    page.wait(lambda: page.answer("s"))
+    answer = page.answer("s")
+    assert not answer["ok"]
+    assert "bridge" in answer["message"]
+    assert "stick" in answer["message"]
+    page.wait(lambda: steering(page)["phase"] == "off")  # the controller has stopped, the gimbal has not
+    assert (steering(page)["stop"], steering(page)["silent"]) == ("unconfirmed", "bridge")
+    assert "bridge" in steering(page)["stop_reason"]

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def test_every_message_field_has_a_comment():
 
 def test_programs_are_executable_and_installed():
     cmake = (ROOT / "CMakeLists.txt").read_text()
-    for name in ("efftam", "efftam_tracker", "efftam_gimbal", "efftam_mavlink"):
+    for name in ("efftam", "efftam_tracker", "efftam_gimbal", "efftam_mavlink", "efftam_position"):
         assert f"scripts/{name}" in cmake
         assert os.access(ROOT / "scripts" / name, os.X_OK)
         assert (ROOT / "scripts" / name).read_text().startswith("#!/usr/bin/env python3\n")
@@ -130,20 +131,31 @@ def test_the_parameter_file_holds_every_parameter_with_its_default():
 def test_the_flight_parameter_file_holds_every_parameter_with_its_default():
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
     from efftam_flight.bridge_config import BridgeConfig
-    from efftam_flight.ros.parameters import GimbalConfig, as_yaml
+    from efftam_flight.ros.parameters import GimbalConfig, PositionNodeConfig, as_yaml
 
     text = (ROOT / "config" / "flight.yaml").read_text()
     assert text == as_yaml(), "write it anew: python -m efftam_flight.ros.parameters > config/flight.yaml"
     shipped = yaml.safe_load(text)
-    for name, config_type in (("efftam_gimbal", GimbalConfig), ("efftam_mavlink", BridgeConfig)):
+    for name, config_type in (
+        ("efftam_gimbal", GimbalConfig),
+        ("efftam_mavlink", BridgeConfig),
+        ("efftam_position", PositionNodeConfig),
+    ):
         defaults = {f.name: f.default for f in fields(config_type)}
         assert shipped[f"/**/{name}"]["ros__parameters"] == defaults
+
+
+def test_the_page_of_parameters_is_what_the_code_declares():
+    page = runpy.run_path(str(ROOT / "scripts" / "parameters_page"))["page"]()
+    stored = (ROOT / "docs" / "parameters.md").read_text()
+    assert stored == page, "write it anew: ./scripts/parameters_page > docs/parameters.md"
+    assert "| `lost_after` | `1.0` | a number with a decimal point from 0 to 60 |" in stored
 
 
 @pytest.mark.parametrize("name", ["desktop", "jetson"])
 def test_platform_files_hold_allowed_values_of_known_parameters(name):
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.ros.common.nodes import changed
+    from efftam_ros.ros.common.parameters import changed
     from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 
     known = {f.name: type(f.default) for t in (NodeConfig, TrackerConfig) for f in fields(t)}

@@ -4,6 +4,9 @@ often one is started again."""
 from __future__ import annotations
 
 import math
+import threading
+import time
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +15,8 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from ros_helpers import new_namespace
 from rosgraph_msgs.msg import Clock
+from std_msgs.msg import Empty
+from std_srvs.srv import Empty as SrvEmpty
 
 from efftam_ros.ros.common import process
 
@@ -43,7 +48,14 @@ class Turns:
 
 
 def test_on_the_time_of_clock_every_turn_waits_for_messages_instead_of_sleeping(monkeypatch):
-    monkeypatch.setattr(process.time, "sleep", lambda s: pytest.fail("messages are not served meanwhile"))
+    own, sleep = threading.current_thread(), time.sleep
+
+    def refuse(seconds: float) -> None:
+        if threading.current_thread() is own:
+            pytest.fail("messages are not served meanwhile")
+        sleep(seconds)
+
+    monkeypatch.setattr(process.time, "sleep", refuse)
     turns = Turns(IDLE_S, sim_time=True)
     process._spin(turns, turns, turns)
     assert turns.timeouts == [0.0, 0.002, 0.0, 0.0005]
@@ -51,13 +63,74 @@ def test_on_the_time_of_clock_every_turn_waits_for_messages_instead_of_sleeping(
 
 @pytest.mark.parametrize(("served_s", "served"), [(math.inf, 0), (0.0, len(IDLE_S))])
 def test_on_wall_time_a_turn_sleeps_unless_calls_are_due(monkeypatch, served_s, served):
-    slept: list[float] = []
-    monkeypatch.setattr(process.time, "sleep", slept.append)
+    slept, sleep, own = [], time.sleep, threading.current_thread()
+    note = lambda s: slept.append(s) if threading.current_thread() is own else sleep(s)  # noqa: E731
+    monkeypatch.setattr(process.time, "sleep", note)
     turns = Turns(IDLE_S, sim_time=False)
     turns.served_s = served_s
     process._spin(turns, turns, turns)
     assert turns.timeouts == [0.0] * served
     assert slept == ([] if served else [0.002, 0.0005])
+
+
+class Boundaries:
+    """A node each of whose callbacks raises once, and a stop flag that is set once all were called twice."""
+
+    def __init__(self) -> None:
+        namespace = new_namespace()
+        self.calls: Counter[str] = Counter()
+        self.errors: list[str] = []
+        node = self.node = rclpy.create_node("supervised", namespace=namespace)
+        node.internal_error = lambda error: self.errors.append(str(error))
+        node.create_subscription(Empty, "topic", lambda message: self.called("subscription"), 10)
+        node.create_timer(0.01, lambda: self.called("timer"))
+        node.create_service(SrvEmpty, "service", self.served)
+        self.guard = node.create_guard_condition(lambda: self.called("guard"))
+        self.publisher = node.create_publisher(Empty, "topic", 10)
+        self.client = node.create_client(SrvEmpty, "service")
+        node.tick = self.tick
+
+    def called(self, what: str) -> None:
+        self.calls[what] += 1
+        if self.calls[what] == 1:
+            raise RuntimeError(what)
+
+    def served(self, request, response):
+        self.called("service")
+        return response
+
+    def tick(self) -> None:
+        self.publisher.publish(Empty())
+        self.guard.trigger()
+        if self.client.service_is_ready():
+            self.client.call_async(SrvEmpty.Request()).add_done_callback(lambda done: self.called("answer"))
+        self.called("tick")
+
+    @property
+    def asked(self) -> bool:
+        names = ("subscription", "timer", "service", "guard", "answer", "tick")
+        assert self.calls["tick"] < 2000, f"not all are called again: {self.calls}"
+        return all(self.calls[name] > 1 for name in names)
+
+
+def test_an_unforeseen_error_at_any_boundary_of_a_node_is_reported_and_does_not_end_it(ros):
+    made = Boundaries()
+    executor = SingleThreadedExecutor()
+    executor.add_node(made.node)
+    process._spin(made, executor, made.node)
+    assert set(made.errors) == {"subscription", "timer", "service", "guard", "answer", "tick"}
+    executor.shutdown()
+    made.node.destroy_node()
+
+
+def test_a_node_whose_ros_was_shut_down_ends(ros):
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    node = rclpy.create_node("ended", namespace=new_namespace(), context=context)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    rclpy.shutdown(context=context)
+    process._spin(SimpleNamespace(asked=False), executor, node)
 
 
 def test_a_node_that_lost_its_gpu_is_started_again_three_times_a_minute():
@@ -97,3 +170,16 @@ def test_clock_reaches_a_node_that_is_never_due_for_calls(ros):
     executor.shutdown()
     for made in (node, camera):
         made.destroy_node()
+
+
+def test_a_turn_that_waits_by_a_clock_which_was_set_back_is_woken():
+    woken = threading.Event()
+    node = SimpleNamespace(get_clock=None)
+    stop = SimpleNamespace(asked=False)
+
+    def wait_for_years(timeout_sec: float) -> None:
+        assert woken.wait(20.0)
+        stop.asked = True
+
+    process._spin(stop, SimpleNamespace(spin_once=wait_for_years, wake=woken.set), node)
+    assert woken.is_set()

@@ -35,7 +35,7 @@ def outputs(monkeypatch) -> RecordedOutputs:
 
 
 def publish(
-    outputs, stamp_ns: int, target_id: int = 0, state=TRACKING, steered=True, stale="", **how
+    outputs, stamp_ns: int, target_id: int = 0, state=TRACKING, steered=True, stale=""
 ) -> PublishedAnswer:
     """The answer to an image, of a target with the selection 1 more than its id."""
     box = Box(10.0, 10.0, 20.0, 20.0)
@@ -43,12 +43,11 @@ def publish(
     track = Track(stamp_ns, state, box, True, motion=motion, image_size=(64, 48))
     header = Header(stamp=Time(nanosec=stamp_ns))
     frame = ReceivedImage(header, stamp_ns, time.monotonic(), 100, (64, 48), lambda: None)
-    predictions = SimpleNamespace(predict=lambda stamp_ns: motion)
+    predictions = SimpleNamespace(motion_at=lambda stamp_ns: motion)
     outputs.table.select(target_id, target_id + 1)
     about = About(header, 0, target_id, steered)
-    return outputs.publish(frame, Step(target_id, track, predictions, 1e-3 * stamp_ns), about, stale, **how)[
-        0
-    ]
+    step = Step(target_id, track, predictions, 1e-3 * stamp_ns)
+    return outputs.publish(frame, step, about, stale)[0]
 
 
 def last(outputs, topic: str) -> dict[int, tuple]:
@@ -61,24 +60,24 @@ def last(outputs, topic: str) -> dict[int, tuple]:
 
 IDS = st.integers(0, 2)
 EVENTS = st.one_of(
-    st.tuples(st.just("answer"), IDS, st.sampled_from([IDLE, TRACKING]), st.booleans()),
+    st.tuples(st.just("answer"), IDS, st.sampled_from([IDLE, TRACKING])),
     st.tuples(st.sampled_from(["take back", "clear"]), IDS),
     st.sampled_from([("end",), ("begin",)]),
 )
 
 
 @given(st.lists(EVENTS, max_size=12))
-@example([("answer", 1, IDLE, True), ("answer", 0, IDLE, False)])
-@example([("answer", 0, TRACKING, False), ("end",), ("answer", 0, TRACKING, False)])
-@example([("answer", 1, TRACKING, True), ("take back", 1), ("answer", 0, TRACKING, True), ("end",)])
-def test_box_and_velocity_of_each_target_say_the_same_once_an_image_is_finished(events):
+@example([("answer", 1, IDLE), ("answer", 0, IDLE)])
+@example([("answer", 0, TRACKING), ("end",), ("answer", 0, TRACKING)])
+@example([("answer", 1, TRACKING), ("take back", 1), ("answer", 0, TRACKING), ("end",)])
+def test_box_and_velocity_of_each_target_say_the_same(events):
     with pytest.MonkeyPatch.context() as patch:
         outputs, said, ending = RecordedOutputs(patch), dict[int, tuple](), ""
         for now, (what, *how) in enumerate(events, 1):
             answers = outputs.table.answers
             if what == "answer":
-                one, state, waits = how
-                answer = publish(outputs, now, one, state, box_waits=waits)
+                one, state = how
+                answer = publish(outputs, now, one, state)
                 assert outputs.table.answers[one] == answer
                 assert outputs.table.rows[one].seconds == 1e-3 * now
                 reason = ending or "no target is selected" * (state is IDLE)
@@ -97,7 +96,6 @@ def test_box_and_velocity_of_each_target_say_the_same_once_an_image_is_finished(
             elif how[0] in answers:
                 outputs.clear(how[0], "cleared")
                 said[how[0]] = (said[how[0]][0], IDLE, 0, False, "cleared")
-        outputs.finish(Header(), 0, with_tracks=False)
         assert last(outputs, "velocity") == last(outputs, "bbox") == said
         for message in outputs.sent("velocity"):
             assert np.isnan(message.center_x) or message.valid or message.state == IDLE or ending
@@ -115,17 +113,15 @@ def test_an_answer_is_taken_back_now_and_then_while_it_is_the_last_and_there_is_
     assert [outputs.take_back(cleared, "no image", now_s) for now_s in (9.0, 19.0)] == [True, False]
 
 
-def test_boxes_are_in_order_of_id_and_the_list_of_all_has_those_that_there_are(outputs):
-    publish(outputs, 1000, 2, box_waits=True)
-    assert outputs.sent("bbox") == []
+def test_the_list_of_all_has_the_boxes_of_those_that_there_are_in_order_of_id(outputs):
+    publish(outputs, 1000, 2)
     for target_id in (0, 1, 3):
         publish(outputs, 1000, target_id, IDLE if target_id == 1 else TRACKING, steered=False)
     steered = [(box.target_id, box.steered) for box in outputs.sent("bbox")]
-    assert steered == [(0, False), (1, False), (2, True), (3, False)]
+    assert steered == [(2, True), (0, False), (1, False), (3, False)]
     header = Header(stamp=Time(nanosec=1000))
     for named in (2, None):
-        outputs.finish(header, named, with_tracks=True)
-    outputs.finish(header, 2, with_tracks=False)
+        outputs.publish_tracks(header, named)
     lists = outputs.sent("tracks")
     assert [(one.steered, [box.target_id for box in one.targets]) for one in lists] == [
         (2, [0, 2, 3]),
@@ -161,7 +157,9 @@ def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_since_it_arrive
     box = Box(10.0, 10.0, 20.0, 20.0)
     track = Track(1000, TRACKING, box, True, motion=Motion(1000, box, (0.0, 0.0), np.eye(4)))
     frame = ReceivedImage(Header(), 1000, 7.0, 100, (64, 48), lambda: None)
-    moved = SimpleNamespace(predict=lambda ns: Motion(ns, Box(11.0, 10.0, 20.0, 20.0), (0.0, 0.0), np.eye(4)))
+    moved = SimpleNamespace(
+        motion_at=lambda ns: Motion(ns, Box(11.0, 10.0, 20.0, 20.0), (0.0, 0.0), np.eye(4))
+    )
     outputs.publish(frame, Step(0, track, moved), About(Header()), "")
     (velocity,) = outputs.sent("velocity")
     assert velocity.predicted_stamp == Time(nanosec=250_001_000)

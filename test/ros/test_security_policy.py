@@ -24,6 +24,10 @@ NOT_ALWAYS = {
     "detections",
     "image/compressed",
     "mavros_gimbal_attitude",
+    "position_geo",
+    "camera_pose",
+    "/tf",
+    "/tf_static",
     "vehicle_heading",
     "~/get_type_description",
 }
@@ -90,6 +94,7 @@ def test_the_pages_node_is_allowed_what_it_uses_and_nothing_else(peer):
     ("name", "parameters"),
     [
         ("efftam_gimbal", ()),
+        ("efftam_position", ()),
         ("efftam_mavlink", ("links:=udpout:127.0.0.1:9", "landing_target:=true")),
         ("efftam_camera", ("stream:=udp://127.0.0.1:9", "calibration:={calibration}")),
     ],
@@ -130,3 +135,4 @@ def test_selecting_steering_and_stopping_are_three_rights():
     assert may_publish("select") == {"/operator", "/efftam_mavlink"}
     assert may_publish("velocity") == {"/efftam_tracker"}
     assert may_publish("rates") == {"/efftam_gimbal"}
+    assert may_publish("position") == {"/efftam_position"}

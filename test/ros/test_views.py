@@ -60,7 +60,7 @@ class Scene:
             sent.clear()
         for number, one in enumerate(steps):
             self.views.add(HEADER, Image.from_array(PIXELS), one, number == 0, len(steps) > 1)
-        self.views.finish(HEADER, {one.target_id: one.track for one in steps})
+        self.views.publish_common(HEADER, {one.target_id: one.track for one in steps})
         return {topic: sent[0] for topic, sent in self.published.items() if len(sent) == 1}
 
 

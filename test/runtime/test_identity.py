@@ -20,7 +20,7 @@ from efftam_ros.core.errors import BackendError
 from efftam_ros.core.gallery import LEAST
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import ENCODINGS
+from efftam_ros.images.pixels import ENCODINGS
 from efftam_ros.images.video import open_video
 from efftam_ros.runtime.identity import GRAPH, MANIFEST, SHIPPED, Identity
 from efftam_ros.runtime.opening import open_pipeline, open_targets

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.images.video import NS
+from efftam_ros.images.source import NS
 from efftam_ros.tools.common.video import VideoWriter
 from efftam_ros.tools.demo import CLIP
 from efftam_workshop.eval.sequences import read_own

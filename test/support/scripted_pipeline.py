@@ -68,7 +68,7 @@ class ScriptedPipeline(NullPipeline):
 
     def _compute(self, image: Image, frame: TargetFrame) -> None:
         self.in_target, look = frame.target, frame.look
-        if frame.is_search:
+        if frame.look.is_search:
             found = self._found or self._scripted
             frame.found = [found(self._index + 1, view) for view in look.views]
             self._record("search", frame.target, image, look.views, look.plan)

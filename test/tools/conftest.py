@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tools_helpers import Command, called_here, module_in, square_picture
 
-from efftam_ros.images.video import NS
+from efftam_ros.images.source import NS
 from efftam_ros.tools.cli import main
 from efftam_ros.tools.common.video import VideoWriter
 

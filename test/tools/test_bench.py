@@ -79,8 +79,9 @@ def test_every_stage_of_a_gpu_is_timed_in_every_frame():
     [
         (("--frames", "0"), ("--frames is 0",)),
         (("--soak", "0"), ("--soak is 0",)),
-        (("--video", "x.mp4"), ("--video needs --box",)),
-        (("--box", "1,2,3,4"), ("--video needs --box",)),
+        (("--video", "x.mp4"), ("--video", "add --box")),
+        (("--box", "1,2,3,4"), ("--box 1,2,3,4", "add --video")),
+        (("--video", "x.mp4", "--box", "1,2,3,4", "--soak", "1"), ("--video", "--soak", "leave out")),
         (("--backend", "tensorrt"), ("tensorrt can't run",)),
         (("--backend", "abacus"), ("'abacus'", "onnxruntime-cpu")),
         (("--image", "12x"), ("'12x' is not WxH",)),

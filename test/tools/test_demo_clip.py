@@ -14,7 +14,8 @@ from tools_helpers import assert_refused
 
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.images.video import NS, open_video
+from efftam_ros.images.source import NS
+from efftam_ros.images.video import open_video
 from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools import demo

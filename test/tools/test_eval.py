@@ -16,7 +16,7 @@ from tools_helpers import ROOT, assert_refused
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.images.video import VideoFrame
+from efftam_ros.images.source import VideoFrame
 from efftam_ros.tools.cli import main
 from efftam_workshop.eval.command import COLUMNS, FrameResult, Passes, groups, jittered, one_pass, spread
 from efftam_workshop.eval.metrics import Scores, identities, mask_overlap, mean_scores, score

@@ -13,7 +13,7 @@ from bag_helpers import NS, START_NS, STORE, camera_info, image, read_messages, 
 from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.encodings import Levels
+from efftam_ros.images.levels import Levels
 from efftam_ros.messages.bags import choose_topic, reading
 from efftam_ros.tools.replay import read_images, read_selections
 

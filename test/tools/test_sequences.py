@@ -12,7 +12,7 @@ from PIL import Image
 from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.video import NS
+from efftam_ros.images.source import NS
 from efftam_ros.tools.common.video import VideoWriter
 from efftam_workshop.eval.sequences import _packed_masks, find_sequences, read_boxes
 
@@ -61,8 +61,9 @@ def test_boxes_belong_to_the_frames_that_their_rows_name(tmp_path: Path):
         (["0,1,1,9,9", "0,1,1,9,9"], "frame 0 behind 0"),
         (["-1,1,1,9,9"], "frame -1"),
         (["0,1,1,9,9", "99999999,1,1,9,9"], "at most 1000000"),
-        (["one,1,1,9,9"], "columns frame,x,y,w,h"),
-        (["0,1,1,9,x", "1,1,1,9,9"], "columns frame,x,y,w,h"),
+        (["one,1,1,9,9"], "line 2: 'one,1,1,9,9'"),
+        (["0,1,1,9,9", "1,1,1,9,x"], "line 3: '1,1,1,9,x'"),
+        (["0,1,1,9,9", "1,1,1"], "line 3: '1,1,1,,'"),
         (["0,1,1,9,9"], "at least two"),
         (["0,nan,nan,nan,nan", "1,1,1,9,9"], "no box in its first frame"),
         (["0,1,1,9,9", "1,nan,nan,nan,nan"], "nothing to score"),
@@ -72,6 +73,13 @@ def test_a_table_that_makes_no_sense_is_refused(tmp_path: Path, rows: list[str],
     write_own(tmp_path / "car", rows)
     with pytest.raises(InputError, match=words):
         find_sequences(tmp_path / "car")
+
+
+def test_a_table_without_a_column_is_refused_by_its_name(tmp_path: Path):
+    folder = write_own(tmp_path / "car", ["0,1,1,9,9"])
+    (folder / "boxes.csv").write_text("frame,x,y,width,h\n0,1,1,9,9\n1,1,1,9,9\n")
+    with pytest.raises(InputError, match="no column w;"):
+        find_sequences(folder)
 
 
 def test_further_targets_have_tables_of_their_own(tmp_path: Path):

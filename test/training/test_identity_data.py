@@ -20,7 +20,7 @@ import pytest
 from training_helpers import commit_all, put
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.video import NS
+from efftam_ros.images.source import NS
 from efftam_ros.tools.common.video import VideoWriter
 from training.clones import Commit
 from training.identity import data

@@ -10,7 +10,6 @@ from typing import Any
 
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity, VehicleHeading
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
-from rclpy.duration import Duration
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
@@ -31,6 +30,7 @@ from efftam_ros.ros.common.nodes import (
     other_publishers,
     reliable,
     sampled,
+    wait_until_acknowledged,
 )
 from efftam_ros.ros.common.polling import Polled
 
@@ -99,11 +99,10 @@ class GimbalPublishers:
         """Zero rates, the gimbal given back, the last status, and wait until all have arrived."""
         now = Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
         self.send_rates(STOPPED, now.stamp_ns)
-        self._rates.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+        wait_until_acknowledged([self._rates], ACKNOWLEDGED_S)
         self.want_gimbal(False)
         self.send_status(GimbalCommand(STOPPED, False, Phase.OFF), False, now)
-        for publisher in (self._steering, self._status):
-            publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+        wait_until_acknowledged([self._steering, self._status], ACKNOWLEDGED_S)
 
     def close(self) -> None:
         for publisher in (self._rates, self._status, self._steering):

@@ -11,7 +11,8 @@ from std_srvs.srv import SetBool
 from efftam_flight.ros.gimbal.loop import GimbalPublishers, Loop
 from efftam_flight.ros.parameters import GIMBAL, GimbalConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.ros.common.nodes import ReportingNode, read_parameters, reported
+from efftam_ros.ros.common.nodes import ReportingNode, reported
+from efftam_ros.ros.common.parameters import read_parameters
 
 NODE_NAME = "efftam_gimbal"
 

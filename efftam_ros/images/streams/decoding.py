@@ -1,72 +1,81 @@
-"""What files and streams have in common: which track is read, which images are whole, how they are turned."""
+"""Decodes the packets of a track, and knows which images are whole and when each is shown."""
 
 from __future__ import annotations
 
-import struct
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from efftam_ros.core.errors import InputError
-from efftam_ros.images.encodings import Levels
+from efftam_ros.images.stills.exif import AS_STORED, orientation_of
+from efftam_ros.images.stills.jpeg import is_baseline, jpeg_end, without_metadata
 from efftam_ros.images.streams.h264 import PictureNumbers
+from efftam_ros.images.streams.hevc import LeadingPictures
+from efftam_ros.images.streams.opening import rate_of
 
 if TYPE_CHECKING:
     import av
 
-DEFAULT_TRACK = -1
+NS = 1_000_000_000
 # So long images that need a lost one are left out where no key frame comes: a stream that is refreshed piece
 # by piece has none.
-LONGEST_DAMAGE_S = 2.0
+LONGEST_DAMAGE_NS = 2 * NS
+# Longest step between two images that counts as time that passed since the damage.
+LONGEST_STEP_NS = NS
+STRICT = {"err_detect": "explode"}
+# A decoder shows at most so many images before one that was sent before them (ITU-T H.264, H.265), and with
+# threads holds back as many packets again.
+MOST_REORDERED = 32
 
 
-def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
-    """The video stream of this number among the container's, `DEFAULT_TRACK`: the default one, no cover
-    picture; and a note where there is a choice. Raises InputError where there is none of the number."""
-    from av.stream import Disposition
+@dataclass(frozen=True)
+class DecodedImage:
+    """An image in the order of display.
 
-    found = list(container.streams.video)
-    if not found:
-        raise InputError(f"{name} holds no video stream; give a video file, a stream or a folder of images")
-    listed = "; ".join(
-        f"{i}: {s.codec_context.name} {s.codec_context.width}x{s.codec_context.height}"
-        + (", cover picture" if s.disposition & Disposition.attached_pic else "")
-        + (", default" if s.disposition & Disposition.default else "")
-        for i, s in enumerate(found)
-    )
-    if track != DEFAULT_TRACK:
-        if not 0 <= track < len(found):
-            raise InputError(f"{name} has no video track {track}; it has {listed}")
-        return found[track], ""
-    films = [s for s in found if not s.disposition & Disposition.attached_pic]
-    chosen = next((s for s in films if s.disposition & Disposition.default), [*films, *found][0])
-    if len(films) < 2:
-        return chosen, ""
-    return chosen, (
-        f"holds several video tracks ({listed}): {found.index(chosen)} is read, another one by --track N"
-        " (node: track:=N, Python: video_track=N)"
-    )
+    ``index``: its place, which counts the images that are missing; ``number``: of its packet, in the order of
+    decoding; ``own_ns``: the time of display that the stream gives it; None where it gives none; ``sent_ns``:
+    the decoding time of the packet that completed it, or None.
+    """
+
+    frame: av.VideoFrame
+    is_whole: bool
+    index: int
+    number: int
+    own_ns: int | None = None
+    sent_ns: int | None = None
 
 
 class ImageDecoder:
     """Decodes the packets of one track and tells which images are whole.
 
     Decoders show images that need a lost one torn, with an error at most for the first. Here those are left
-    out, until the next key frame, at most for `LONGEST_DAMAGE_S`.
+    out, until the next key frame, at most for `LONGEST_DAMAGE_NS`.
     """
 
     def __init__(self, stream: Any) -> None:
+        """Before the stream's first packet is decoded."""
+        from av.codec.context import Flags, ThreadType
+
         context = stream.codec_context
-        self._is_hevc = context.name == "hevc"
-        self._numbers = PictureNumbers(context.extradata) if context.name == "h264" else None
-        self._rate = float(stream.guessed_rate or 25)
+        # The image of a packet then bears what the packet does.
+        context.flags |= Flags.copy_opaque
+        self._pictures = PictureNumbers(context.extradata) if context.name == "h264" else None
+        self._leading = LeadingPictures(context.extradata) if context.name == "hevc" else None
+        self._jpegs = _JpegDecoder(context) if context.name == "mjpeg" else None
+        self._has_frame_threads = bool(context.thread_type & ThreadType.FRAME)
+        # With these codecs each packet gives an image.
+        self._counts_missing = context.name in ("hevc", "mjpeg")
+        self._period_ns = round(NS / rate_of(stream, is_timed=True))
         self._base: Fraction | None = stream.time_base
-        self._from: float | None = None  # when the damage began, s of the stream
-        self._bad: set[int] = set()  # pts of damaged packets
-        self._tolerates = self._has_begun = self._was_marked = False
-        self._images = 0
+        self._damaged_from: int | None = None  # number of the first packet that is lost
+        self._damaged_ns = 0  # since then
+        self._tolerates = self._was_marked = False
+        self._bad: set[int] = set()  # numbers of damaged packets
+        self._owed: set[int] = set()  # numbers of packets whose image has not come
+        self._undecoded = 0  # of these, those that gave an error
+        self._index = 0  # of the next image
+        self._first: int | None = None  # number of the first image in the order of decoding
+        self._last = -1  # largest number of an image so far
+        self._last_ns: int | None = None
         self.damaged = 0
         """Packets that are damaged, can't be decoded, or before which one is missing."""
         self.left_out = 0
@@ -74,105 +83,151 @@ class ImageDecoder:
         self.packets = 0
         """Packets of images, whole or not."""
 
-    def decode(self, packet: Any) -> list[tuple[av.VideoFrame, bool]]:
-        """The images that this packet completes, and whether they are whole."""
+    @property
+    def exif_orientation(self) -> int:
+        """That of the first JPEG, see `orientation_of`."""
+        return AS_STORED if self._jpegs is None else self._jpegs.orientation
+
+    def decode(self, packet: Any) -> list[DecodedImage]:
+        """The images that this packet completes; those that are left, for the empty packet at the end."""
         import av
 
-        self.packets += packet.size > 0
+        number, data = self.packets, bytes(packet) if packet.size else b""
+        packet.opaque = number, _ns(packet.dts, packet.time_base or self._base)
+        if data:
+            self.packets += 1
+            self._look_at(packet, data, number)
+        try:
+            frames: list[av.VideoFrame] = self._frames(packet, data)
+        except av.error.InvalidDataError:
+            frames = []
+            if data:
+                self._undecoded += number in self._owed
+                self._index += 1
+                self.left_out += self._jpegs is not None
+                # With threads it is another packet: that of the image which comes next.
+                self._begin_damage(min(number, self._last + 1) if self._has_frame_threads else number)
+        found = [self._image(frame) for frame in frames]
+        if self._counts_missing:
+            self._count_missing(is_over=not data)
+        return found
+
+    def _look_at(self, packet: Any, data: bytes, number: int) -> None:
+        """Note whether a packet is lost or damaged, and whether it owes an image."""
         # FFmpeg's parsers hold back an image, so that of MPEG-TS it may be the one before that is marked.
         is_lost, self._was_marked = packet.is_corrupt or self._was_marked, packet.is_corrupt
-        if self._numbers is not None and packet.size:
-            is_lost |= self._numbers.lacks(bytes(packet))
-        try:
-            frames: list[av.VideoFrame] = packet.decode()
-        except av.error.InvalidDataError:
-            frames, is_lost = [], True
+        if self._pictures is not None:
+            is_lost |= self._pictures.lacks(data)
+        is_hidden = packet.is_discard or (self._leading is not None and self._leading.is_left_out(data))
+        if self._counts_missing and not is_hidden:
+            self._owed.add(number)
         if is_lost:
-            self._note(packet)
-        elif self._is_hevc and self._has_begun and packet.size and not frames:
-            # Each packet of H.265 gives an image; one that needs what was lost gives none.
-            self.damaged += 1
-            self.left_out += 1
-        self._has_begun |= bool(frames)
-        return [(frame, self._is_whole(frame)) for frame in frames]
+            self._bad.add(number)
+            self._begin_damage(number)
 
-    def _note(self, packet: Any) -> None:
+    def _frames(self, packet: Any, data: bytes) -> list[Any]:
+        return packet.decode() if self._jpegs is None else self._jpegs.decode(packet, data)
+
+    def _begin_damage(self, number: int) -> None:
         self.damaged += 1
-        if packet.pts is not None:
-            self._bad.add(packet.pts)
-        began = packet.pts if packet.dts is None else packet.dts  # images are decoded in this order
-        if self._from is None:
-            self._from = self._seconds(began)
+        if self._damaged_from is None:
+            self._damaged_from, self._damaged_ns = number, 0
 
-    def _is_whole(self, frame: av.VideoFrame) -> bool:
-        now_s, is_corrupt = self._seconds(frame.pts), frame.is_corrupt or frame.pts in self._bad
-        self._images += 1
-        if is_corrupt and self._from is None and not self._tolerates:
-            self._from = now_s
-        if frame.key_frame and not is_corrupt and now_s >= (self._from or now_s):
-            self._from, self._tolerates = None, False
-            self._bad.clear()
-        elif self._from is not None and now_s - self._from > LONGEST_DAMAGE_S:
-            self._from, self._tolerates = None, True
-        whole = self._from is None or now_s < self._from
-        self.left_out += not whole
-        return whole
+    def _image(self, frame: av.VideoFrame) -> DecodedImage:
+        # Some hardware decoders do not pass it on; they show images as they come.
+        carried: Any = frame.opaque or (self._last + 1, None)
+        number, decoded_ns = carried
+        own_ns = _ns(frame.pts, frame.time_base or self._base)
+        own_ns = decoded_ns if own_ns is None else own_ns
+        is_whole = self._is_whole(frame, number, own_ns)
+        self._owed.discard(number)
+        index = number if self._jpegs is not None else self._index
+        self._index = index + 1
+        self._first = number if self._first is None else min(self._first, number)
+        self._last = max(self._last, number)
+        sent_ns = _ns(frame.dts, frame.time_base or self._base)
+        return DecodedImage(frame, is_whole, index, number, own_ns, sent_ns)
 
-    def _seconds(self, pts: int | None) -> float:
-        if pts is None or self._base is None:
-            return self._images / self._rate
-        return float(pts * self._base)
+    def _is_whole(self, frame: av.VideoFrame, number: int, own_ns: int | None) -> bool:
+        self._damaged_ns += self._step_ns(own_ns)
+        is_corrupt = frame.is_corrupt or number in self._bad
+        self._bad.discard(number)
+        if is_corrupt and self._damaged_from is None and not self._tolerates:
+            self._damaged_from, self._damaged_ns = number, 0
+        if frame.key_frame and not is_corrupt and number >= (self._damaged_from or number):
+            self._damaged_from, self._tolerates = None, False
+        elif self._damaged_from is not None and self._damaged_ns > LONGEST_DAMAGE_NS:
+            self._damaged_from, self._tolerates = None, True
+        is_whole = self._damaged_from is None or number < self._damaged_from
+        self.left_out += not is_whole
+        return is_whole
 
+    def _step_ns(self, own_ns: int | None) -> int:
+        """The time since the image before; the period where the stream's times can't tell."""
+        last_ns, self._last_ns = self._last_ns, own_ns
+        step_ns = 0 if own_ns is None or last_ns is None else own_ns - last_ns
+        return step_ns if 0 < step_ns < LONGEST_STEP_NS else self._period_ns
 
-def oriented(frame: av.VideoFrame, pixels: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
-    """The image as its metadata want it shown, [H, W, 3], C-contiguous. Raises InputError for other angles
-    than quarter turns."""
-    transposed, rows_back, columns_back = orientation(frame, name)
-    if transposed:
-        pixels = pixels.transpose(1, 0, 2)
-    pixels = pixels[:: -1 if rows_back else 1, :: -1 if columns_back else 1]
-    return np.ascontiguousarray(pixels)
-
-
-def orientation(frame: av.VideoFrame, name: str) -> tuple[bool, bool, bool]:
-    """Whether rows and columns are exchanged, and then run back; see `oriented`."""
-    found: Any = frame.side_data.get("DISPLAYMATRIX")
-    if found is None:
-        return False, False, False
-    # FFmpeg's display matrix: x' = a x + c y, y' = b x + d y.
-    a, b, _, c, d = struct.unpack("=9i", bytes(found)[:36])[:5]
-    straight, crossed = max(abs(a), abs(d)), max(abs(b), abs(c))
-    if min(straight, crossed) > 0.01 * max(straight, crossed):
-        raise InputError(
-            f"{name} has a rotation of {frame.rotation:g} degrees; only multiples of 90 are supported"
-        )
-    return (True, b < 0, c < 0) if crossed > straight else (False, d < 0, a < 0)
-
-
-def orientation_note(transposed: bool, rows_back: bool, columns_back: bool) -> str:
-    """What `oriented` does, for people; empty for nothing."""
-    is_mirrored = transposed ^ rows_back ^ columns_back
-    turns = (1 if rows_back else 3) if transposed else 2 if rows_back else 0
-    words = ["mirrored"] if is_mirrored else []
-    if is_mirrored and transposed:
-        turns = 3 if rows_back else 1
-    if turns:
-        words.append(f"rotated by {90 * turns} degrees counter-clockwise")
-    return f"{' and '.join(words)}, as its metadata requires" if words else ""
+    def _count_missing(self, is_over: bool) -> None:
+        """Count the packets whose image would have come by now."""
+        due = self._last + 1 if is_over else self._last - MOST_REORDERED
+        for number in [n for n in self._owed if is_over or n < due]:
+            self._owed.discard(number)
+            if self._first is None or number < self._first:
+                continue  # sent before the first key frame
+            if self._undecoded:
+                self._undecoded -= 1
+            else:
+                self._index += 1
+                self.damaged += 1
+                self.left_out += 1
 
 
-def bgr_of(frame: av.VideoFrame, levels: Levels, stamp_ns: int) -> NDArray[np.uint8]:
-    """A decoded frame as uint8 [H, W, 3] BGR; grey and RGB of more than 8 bits have the range ``levels``.
+class _JpegDecoder:
+    """Decodes JPEGs, and raises InvalidDataError for one that was cut off.
 
-    YUV of 10 and 12 bits uses its whole range, and loses only the lowest bits.
+    FFmpeg's decoder fills what is missing with grey. Asked to be strict it reports an error, also for a fault
+    of the metadata, which therefore are taken away first. A camera whose first JPEG is whole and has
+    another fault is not decoded strictly: of its images those without an end are refused.
     """
-    import cv2
 
-    if max(part.bits for part in frame.format.components) > 8:
-        if frame.format.name.startswith("gray"):
-            grey = levels.reduced(frame.to_ndarray(format="gray16le"), stamp_ns)
-            return np.asarray(cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR), np.uint8)
-        if frame.format.is_rgb:
-            rgb = levels.reduced(frame.to_ndarray(format="rgb48le"), stamp_ns)
-            return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
-    return np.asarray(frame.to_ndarray(format="bgr24"), np.uint8)
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        context.thread_type = "SLICE"  # with others an error is that of an earlier packet
+        self._is_strict: bool | None = None  # decided by the first image
+        self.orientation = AS_STORED
+
+    def decode(self, packet: Any, data: bytes) -> list[Any]:
+        import av
+
+        if not data:
+            return list(packet.decode())
+        has_end = jpeg_end(data) is not None
+        bare = av.Packet(without_metadata(data))
+        if self._is_strict is None:
+            self._is_strict = not has_end or _is_decoded_strictly(bare)
+            self.orientation = orientation_of(data)
+            self._context.options = STRICT if self._is_strict else {}
+        if not has_end and not (self._is_strict and is_baseline(data)):
+            raise av.error.InvalidDataError(0, "the JPEG has no end")
+        bare.time_base = packet.time_base
+        frames: list[Any] = self._context.decode(bare)
+        for frame in frames:
+            # Behind a broken image the decoder gives the next one that one's properties.
+            frame.pts, frame.dts, frame.opaque = packet.pts, packet.dts, packet.opaque
+        return frames
+
+
+def _is_decoded_strictly(packet: Any) -> bool:
+    import av
+
+    context = av.CodecContext.create("mjpeg", "r")
+    context.options = STRICT
+    try:
+        return bool(context.decode(packet) + context.decode(None))
+    except av.error.InvalidDataError:
+        return False
+
+
+def _ns(time: int | None, base: Fraction | None) -> int | None:
+    return None if time is None or not base else round(time * base * NS)

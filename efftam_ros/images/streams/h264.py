@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from efftam_ros.images.streams.units import unit_places
+
 SLICE, IDR_SLICE, SPS = 1, 5, 7
 HIGH_PROFILES = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)
 # What is read of a unit: the start of a slice, a whole set of parameters.
@@ -106,13 +108,8 @@ def _pass_scaling_list(bits: _Bits, size: int) -> None:
 
 def _units(data: bytes, length_bytes: int) -> Iterator[tuple[int, int, _Bits]]:
     """nal_ref_idc, nal_unit_type and the bits of each unit."""
-    at = length_bytes or data.find(b"\0\0\1") + 3
-    while length_bytes <= at < len(data) and at > 2 - length_bytes:
+    for at in unit_places(data, length_bytes):
         yield data[at] >> 5 & 3, data[at] & 31, _Bits(_content(data[at + 1 :]))
-        if length_bytes:
-            at += length_bytes + int.from_bytes(data[at - length_bytes : at], "big")
-        else:
-            at = data.find(b"\0\0\1", at) + 3
 
 
 def _content(data: bytes) -> bytes:

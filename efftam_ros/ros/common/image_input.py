@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
@@ -23,26 +23,8 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import ZENOH, middleware
 from efftam_ros.ros.common.nodes import UNKNOWN_NODE
+from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
-
-class Transport(NamedTuple):
-    """``suffix``: of the topic, as image_transport names it; ``depth``: images that may wait; ``stamp``:
-    where the message has it."""
-
-    message_type: str
-    suffix: str
-    depth: int
-    stamp: str = "header.stamp"
-
-
-# Depth 1: an image that has not been read is replaced by the next. Of a video every message is needed.
-TRANSPORTS = {
-    "raw": Transport("sensor_msgs/msg/Image", "", 1),
-    "compressed": Transport("sensor_msgs/msg/CompressedImage", "/compressed", 1),
-    "ffmpeg": Transport("ffmpeg_image_transport_msgs/msg/FFMPEGPacket", "/ffmpeg", 30),
-    "foxglove": Transport("foxglove_msgs/msg/CompressedVideo", "/foxglove", 30, "timestamp"),
-}
-BY_TYPE = {transport.message_type: name for name, transport in TRANSPORTS.items()}
 # Most publishers or topics listed in one message.
 MOST_NAMED = 3
 # How long the old subscription is kept while the new one has delivered nothing, s.

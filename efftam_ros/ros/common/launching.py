@@ -18,8 +18,8 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 from efftam_ros.core.config import expanded
-from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.process import DEVICE_LOST, Restarts
+from efftam_ros.ros.common.transports import TRANSPORTS
 from efftam_ros.runtime.backends import PipelineConfig
 
 SHARE = Path(get_package_share_directory("efftam_ros"))

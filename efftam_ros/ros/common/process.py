@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.packages import missing_package
+from efftam_ros.ros.common.parameters import ParameterSet
 
 DEVICE_LOST = 3
 """Exit code of a node whose GPU failed for good: started again it may work."""
@@ -72,22 +75,28 @@ PATIENCE_S = 0.1
 # of /clock it looks at every turn: that topic is a subscription too, and until it is served the node's clock
 # stands still.
 SERVED_S = 0.08
+# Pause after an unforeseen error, and the time within which one traceback is logged, s.
+AFTER_ERROR_S, ERROR_PERIOD_S = 0.01, 5.0
 
 
-def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_text: str = "") -> int:
+def run_node(
+    name: str, make: Callable[[], Any], args: list[str] | None, help_text: Callable[[], str] | None = None
+) -> int:
     """Run the node that ``make`` returns until a signal.
 
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
     node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
     next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait (on
     wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
-    with `DEVICE_LOST`.
-    ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
-    reported in one line.
+    with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is told of errors of its
+    callbacks and of ``tick`` that nobody foresaw, which do not end it. One with a thread that may stay in a
+    library's call after ``close()`` has ``is_stuck``: whether it does; the interpreter would crash over it.
+    What ``help_text`` makes is printed for --help. Returns the exit code; 2 for an error that the user can
+    correct, reported in one line.
     """
     own = without_ros_arguments((sys.argv if args is None else args)[1:])
-    if help_text and {"-h", "--help"} & set(own):
-        print(help_text)
+    if help_text is not None and {"-h", "--help"} & set(own):
+        print(help_text())
         return 0
     if own:
         print(
@@ -101,11 +110,12 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
 
 
 class NodeProgram(NamedTuple):
-    """A node that runs as a process. ``module``, ``node``: where its class is; ``text``: what --help prints
-    below the usage."""
+    """A node that runs as a process. ``module``, ``node``: where its class is; ``parameters``: the module
+    with its `PARAMETERS`, or MODULE:NAME; ``text``: what --help prints between usage and parameters."""
 
     module: str
     node: str
+    parameters: str
     text: str
 
 
@@ -118,7 +128,19 @@ def run_program(name: str, program: NodeProgram, args: list[str] | None = None, 
         return getattr(import_module(program.module), program.node)(**given)
 
     usage = f"usage: {name} [--ros-args [-p NAME:=VALUE] [--params-file FILE] [-r FROM:=TO]]"
-    return run_node(name, make, args, f"{usage}\n\n{program.text}")
+    return run_node(name, make, args, lambda: f"{usage}\n\n{program.text}\n{_parameters(program)}")
+
+
+def parameters_of(program: NodeProgram) -> ParameterSet:
+    """The parameters of a node; ROS need not be installed."""
+    module, _, name = program.parameters.partition(":")
+    known: ParameterSet = getattr(import_module(module), name or "PARAMETERS")
+    return known
+
+
+def _parameters(program: NodeProgram) -> str:
+    text = parameters_of(program).as_help()
+    return f"\nParameters, given as -p NAME:=VALUE, with their defaults.\n{text}"
 
 
 def without_ros_arguments(arguments: list[str]) -> list[str]:
@@ -133,24 +155,86 @@ def without_ros_arguments(arguments: list[str]) -> list[str]:
     return own
 
 
-def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
-    tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
-    period_s = getattr(node, "served_s", SERVED_S)
-    last_served_s = 0.0
-    while not stop.asked and not getattr(node, "lost", ""):
-        idle_s = tick()
+class _Turns:
+    """One turn of a node after the other: what is due at its own rate, then messages, calls and timers.
+
+    ``began_s``: when the last one began, steady clock.
+    """
+
+    def __init__(self, executor: Any, node: Any) -> None:
+        self._executor, self._node = executor, node
+        self.began_s = time.monotonic()
+        self._tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
+        self._period_s = getattr(node, "served_s", SERVED_S)
+        self._last_served_s = 0.0
+
+    def take(self) -> None:
+        self.began_s = time.monotonic()
+        idle_s = self._tick()
         if idle_s is None:
-            executor.spin_once(timeout_sec=PATIENCE_S)
-            continue
-        if node.get_clock().ros_time_is_active:
-            executor.spin_once(timeout_sec=max(idle_s, 0.0))
-            continue
+            self._executor.spin_once(timeout_sec=PATIENCE_S)
+            return
+        if self._node.get_clock().ros_time_is_active:
+            self._executor.spin_once(timeout_sec=max(idle_s, 0.0))
+            return
         now_s = time.monotonic()
-        if now_s - last_served_s >= period_s:
-            last_served_s = now_s
-            executor.spin_once(timeout_sec=0.0)
+        if now_s - self._last_served_s >= self._period_s:
+            self._last_served_s = now_s
+            self._executor.spin_once(timeout_sec=0.0)
         elif idle_s > 0.0:
             time.sleep(idle_s)
+
+
+class _Waker:
+    """Context manager in which a turn that waits for too long is woken.
+
+    A middleware that was built for an older C library waits by the system's clock: where that is set back,
+    the wait lasts as much longer, and no timer, message or signal would be served meanwhile.
+    """
+
+    def __init__(self, executor: Any, turns: _Turns) -> None:
+        self._executor, self._turns, self._has_ended = executor, turns, False
+        self._thread = threading.Thread(target=self._watch, name="waker", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exception: Any) -> None:
+        self._has_ended = True
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._has_ended:
+            # Not by `Event.wait`, which goes by the system's clock before Python 3.11.
+            time.sleep(PATIENCE_S)
+            if time.monotonic() - self._turns.began_s > 2 * PATIENCE_S:
+                self._executor.wake()
+
+
+def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
+    turns = _Turns(executor, node)
+    with _Waker(executor, turns):
+        _serve(stop, turns, node)
+
+
+def _serve(stop: StopFlag, turns: _Turns, node: Any) -> None:
+    """Serve until a signal, until the device is lost, or until ROS is shut down.
+
+    An unforeseen error of a callback, or of the node's own work, is logged, and the next turn follows.
+    """
+    last_logged_s = float("-inf")
+    while not stop.asked and not getattr(node, "lost", ""):
+        try:
+            turns.take()
+        except Exception as error:
+            if not node.context.ok():
+                return  # ROS was shut down: there is nothing left to serve
+            getattr(node, "internal_error", lambda error: None)(error)
+            if time.monotonic() - last_logged_s >= ERROR_PERIOD_S:
+                last_logged_s = time.monotonic()
+                text = "".join(traceback.format_exception(error)).rstrip()
+                node.get_logger().error(f"internal error; the node goes on: {text}")
+            time.sleep(AFTER_ERROR_S)
 
 
 def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
@@ -216,7 +300,14 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         rclpy.try_shutdown()
     if getattr(node, "lost", ""):
         # Libraries whose device is gone may abort when they free what they hold on it.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(DEVICE_LOST)
+        _end_at_once(DEVICE_LOST)
+    if getattr(node, "is_stuck", False):
+        _end_at_once(0)
     return 0
+
+
+def _end_at_once(code: int) -> None:
+    """End the process without the clean-up of interpreter and libraries."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -12,14 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.types import Prompt, Track
+from efftam_ros.core.types import Prompt
 from efftam_ros.images.message import ReceivedImage
 
 # Most images kept at once, however small: every late selection searches through them.
@@ -190,36 +190,58 @@ class Followed(NamedTuple):
 NOBODY, ONE = Followed((), None), Followed((0,), 0)
 
 
-@dataclass(eq=False)
-class Task:
-    """The loop's next task: clear or steer by a target, or process an image, with a prompt if a target was
-    selected on it.
+@dataclass(frozen=True)
+class Reconfigure:
+    """Use these settings from now on."""
 
-    ``frame``: None for a command without an image; ``skipped``: images dropped before this one; ``command``:
-    the command behind this task, None for an ordinary image; ``settings``: new settings of the tracker, from
-    this task on; ``ids``: the targets to process besides the selected one, None for all; ``steers``: the
-    command asks to steer by its target; ``proposes``: the prompt's box is published, nothing is selected.
+    settings: TrackerConfig
 
-    What the loop notes of an image: ``followed``: all targets, also those that it is not processed for;
-    ``outdated``: why its answers are; ``is_shown``: views are made of it, as the target that is steered by is
-    among those it is processed for; ``answered``: the published answers, by target; ``is_accepted``: its
-    selection is; ``is_refused``: a target could not use it.
+
+@dataclass(frozen=True)
+class Steer:
+    """Steer by the command's target."""
+
+    command: Command
+
+
+@dataclass(frozen=True)
+class Clear:
+    """Forget the command's target, or all."""
+
+    command: Command
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A prompt on a kept image: of a selection, or of a request for the box that it would give."""
+
+    command: Command
+    frame: ReceivedImage
+    prompt: Prompt
+
+
+@dataclass(frozen=True)
+class Process:
+    """Process an image.
+
+    ``skipped``: images dropped before this one; ``ids``: the targets to process besides the selected one,
+    None for all; ``selection``: what is selected on it, None for an ordinary image.
     """
 
-    frame: ReceivedImage | None
-    prompt: Prompt | None = None
+    frame: ReceivedImage
     skipped: int = 0
-    command: Command | None = None
-    settings: TrackerConfig | None = None
     ids: frozenset[int] | None = None
-    steers: bool = False
-    proposes: bool = False
-    followed: set[int] = field(default_factory=set)
-    outdated: str = ""
-    is_shown: bool = True
-    answered: dict[int, Track] = field(default_factory=dict)
-    is_accepted: bool = False
-    is_refused: bool = False
+    selection: Marked | None = None
+
+
+@dataclass(frozen=True)
+class Propose:
+    """Publish the box that a prompt gives; nothing is selected."""
+
+    request: Marked
+
+
+Task = Reconfigure | Steer | Clear | Process | Propose
 
 
 class FrameBuffer:
@@ -240,8 +262,9 @@ class FrameBuffer:
         self._behind: dict[int, ReceivedImage] = {}
         self._newest_has_turn = True  # of those that are level with the camera
         self._waiting_s: float | None = None  # since when an image has been waiting to be processed
-        self._commands: dict[int | None, Task] = {}  # pending: one per target, and under None one to steer
-        self._proposal: Task | None = None  # pending: the newest request
+        # Pending: one per target, and under None one to steer.
+        self._commands: dict[int | None, Marked | Clear | Steer] = {}
+        self._proposal: Marked | None = None  # pending: the newest request
         self._proposed_s, self._proposed_image = -math.inf, -1  # when one was computed, newest image by then
         self._settings: TrackerConfig | None = None  # pending
         self._followed = NOBODY
@@ -307,35 +330,40 @@ class FrameBuffer:
         with self._condition:
             return self._kept.find(stamp_ns)
 
-    def request(
-        self,
-        command: Command,
-        frame: ReceivedImage | None = None,
-        prompt: Prompt | None = None,
-        steers: bool = False,
-    ) -> list[Command]:
-        """Have the command's target selected on a kept image, without one cleared, or steered by; returns the
-        pending commands that this one replaces."""
-        key = None if steers else command.target_id
+    def select(self, command: Command, frame: ReceivedImage, prompt: Prompt) -> list[Command]:
+        """Have the command's target selected on a kept image; returns the pending commands that this one
+        replaces."""
+        return self._request(command.target_id, Marked(command, frame, prompt))
+
+    def clear(self, command: Command) -> list[Command]:
+        """Have the command's target, or all, cleared; returns the pending commands that this one replaces."""
+        return self._request(command.target_id, Clear(command))
+
+    def steer(self, command: Command) -> None:
+        """Have the node steer by the command's target."""
+        self._request(None, Steer(command))
+
+    def _request(self, key: int | None, request: Marked | Clear | Steer) -> list[Command]:
         with self._condition:
             keys = list(self._commands) if key == ALL else [key] * (key in self._commands)
             replaced = _to_report(self._commands.pop(one) for one in keys)
-            self._commands[key] = Task(frame, prompt, command=command, steers=steers)
+            self._commands[key] = request
             self._condition.notify()
         return replaced
 
-    def propose(self, frame: ReceivedImage, prompt: Prompt, command: Command) -> Command | None:
+    def propose(self, command: Command, frame: ReceivedImage, prompt: Prompt) -> Command | None:
         """Request the box that the network gives for a prompt on a kept image; returns the pending request
         that this one replaces."""
         with self._condition:
-            replaced, self._proposal = self._proposal, Task(frame, prompt, command=command, proposes=True)
+            replaced, self._proposal = self._proposal, Marked(command, frame, prompt)
             self._condition.notify()
         return None if replaced is None else replaced.command
 
     def reconfigure(self, settings: TrackerConfig) -> None:
-        """Have the loop apply these settings with its next task."""
+        """Have the loop apply these settings before its next task."""
         with self._condition:
             self._settings = settings
+            self._condition.notify()
 
     @property
     def followed(self) -> Followed:
@@ -344,12 +372,11 @@ class FrameBuffer:
             found = self._followed
             if self._selecting is not None:
                 found = found.added(self._selecting)
-            for task in self._commands.values():
-                assert task.command is not None
-                target_id = task.command.target_id
-                if task.steers:
+            for request in self._commands.values():
+                target_id = request.command.target_id
+                if isinstance(request, Steer):
                     found = found._replace(steered=target_id)
-                elif task.frame is not None:
+                elif isinstance(request, Marked):
                     found = found.added(target_id)
                 else:
                     found = found.without(target_id)
@@ -377,66 +404,66 @@ class FrameBuffer:
             for gone in self._behind.keys() - followed.ids:
                 del self._behind[gone]
             while not self._closed:
-                task = self._next_command() or self._next_proposal() or self._next_image()
-                if task is None:
-                    self._condition.wait(None if self._proposal is None else PROPOSALS_APART_S)
-                    continue
                 if self._settings is not None:
-                    task, self._settings = replace(task, settings=self._settings), None
-                return task
+                    settings, self._settings = self._settings, None
+                    return Reconfigure(settings)
+                task = self._next_command() or self._next_proposal() or self._next_image()
+                if task is not None:
+                    return task
+                self._condition.wait(None if self._proposal is None else PROPOSALS_APART_S)
         return None
 
     def _next_command(self) -> Task | None:
         if not self._commands:
             return None
-        task = self._commands.pop(next(iter(self._commands)))
-        frame, command = task.frame, task.command
-        if frame is None or command is None:
-            if command is not None and not task.steers:
-                # The targets that selections refer to must not lag behind the outcome that is published.
-                self._followed = self._followed.without(command.target_id)
-            return task
-        self._selecting = target_id = command.target_id
+        request = self._commands.pop(next(iter(self._commands)))
+        if isinstance(request, Clear):
+            # The targets that selections refer to must not lag behind the outcome that is published.
+            self._followed = self._followed.without(request.command.target_id)
+        if not isinstance(request, Marked):
+            return request
+        frame, target_id = request.frame, request.command.target_id
+        self._selecting = target_id
         self._behind.pop(target_id, None)
         was_taken, is_newest = frame.number <= self._furthest, frame.number == self._count
         if not is_newest:
             self._behind[target_id] = frame
         self._advance(frame)
         # The others have been through this image, or go on with the newest.
-        return replace(task, ids=self._level if is_newest and not was_taken else frozenset())
+        ids = self._level if is_newest and not was_taken else frozenset()
+        return Process(frame, ids=ids, selection=request)
 
-    def _next_proposal(self) -> Task | None:
+    def _next_proposal(self) -> Propose | None:
         """The request, when it has its turn: without a target at once, but in turn with images; with one
         ``PROPOSALS_APART_S`` after the last."""
-        task, now_s, taken = self._proposal, time.monotonic(), self._furthest
+        request, now_s, taken = self._proposal, time.monotonic(), self._furthest
         is_early = self._followed.ids and now_s - self._proposed_s < PROPOSALS_APART_S
-        if task is None or is_early or self._count > taken == self._proposed_image:
+        if request is None or is_early or self._count > taken == self._proposed_image:
             return None
         self._proposal, self._proposed_s, self._proposed_image = None, now_s, taken
-        return task
+        return Propose(request)
 
     @property
     def _level(self) -> frozenset[int] | None:
         """The targets that are level with the camera; None: all."""
         return frozenset(self._followed.ids) - self._behind.keys() if self._behind else None
 
-    def _next_image(self) -> Task | None:
+    def _next_image(self) -> Process | None:
         newest, level = self._kept.newest, self._level if self._behind else None
         is_new = newest is not None and newest.number > self._furthest
         if newest is None or not (is_new or self._behind):
             return None
         if is_new and (level is None or (level and self._newest_has_turn)):
             self._newest_has_turn = False
-            return Task(newest, skipped=self._advance(newest), ids=level)
+            return Process(newest, skipped=self._advance(newest), ids=level)
         self._newest_has_turn = True
         target_id = next(iter(self._behind))
         frame = self._next_in_order(self._behind.pop(target_id), newest)
         if frame is newest:
-            return Task(
-                frame, skipped=self._advance(frame), ids=self._level if is_new else frozenset({target_id})
-            )
+            ids = self._level if is_new else frozenset({target_id})
+            return Process(frame, skipped=self._advance(frame), ids=ids)
         self._behind[target_id] = frame
-        return Task(frame, skipped=0 if level else self._advance(frame), ids=frozenset({target_id}))
+        return Process(frame, skipped=0 if level else self._advance(frame), ids=frozenset({target_id}))
 
     def _next_in_order(self, last: ReceivedImage, newest: ReceivedImage) -> ReceivedImage:
         """The next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
@@ -453,6 +480,6 @@ class FrameBuffer:
         return skipped
 
 
-def _to_report(tasks: Iterable[Task]) -> list[Command]:
+def _to_report(requests: Iterable[Marked | Clear | Steer]) -> list[Command]:
     """The commands whose outcome is published: to select and to clear."""
-    return [task.command for task in tasks if task.command is not None and not task.steers]
+    return [request.command for request in requests if not isinstance(request, Steer)]

@@ -1,21 +1,34 @@
-"""The loop that tracks: takes an image or a command, steps the targets, publishes, commits."""
+"""The loop that tracks: takes an image or a command, steps the targets, publishes, and has them remember."""
 
 from __future__ import annotations
 
 import time
 import traceback
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.images.encodings import GREY, few_levels
+from efftam_ros.images.levels import few_levels
 from efftam_ros.images.message import ReceivedImage
+from efftam_ros.images.pixels import GREY
 from efftam_ros.messages.fields import About, Outcome
 from efftam_ros.ros.common.nodes import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
-from efftam_ros.ros.tracker.frame_buffer import ALL, Command, Followed, FrameBuffer, Task
+from efftam_ros.ros.tracker.frame_buffer import (
+    ALL,
+    Clear,
+    Command,
+    Followed,
+    FrameBuffer,
+    Marked,
+    Process,
+    Propose,
+    Reconfigure,
+    Steer,
+)
 from efftam_ros.ros.tracker.publishing import Outputs
 
 # Gain of the moving average of the time for a target, per frame.
@@ -24,7 +37,8 @@ TIME_GAIN = 0.2
 LEAST_TURNS = 2
 
 
-class Exchange(NamedTuple):
+@dataclass(frozen=True)
+class Exchange:
     """What the loop shares with the executor's thread; all of it is thread-safe.
 
     ``buffer``: images and commands for the loop; ``outputs``: publishers and its latest answers.
@@ -42,6 +56,27 @@ class Exchange(NamedTuple):
             self.log.inform("state", change)
 
 
+@dataclass
+class ImageInWork:
+    """What the loop notes of an image.
+
+    ``command``: selects a target on it, None for an ordinary image; ``followed``: all targets, also those
+    that it is not processed for; ``is_shown``: views are made of it, as the steered target is among those
+    that it is processed for; ``outdated``: why its answers are; ``answered``: the published answers, by
+    target; ``is_accepted``: the selection is; ``is_refused``: a target could not use the image.
+    """
+
+    frame: ReceivedImage
+    image: Image
+    command: Command | None
+    followed: set[int]
+    is_shown: bool
+    outdated: str
+    answered: dict[int, Track] = field(default_factory=dict)
+    is_accepted: bool = False
+    is_refused: bool = False
+
+
 class TrackingLoop:
     """Owns the targets from activation to deactivation: `run` and all it calls are in one thread.
 
@@ -50,7 +85,8 @@ class TrackingLoop:
 
     def __init__(self, targets: TargetSet, exchange: Exchange) -> None:
         self._targets, self._exchange = targets, exchange
-        self._buffer, self._outputs, self._statistics, self._log = exchange
+        self._buffer, self._outputs = exchange.buffer, exchange.outputs
+        self._statistics, self._log = exchange.statistics, exchange.log
         self._table = self._outputs.table
         self._furthest_s = 0.0  # arrival of the newest image that was answered
         self._target_s = 0.0  # moving average of the time for one target in a frame; 0 before the first
@@ -60,16 +96,17 @@ class TrackingLoop:
     def run(self) -> None:
         """Work until the buffer is closed; the frame in work is finished."""
         while (task := self._buffer.take(self._round_s, self._followed)) is not None:
-            if task.settings is not None:
-                self._targets.reconfigure(task.settings)
-            if task.proposes:
-                self._propose(task)
-            elif task.frame is not None:
-                self._process(task, task.frame)
-            elif task.command is not None and task.steers:
-                self._steer(task.command)
-            elif task.command is not None:
-                self._clear(task.command)
+            match task:
+                case Reconfigure(settings):
+                    self._targets.reconfigure(settings)
+                case Steer(command):
+                    self._steer(command)
+                case Clear(command):
+                    self._clear(command)
+                case Propose(request):
+                    self._propose(request)
+                case Process():
+                    self._process(task)
 
     @property
     def _followed(self) -> Followed:
@@ -110,22 +147,25 @@ class TrackingLoop:
         if track is not None:
             self._exchange.show_state(track, target_id)
 
+    def abandon(self, reason: str) -> None:
+        """Drop all targets, after an error that ended `run`."""
+        for target_id in self._targets.ids:
+            self._forget(target_id)
+            self._announce_end(target_id, reason)
+
     def _forget(self, target_id: int) -> None:
         if target_id in self._targets.ids:
             self._targets.remove(target_id)
             self._table.steered = self._targets.steered
 
-    def _propose(self, task: Task) -> None:
-        """Tell the box of a prompt. Targets are dropped only when the pipeline is lost."""
-        frame, prompt, command, box = task.frame, task.prompt, task.command, None
-        assert frame is not None
-        assert prompt is not None
-        assert command is not None
+    def _propose(self, request: Marked) -> None:
+        """Publish the box that a prompt gives. Targets are dropped only when the pipeline is lost."""
+        frame, box = request.frame, None
         try:
             if self._lost:
                 raise InputError(self._lost)
             image = frame.image()
-            box = self._targets.propose(Frame(image, frame.stamp_ns), prompt)
+            box = self._targets.propose(Frame(image, frame.stamp_ns), request.prompt)
             image.derived.pop(GREY, None)
             reason = "" if box is not None else "the network finds nothing there; draw a box instead"
         except InputError as refusal:
@@ -135,55 +175,77 @@ class TrackingLoop:
             reason = f"internal error ({type(error).__name__}: {error})"
             if isinstance(error, PipelineLostError):
                 self._lost = reason = str(error)
-                for target_id in self._targets.ids:
-                    self._forget(target_id)
-                    self._announce_end(target_id, reason)
-        self._outputs.propose(frame.header, command.target_id, box, reason, frame.size)
+                self.abandon(reason)
+        self._outputs.propose(frame.header, request.command.target_id, box, reason, frame.size)
 
-    def _process(self, task: Task, frame: ReceivedImage) -> None:
-        """The way of an image: read it, step its targets, publish each answer before the next is computed,
-        then update what later images need."""
-        begin_s, command = time.monotonic(), task.command
+    def _process(self, task: Process) -> None:
+        """The way of an image: decode it, step its targets, publish each answer as it is there, then compute
+        what later images need."""
+        begin_s, frame = time.monotonic(), task.frame
+        command = None if task.selection is None else task.selection.command
         if task.skipped:
             self._statistics.dropped(task.skipped)
-        try:
-            image = frame.pixels if isinstance(frame.pixels, Image) else frame.image()
-        except InputError as refusal:
-            self._refuse(command, str(refusal))
-            self._statistics.fault("image", str(refusal))
-            self._buffer.done(frame, time.monotonic())
+        image = self._decoded(frame, command)
+        if image is None:
             return
         prompts: dict[int, Prompt] = {}
         if self._lost:
             self._refuse(command, self._lost)
-        elif command is not None and task.prompt is not None:
-            prompts[command.target_id] = task.prompt
-        prompted = set() if command is None else {command.target_id}
-        task.followed = {*self._targets.ids, *prompted} or {0}
-        steered = self._targets.steered
-        task.is_shown = task.ids is None or steered is None or steered in task.ids | prompted
-        task.outdated = self._catching_up(frame)
-        self._choose_limit(len(task.followed))
-
-        def answered(step: Step) -> None:
-            if command is not None and step.target_id in prompts:
-                task.is_accepted = True
-                self._accept(command, image, step.track.reason)
-            if self._lost:
-                step = step._replace(track=replace(step.track, reason=self._lost))
-            self._answer(task, frame, image, step)
-
+        elif task.selection is not None:
+            prompts[task.selection.command.target_id] = task.selection.prompt
+        work = self._begin(task, image, command)
+        self._choose_limit(len(work.followed))
         try:
-            self._targets.step(Frame(image, frame.stamp_ns), prompts, self._limit, task.ids, answered)
+            self._targets.step(
+                Frame(image, frame.stamp_ns),
+                prompts,
+                self._limit,
+                task.ids,
+                partial(self._on_answer, work, prompts),
+            )
             self._targets.remember()
         except InputError as refusal:
             self._refuse(command, str(refusal))
         except Exception as error:
-            self._drop(task, frame, image, error)
-        self._finish(task, frame)
+            self._drop(work, error)
+        self._close(work)
         image.derived.pop(GREY, None)  # the buffer keeps the image, and counts only its own bytes
-        taken_s = (time.monotonic() - begin_s) / max(1, len(task.answered))
+        taken_s = (time.monotonic() - begin_s) / max(1, len(work.answered))
         self._target_s += (taken_s - self._target_s) * (TIME_GAIN if self._target_s else 1.0)
+
+    def _decoded(self, frame: ReceivedImage, command: Command | None) -> Image | None:
+        """The image; None where it can't be decoded, which is reported and costs no target."""
+        try:
+            return frame.pixels if isinstance(frame.pixels, Image) else frame.image()
+        except InputError as refusal:
+            reason = str(refusal)
+        except Exception as error:
+            self._report(error)
+            reason = f"internal error while an image was decoded ({type(error).__name__}: {error})"
+        self._refuse(command, reason)
+        self._statistics.fault("image", reason)
+        self._buffer.done(frame, time.monotonic())
+        return None
+
+    def _begin(self, task: Process, image: Image, command: Command | None) -> ImageInWork:
+        prompted = set() if command is None else {command.target_id}
+        steered = self._targets.steered
+        return ImageInWork(
+            frame=task.frame,
+            image=image,
+            command=command,
+            followed={*self._targets.ids, *prompted} or {0},
+            is_shown=task.ids is None or steered is None or steered in task.ids | prompted,
+            outdated=self._catching_up(task.frame),
+        )
+
+    def _on_answer(self, work: ImageInWork, prompts: Mapping[int, Prompt], step: Step) -> None:
+        if work.command is not None and step.target_id in prompts:
+            work.is_accepted = True
+            self._accept(work.command, work.image, step.track.reason)
+        if self._lost:
+            step = step._replace(track=replace(step.track, reason=self._lost))
+        self._publish(work, step)
 
     def _choose_limit(self, count: int) -> None:
         """Keep pace with the camera: as many of the targets in an image as there is time for."""
@@ -209,44 +271,47 @@ class TrackingLoop:
         said = "; ".join(filter(None, (command.note, doubt)))
         self._outputs.publish_result(command, Outcome.ACCEPTED, said)
 
-    def _answer(self, task: Task, frame: ReceivedImage, image: Image, step: Step) -> None:
+    def _publish(self, work: ImageInWork, step: Step) -> None:
         """Publish an answer. An exception here is raised again only if the pipeline is lost."""
-        target_id, track = step.target_id, step.track
+        target_id, track, frame = step.target_id, step.track, work.frame
         if not track.processed:
-            if not task.is_refused:
+            if not work.is_refused:
                 self._statistics.fault("image", track.reason)
-            task.is_refused = True
+            work.is_refused = True
             return
         is_steered = self._is_steered(target_id)
         try:
-            about = About(frame.header, 0, target_id, is_steered, task.outdated)
-            box_waits = is_steered and target_id != min(task.followed)
-            answer, no_bearing = self._outputs.publish(frame, step, about, self._stale(frame), box_waits)
-            if not task.answered:
+            about = About(frame.header, 0, target_id, is_steered, work.outdated)
+            answer, no_bearing = self._outputs.publish(frame, step, about, self._stale(frame))
+            if not work.answered:
                 latency_s, again = answer.published_s - frame.arrived_s, frame.arrived_s <= self._furthest_s
                 self._statistics.answered(answer.published_s, latency_s, again)
-            task.answered[target_id] = track
+            work.answered[target_id] = track
             self._exchange.show_state(track, target_id)
             if no_bearing:
                 self._statistics.fault("bearing", no_bearing)
             # Last: when it fails, the answer has been published and counted.
-            if task.is_shown:
-                self._outputs.views.add(frame.header, image, step, is_steered, len(task.followed) > 1)
+            if work.is_shown:
+                are_several = len(work.followed) > 1
+                self._outputs.views.add(frame.header, work.image, step, is_steered, are_several)
         except PipelineLostError:
             raise
         except Exception as error:
             self._report(error)
 
-    def _finish(self, task: Task, frame: ReceivedImage) -> None:
-        if task.answered or task.is_refused:
+    def _close(self, work: ImageInWork) -> None:
+        """All answers to an image are published."""
+        frame = work.frame
+        if work.answered or work.is_refused:
             self._buffer.done(frame, time.monotonic())
-        if not task.answered:
+        if not work.answered:
             return
         self._furthest_s = max(self._furthest_s, frame.arrived_s)
+        if not work.is_shown:
+            return
         try:
-            self._outputs.finish(frame.header, self._targets.steered, task.is_shown)
-            if task.is_shown:
-                self._outputs.views.finish(frame.header, task.answered)
+            self._outputs.publish_tracks(frame.header, self._targets.steered)
+            self._outputs.views.publish_common(frame.header, work.answered)
         except Exception as error:
             self._report(error)
 
@@ -271,11 +336,11 @@ class TrackingLoop:
             self._statistics.fault("selection", reason)
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
-    def _drop(self, task: Task, frame: ReceivedImage, image: Image, error: Exception) -> None:
+    def _drop(self, work: ImageInWork, error: Exception) -> None:
         """Clear the target at fault after any exception, so that tracking does not continue in an
         inconsistent state; all targets when the pipeline is lost."""
         self._report(error)
-        reason, dropped = str(error), self._targets.ids
+        reason, dropped, image = str(error), self._targets.ids, work.image
         if isinstance(error, PipelineLostError):
             self._lost = reason
         else:
@@ -283,15 +348,15 @@ class TrackingLoop:
                 f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
             )
             dropped = [one for one in dropped if one in self._targets.in_work]
-        if not task.is_accepted:
-            self._refuse(task.command, reason)
+        if not work.is_accepted:
+            self._refuse(work.command, reason)
         for target_id in sorted(dropped, key=lambda one: not self._is_steered(one)):
-            if target_id in task.answered:
+            if target_id in work.answered:
                 self._announce_end(target_id, reason)
             else:
                 size = (image.width, image.height)
-                track = Track(frame.stamp_ns, TrackState.IDLE, image_size=size, reason=reason)
-                self._answer(task, frame, image, Step(target_id, track, self._targets.tracker(target_id)))
+                track = Track(work.frame.stamp_ns, TrackState.IDLE, image_size=size, reason=reason)
+                self._publish(work, Step(target_id, track, self._targets.tracker(target_id)))
             self._forget(target_id)
 
     def _report(self, error: Exception) -> None:

@@ -22,12 +22,11 @@ from efftam_ros.ros.common.nodes import (
     ReportingNode,
     Throttle,
     ThrottledLog,
-    changed,
     diagnostics,
-    read_parameters,
     reported,
     steady_timer,
 )
+from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Exchange
@@ -98,6 +97,10 @@ class TrackerNode(ReportingNode):
             self.release()
         self.destroy_timer(self._diagnostics_timer)
         self.destroy_node()
+
+    def internal_error(self, error: Exception) -> None:
+        """An unforeseen error of a callback: diagnostics show it; see `run_node`."""
+        self._statistics.failed(f"{type(error).__name__}: {error}")
 
     @property
     def fault(self) -> str:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from efftam_ros.core.config import MOST_TARGETS, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
-from efftam_ros.images.encodings import AUTO, MOST_PIXELS, fixed_range
-from efftam_ros.ros.common.image_input import TRANSPORTS
-from efftam_ros.ros.common.nodes import ParameterSet
+from efftam_ros.images.headers import MOST_PIXELS
+from efftam_ros.images.levels import AUTO, fixed_range
+from efftam_ros.ros.common.parameters import ParameterSet
+from efftam_ros.ros.common.transports import TRANSPORTS
 from efftam_ros.runtime.backends import PipelineConfig
 
 CLICKS = ("off", "point_stamped", "point")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image as ImageMessage
@@ -17,12 +16,19 @@ from sensor_msgs.msg import Image as ImageMessage
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, Step
 from efftam_ros.core.types import Image, Track
-from efftam_ros.images.encodings import to_bgr
 from efftam_ros.images.message import MOST_FRAME_ID, ReceivedImage, fill_image
+from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.bearing import CameraModel, bearing_of
 from efftam_ros.messages.fields import About, Outcome, bbox_fields, detections_message, velocity_fields
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks
-from efftam_ros.ros.common.nodes import latched, make_publisher, optional_messages, other_publishers, reliable
+from efftam_ros.ros.common.nodes import (
+    latched,
+    make_publisher,
+    optional_messages,
+    other_publishers,
+    reliable,
+    wait_until_acknowledged,
+)
 from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.table import IDLE, PublishedAnswer, TargetRow, TargetTable
 
@@ -81,8 +87,8 @@ class Outputs:
     def close(self) -> None:
         """Wait until the last messages are acknowledged, then destroy the publishers."""
         with self.table.lock:
-            for publisher in (self._velocity, self._bbox, self._results) if self._publishers else ():
-                publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+            if self._publishers:
+                wait_until_acknowledged((self._velocity, self._bbox, self._results), ACKNOWLEDGED_S)
             self._destroy()
 
     def _destroy(self) -> None:
@@ -95,15 +101,14 @@ class Outputs:
         self.table, self._ending, self.camera = table, "", None
 
     def publish(
-        self, frame: ReceivedImage, step: Step, about: About, stale: str, box_waits: bool = False
+        self, frame: ReceivedImage, step: Step, about: About, stale: str
     ) -> tuple[PublishedAnswer, str]:
         """Publish velocity and box of one target for one image, the velocity first: control waits for it.
 
         ``about``: without the selection, which the table knows; ``stale``: why the input is, empty if it is
-        not; the velocity then contains no numbers; ``box_waits``: until those of targets with smaller ids are
-        published, or `finish`. The predicted box is for the image's stamp plus the time since the image
-        arrived on the steady clock, so only the image's own clock is used. Delays before arrival (exposure,
-        transport) are unknown and not included.
+        not; the velocity then contains no numbers. The predicted box is for the image's stamp plus the time
+        since the image arrived on the steady clock, so only the image's own clock is used. Delays before
+        arrival (exposure, transport) are unknown and not included.
 
         Returns the answer, and why it has no bearing although the camera is known (empty when it has one).
         """
@@ -114,7 +119,7 @@ class Outputs:
             about = about._replace(selection=selection, withheld=stale or self._ending or about.withheld)
             now_s = time.monotonic()
             answer = PublishedAnswer(about, track, frame.arrived_s, now_s)
-            row = self.table.keep(target_id, answer, box_waits)
+            row = self.table.keep(target_id, answer)
             row.seconds = seconds
             moving = replace(track, motion=None) if stale else track
             predicted = tracker.motion_at(frame.stamp_ns + round((now_s - frame.arrived_s) * 1e9))
@@ -124,32 +129,21 @@ class Outputs:
             self._velocity.publish(
                 TargetVelocity(**velocity_fields(moving, about, predicted, bearing, later))
             )
-            if not box_waits:
-                self._send_boxes(target_id)
-                self._send_box(row, track, about)
+            self._send_box(row, track, about)
             return answer, no_bearing
 
-    def finish(self, header: Any, steered: int | None, with_tracks: bool) -> None:
-        """All targets of this image are answered: publish the boxes that still wait, and ``with_tracks`` the
-        list of all. ``steered``: the target to steer by."""
+    def publish_tracks(self, header: Any, steered: int | None) -> None:
+        """All targets of this image are answered: publish the list of all. ``steered``: the target to steer
+        by."""
         with self.table.lock:
-            self._send_boxes(NEXT_FREE)
-            if with_tracks and self._tracks.get_subscription_count():
+            if self._tracks.get_subscription_count():
                 rows = [self.table.rows[one] for one in sorted(self.table.rows)]
                 shown = [row.box for row in rows if row.answer and row.answer.track.state is not IDLE]
                 named = (NEXT_FREE if shown else 0) if steered is None else steered
                 self._tracks.publish(Tracks(header=header, steered=named, targets=shown))
 
-    def _send_boxes(self, last_id: int) -> None:
-        """Publish the boxes that wait, of targets up to this id."""
-        for target_id, row in sorted(self.table.rows.items()):
-            if row.box_waits and row.answer is not None and target_id <= last_id:
-                answer = row.answer
-                withheld = self._ending or answer.about.withheld
-                self._send_box(row, answer.track, answer.about._replace(withheld=withheld))
-
     def _send_box(self, row: TargetRow, track: Track, about: About) -> None:
-        row.box, row.box_waits = BoundingBox(**bbox_fields(track, about)), False
+        row.box = BoundingBox(**bbox_fields(track, about))
         self._bbox.publish(row.box)
 
     def take_back(
@@ -283,7 +277,7 @@ class Views:
                 self._picture = picture if is_own else picture.copy()
             draw_overlay(self._picture, track, mask, target_id if are_several else None, is_steered)
 
-    def finish(self, header: Any, tracks: Mapping[int, Track]) -> None:
+    def publish_common(self, header: Any, tracks: Mapping[int, Track]) -> None:
         """Publish what this image's targets have in common: ``tracks`` are theirs."""
         labels, picture = self._labels, self._picture
         self._labels = self._picture = None

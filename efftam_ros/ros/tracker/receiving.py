@@ -17,7 +17,7 @@ from std_msgs.msg import Header, UInt8
 from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
 from efftam_ros.core.targets import STEERED, id_for, listed
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.images.encodings import Levels
+from efftam_ros.images.levels import Levels
 from efftam_ros.images.message import (
     MOST_FRAME_ID,
     ImageReader,
@@ -56,7 +56,8 @@ class Receiver:
         subscriptions: Subscriptions,
         prefetch: Callable[[Image], None],
     ) -> None:
-        self._buffer, self._outputs, self._statistics, self._log = exchange
+        self._buffer, self._outputs = exchange.buffer, exchange.outputs
+        self._statistics, self._log = exchange.statistics, exchange.log
         self._config, self._subscriptions = config, subscriptions
         self._prefetch = prefetch
         self._camera_info: Any = None  # the last message
@@ -175,7 +176,8 @@ class Selections:
         accepted: int,
         max_targets: int,
     ) -> None:
-        self._buffer, self._outputs, self._statistics, self._log = exchange
+        self._buffer, self._outputs = exchange.buffer, exchange.outputs
+        self._statistics, self._log = exchange.statistics, exchange.log
         self.config, self.accepted, self._explain_no_image = config, accepted, explain_no_image
         self._max_targets = max_targets
         subscriptions.add(TargetSelection, "select", self._on_selection, reliable())
@@ -195,7 +197,7 @@ class Selections:
         try:
             if check_selection(message) is Kind.CLEAR:
                 command = self._cleared(replace(command, number=0))
-                self._report(self._buffer.request(command))
+                self._report(self._buffer.clear(command))
                 return command, ""
             return self._select(message, command)
         except InputError as refusal:
@@ -211,7 +213,7 @@ class Selections:
         except InputError as refusal:
             self._outputs.publish_result(command, Outcome.REFUSED, str(refusal))
             raise
-        self._report(self._buffer.request(command))
+        self._report(self._buffer.clear(command))
 
     def steer(self, target_id: int) -> None:
         """Steer by this target. Raises InputError when there is none, in which case nothing changes."""
@@ -221,7 +223,7 @@ class Selections:
         except InputError as refusal:
             self._refuse(command, str(refusal))
             raise
-        self._buffer.request(command, steers=True)
+        self._buffer.steer(command)
 
     def _require(self, target_id: int) -> None:
         ids = self._buffer.followed.ids
@@ -248,7 +250,7 @@ class Selections:
             offset_ms = abs(frame.stamp_ns - named) * 1e-6
             note = f"the image of {seconds(frame.stamp_ns)} is taken, {offset_ms:.1f} ms from the one named"
         command = replace(command, target_id=self._id_for(command.target_id), note=note)
-        self._report(self._buffer.request(command, frame, prompt))
+        self._report(self._buffer.select(command, frame, prompt))
         self.accepted = command.number
         self._log.inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
         return command, note
@@ -280,7 +282,7 @@ class Selections:
             if check_selection(message) is Kind.CLEAR:
                 raise InputError("CLEAR proposes no box; give a box, points or a mask")
             frame, prompt = self._drawn(message)
-            refused = self._buffer.propose(frame, prompt, Command(message.header, message.target_id))
+            refused = self._buffer.propose(Command(message.header, message.target_id), frame, prompt)
             reason = "a newer request took its place"
         except InputError as refusal:
             reason = str(refusal)

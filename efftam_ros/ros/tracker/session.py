@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -31,6 +31,8 @@ CHECKS_PER_TIMEOUT = 5
 # least STALL_PATIENCE_S while the last answer is not valid: first frames and searches are slow.
 STALL_FRAMES = 3.0
 STALL_PATIENCE_S = 2.0
+# Pause before the loop goes on after an unforeseen error.
+RESTART_S = 0.05
 
 
 def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackState:
@@ -50,7 +52,8 @@ class SilenceWatch:
         self, node: Node, exchange: Exchange, config: NodeConfig, tracker: TrackerConfig, receiver: Receiver
     ) -> None:
         self._node, self._receiver, self._exchange, self._tracker_config = node, receiver, exchange, tracker
-        self._buffer, self._outputs, self._statistics, self._log = exchange
+        self._buffer, self._outputs = exchange.buffer, exchange.outputs
+        self._statistics, self._log = exchange.statistics, exchange.log
         self._begin_s = time.monotonic()
         self._timeout_s = 0.0
         self._timers = [steady_timer(node, INPUT_PERIOD_S, self._check_input)]
@@ -161,8 +164,7 @@ class Session:
             )
             self._watch = SilenceWatch(node, exchange, config, targets.config, self._receiver)
             made.callback(self._watch.close)
-            self._running = thread.submit(TrackingLoop(targets, exchange).run)
-            self._running.add_done_callback(_report)
+            self._running = thread.submit(_supervise, TrackingLoop(targets, exchange), exchange)
             self._made = made.pop_all()
 
     @property
@@ -190,8 +192,15 @@ class Session:
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
 
-def _report(running: Future[None]) -> None:
-    """A fault of the loop itself must not be silent."""
-    error = running.exception()
-    if error is not None:
-        traceback.print_exception(error)
+def _supervise(loop: TrackingLoop, exchange: Exchange) -> None:
+    """Run the loop until its buffer is closed. After an unforeseen error that ends it, it goes on without
+    targets: their state may be half updated."""
+    while True:
+        try:
+            loop.run()
+            return
+        except Exception as error:
+            exchange.statistics.failed(f"{type(error).__name__}: {error}")
+            exchange.log.fail("failure", "".join(traceback.format_exception(error)).rstrip())
+            loop.abandon(f"internal error ({type(error).__name__}: {error}); select the target again")
+            time.sleep(RESTART_S)

@@ -35,8 +35,7 @@ class TargetRow:
     ``selection``: the number of the last one that was accepted, 0 for none; ``answer``: the last one,
     None before the first; ``track``: that of the answer, or what has become of the target since, because
     images stopped; ``logged``: the state that was logged last; ``seconds``: that the answer took;
-    ``taken_back_s``: when the answer was taken back last, None while it holds; ``box``: the last BoundingBox;
-    ``box_waits``: it is published after those of smaller ids.
+    ``taken_back_s``: when the answer was taken back last, None while it holds; ``box``: the last BoundingBox.
     """
 
     selection: int = 0
@@ -46,7 +45,6 @@ class TargetRow:
     seconds: float | None = None
     taken_back_s: float | None = None
     box: Any = None
-    box_waits: bool = False
 
 
 class TargetTable:
@@ -74,15 +72,15 @@ class TargetTable:
         with self.lock:
             self.rows.setdefault(target_id, TargetRow()).selection = number
 
-    def keep(self, target_id: int, answer: PublishedAnswer, box_waits: bool = False) -> TargetRow:
+    def keep(self, target_id: int, answer: PublishedAnswer) -> TargetRow:
         """Store an answer."""
         with self.lock:
             for other, row in list(self.rows.items()):
                 is_idle = row.answer is not None and row.answer.track.state is IDLE
-                if other != target_id and is_idle and not row.box_waits:
+                if other != target_id and is_idle:
                     del self.rows[other]
             row = self.rows.setdefault(target_id, TargetRow())
-            row.answer, row.taken_back_s, row.box_waits = answer, None, box_waits
+            row.answer, row.taken_back_s = answer, None
             return row
 
     def clear(self, target_id: int, reason: str) -> PublishedAnswer | None:

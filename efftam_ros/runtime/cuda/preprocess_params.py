@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import Encoding, check_image
+from efftam_ros.images.pixels import Encoding, check_image
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.preprocess import centres_within, fineness
 
@@ -62,7 +62,7 @@ class PreprocessParameters:
         """The kernel's parameters for a view of an image, dtype PREPROCESS_PARAMS, shape [].
 
         The kernel reads a C-contiguous copy of ``image.rows``: uint8 [R, B], rows B bytes apart. Raises
-        InputError as `encodings.check_image` does.
+        InputError as `pixels.check_image` does.
         """
         encoding = self._checked(image, view)
         record = np.zeros((), PREPROCESS_PARAMS)

@@ -89,7 +89,7 @@ class DeviceImage:
 
     def prepare(self, image: Image, views: Sequence[View], descriptions: NDArray[np.uint8]) -> Parts:
         """Write the descriptions of image and views, `VIEW_BYTES` apart, and see that what the views read
-        lies in pinned memory. Returns these parts. Raises InputError as `encodings.check_image` does."""
+        lies in pinned memory. Returns these parts. Raises InputError as `pixels.check_image` does."""
         for index, view in enumerate(views):
             description = self._parameters.record(image, view)
             start = index * VIEW_BYTES

@@ -187,7 +187,7 @@ class DevicePipeline(FrameState):
         self._clock.read()
         for frame, view, place in launched:
             frame.found.append(frame.read(view, self._tensors.answers_of(place)))
-            if frame.is_search:
+            if frame.look.is_search:
                 frame.seconds["search"] = time.perf_counter() - self._begin_s
             else:
                 frame.seconds |= self._clock.seconds
@@ -198,7 +198,7 @@ class DevicePipeline(FrameState):
         is_there = self._has_features(image, groups[0][0])
         self._clock.is_on = False
         if len(groups) > is_there:
-            if not all(frame.is_search for frame, _ in views):
+            if not all(frame.look.is_search for frame, _ in views):
                 self._clock.begin()
             self._prepare(image, [view for view, _ in groups[is_there:]])
         is_timed = self._clock.is_on
@@ -219,7 +219,7 @@ class DevicePipeline(FrameState):
         if last is not frame:
             plan = tensors.plans[target]
             tensors.layout.write_plan(frame.look.plan, plan, target * self.spec.slots)
-        if frame.is_search:
+        if frame.look.is_search:
             if last is not frame:
                 for step in sections.gather:
                     step()

@@ -211,8 +211,8 @@ class OrtPipeline(FrameState):
         self._begun: dict[TargetFrame, Future[None]] = {}
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
-        for frame in frames:
-            if not frame.is_search:
+        for frame in frames if self.max_targets > 1 else ():
+            if not frame.look.is_search:
                 self._share_features(image, frame, frames)
         if self._pool is None or len(frames) < 2:
             super()._start(image, frames)

@@ -12,8 +12,8 @@ from typing import Any
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.camera import is_live
-from efftam_ros.images.encodings import AUTO
-from efftam_ros.images.streams.decoding import DEFAULT_TRACK
+from efftam_ros.images.levels import AUTO
+from efftam_ros.images.streams.opening import DEFAULT_TRACK
 from efftam_ros.runtime.backends import (
     BACKENDS,
     DEFAULT_BACKEND,
@@ -112,12 +112,19 @@ def add_source_argument(parser: argparse.ArgumentParser, **more: Any) -> None:
     )
 
 
-def add_image_arguments(group: argparse._ActionsContainer) -> None:
-    """Add --fps, --track and --range, of videos and folders of images."""
+def add_image_arguments(
+    group: argparse._ActionsContainer, track_action: type[argparse.Action] | None = None
+) -> None:
+    """Add --fps, --track and --range, of videos and folders of images. ``track_action``: of a command whose
+    --track takes files, too."""
     text = "frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)"
     group.add_argument("--fps", type=float, help=text)
     text = "number of the video track, where a file or stream has several (default: its default one)"
-    group.add_argument("--track", type=int, default=DEFAULT_TRACK, metavar="N", help=text)
+    if track_action is None:
+        group.add_argument("--track", type=int, default=DEFAULT_TRACK, metavar="N", help=text)
+    else:
+        text += "; a file .kml or .geojson takes the targets' ways over the ground"
+        group.add_argument("--track", action=track_action, default=DEFAULT_TRACK, metavar="N|FILE", help=text)
     add_range_argument(group)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import webbrowser
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, Protocol
@@ -31,10 +34,14 @@ class DrawingPage(Protocol):
 
 
 class ServedPage(Protocol):
-    """A page that is served. ``page``: for the images; ``announcement``: lines that say where it opens."""
+    """A page that is served. ``page``: for the images; ``urls``: where it opens; ``announcement``: lines for
+    a terminal that say so."""
 
     @property
     def page(self) -> DrawingPage: ...
+
+    @property
+    def urls(self) -> list[str]: ...
 
     @property
     def announcement(self) -> str: ...
@@ -58,3 +65,14 @@ def open_page(address: str, port: int, token: str, over: str) -> AbstractContext
     served: Any = import_module(module)
     opened: AbstractContextManager[ServedPage] = served.drawn_page(address, port, token, over)
     return opened
+
+
+def show_in_browser(url: str) -> bool:
+    """Open an address in the browser of a person who sits at this computer; returns whether there is one: a
+    terminal and a desktop, not a login over the network."""
+    has_desktop = sys.platform in ("darwin", "win32") or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
+    if not (has_desktop and sys.stderr.isatty()) or "SSH_CONNECTION" in os.environ:
+        return False
+    return webbrowser.open(url)

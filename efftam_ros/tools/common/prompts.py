@@ -10,7 +10,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import NEXT_FREE
 from efftam_ros.core.types import Prompt
-from efftam_ros.images.video import read_bgr
+from efftam_ros.images.stills.folder import read_bgr
 
 
 def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.video import NS
+from efftam_ros.images.source import NS
 from efftam_ros.tools.common.outputs import Output, check_outputs, replacing
 
 # MPEG's usual clock: the period of every common frame rate is a whole number of ticks.

@@ -39,10 +39,10 @@ test("a loss is said while it lasts, a return of what was lost for five seconds"
     [["TRACKING 1", "LOST 1"], "LOST", 1, 2],
     [["TRACKING 1", "LOST 1", "LOST 1"], "LOST", 2, 2],
     [["LOST 1", "UNKNOWN", "UNKNOWN"], "LOST", 0, 2],
-    [["TRACKING 1", "LOST 1", "LOST 1", "TRACKING 1"], "FOUND", "after 2 s", 3],
-    [["LOST 1", "TRACKING 1", ...Array(5).fill("TRACKING 1")], "FOUND", "after 0 s", 3],
+    [["TRACKING 1", "LOST 1", "LOST 1", "TRACKING 1"], "SEEN AGAIN", "after 2 s", 3],
+    [["LOST 1", "TRACKING 1", ...Array(5).fill("TRACKING 1")], "SEEN AGAIN", "after 0 s", 3],
     [["LOST 1", "TRACKING 1", ...Array(6).fill("TRACKING 1")], undefined, "", 3],
-    [["LOST 1", "UNKNOWN", "TRACKING 1"], "FOUND", "after 0 s", 3],
+    [["LOST 1", "UNKNOWN", "TRACKING 1"], "SEEN AGAIN", "after 0 s", 3],
     [["LOST 1", "TRACKING 1", "LOST 1"], "LOST", 2, 5],
     [["LOST 1", "TRACKING 2"], undefined, "", 2], // drawn by hand
     [["LOST 1", "TRACKING 1", "ACQUIRING 2"], undefined, "", 3],
@@ -50,6 +50,19 @@ test("a loss is said while it lasts, a return of what was lost for five seconds"
     [["LOST 1", "IDLE"], undefined, "", 2],
     [["LOST 1", "IDLE", "TRACKING 1"], undefined, "", 2],
   ]) assert.deepEqual(after(...steps), wanted, steps.join(", "));
+});
+
+test("each other alarm is heard once, when it begins", () => {
+  const alarm = new Alarm();
+  alarm.toggle();
+  tones = [];
+  const heard = (...names) => {
+    alarm.ring(names);
+    const count = tones.length;
+    tones = [];
+    return count;
+  };
+  assert.deepEqual([heard(), heard("control"), heard("control"), heard("control", "gimbal"), heard(), heard("control")], [0, 4, 0, 4, 0, 4]);
 });
 
 test("without sound nothing is heard", () => {

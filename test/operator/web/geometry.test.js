@@ -86,19 +86,66 @@ test("nothing beyond the picture is ever shown, and the whole is the smallest", 
     const { origin, scale } = port;
     for (const [start, size, room] of [[origin.x, 1280 * scale, 360], [origin.y, 720 * scale, 400]]) {
       if (size >= room) assert.ok(start <= 1e-6 && start + size >= room - 1e-6);
-      else near(start, (room - size) / 2, 1e-6);
+      else assert.ok(start >= -1e-6 && start + size <= room + 1e-6);
     }
   }
 });
 
-test("a camera that changes its size starts from the whole image", () => {
+test("a camera that changes its size starts from the beginning", () => {
   const port = viewport([640, 480], [640, 480]);
   port.zoomAt(4, { x: 0, y: 0 });
   port.setImage(640, 480);
   assert.equal(port.zoom, 4);
-  port.setImage(1280, 720);
+  port.setImage(1280, 960);
   assert.equal(port.zoom, 1);
-  assert.deepEqual(port.centre, { x: 640, y: 360 });
+  assert.deepEqual(port.centre, { x: 640, y: 480 });
+});
+
+/** The share of the view that the image covers. */
+function share({ view, image, origin, scale }) {
+  const seen = (start, size, room) => Math.max(0, Math.min(start + size * scale, room) - Math.max(start, 0));
+  return (seen(origin.x, image.width, view.width) * seen(origin.y, image.height, view.height)) / (view.width * view.height);
+}
+
+test("at first a picture has 60 % of the screen or more, and all of what fits is shown", () => {
+  for (const [image, view, wanted] of [
+    [[1280, 720], [360, 640], 0.6], [[640, 480], [360, 640], 0.6], [[720, 1280], [360, 640], 1], [[1280, 720], [640, 360], 1],
+    [[1280, 720], [820, 1180], 0.6], [[1280, 720], [1440, 900], 0.9], [[640, 480], [1440, 900], 1200 / 1440], [[720, 1280], [640, 360], 0.6],
+  ]) {
+    const port = viewport(image, view);
+    near(share(port), wanted, 1e-6);
+    port.showWhole();
+    assert.equal(port.zoom, 1);
+    port.fill();
+    near(share(port), wanted, 1e-6);
+  }
+});
+
+test("a filled picture is moved as little as keeps the target away from the border, until somebody zooms or pans", () => {
+  const port = viewport([1280, 720], [360, 640]);
+  port.setInsets(44, 116);
+  const before = port.centre.x;
+  port.keepInView({ x: 600, y: 300, width: 40, height: 40 });
+  near(port.centre.x, before);
+  for (const x of [0, 200, 1000, 1240]) {
+    port.keepInView({ x, y: 300, width: 40, height: 40 });
+    const left = port.toView({ x, y: 0 }).x, right = port.toView({ x: x + 40, y: 0 }).x;
+    assert.ok(left >= -1e-6 && right <= 360 + 1e-6);
+    if (x === 200 || x === 1000) assert.ok(left >= 71 && right <= 289);
+  }
+  const { origin, scale } = port;
+  assert.ok(origin.y >= 44 && origin.y + 720 * scale <= 640 - 116 + 1e-6);
+  port.pan(30, 0);
+  const kept = port.centre.x;
+  port.keepInView({ x: 0, y: 300, width: 40, height: 40 });
+  near(port.centre.x, kept);
+});
+
+test("the picture lies between what stands at the top and at the bottom where there is room, and beneath it where there is none", () => {
+  const tall = viewport([1280, 720], [360, 640]), wide = viewport([1280, 720], [1440, 900]);
+  for (const port of [tall, wide]) port.setInsets(50, 100);
+  assert.ok(tall.origin.y >= 50 && tall.origin.y + 384 <= 540 + 1e-6);
+  assert.ok(wide.origin.y >= 0 && wide.origin.y + 810 <= 900 + 1e-6);
 });
 
 test("the lens is never under the finger nor outside the view", () => {

@@ -32,10 +32,12 @@ class Element {
   addEventListener(type, listen) { (this.listeners[type] ??= []).push(listen); }
   fire(type, event) { for (const listen of this.listeners[type] ?? []) listen(event); }
   getContext() { return pen; }
-  getBoundingClientRect() { return { left: 0, top: 0 }; }
+  getBoundingClientRect() { return { left: 0, top: 0, right: 0, bottom: 0, x: 0, y: 0, width: 0, height: 0 }; }
   setAttribute(name, value) { this.attributes.set(name, value); }
   closest() { return null; }
   querySelector() { return this; }
+  querySelectorAll() { return []; }
+  get firstElementChild() { return this; }
   focus() {}
   setPointerCapture() {}
 }
@@ -44,16 +46,18 @@ const elements = {};
 const $ = (id) => (elements[id] ??= new Element());
 globalThis.document = Object.assign(new Element(), {
   getElementById: $,
-  querySelector: (selector) => (selector.startsWith("#") ? $("steering-text") : null),
+  querySelector: (selector) => ({ "#steering-text span": $("steering-text"), "dialog[open]": null })[selector] ?? (selector.includes("dialog") ? null : $(selector.replace("#", ""))),
+  querySelectorAll: () => [],
   createElement: () => new Element(),
   body: new Element(),
 });
-globalThis.window = Object.assign(new Element(), { innerHeight: 900 });
+globalThis.window = new Element();
 globalThis.location = { protocol: "http:", host: "x", hash: "" };
 globalThis.getComputedStyle = () => ({ getPropertyValue: () => "" });
 globalThis.ResizeObserver = class { observe() {} };
 globalThis.createImageBitmap = async () => ({ width: 640, height: 360, close() {} });
 globalThis.CustomEvent ??= class extends Event { constructor(type, { detail }) { super(type); this.detail = detail; } };
+$("drawer").hidden = $("plots").hidden = true;
 let paint = null, socket = null, nowMs = 0;
 globalThis.requestAnimationFrame = (call) => { paint = call; };
 globalThis.WebSocket = class {
@@ -295,6 +299,20 @@ test("two presses of Escape or Clear give up the target that is steered by at bo
   }
 });
 
+test("where no target is steered by, Clear ends the only one, and asks which one of several", async () => {
+  const [only, other] = [target(3, FIRST, "TRACKING", false), target(4, SECOND, "TRACKING", false)];
+  await begin(only);
+  press("clear");
+  pass(400);
+  assert.equal($("clear").textContent, "Clear?");
+  press("clear");
+  assert.deepEqual(words(), ["clear 3"]);
+  await begin(only, other);
+  press("clear");
+  assert.deepEqual(words(), []);
+  assert.match(said(), /list/);
+});
+
 test("a tap on another target steers by it; a gimbal that is steered is asked about once, and a drawing ends the question", async () => {
   const both = [target(0, FIRST), target(1, SECOND, "TRACKING", false)], at = [330, 230];
   for (const [state, steps, wanted] of [
@@ -465,11 +483,13 @@ test("a camera or tracker that is silent is alive again by what came since", asy
 });
 
 test("an idle picture says what to do, by mouse or keys, while somebody may do it", async () => {
-  const mouse = "Drag a box around the target", keys = "Arrows to the target, then Enter";
+  const mouse = "Draw a box around the target, or tap it", keys = "Arrows to the target, then Enter";
   for (const [steps, wanted] of [
     [[], mouse],
     [[() => document.body.classList.add("keys")], keys],
-    [[() => key(" ")], null],
+    [[() => key(" ")], keys],
+    [[() => press("freeze")], mouse],
+    [[() => key(" "), () => down(FREE)], null],
     [[() => key(" "), () => key(" ")], keys],
     [[() => down(FREE)], null],
     [[() => picture(target(0, FIRST))], null],
@@ -485,18 +505,21 @@ test("an idle picture says what to do, by mouse or keys, while somebody may do i
   }
 });
 
-test("below the state stands its reason, or what is known of the target, and how late the tracker is", async () => {
+test("beside the state one line says what is known of the target, and how late the tracker is", async () => {
   const one = target(0, FIRST), known = { ...one, velocity: [30, 40] };
   for (const [targets, wanted, title, before = () => {}] of [
-    [[known], "presence 0.90 · quality 0.90 · 50\u00a0px/s", "TRACKING"],
-    [[{ ...known, likeness: 0.6789 }], "presence 0.90 · likeness 0.68 · quality 0.90 · 50\u00a0px/s", "TRACKING"],
-    [[{ ...known, velocity_valid: false }], "presence 0.90 · quality 0.90", "TRACKING"],
+    [[known], "sure · 50\u00a0px/s", "TRACKING"],
+    [[{ ...known, presence: 0.6 }], "fairly sure · 50\u00a0px/s", "TRACKING"],
+    [[{ ...known, presence: 0.4, velocity: [0.2, 0.3] }], "not sure · stands still", "TRACKING"],
+    [[{ ...known, velocity_valid: false }], "sure", "TRACKING"],
     [[{ ...one, velocity_valid: false, presence: null, quality: null }], "", "TRACKING"],
-    [[{ ...one, state: "COASTING", measured: false, age_s: 0.5, velocity_valid: false }], "unseen 0.5 s · presence 0.90", "COASTING"],
-    [[{ ...one, state: "COASTING", measured: false, reason: "less like it 0.31" }], "less like it 0.31", "COASTING"],
-    [[{ ...one, state: "LOST", measured: false, age_s: 2.5, reason: "it left" }], "it left", "LOST 2 s"],
-    [[known, target(1, SECOND, "LOST", false)], "presence 0.90 · quality 0.90 · 50\u00a0px/s", "TRACKING"],
-    [[{ ...known, steered: false }, target(1, SECOND, "LOST", true)], "presence 0.90 · quality 0.90 · 0\u00a0px/s", "LOST 0 s"],
+    [[{ ...known, reason: "draw again" }], "draw again", "TRACKING"],
+    [[{ ...known, state: "ACQUIRING", reason: "weak selection" }], "selected; confirming · weak selection", "ACQUIRING"],
+    [[{ ...one, state: "COASTING", measured: false, age_s: 0.5, velocity_valid: false }], "not seen for 0.5 s; the box is predicted", "COASTING"],
+    [[{ ...one, state: "LOST", measured: false, age_s: 2.5, reason: "it left" }], "lost 2.5 s ago; searching", "LOST 2 s"],
+    [[{ ...one, state: "LOST", measured: false, age_s: 200 }], "lost 3 min ago; searching", "LOST 200 s"],
+    [[known, target(1, SECOND, "LOST", false)], "sure · 50\u00a0px/s", "TRACKING"],
+    [[{ ...known, steered: false }, target(1, SECOND, "LOST", true)], "lost 0.0 s ago; searching", "LOST 0 s"],
     [[{ ...one, steered: false }], "no target is steered by; tap one", "IDLE"],
     [[], "", "IDLE"],
     [[known], "was TRACKING", "TRACKER SILENT", () => hear({ ...STATUS, tracker: "silent", tracker_silent_s: 3 })],
@@ -523,7 +546,8 @@ test("what changes is spoken once, and a reason that was pressed is shown until 
   await picture(coasting);
   assert.ok(spoken().endsWith("TRACKING | COASTING: less like it 0.31"));
   press("detail");
-  for (const [reason, wanted] of [["less like it 0.29", "less like it 0.31"], ["the target left", ""]]) {
+  const full = "not seen for 0.0 s; the box is predicted: less like it 0.31";
+  for (const [reason, wanted] of [["less like it 0.29", full], ["the target left", ""]]) {
     await picture({ ...coasting, reason });
     assert.equal(said(), wanted);
   }
@@ -544,5 +568,5 @@ test("nothing is left of the server before", async () => {
   hear({ op: "hello", name: "page 1" });
   hear({ ...STATUS });
   pass(1);
-  assert.deepEqual([$("state").textContent, $("age").textContent, said()], ["UNKNOWN", "age unknown", ""]);
+  assert.deepEqual([$("state").textContent, $("age").textContent, said()], ["UNKNOWN", "delay unknown", ""]);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { rootCause } from "../../../efftam_operator/web/causes.js";
+import { GREY, rootCause } from "../../../efftam_operator/web/causes.js";
 import { Notices } from "../../../efftam_operator/web/notices.js";
 import { bannersOf } from "../../../efftam_operator/web/panels.js";
 
@@ -54,6 +54,21 @@ test("two trackers on one graph are both named", () => {
   assert.deepEqual([id, word], ["tracker", "TWO TRACKERS"]);
   assert.match(text, /\/a\/efftam_tracker and \/efftam_tracker/);
   assert.equal(causeAt({ status: { ...STATUS, trackers: ["/efftam_tracker"] } }), null);
+});
+
+test("a tracker that was started again has forgotten the target, which is said while it is silent no more", () => {
+  const told = (fields) => causeAt({ status: { ...STATUS, restarted: true, ...fields } });
+  assert.deepEqual([told({}).word, GREY[told({}).id]], ["TRACKER RESTARTED", []]);
+  assert.match(told({}).text, /draw it again/);
+  assert.equal(told({ tracker: "silent" }).word, "TRACKER SILENT");
+  assert.equal(told({ restarted: false }), null);
+});
+
+test("a picture in which nothing changes is a warning with its seconds, and takes the truth from nothing", () => {
+  const told = (fields) => causeAt({ sinceS: 0.5, status: { ...STATUS, frozen_s: 3.5, ...fields } });
+  assert.deepEqual([told({}).word, told({}).seconds, GREY[told({}).id]], ["PICTURE FROZEN", 4, []]);
+  assert.equal(told({ camera: "stopped" }).word, "CAMERA STOPPED");
+  assert.equal(told({ frozen_s: null }), null);
 });
 
 test("a small picture is not told of beside a cause", () => {

@@ -65,18 +65,83 @@ test("what is offered and said is of the last word, the link and who is in contr
   }
 });
 
-test("a fault has its own seconds, and none is left of it once it has ended", () => {
+test("a fault's seconds count from the last message of who is silent, and none is left of it once it has ended", () => {
   const used = panel(ON), fault = () => used.made.fault(nowMs);
-  const dead = { ...ON, phase: "holding", reason: "the autopilot is silent for 2.5 s; check its link" };
-  for (const [state, word] of [[dead, "AUTOPILOT SILENT"], [{ ...ON, controller: "silent" }, "GIMBAL SILENT"], [{ ...ON, controller: "gone" }, "GIMBAL GONE"]]) {
+  for (const [change, word, startS] of [
+    [{ silent: "bridge", silent_s: 1.6 }, "BRIDGE SILENT", 1.6],
+    [{ silent: "autopilot", silent_s: 0.5, phase: "holding" }, "AUTOPILOT SILENT", 0.5],
+    [{ silent: "gimbal", silent_s: 0.7 }, "GIMBAL SILENT", 0.7],
+    [{ controller: "silent", silent_s: 1.1 }, "GIMBAL SILENT", 1.1],
+    [{ controller: "gone", silent_s: 4 }, "GIMBAL GONE", 4],
+    [{ controller: "gone", silent: "bridge", silent_s: 4 }, "BRIDGE SILENT", 4],
+  ]) {
     used.made.update(ON);
     assert.equal(fault(), null);
-    used.made.update(state);
-    assert.deepEqual([fault().word, fault().seconds], [word, 0]);
+    used.made.update({ ...ON, ...change });
+    assert.deepEqual([fault().word, fault().seconds], [word, startS]);
     used.pass(3000);
-    assert.equal(fault().seconds, 3);
+    assert.equal(fault().seconds, startS + 3);
   }
   used.made.update({ ...OFF, controller: "gone" }); // it was off
+  assert.equal(fault(), null);
+});
+
+test("who is silent between controller and gimbal is a fault also while steering is off, and says what that means", () => {
+  const texts = [];
+  for (const silent of ["bridge", "autopilot", "gimbal"]) {
+    for (const state of [ON, OFF]) {
+      const { word, text } = panel({ ...state, silent, silent_s: 2 }).made.fault(nowMs);
+      assert.equal(word, `${silent.toUpperCase()} SILENT`);
+      texts.push(text);
+    }
+  }
+  assert.match(texts[0], /stick/); // the bridge's, steering
+  assert.match(texts[1], /STOP would not reach/);
+  assert.ok(texts.every((text) => text));
+});
+
+test("while a link to the gimbal is silent what it does is unknown, whatever was said last", () => {
+  const used = panel(ON);
+  for (const silent of ["bridge", "autopilot", "gimbal"]) {
+    used.made.update({ ...ON, silent, silent_s: 2 });
+    assert.deepEqual([used.text(), of("steering").dataset.state], [`GIMBAL UNKNOWN: the ${silent} is silent`, "grey"]);
+    assert.equal(used.made.angles, null);
+  }
+  used.made.update(ON);
+  assert.equal(used.text(), "GIMBAL FOLLOWING");
+});
+
+test("a gimbal that another has taken is an alarm with what to do, and no fault of a link", () => {
+  const used = panel(ON);
+  assert.equal(used.made.lostControl, null);
+  used.made.update({ ...OFF, phase: "control lost", reason: "the pilot's stick moved it" });
+  assert.equal(used.made.lostControl.word, "GIMBAL CONTROL LOST");
+  assert.match(used.made.lostControl.text, /^the pilot's stick moved it; press Steer/);
+  assert.equal(of("steering").dataset.state, "fault");
+  assert.equal(used.made.fault(nowMs), null);
+});
+
+test("where the gimbal points is known only while it is heard", () => {
+  const angles = { pitch: -41, yaw: 12, pitch_limits: [-90, 30], yaw_limits: [null, null] }, used = panel({ ...ON, angles });
+  assert.deepEqual(used.made.angles, angles);
+  used.made.know({ ...KNOWN, hasLink: false });
+  assert.equal(used.made.angles, null);
+});
+
+test("a stop that is not confirmed is a fault until it is, and before whatever else is one", () => {
+  const used = panel({ ...OFF, stop: "waiting" }), fault = () => used.made.fault(nowMs);
+  assert.equal(fault(), null);
+  assert.match(used.text(), /waiting until the gimbal stands/);
+  used.made.know({ ...KNOWN, hasLink: false });
+  assert.equal(used.text(), "GIMBAL UNKNOWN: no link");
+  used.made.know(KNOWN);
+  const doubt = { ...OFF, stop: "unconfirmed", stop_reason: "the bridge has been silent for 4 s; take over by the stick" };
+  for (const more of [{}, { silent: "bridge", silent_s: 4 }, { controller: "gone", enabled: true }]) {
+    assert.ok(used.made.update({ ...doubt, ...more }) || more.silent);
+    used.pass(60_000);
+    assert.deepEqual(fault(), { word: "STOP NOT CONFIRMED", text: doubt.stop_reason, seconds: null });
+  }
+  used.made.update({ ...OFF, stop: "stopped" });
   assert.equal(fault(), null);
 });
 
@@ -93,6 +158,10 @@ test("a stop that is not sent or not answered is said", () => {
   used.made.stop();
   used.pass(1500);
   assert.match(used.alarms[0], /not answered/);
+  used.made.stop();
+  used.made.update({ ...ON, stop: "waiting" }); // it has arrived; its answer waits until the gimbal stands
+  used.pass(1500);
+  assert.equal(used.alarms.length, 1);
   used.made.forget();
   used.made.update(OFF);
   assert.equal(used.text(), "GIMBAL OFF");
@@ -105,7 +174,7 @@ test("a stop that is not sent or not answered is said", () => {
 test("whether the gimbal does something else than before is told", () => {
   const { made } = panel();
   assert.ok(!made.isThere && !made.isOn);
-  const changes = [OFF, OFF, { ...OFF, reason: "x" }, ON, { ...ON, phase: "holding" }, { ...ON, controller: "silent" }].map((state) => made.update(state));
-  assert.deepEqual(changes, [true, false, false, true, true, true]);
+  const changes = [OFF, OFF, { ...OFF, reason: "x" }, ON, { ...ON, phase: "holding" }, { ...ON, controller: "silent" }, { ...ON, controller: "silent", stop: "waiting" }].map((state) => made.update(state));
+  assert.deepEqual(changes, [true, false, false, true, true, true, true]);
   assert.ok(made.isThere && made.isOn);
 });

@@ -14,7 +14,7 @@ from runtime.cuda.shim import Shim, shared_shim
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import ENCODINGS, to_bgr
+from efftam_ros.images.pixels import ENCODINGS, to_bgr
 from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.device.memory import MemoryLayout

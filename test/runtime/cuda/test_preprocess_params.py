@@ -11,7 +11,7 @@ from runtime.cuda.shim import shared_shim
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
-from efftam_ros.images.encodings import ENCODINGS
+from efftam_ros.images.pixels import ENCODINGS
 from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

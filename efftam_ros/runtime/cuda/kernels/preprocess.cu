@@ -15,7 +15,7 @@ struct PreprocessParams {
     int full_view;           // 1: edge pixels are repeated outside the image, 0: outside is black
 };
 
-// The codes of images/encodings.py.
+// The codes of images/pixels.py.
 enum Encoding {
     BGR8 = 0,
     RGB8 = 1,

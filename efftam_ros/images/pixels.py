@@ -1,16 +1,14 @@
-"""Image encodings: their storage, the size of coded and raw images, and reading a region in 8 bits.
+"""Image encodings: how their pixels are stored, and reading a region of them as BGR or grey in 8 bits.
 
 Names are those of sensor_msgs (``bgr8``, ``bayer_rggb8``, ``yuv422``), of OpenCV (``8UC3``) and of common
 drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is interpreted as BT.601 in limited range (as in OpenCV);
-Bayer is demosaiced bilinearly. 16-bit pixels are reduced to 8 bits at the input (`Levels`), where they become
-the encodings in `NARROWED`.
+Bayer is demosaiced bilinearly. 16-bit pixels are reduced to 8 bits at the input (`levels.Levels`), where they
+become the encodings in `NARROWED`.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,130 +21,6 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image
-
-MOST_PIXELS = 2**26
-"""64 M: 8192 x 8192. Decoding a compressed image takes up to about ten bytes per pixel."""
-MOST_SIDE = 32_767
-"""OpenCV's resampling uses 16-bit pixel coordinates."""
-MOST_SEGMENTS = 500
-"""Most JPEG segments before the size; cameras write fewer than 50."""
-
-Size = tuple[int, int]
-
-
-def check_size(width: int, height: int, most_pixels: int = MOST_PIXELS, what: str = "image") -> None:
-    """Raise InputError if an image of this size must not be read."""
-    if width < 1 or height < 1:
-        raise InputError(f"{what} is {width} x {height} px; both sides must be at least 1")
-    if width * height > most_pixels:
-        raise InputError(
-            f"{what} is {width} x {height} px, {width * height} in all; at most {most_pixels} are read"
-            " (max_image_pixels): send smaller images"
-        )
-    if max(width, height) > MOST_SIDE:
-        raise InputError(f"{what} is {width} x {height} px; a side may have at most {MOST_SIDE}: crop it")
-
-
-def coded_size(data: Any, what: str = "compressed image") -> Size:
-    """Read width and height from the header of a JPEG, PNG, WebP, TIFF, BMP or PNM file, without decoding it.
-
-    Raises InputError when ``data`` has another format or ends before the size.
-    """
-    view = memoryview(data).cast("B")
-    start = bytes(view[:16])
-    for fits, size in _FORMATS:
-        if fits(start):
-            try:
-                return size(view)
-            except (struct.error, IndexError, ValueError):
-                raise InputError(
-                    f"{what} of {len(view)} bytes has no readable size in its header: it is truncated or"
-                    " damaged"
-                ) from None
-    raise InputError(
-        f"{what} of {len(view)} bytes begins with {shown(start.hex())} and can't be decoded: use jpeg or png"
-    )
-
-
-def _jpeg(data: memoryview) -> Size:
-    at = 2
-    for _ in range(MOST_SEGMENTS):
-        mark, kind = data[at], data[at + 1]
-        if mark != 0xFF:
-            raise ValueError
-        if kind == 0xFF:  # fill byte
-            at += 1
-        elif 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            return width, height
-        elif kind == 0x01 or 0xD0 <= kind <= 0xD8:  # without content
-            at += 2
-        elif kind in (0xD9, 0xDA):  # end, or pixels without a size
-            raise ValueError
-        else:
-            at += 2 + struct.unpack_from(">H", data, at + 2)[0]
-    raise ValueError
-
-
-def _png(data: memoryview) -> Size:
-    length, kind, width, height = struct.unpack_from(">I4sII", data, 8)
-    if (length, kind) != (13, b"IHDR"):
-        raise ValueError
-    return width, height
-
-
-def _webp(data: memoryview) -> Size:
-    kind = bytes(data[12:16])
-    if kind == b"VP8X":
-        if len(data) < 30:
-            raise ValueError
-        width, height = (int.from_bytes(data[at : at + 3], "little") for at in (24, 27))
-        return width + 1, height + 1
-    if kind == b"VP8L":
-        (bits,) = struct.unpack_from("<I", data, 21)
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    if kind == b"VP8 ":
-        width, height = struct.unpack_from("<HH", data, 26)
-        return width & 0x3FFF, height & 0x3FFF
-    raise ValueError
-
-
-def _tiff(data: memoryview) -> Size:
-    order = "<" if data[0] == ord("I") else ">"
-    (directory,) = struct.unpack_from(f"{order}I", data, 4)
-    (entries,) = struct.unpack_from(f"{order}H", data, directory)
-    size = {256: 0, 257: 0}  # the tags of width and height
-    for entry in range(entries):
-        tag, kind = struct.unpack_from(f"{order}HH", data, directory + 2 + 12 * entry)
-        if tag in size:
-            layout = {3: "H", 4: "I"}.get(kind, "")
-            (value,) = struct.unpack_from(order + layout, data, directory + 10 + 12 * entry)
-            size[tag] = max(size[tag], value)  # if repeated, take the larger: decoders differ
-    return size[256], size[257]
-
-
-def _bmp(data: memoryview) -> Size:
-    if struct.unpack_from("<I", data, 14)[0] == 12:
-        width, height = struct.unpack_from("<HH", data, 18)
-        return width, height
-    width, height = struct.unpack_from("<ii", data, 18)
-    return width, abs(height)
-
-
-def _pnm(data: memoryview) -> Size:
-    words = re.sub(rb"#[^\n]*", b"", bytes(data[2:1024])).split(None, 2)
-    return int(words[0]), int(words[1])
-
-
-_FORMATS: tuple[tuple[Callable[[bytes], bool], Callable[[memoryview], Size]], ...] = (
-    (lambda start: start[:2] == b"\xff\xd8", _jpeg),
-    (lambda start: start[:8] == b"\x89PNG\r\n\x1a\n", _png),
-    (lambda start: start[:4] == b"RIFF" and start[8:12] == b"WEBP", _webp),
-    (lambda start: start[:4] in (b"II*\0", b"MM\0*"), _tiff),
-    (lambda start: start[:2] == b"BM", _bmp),
-    (lambda start: re.match(rb"P[1-6]\s", start) is not None, _pnm),
-)
-
 
 Pixels = NDArray[Any]
 CHECKED, GREY = "encoding", "grey"
@@ -400,101 +274,3 @@ def to_grey(
 
 # Luma of white is 235, that of black 16.
 _LIMITED_TO_FULL = np.clip(np.rint((np.arange(256) - 16) * 255 / 219), 0, 255).astype(np.uint8)
-
-
-AUTO = "auto"
-# Share of the pixels darker than black and brighter than white, before the margin of the range on both sides:
-# a small hot target is among the brightest few and must keep its shape.
-TAIL, MARGIN = 0.005, 0.1
-# Pixels that the percentiles are read from, at least.
-SAMPLE = 20_000
-# The range widens fast, as what lies outside is not seen, and narrows slowly: a thermal camera shows its
-# shutter for half a second. Time constants, s; a longer interval between images counts as LONGEST_S.
-WIDEN_S, NARROW_S, LONGEST_S = 0.5, 5.0, 1.0
-# Narrowest range, levels: below it only noise would be amplified.
-LEAST_SPAN = 16
-# Fewest grey levels, each of at least this share of the pixels, that images show without a warning.
-FEWEST_LEVELS, LEVEL_SHARE = 12, 0.001
-
-
-def fixed_range(text: str) -> tuple[float, float] | None:
-    """The levels of black and white in ``LOW,HIGH``; None for ``auto``. Raises InputError for other texts."""
-    if text == AUTO:
-        return None
-    try:
-        low, high = map(int, text.split(","))
-    except ValueError:
-        low = high = 0
-    if not 0 <= low < high <= 65535:
-        raise InputError(
-            f"the range of 16-bit images is {shown(text)}; give {AUTO}, or LOW,HIGH with"
-            " 0 <= LOW < HIGH <= 65535"
-        )
-    return low, high
-
-
-class Levels:
-    """The range of a stream's 16-bit pixels: percentiles of each image, smoothed over time, or fixed.
-
-    One object per stream, so that the image of a selection and the later ones have the same range. Used by
-    one thread; ``text`` may be read from others. ``fixed``: see `fixed_range`.
-    """
-
-    def __init__(self, fixed: str = AUTO) -> None:
-        self._range, self._is_fixed = fixed_range(fixed), fixed != AUTO
-        self._last_ns = 0
-
-    @property
-    def text(self) -> str:
-        """The present range, for people; empty before the first 16-bit image."""
-        if self._range is None:
-            return ""
-        low, high = self._range
-        return f"{low:.0f} to {high:.0f}{' (fixed)' if self._is_fixed else ''}"
-
-    def reduced(self, pixels: NDArray[Any], stamp_ns: int) -> NDArray[np.uint8]:
-        """uint16 [H, W] or [H, W, C] as uint8 of the same shape, C-contiguous; uint8 unchanged."""
-        if pixels.dtype == np.uint8:
-            return pixels
-        low, high = self._follow(pixels, stamp_ns)
-        # Subtracting saturates at 0, scaling at 255.
-        above = cv2.subtract(np.ascontiguousarray(pixels), np.full(4, round(low), np.float64))
-        return np.asarray(cv2.convertScaleAbs(above, alpha=255.0 / (high - round(low))), np.uint8)
-
-    def _follow(self, pixels: NDArray[Any], stamp_ns: int) -> tuple[float, float]:
-        if self._is_fixed and self._range is not None:
-            return self._range
-        # A sample suffices for percentiles, and a partition costs less than sorting it.
-        step = max(1, math.isqrt(pixels.shape[0] * pixels.shape[1] // SAMPLE))
-        sample = pixels[::step, ::step].reshape(-1)
-        first, last = int(TAIL * (sample.size - 1)), math.ceil((1 - TAIL) * (sample.size - 1))
-        ordered = np.partition(sample, (first, last))
-        dark, bright = float(ordered[first]), float(ordered[last])
-        # A flat image must not have its noise stretched to black and white.
-        room = max(MARGIN * (bright - dark), (LEAST_SPAN - (bright - dark)) / 2)
-        low, high = max(0.0, dark - room), min(65535.0, bright + room)
-        # Without smoothing a bright reflection would dim everything else from one image to the next.
-        if self._range is not None:
-            interval_s = min(abs(stamp_ns - self._last_ns) * 1e-9, LONGEST_S)
-            low = _smoothed(self._range[0], low, interval_s, low < self._range[0])
-            high = _smoothed(self._range[1], high, interval_s, high > self._range[1])
-        high = max(high, low + LEAST_SPAN)
-        self._range, self._last_ns = (low, high), stamp_ns
-        return low, high
-
-
-def _smoothed(before: float, now: float, interval_s: float, is_wider: bool) -> float:
-    return now + (before - now) * math.exp(-interval_s / (WIDEN_S if is_wider else NARROW_S))
-
-
-def few_levels(image: Image) -> str:
-    """Say that an image holds few grey levels, with the remedy, in one line; empty when there are enough."""
-    grey = to_grey(image, row_step=max(1, image.height // 64))
-    counts = np.bincount(grey.reshape(-1), minlength=256)
-    levels = int(np.count_nonzero(counts >= LEVEL_SHARE * grey.size))
-    if levels >= FEWEST_LEVELS:
-        return ""
-    return (
-        f"the images hold only {levels} grey levels, too few to tell a target from its surroundings: publish"
-        " 16-bit images unscaled (mono16), or correct the exposure or the camera's own range"
-    )

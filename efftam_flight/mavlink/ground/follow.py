@@ -1,0 +1,244 @@
+"""Sends the target's position to the autopilot, whose own mode follows it: FOLLOW_TARGET (144).
+
+Nothing is sent before it was enabled. It serves one selection of one target: whatever ends it, it is enabled
+again by a person or not at all. The autopilots stop by themselves when the stream ends: PX4 after 1.5 s,
+ArduPilot after 3 s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from efftam_flight.angles import from_angles
+from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.control_config import Instant
+from efftam_flight.mavlink.dialect import Message, Severity, mav
+from efftam_flight.mavlink.ground.geo_status import heading_of
+from efftam_flight.values import NS
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import TrackState
+from efftam_ros.messages.positions import PositionReport
+
+SEND_S = 0.1
+HEARTBEAT_S = 1.0
+# A position is predicted for at most so long after the target was last measured, s.
+PREDICTED_S = 1.0
+# Positions that do not come for so long, an autopilot that is not heard for so long, end it, s.
+SILENT_S, AUTOPILOT_SILENT_S = 1.0, 3.0
+# An image's stamp more than this before now is of another clock, s.
+MAX_LATENCY_S = 2.0
+POSITION, VELOCITY, ATTITUDE = 1, 2, 8  # of est_capabilities
+ARMED = mav.MAV_MODE_FLAG_SAFETY_ARMED
+FOLLOW_MODES = {mav.MAV_AUTOPILOT_ARDUPILOTMEGA: 23, mav.MAV_AUTOPILOT_PX4: 4 << 16 | 8 << 24}
+"""custom_mode of a multicopter that follows, by the autopilot."""
+UNSEEN = f"the target was not seen for {PREDICTED_S:g} s"
+M_PER_DEGREE = math.radians(6371000.0)
+
+
+class FollowState(NamedTuple):
+    """As in FollowStatus."""
+
+    available: bool
+    enabled: bool
+    sending: bool
+    reason: str
+
+
+class _Mode(NamedTuple):
+    """Of the autopilot: its number and whether it is the one that follows."""
+
+    number: int
+    follows: bool
+    armed: bool
+
+
+class Follow:
+    """``send``: sends as the system ``follow_system_id``. One thread at a time; call `tick` at 50 Hz."""
+
+    def __init__(
+        self,
+        config: BridgeConfig,
+        send: Callable[[Message], object],
+        report: Callable[[Severity, str], object],
+    ) -> None:
+        self._config, self._send, self._report = config, send, report
+        self._enabled = self._sent = False
+        self._reason = "" if config.follow else "the parameter follow of efftam_mavlink is false"
+        self._position: PositionReport | None = None
+        self._position_s = -math.inf
+        self._served = (0, 0)  # target and selection
+        self._mode: _Mode | None = None
+        self._followed = False  # the autopilot was in its mode that follows since it was enabled
+        self._autopilot_s = -math.inf
+        self._next_send_s = self._next_heartbeat_s = -math.inf
+        self._first_s: float | None = None
+        self._usable_s = -math.inf  # when a position was sent last
+
+    @property
+    def state(self) -> FollowState:
+        return FollowState(self._config.follow, self._enabled, self._enabled and self._sent, self._reason)
+
+    def enable(self, wanted: bool, now: Instant) -> str:
+        """Allow the stream, or end it; returns what it waits for, "" for nothing. Raises InputError where it
+        can't be allowed now."""
+        if not wanted:
+            self._end("", Severity.INFO)
+            return ""
+        refusal = self._refusal(now.steady_s)
+        if refusal:
+            raise InputError(refusal)
+        assert self._position is not None
+        assert self._mode is not None
+        self._enabled, self._sent, self._followed = True, False, self._mode.follows
+        self._served = (self._position.target_id, self._position.selection)
+        self._reason = self._lack(now)
+        self._next_send_s = now.steady_s
+        return self._reason
+
+    def _refusal(self, now_s: float) -> str:
+        """Why it can't be enabled; empty when it can."""
+        if not self._config.follow:
+            return "follow is false: set the parameter follow of efftam_mavlink to true and start it again"
+        if self._mode is None or now_s - self._autopilot_s > AUTOPILOT_SILENT_S:
+            return "no autopilot is heard: check its link"
+        position = self._position
+        if position is None or now_s - self._position_s > SILENT_S:
+            return "no positions come: start efftam_position, and select a target"
+        if position.state in (TrackState.IDLE, TrackState.LOST):
+            return "no target is followed: select one"
+        return ""
+
+    def locate(self, report: PositionReport, now: Instant) -> None:
+        """The newest position of the target that is steered by."""
+        self._position, self._position_s = report, now.steady_s
+        if not self._enabled:
+            return
+        if (report.target_id, report.selection) != self._served and report.state is not TrackState.IDLE:
+            self._end("another target was selected")
+        elif report.state is TrackState.IDLE:
+            self._end("the target was cleared")
+        elif report.state is TrackState.LOST:
+            self._end("the target is lost")
+
+    def handle(self, message: Message, now: Instant) -> None:
+        """The autopilot's heartbeat: its mode."""
+        sender = (message.get_srcSystem(), message.get_srcComponent())
+        if message.get_type() != "HEARTBEAT" or sender != (
+            self._config.system_id,
+            self._config.manager_component,
+        ):
+            return
+        self._autopilot_s = now.steady_s
+        number = FOLLOW_MODES.get(message.autopilot)
+        mode = _Mode(message.custom_mode, message.custom_mode == number, bool(message.base_mode & ARMED))
+        before, self._mode = self._mode, mode
+        if not self._enabled or before is None:
+            return
+        if mode.number != before.number and not mode.follows:
+            self._end("the pilot chose another mode")
+        elif before.armed and not mode.armed:
+            self._end("the vehicle was disarmed")
+
+    def restarted(self) -> None:
+        """The autopilot was started anew."""
+        self._end("the autopilot was restarted")
+
+    def tick(self, now: Instant) -> None:
+        """Send what is due; end what has lasted too long."""
+        if not self._config.follow:
+            return
+        if self._first_s is None:
+            self._first_s = now.steady_s
+        if now.steady_s >= self._next_heartbeat_s:
+            self._next_heartbeat_s = now.steady_s + HEARTBEAT_S
+            self._send(
+                mav.MAVLink_heartbeat_message(
+                    mav.MAV_TYPE_ONBOARD_CONTROLLER,
+                    mav.MAV_AUTOPILOT_INVALID,
+                    0,
+                    0,
+                    mav.MAV_STATE_ACTIVE,
+                    3,
+                )
+            )
+        if not self._enabled:
+            return
+        if now.steady_s - self._autopilot_s > AUTOPILOT_SILENT_S:
+            self._end("the autopilot is silent", Severity.ERROR)
+        elif now.steady_s - self._position_s > SILENT_S:
+            self._end(f"no position of the target for {SILENT_S:g} s", Severity.ERROR)
+        elif self._sent and self._unseen_s(now) > PREDICTED_S:
+            self._end(UNSEEN)
+        elif now.steady_s >= self._next_send_s:
+            # Counted from when it was due, so that ticks do not slow the stream down.
+            self._next_send_s = max(self._next_send_s + SEND_S, now.steady_s)
+            self._serve(now)
+
+    def _serve(self, now: Instant) -> None:
+        """Send the position, or wait; what was sent before and can't be sent for a second ends it."""
+        lack = self._lack(now)
+        if not lack:
+            assert self._position is not None
+            self._sent, self._reason, self._usable_s = True, "", now.steady_s
+            self._send(self._message(self._position, now))
+        elif self._sent and now.steady_s - self._usable_s > PREDICTED_S:
+            self._end(lack)
+        else:
+            self._reason = lack
+
+    def _unseen_s(self, now: Instant) -> float:
+        """Since the target was measured; 0 while no position is valid."""
+        position = self._position
+        if position is None or not position.valid:
+            return 0.0
+        return now.steady_s - self._position_s + position.age_s
+
+    def _lack(self, now: Instant) -> str:
+        """Why the newest position is not sent; empty when it is."""
+        position, limit = self._position, self._config.follow_accuracy
+        if position is None or not position.valid:
+            return "" if position is None else position.reason
+        if not position.is_geographic:
+            return "latitude and longitude of the vehicle are not known"
+        if self._unseen_s(now) > PREDICTED_S:
+            return UNSEEN
+        if not position.accuracy <= limit:
+            return (
+                f"the position is uncertain by {position.accuracy:.1f} m, at most {limit:g} are sent: fly"
+                " closer or higher, or set follow_accuracy"
+            )
+        return ""
+
+    def _end(self, why: str, severity: Severity = Severity.WARNING) -> None:
+        if self._enabled:
+            self._report(severity, f"follow has ended: {why or 'disabled'}")
+        if self._enabled or not why:
+            self._reason = why if self._config.follow else self._reason
+        self._enabled = self._sent = False
+
+    def _message(self, position: PositionReport, now: Instant) -> Message:
+        """The position carried on to now."""
+        age_s = (now.stamp_ns - position.stamp_ns) / NS
+        if not 0.0 <= age_s <= MAX_LATENCY_S:
+            age_s = now.steady_s - self._position_s
+        north, east = position.velocity_y * age_s, position.velocity_x * age_s
+        latitude = position.latitude + north / M_PER_DEGREE
+        per_degree = M_PER_DEGREE * math.cos(math.radians(position.latitude))
+        heading = heading_of(position)
+        knows_heading = math.isfinite(heading)
+        assert self._first_s is not None
+        return mav.MAVLink_follow_target_message(
+            timestamp=round((now.steady_s - self._first_s) * 1e3),
+            est_capabilities=POSITION | VELOCITY | (ATTITUDE if knows_heading else 0),
+            lat=round(latitude * 1e7),
+            lon=round((position.longitude + east / per_degree) * 1e7),
+            alt=position.altitude,
+            vel=(position.velocity_y, position.velocity_x, 0.0),
+            acc=(0.0, 0.0, 0.0),
+            attitude_q=from_angles(0.0, 0.0, heading) if knows_heading else (0.0,) * 4,
+            rates=(0.0, 0.0, 0.0),
+            position_cov=(position.accuracy, 0.0, 0.0),
+            custom_state=0,
+        )

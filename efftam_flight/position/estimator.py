@@ -1,0 +1,172 @@
+"""The position of every target that the tracker answers for, with the reason where there is none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from efftam_flight.angles import ray_of, rotated
+from efftam_flight.position.config import PositionConfig
+from efftam_flight.position.ground_filter import GroundFilter, Height, Ray
+from efftam_flight.position.poses import CameraPose, CameraPoses
+from efftam_flight.values import NS
+from efftam_ros.core.types import TrackState
+from efftam_ros.messages.positions import Cause, HeightSource, PositionReport
+from efftam_ros.messages.reports import MotionReport
+
+# A target that was not measured for longer begins anew, s.
+FORGOTTEN_S = 5.0
+REASONS = {
+    Cause.NO_TARGET: "no target is followed",
+    Cause.NO_BEARING: "the camera has no calibration: publish camera_info with K",
+    Cause.NO_ATTITUDE: "the camera's attitude at the image's stamp is not known: check gimbal_attitude and"
+    " vehicle_heading, and compare the clocks",
+    Cause.NO_POSITION: "the vehicle's position at the image's stamp is not known: wait for its fix, and"
+    " compare the clocks",
+    Cause.NO_HEIGHT: "no height above the ground is known: connect a range finder, or let the autopilot"
+    " send its height above home",
+}
+
+
+@dataclass
+class _Target:
+    """What is known of one target."""
+
+    filter: GroundFilter
+    selection: int
+    source: HeightSource = HeightSource.UNKNOWN
+    ground: float = math.nan  # height of the ground at the target in the local frame, m
+    measured_ns: int | None = field(default=None)
+
+
+class PositionEstimator:
+    """``poses``: where the camera was. One thread at a time."""
+
+    def __init__(self, config: PositionConfig, poses: CameraPoses) -> None:
+        self._config, self._poses = config, poses
+        self._targets: dict[int, _Target] = {}
+
+    def answer(self, report: MotionReport) -> PositionReport:
+        """The position that an answer of the tracker gives, at its image's stamp."""
+        if report.state in (TrackState.IDLE, TrackState.LOST) or not report.valid:
+            if report.state in (TrackState.IDLE, TrackState.LOST):
+                self._targets.pop(report.target_id, None)
+            return self._without(report, Cause.NO_TARGET, report.reason)
+        target = self._target(report)
+        pose = self._poses.at(report.stamp_ns, ray_of(report.azimuth, report.elevation))
+        if isinstance(pose, Cause):
+            return self._without(report, pose)
+        if report.measured:
+            lack = self._measure(target, report, pose)
+            if lack is not None:
+                return self._without(report, *lack)
+        if target.measured_ns is None:
+            return self._without(report, Cause.NO_TARGET, "the target has not been measured yet")
+        age_s = (report.stamp_ns - target.measured_ns) / NS
+        if age_s > self._config.coast:
+            return self._without(report, Cause.NO_TARGET, f"the target was not measured for {age_s:.1f} s")
+        return self._found(report, target, pose, age_s)
+
+    def _target(self, report: MotionReport) -> _Target:
+        target = self._targets.get(report.target_id)
+        if target is not None and target.selection == report.selection:
+            measured_ns = target.measured_ns
+            if measured_ns is None or 0 <= report.stamp_ns - measured_ns <= FORGOTTEN_S * NS:
+                return target
+        target = _Target(GroundFilter(self._config), report.selection)
+        self._targets[report.target_id] = target
+        return target
+
+    def _measure(
+        self, target: _Target, report: MotionReport, pose: CameraPose
+    ) -> tuple[Cause, str] | tuple[Cause] | None:
+        """Take the bearing into the filter; why that is not possible."""
+        if not report.has_bearing or not (math.isfinite(report.azimuth) and math.isfinite(report.elevation)):
+            return (Cause.NO_BEARING,)
+        if pose.height is None:
+            return (Cause.NO_HEIGHT,)
+        height = self._above_target(pose.height)
+        if not height.value > 0.0:
+            return Cause.NO_HEIGHT, f"the camera is {height.value:.1f} m above the target: it can't be below"
+        direction = np.asarray(rotated(pose.q, ray_of(report.azimuth, report.elevation)))
+        depression = math.asin(max(-1.0, min(1.0, float(direction[2]))))
+        if depression < self._config.min_depression:
+            least = math.degrees(self._config.min_depression)
+            return (
+                Cause.NEAR_HORIZON,
+                f"too near the horizon: the target is {math.degrees(depression):.1f} degrees below it, and"
+                f" {least:.0f} are needed; fly higher or closer",
+            )
+        ray = Ray(
+            direction,
+            np.asarray(pose.place),
+            np.asarray(pose.velocity),
+            _yaw(pose),
+            np.asarray(pose.turning),
+            max(self._config.bearing_error**2, _variance(report)),
+        )
+        target.filter.update(report.stamp_ns, ray, height)
+        target.source, target.measured_ns = height.source, report.stamp_ns
+        target.ground = -pose.place[2] - pose.height.value
+        return None
+
+    def _above_target(self, height: Height) -> Height:
+        """The camera above the middle of the target, which stands on the ground."""
+        above = height.value - self._config.target_height
+        return Height(above, height.error, height.source, height.range_m, height.axis)
+
+    def _found(self, report: MotionReport, target: _Target, pose: CameraPose, age_s: float) -> PositionReport:
+        state, covariance = target.filter.predict(report.stamp_ns)
+        order = [1, 0, 3, 2]  # from north, east to x, y
+        north, east = float(state[0]), float(state[1])
+        camera_n, camera_e, camera_up = pose.place[0], pose.place[1], -pose.place[2]
+        frame = self._poses.frame
+        geo = None if frame is None else frame.to_geo(north, east, target.ground)
+        return PositionReport(
+            **_common(report),
+            measured=report.measured,
+            age_s=age_s,
+            valid=True,
+            cause=Cause.NO_CAUSE,
+            latitude=math.nan if geo is None else geo.latitude,
+            longitude=math.nan if geo is None else geo.longitude,
+            altitude=math.nan if geo is None else geo.altitude,
+            x=east,
+            y=north,
+            velocity_x=float(state[3]),
+            velocity_y=float(state[2]),
+            covariance=tuple(map(float, covariance[np.ix_(order, order)].ravel())),
+            range=math.hypot(north - camera_n, east - camera_e, camera_up - target.ground),
+            height_source=target.source,
+            camera_x=camera_e,
+            camera_y=camera_n,
+            camera_z=camera_up,
+        )
+
+    def _without(self, report: MotionReport, cause: Cause, reason: str = "") -> PositionReport:
+        return PositionReport(**_common(report), valid=False, cause=cause, reason=reason or REASONS[cause])
+
+
+def _common(report: MotionReport) -> dict[str, Any]:
+    return {
+        "stamp_ns": report.stamp_ns,
+        "target_id": report.target_id,
+        "selection": report.selection,
+        "state": report.state,
+        "steered": report.steered,
+    }
+
+
+def _yaw(pose: CameraPose) -> float:
+    """Of the camera, from its right axis: that is level also where it looks straight down."""
+    right = rotated(pose.q, (0.0, 1.0, 0.0))
+    return math.atan2(-right[0], right[1])
+
+
+def _variance(report: MotionReport) -> float:
+    """Of one direction, rad^2; 0 where it is not known."""
+    variances = report.bearing_covariance[0], report.bearing_covariance[3]
+    return max(variances) if all(map(math.isfinite, variances)) else 0.0

@@ -1,0 +1,290 @@
+// What the page shows: the state of the session, painted onto the canvas and written into the page.
+
+import { STATES } from "./palette.js";
+import { GREY } from "./causes.js";
+import { LENS_RADIUS_PX } from "./geometry.js";
+import { say, showBanners, showNotices } from "./notices.js";
+import { bannersOf } from "./panels.js";
+import { boxOf, followedOf, speedOf, steeredOf } from "./targets.js";
+import { wordsOf } from "./session.js";
+import { BEHIND_S } from "./view.js";
+import { confidenceOf, confidenceShown, lineOf, numbersOf } from "./words.js";
+
+// Pictures that are small for so long are so by the link: the first ones always are.
+const SMALL_MS = 1000;
+// The ring of the time left, with what is around it.
+const RING_PX = 66;
+// What is so near to a target makes room for it, px.
+const NEAR_PX = 4;
+
+const $ = (id) => document.getElementById(id);
+
+/** Writes only what is another: the browser lays out anew what is written. */
+function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export function press(button, isOn) {
+  button.setAttribute("aria-pressed", String(isOn));
+}
+
+export class Painting {
+  #said = ""; // state and reason of the target
+  #gimbalSaid = "";
+
+  /** `session`; `view`: the canvas; `plots`; `list`: of the targets. */
+  constructor({ session, view, plots, list }) {
+    Object.assign(this, { session, view, plots, list });
+  }
+
+  /** Room for the picture between the bar and the thumb zone; called after a change of the page's size. */
+  layOut() {
+    const bottoms = ["footer", "#plots"].map((name) => document.querySelector(name)).filter((one) => !one.hidden);
+    const height = $("view").clientHeight, bottom = Math.max(...bottoms.map((one) => height - one.getBoundingClientRect().top));
+    this.view.viewport.setInsets(document.querySelector("header").getBoundingClientRect().bottom, bottom);
+  }
+
+  /** Everything, of one moment: no badge beside the banner of another. */
+  frame(nowMs) {
+    const { session, view } = this, { drawing, frames, tracks, viewport } = session;
+    const frame = drawing.frame ?? frames.shown, track = frame ? tracks.of(frame.stamp) : undefined;
+    const { byKeys } = session.page;
+    const steered = steeredOf(track), isFollowed = steered && ["ACQUIRING", "TRACKING", "COASTING"].includes(steered.state);
+    if (!drawing.isFrozen && isFollowed && boxOf(steered)) viewport.keepInView(boxOf(steered));
+    view.paint({
+      frame,
+      track,
+      drawing,
+      lensAt: session.lensAt,
+      isGrey: session.isGrey("box"),
+      staleS: this.#staleS(nowMs),
+      gimbal: session.page.steering.isThere ? session.page.steering.angles ?? {} : null,
+      proposedS: drawing.mode === "proposed" ? drawing.ageS(nowMs / 1000) : null,
+      cursor: byKeys && document.activeElement === view.canvas && ["live", "frozen", "corner"].includes(drawing.mode) ? drawing.cursor : null,
+      panels: this.#panels(),
+    });
+    this.panels(nowMs);
+    const { dataset } = view.canvas, { origin, scale } = viewport;
+    dataset.stamp = frame ? frame.stamp.toString() : "";
+    dataset.width = frame?.bitmap.width ?? "";
+    dataset.lens = view.lens ? `${view.lens.x} ${view.lens.y}` : "";
+    dataset.mode = drawing.mode;
+    dataset.zoom = viewport.zoom.toFixed(2);
+    dataset.place = `${origin.x} ${origin.y} ${scale}`;
+    frames.release(frame?.bitmap);
+  }
+
+  /** How old the picture is, s, where it is not one of now; null where it is, or is held by intention. */
+  #staleS(nowMs) {
+    const { session } = this, { cause } = session;
+    const isStale = cause && GREY[cause.id].includes("age") && !session.drawing.isFrozen && !session.link.over;
+    return isStale ? session.pictureS(nowMs) : null;
+  }
+
+  /** All that is written; the cause is found out before. */
+  panels(nowMs) {
+    const { session } = this;
+    session.findCause(nowMs);
+    session.page.steering.know({ hasLink: !session.link.isSilent(nowMs), isGrey: session.isGrey("gimbal"), mayEnable: session.mayCommand });
+    document.body.dataset.grey = session.cause ? GREY[session.cause.id].join(" ") : "";
+    this.#state(nowMs);
+    showBanners(this.#banners(nowMs), () => session.takeOver());
+    // Room for what is drawn.
+    showNotices(session.notices.shown(nowMs).slice(0, session.drawing.mode === "dragging" ? 1 : undefined));
+    this.#countdown();
+    // It covers nothing that is drawn on.
+    const hasList = !session.menu && ["live", "frozen"].includes(session.drawing.mode);
+    this.list.show(hasList ? followedOf(session.told) : [], session.isGrey("badge"));
+    this.#choice();
+    this.#makeRoom();
+    this.#hint();
+    $("entry").hidden = !/token/.test(session.link.refused);
+  }
+
+  /** Buttons, numbers and curves: not with every picture. */
+  slow(nowMs) {
+    const { session } = this, before = session.cause?.id, isStale = this.#staleS(nowMs) !== null;
+    this.panels(nowMs);
+    const isAsked = session.isClearAsked(nowMs);
+    write($("clear"), isAsked ? "Clear?" : "Clear");
+    $("clear").classList.toggle("armed", isAsked);
+    this.curves();
+    if (!$("drawer").hidden) this.#numbers(nowMs);
+    return before !== session.cause?.id || isStale;
+  }
+
+  curves() {
+    if (!$("plots").hidden) this.plots.paint(this.session.history.points, this.session.isGrey("presence"));
+  }
+
+  #state(nowMs) {
+    const { session } = this, track = session.told, target = steeredOf(track), word = session.stateOf(track);
+    const badge = $("state");
+    if (badge.dataset.state !== word) {
+      badge.dataset.state = word;
+      badge.textContent = word;
+      badge.style.background = STATES[word]?.colour ?? "";
+      if (STATES[word]) say(word + (target?.reason ? `: ${target.reason}` : ""));
+    }
+    const said = word + wordsOf(target?.reason ?? "");
+    if (said !== this.#said) session.notices.retire("reason");
+    this.#said = said;
+    const gimbal = wordsOf($("steering-text").textContent);
+    if (gimbal !== this.#gimbalSaid) session.notices.retire("gimbal reason");
+    this.#gimbalSaid = gimbal;
+    const unseenS = session.unseenS(target, nowMs);
+    this.#line(track, target, unseenS);
+    this.#confidence(target);
+    this.#ages(nowMs, track, target);
+    if (!session.link.over) session.alarm.see(word, target, unseenS, nowMs);
+    const { cause, alarm } = session;
+    document.title = `${cause ? cause.word : alarm.isLost && unseenS !== null ? `LOST ${Math.floor(unseenS)} s` : word} · Target tracker`;
+  }
+
+  #line(track, target, unseenS) {
+    const { session } = this;
+    let line = "";
+    if (session.isGrey("presence")) line = target ? `was ${target.state}` : "";
+    else if (target && target.state !== "IDLE") line = lineOf(target, unseenS);
+    else if (!target && followedOf(track).length) line = "no target is steered by; tap one";
+    write($("detail").firstElementChild, line);
+  }
+
+  /** The line in full, with the tracker's own reason. */
+  get reason() {
+    const line = $("detail").textContent, reason = steeredOf(this.session.told)?.reason ?? "";
+    return !reason || line.includes(reason) ? line : `${line}: ${reason}`;
+  }
+
+  #confidence(target) {
+    const isKnown = target && ["ACQUIRING", "TRACKING"].includes(target.state) && !this.session.isGrey("presence");
+    const confidence = isKnown ? confidenceOf(target) : null, element = $("confidence");
+    element.hidden = confidence === null;
+    if (confidence === null) return;
+    const { bars, word } = confidenceShown(confidence);
+    element.dataset.bars = bars;
+    element.setAttribute("aria-label", `the tracker is ${word}`);
+  }
+
+  #ages(nowMs, track, target) {
+    const { session } = this, { frames: { shown }, progress } = session;
+    const ageMs = this.#ageMs(nowMs);
+    const age = ageMs >= 1000 ? `${(ageMs / 1000).toFixed(1)} s` : `${Math.round(ageMs)} ms`;
+    write($("age"), !shown ? "" : progress ? progressText(progress) : ageMs === null ? "delay unknown" : `delay ${age}`);
+    const behindS = this.#behindS(track, target);
+    write($("behind"), behindS >= BEHIND_S && !session.isGrey("box") ? `tracker ${behindS.toFixed(1)} s behind` : "");
+  }
+
+  #ageMs(nowMs) {
+    const { session } = this, { shown } = session.frames;
+    return shown ? session.link.clock.ageMs(shown.stamp, session.isGrey("age") ? nowMs : shown.arrivedMs) : null;
+  }
+
+  /** As the label of the box has it. */
+  #behindS(track, target) {
+    return ((this.session.frames.shown && track?.behindS) || 0) + (target?.behind_s ?? 0);
+  }
+
+  #numbers(nowMs) {
+    const { session } = this, track = session.told, target = steeredOf(track), { shown } = session.frames;
+    const rows = numbersOf({ target, track, size: shown, ageMs: this.#ageMs(nowMs), behindS: this.#behindS(track, target) });
+    const list = $("values");
+    if (list.children.length !== 2 * rows.length) list.replaceChildren(...rows.flatMap(() => ["dt", "dd"].map((tag) => document.createElement(tag))));
+    rows.flat().forEach((text, i) => write(list.children[i], text));
+  }
+
+  #banners(nowMs) {
+    const { session } = this, { frames, drawing, link, holder, page: { steering } } = session;
+    const isLongSmall = frames.smallMs !== null && nowMs - frames.smallMs > SMALL_MS;
+    const isHeld = drawing.isFrozen && !session.countdown;
+    const banners = bannersOf({
+      over: link.over,
+      cause: session.cause,
+      gimbal: steering.fault(nowMs),
+      control: link.isSilent(nowMs) ? null : steering.lostControl,
+      isSteered: steering.isOn,
+      alarm: session.isGrey("badge") ? null : session.alarm.banner(nowMs),
+      held: !isHeld ? "" : drawing.mode === "sent" ? "waiting for the answer" : "the picture is held",
+      isSmall: isLongSmall && !session.question && (drawing.frame ?? frames.shown).isSmall,
+      holder: session.hello && !session.mayCommand ? holder : null,
+    });
+    // The loss of a target has tones of its own.
+    session.alarm.ring(Object.keys(banners).filter((id) => id !== "alarm" && banners[id].isAlarm));
+    return banners;
+  }
+
+  #choice() {
+    const { session } = this, { drawing, viewport } = session;
+    const choice = session.question;
+    $("choice").hidden = !choice;
+    if (!choice) return;
+    const drawn = session.menu ? null : drawing.shownBox ?? { ...drawing.mark, height: 0 };
+    // Where there is more room: above the drawing and its label, or below.
+    const { insets, view } = viewport;
+    const above = drawn && viewport.toView(drawn).y - 80 - insets.top;
+    const below = drawn && view.height - insets.bottom - viewport.toView({ x: 0, y: drawn.y + drawn.height }).y;
+    $("choice").classList.toggle("high", above > below);
+    if ($("choice-text").textContent !== choice.text) say($("choice-text").textContent = choice.text);
+    write($("choice-send"), choice.send ?? "");
+    for (const what of ["point", "send", "add", "remove"]) $(`choice-${what}`).hidden = !choice[what];
+  }
+
+  /** The ring of the time that is left: at the top right, or away from who draws there and from the lens. */
+  #countdown() {
+    const { session, view } = this, { drawing, viewport, countdown: left } = session;
+    $("left").hidden = !left;
+    if (!left) return;
+    const { top } = viewport.insets;
+    const isNear = ({ x, y }, reach) => x > viewport.view.width - RING_PX - reach && y < top + RING_PX + reach;
+    const isDrawnThere = drawing.mode === "dragging" && isNear(viewport.toView(drawing.cursor), 44);
+    $("left").classList.toggle("aside", isDrawnThere || (view.lens !== null && isNear(view.lens, LENS_RADIUS_PX)));
+    $("left").classList.toggle("soon", left.seconds < 2);
+    $("left").style.setProperty("--share", left.share);
+    write($("left-s"), `${Math.ceil(left.seconds)} s`);
+  }
+
+  #hint() {
+    const { session } = this;
+    const isIdle = session.stateOf(session.told) === "IDLE" && !followedOf(session.told).length && session.mayCommand && !session.link.over;
+    const isHeldToDraw = session.drawing.mode === "frozen" && session.drawing.byHand && session.mayCommand;
+    $("hint").hidden = !((isIdle && session.drawing.mode === "live") || isHeldToDraw);
+    write($("hint"), session.page.byKeys ? "Arrows to the target, then Enter" : "Draw a box around the target, or tap it");
+    press($("freeze"), session.drawing.isFrozen);
+    write($("freeze"), session.drawing.isFrozen ? "Live" : "Select");
+  }
+
+  /** What lies on the target or on the lens makes room: the banners by another place, all else by being seen through. */
+  #makeRoom() {
+    const { session } = this, { drawing, viewport } = session;
+    const banners = $("banners"), { insets, view } = viewport;
+    const y = drawing.mode === "dragging" ? viewport.toView(drawing.cursor).y : Infinity;
+    const room = banners.offsetHeight + 24;
+    banners.classList.toggle("low", y < insets.top + room || (session.lensAt !== null && y < view.height - insets.bottom - room));
+    const box = drawing.isFrozen ? null : boxOf(steeredOf(session.told) ?? {});
+    const near = box && this.#around(box);
+    for (const one of document.querySelectorAll(PANELS)) {
+      const at = near && one.getBoundingClientRect();
+      one.classList.toggle("see-through", Boolean(near && at.width && at.left < near.right && near.left < at.right && at.top < near.bottom && near.top < at.bottom));
+    }
+  }
+
+  /** The place of an image box in the view, with what is near. */
+  #around(box) {
+    const { viewport } = this.session, { scale } = viewport, { x, y } = viewport.toView(box);
+    return { left: x - NEAR_PX, top: y - NEAR_PX, right: x + box.width * scale + NEAR_PX, bottom: y + box.height * scale + NEAR_PX };
+  }
+
+  /** Where labels can't be read, px of the view. */
+  #panels() {
+    const places = [...document.querySelectorAll(PANELS)].map((one) => one.getBoundingClientRect());
+    return places.filter(({ width }) => width).map(({ x, y, width, height }) => ({ x, y, width, height }));
+  }
+}
+
+const PANELS = "header > :not(h1), #banners > p, #targets, #corner, #choice, #hint, #notices > p, #plots, #thumb > button, #steering > button";
+
+/** Time in the video and number of the picture. */
+function progressText({ frame, count, video_s }) {
+  const time = `${Math.floor(video_s / 60)}:${(video_s % 60).toFixed(1).padStart(4, "0")}`;
+  return `${time} · ${frame + 1} of ${count}`;
+}

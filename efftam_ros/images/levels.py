@@ -1,0 +1,111 @@
+"""Reduces 16-bit pixels to 8 bits, and notices images that hold too few grey levels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.types import Image
+from efftam_ros.images.pixels import to_grey
+
+AUTO = "auto"
+# Share of the pixels darker than black and brighter than white, before the margin of the range on both sides:
+# a small hot target is among the brightest few and must keep its shape.
+TAIL, MARGIN = 0.005, 0.1
+# Pixels that the percentiles are read from, at least.
+SAMPLE = 20_000
+# The range widens fast, as what lies outside is not seen, and narrows slowly: a thermal camera shows its
+# shutter for half a second. Time constants, s; a longer interval between images counts as LONGEST_S.
+WIDEN_S, NARROW_S, LONGEST_S = 0.5, 5.0, 1.0
+# Narrowest range, levels: below it only noise would be amplified.
+LEAST_SPAN = 16
+# Fewest grey levels, each of at least this share of the pixels, that images show without a warning.
+FEWEST_LEVELS, LEVEL_SHARE = 12, 0.001
+
+
+def fixed_range(text: str) -> tuple[float, float] | None:
+    """The levels of black and white in ``LOW,HIGH``; None for ``auto``. Raises InputError for other texts."""
+    if text == AUTO:
+        return None
+    try:
+        low, high = map(int, text.split(","))
+    except ValueError:
+        low = high = 0
+    if not 0 <= low < high <= 65535:
+        raise InputError(
+            f"the range of 16-bit images is {shown(text)}; give {AUTO}, or LOW,HIGH with"
+            " 0 <= LOW < HIGH <= 65535"
+        )
+    return low, high
+
+
+class Levels:
+    """The range of a stream's 16-bit pixels: percentiles of each image, smoothed over time, or fixed.
+
+    One object per stream, so that the image of a selection and the later ones have the same range. Used by
+    one thread; ``text`` may be read from others. ``fixed``: see `fixed_range`.
+    """
+
+    def __init__(self, fixed: str = AUTO) -> None:
+        self._range, self._is_fixed = fixed_range(fixed), fixed != AUTO
+        self._last_ns = 0
+
+    @property
+    def text(self) -> str:
+        """The present range, for people; empty before the first 16-bit image."""
+        if self._range is None:
+            return ""
+        low, high = self._range
+        return f"{low:.0f} to {high:.0f}{' (fixed)' if self._is_fixed else ''}"
+
+    def reduced(self, pixels: NDArray[Any], stamp_ns: int) -> NDArray[np.uint8]:
+        """uint16 [H, W] or [H, W, C] as uint8 of the same shape, C-contiguous; uint8 unchanged."""
+        if pixels.dtype == np.uint8:
+            return pixels
+        low, high = self._follow(pixels, stamp_ns)
+        # Subtracting saturates at 0, scaling at 255.
+        above = cv2.subtract(np.ascontiguousarray(pixels), np.full(4, round(low), np.float64))
+        return np.asarray(cv2.convertScaleAbs(above, alpha=255.0 / (high - round(low))), np.uint8)
+
+    def _follow(self, pixels: NDArray[Any], stamp_ns: int) -> tuple[float, float]:
+        if self._is_fixed and self._range is not None:
+            return self._range
+        # A sample suffices for percentiles, and a partition costs less than sorting it.
+        step = max(1, math.isqrt(pixels.shape[0] * pixels.shape[1] // SAMPLE))
+        sample = pixels[::step, ::step].reshape(-1)
+        first, last = int(TAIL * (sample.size - 1)), math.ceil((1 - TAIL) * (sample.size - 1))
+        ordered = np.partition(sample, (first, last))
+        dark, bright = float(ordered[first]), float(ordered[last])
+        # A flat image must not have its noise stretched to black and white.
+        room = max(MARGIN * (bright - dark), (LEAST_SPAN - (bright - dark)) / 2)
+        low, high = max(0.0, dark - room), min(65535.0, bright + room)
+        # Without smoothing a bright reflection would dim everything else from one image to the next.
+        if self._range is not None:
+            interval_s = min(abs(stamp_ns - self._last_ns) * 1e-9, LONGEST_S)
+            low = _smoothed(self._range[0], low, interval_s, low < self._range[0])
+            high = _smoothed(self._range[1], high, interval_s, high > self._range[1])
+        high = max(high, low + LEAST_SPAN)
+        self._range, self._last_ns = (low, high), stamp_ns
+        return low, high
+
+
+def _smoothed(before: float, now: float, interval_s: float, is_wider: bool) -> float:
+    return now + (before - now) * math.exp(-interval_s / (WIDEN_S if is_wider else NARROW_S))
+
+
+def few_levels(image: Image) -> str:
+    """Say that an image holds few grey levels, with the remedy, in one line; empty when there are enough."""
+    grey = to_grey(image, row_step=max(1, image.height // 64))
+    counts = np.bincount(grey.reshape(-1), minlength=256)
+    levels = int(np.count_nonzero(counts >= LEVEL_SHARE * grey.size))
+    if levels >= FEWEST_LEVELS:
+        return ""
+    return (
+        f"the images hold only {levels} grey levels, too few to tell a target from its surroundings: publish"
+        " 16-bit images unscaled (mono16), or correct the exposure or the camera's own range"
+    )

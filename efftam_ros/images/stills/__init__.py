@@ -1,0 +1,1 @@
+"""Still pictures: what their files hold, folders of them, files of several."""

@@ -1,0 +1,195 @@
+"""Files that hold several pictures: TIFF of several pages, animated WebP, PNG and GIF."""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.images.stills.jpeg import START, jpeg_end, segments
+from efftam_ros.images.streams.frames import pixels_as
+from efftam_ros.images.streams.opening import file_url
+
+MS = 1_000_000
+PNG = b"\x89PNG\r\n\x1a\n"
+# Bytes of padding between two pictures, at most.
+MAX_GAP = 4096
+MAX_PAGES = 1_000_000
+# Of a TIFF's subfiles: a smaller version of another page, or its mask.
+SUBFILE_TAG, REDUCED_OR_MASK = 254, 1 | 4
+FLAGS = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pictures of a file, in order: how many, each one's duration, ns, where the file tells it, and what
+    reads them: uint8 or uint16 [H, W, 3] BGR. ``read`` raises InputError."""
+
+    count: int
+    durations_ns: tuple[int, ...] | None
+    read: Callable[[], Iterator[NDArray[Any]]]
+
+
+def pages_of(path: Path) -> Pages | None:
+    """The pictures of a file of several; None for one of a single picture, or of another kind. Reads what
+    tells their number, no pixels. Raises OSError."""
+    with path.open("rb") as file:
+        head = file.read(16)
+        if head[:3] == b"GIF":
+            return _film(path)
+        finder = next((find for start, find in _FINDERS if head.startswith(start)), None)
+        if finder is None:
+            return None
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            try:
+                return finder(path, data)
+            except struct.error:
+                return None  # cut off: whoever decodes it says so
+
+
+def is_still(path: Path) -> bool:
+    """Whether a file holds still pictures, one or several, and no film: by what it begins with, as names may
+    be wrong. Raises OSError."""
+    with path.open("rb") as file:
+        head = file.read(16)
+        if len(head) < 16:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if head.startswith(START):
+                is_named = path.suffix.lower() in (".jpg", ".jpeg")
+                return is_named if jpeg_end(data) is None else not follows_another(data)
+            if head.startswith(PNG):
+                return _png(path, data) is None and not data[_png_end(data) :][:8].startswith(PNG)
+    is_webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    return is_webp or head[:4] in (b"II*\0", b"MM\0*") or re.match(rb"BM|P[1-6]\s", head) is not None
+
+
+def begins_with_jpeg(path: str | Path) -> bool:
+    """Raises OSError."""
+    with Path(path).open("rb") as file:
+        return file.read(2) == START
+
+
+def follows_another(data: Any) -> bool:
+    """Whether one JPEG follows another in these bytes, as cameras store films without a container. The second
+    picture of a stereo or preview pair (MPO) is none of those."""
+    end = jpeg_end(data)
+    if end is None or not data[end : end + MAX_GAP].lstrip(b"\0\r\n").startswith(START):
+        return False
+    return not any(kind == 0xE2 and data[at + 4 : at + 8] == b"MPF\0" for kind, at, _ in segments(data))
+
+
+def _tiff(path: Path, data: Any) -> Pages | None:
+    order = "<" if data[:2] == b"II" else ">"
+    (directory,) = struct.unpack_from(f"{order}I", data, 4)
+    wanted: list[int] = []
+    seen: set[int] = set()
+    while directory and directory not in seen and len(seen) < MAX_PAGES:
+        number = len(seen)
+        seen.add(directory)
+        (entries,) = struct.unpack_from(f"{order}H", data, directory)
+        kind = 0
+        for entry in range(entries):
+            (tag,) = struct.unpack_from(f"{order}H", data, directory + 2 + 12 * entry)
+            if tag == SUBFILE_TAG:
+                (kind,) = struct.unpack_from(f"{order}I", data, directory + 10 + 12 * entry)
+        if not kind & REDUCED_OR_MASK:
+            wanted.append(number)
+        (directory,) = struct.unpack_from(f"{order}I", data, directory + 2 + 12 * entries)
+    return Pages(len(wanted), None, partial(_tiff_pages, path, wanted)) if len(wanted) > 1 else None
+
+
+def _tiff_pages(path: Path, numbers: list[int]) -> Iterator[NDArray[Any]]:
+    for number in numbers:
+        try:
+            done, pages = cv2.imreadmulti(str(path), number, 1, flags=FLAGS)
+        except cv2.error:
+            done, pages = False, ()
+        if not done or not pages:
+            raise InputError(f"{path}: page {number} can't be read; remove or replace the file")
+        yield pages[0]
+
+
+def _webp(path: Path, data: Any) -> Pages | None:
+    if data[8:16] != b"WEBPVP8X" or not data[20] & 2:
+        return None
+    durations, at = [], 12
+    while at + 8 <= len(data):
+        (size,) = struct.unpack_from("<I", data, at + 4)
+        if data[at : at + 4] == b"ANMF":
+            durations.append(MS * int.from_bytes(data[at + 20 : at + 23], "little"))
+        at += 8 + size + size % 2
+    return Pages(len(durations), tuple(durations), partial(_webp_pictures, path, len(durations)))
+
+
+def _webp_pictures(path: Path, count: int) -> Iterator[NDArray[Any]]:
+    cv: Any = cv2
+    if not hasattr(cv, "imreadanimation"):
+        raise InputError(
+            f"{path} is an animation of {count} pictures, which OpenCV reads from 4.11 on: install a newer"
+            " opencv-python-headless, or make single pictures of it (magick FILE.webp picture_%04d.png)"
+        )
+    done, animation = cv.imreadanimation(str(path))
+    if not done or len(animation.frames) < count:
+        raise InputError(f"{path} is cut off or damaged; copy it again")
+    for picture in animation.frames:
+        yield np.ascontiguousarray(picture[..., :3])
+
+
+def _png(path: Path, data: Any) -> Pages | None:
+    kinds = {kind for kind, _ in _png_chunks(data)}
+    return _film(path) if b"acTL" in kinds else None
+
+
+def _png_end(data: Any) -> int:
+    return next((end for kind, end in _png_chunks(data) if kind == b"IEND"), len(data))
+
+
+def _png_chunks(data: Any) -> Iterator[tuple[bytes, int]]:
+    """Kind and end of each chunk."""
+    at = len(PNG)
+    while at + 8 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        at += 12 + size
+        yield kind, at
+
+
+def _film(path: Path) -> Pages | None:
+    """What FFmpeg reads as a film: GIF and animated PNG."""
+    import av
+
+    try:
+        with av.open(file_url(path)) as container:
+            count = sum(1 for packet in container.demux(video=0) if packet.size)
+    except (av.error.FFmpegError, OSError, IndexError):
+        return None
+    return Pages(count, None, partial(_film_pictures, path)) if count > 1 else None
+
+
+def _film_pictures(path: Path) -> Iterator[NDArray[Any]]:
+    import av
+
+    try:
+        with av.open(file_url(path)) as container:
+            for frame in container.decode(video=0):
+                yield pixels_as("bgr24", frame)
+    except (av.error.FFmpegError, OSError):
+        raise InputError(f"{path} is cut off or damaged; copy it again") from None
+
+
+_FINDERS: tuple[tuple[bytes, Callable[[Path, Any], Pages | None]], ...] = (
+    (b"II*\0", _tiff),
+    (b"MM\0*", _tiff),
+    (b"RIFF", _webp),
+    (PNG, _png),
+)

@@ -1,0 +1,42 @@
+"""Finds the pictures of H.265 that decoders must leave out: they refer to pictures before the start."""
+
+from __future__ import annotations
+
+from efftam_ros.images.streams.units import unit_places
+
+# Types of units, ITU-T H.265 table 7-1.
+RASL = (8, 9)
+BROKEN_LINKS = (16, 17, 18)
+CLEAN_REFRESH = 21
+RANDOM_ACCESS = range(16, 24)
+END_OF_SEQUENCE = (36, 37)
+
+
+class LeadingPictures:
+    """Follows the pictures of one stream (ITU-T H.265, 8.1.3 and 8.3.3).
+
+    A picture of type RASL may refer to pictures before its random access point. Where decoding begins there,
+    or the stream says that the link to what was before is broken, the standard has decoders leave it out.
+
+    ``head``: the codec's extra data, which tell whether units begin with a start code or with their length.
+    """
+
+    def __init__(self, head: bytes | None = None) -> None:
+        self._length_bytes = 0
+        if head and head[0] == 1 and len(head) > 22:  # ISO 14496-15, 8.3.3.1
+            self._length_bytes = 1 + (head[21] & 3)
+        self._is_new, self._skips = True, False
+
+    def is_left_out(self, data: bytes) -> bool:
+        """Whether the picture of this packet is left out by the standard. For every packet, in order."""
+        is_left_out = False
+        for at in unit_places(data, self._length_bytes):
+            kind = data[at] >> 1 & 63
+            if kind in RANDOM_ACCESS:
+                self._skips = kind in BROKEN_LINKS or (kind == CLEAN_REFRESH and self._is_new)
+                self._is_new = False
+            elif kind in RASL:
+                is_left_out |= self._skips
+            elif kind in END_OF_SEQUENCE:
+                self._is_new = True
+        return is_left_out

@@ -1,0 +1,16 @@
+"""The units (NAL) that a packet of H.264 or H.265 consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def unit_places(data: bytes, length_bytes: int) -> Iterator[int]:
+    """Where each unit begins. ``length_bytes``: of the length before each; 0: they follow a start code."""
+    at = length_bytes or data.find(b"\0\0\1") + 3
+    while length_bytes <= at < len(data) and at > 2 - length_bytes:
+        yield at
+        if length_bytes:
+            at += length_bytes + int.from_bytes(data[at - length_bytes : at], "big")
+        else:
+            at = data.find(b"\0\0\1", at) + 3

@@ -1,0 +1,60 @@
+"""What may be wrong with a selection that was lost at once, and what to draw instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Prompt, Track, TrackState
+from efftam_ros.images.video import NS
+
+# A box with more than this share of the image, or of a side below this, px, is seldom one object.
+LARGE_SHARE, SMALL_PX = 0.25, 8.0
+# Standard deviation of grey levels (0..255) below which there is nothing to hold on to.
+PLAIN_LEVELS = 8.0
+MISSED = (TrackState.COASTING, TrackState.LOST)
+
+
+class Cause(Enum):
+    """What is probably wrong, with the remedy."""
+
+    TOO_LARGE = "the box is too large: it holds more than one object; draw it close around one"
+    TOO_SMALL = "the box is too small; draw it around the whole object, or use images of more pixels"
+    PLAIN = "the box is on plain ground: nothing in it differs from what is around; draw it around an object"
+    OTHER = "draw the box close around one whole object, in an image in which nothing hides it"
+
+
+def lost_after_s(tracks: Sequence[Track]) -> float | None:
+    """For a target that was lost without ever having been tracked: the time from its selection until then, s;
+    else None. ``tracks``: all of one target, from its selection on."""
+    if any(track.state is TrackState.TRACKING for track in tracks):
+        return None
+    missed = next((track for track in tracks if track.state in MISSED), None)
+    return None if missed is None else (missed.stamp_ns - tracks[0].stamp_ns) / NS
+
+
+def cause_of(bgr: NDArray[np.uint8], prompt: Prompt) -> Cause:
+    """What is probably wrong with a selection on an image, uint8 [H, W, 3]."""
+    height, width = bgr.shape[:2]
+    box = prompt.box
+    if box is None:
+        return Cause.OTHER
+    if box.width * box.height > LARGE_SHARE * width * height:
+        return Cause.TOO_LARGE
+    if min(box.width, box.height) < SMALL_PX:
+        return Cause.TOO_SMALL
+    return Cause.PLAIN if _is_plain(bgr, box) else Cause.OTHER
+
+
+def _is_plain(bgr: NDArray[np.uint8], box: Box) -> bool:
+    """Whether a box and what is around it, half its size on each side, are of one grey."""
+    height, width = bgr.shape[:2]
+    left, top = max(0, int(box.x - box.width / 2)), max(0, int(box.y - box.height / 2))
+    right, bottom = min(width, int(box.x1 + box.width / 2)), min(height, int(box.y1 + box.height / 2))
+    grey = cv2.cvtColor(bgr[top:bottom, left:right], cv2.COLOR_BGR2GRAY)
+    return float(cv2.meanStdDev(grey)[1][0, 0]) < PLAIN_LEVELS

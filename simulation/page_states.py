@@ -1,0 +1,327 @@
+"""Take pictures of the operator's page in twelve states at four sizes, to be looked at.
+
+A feed with a frame of the demo's clip stands in for camera, tracker and gimbal; a headless Chromium shows the
+page. Writes OUT/STATE-WIDTHxHEIGHT.png, and OUT/WIDTHxHEIGHT.png with all states of a size side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from benchmarks.browser import Hands, chromium
+from efftam_operator.feed import (
+    CommandAnswer,
+    Controller,
+    GimbalAngles,
+    Limits,
+    Link,
+    Picture,
+    Proposal,
+    Reply,
+    Sink,
+    SteeringState,
+)
+from efftam_operator.server import OperatorServer, serving
+from efftam_operator.settings import Settings
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
+from efftam_ros.images.camera import open_source
+from efftam_ros.messages.reports import BoxReport, MotionReport, Selection
+from efftam_ros.tools.demo import CLIP
+
+SIZES = ((360, 640), (640, 360), (820, 1180), (1440, 900))
+IMAGE = (1280, 720)
+RATE_HZ = 8.0
+CLIP_FRAME = 40
+ANGLES = GimbalAngles(-41, 12, (-90, 30), (None, None))
+COLUMNS = 4
+
+
+@dataclass
+class Stage:
+    """A camera, tracker and gimbal that say what a state of the page needs."""
+
+    picture: np.ndarray
+    car: Box
+    twin: Box
+    state: TrackState = TrackState.IDLE
+    reason: str = ""
+    age_s: float = 0.0
+    presence: float = 0.97
+    has_twin: bool = False
+    runs: bool = True
+    answers: bool = True
+    sink: Sink | None = None
+    gimbal: SteeringState | None = field(
+        default_factory=lambda: SteeringState(Controller.RUNNING, phase="off", angles=ANGLES)
+    )
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def start(self, sink: Sink) -> None:
+        is_first, self.sink = self.sink is None, sink
+        if is_first:
+            threading.Thread(target=self._run, daemon=True).start()
+        sink(Limits(8.0, 4))
+        self.tell_gimbal(self.gimbal)
+
+    def tell_gimbal(self, gimbal: SteeringState | None) -> None:
+        self.gimbal = gimbal
+        if self.sink is not None and gimbal is not None:
+            self.sink(gimbal)
+
+    def close(self) -> None:
+        self._ended.set()
+
+    def watch(self, watched: bool) -> None: ...
+
+    def hold(self, stamp_ns: int) -> None: ...
+
+    def propose(self, selection: Selection) -> None:
+        assert self.sink is not None
+        self.sink(Proposal(selection.stamp_ns, self.car))
+
+    def select(self, selection: Selection, reply: Reply) -> None:
+        reply(CommandAnswer(True, "following selection 2", 2))
+
+    def clear(self, target_id: int, reply: Reply) -> None:
+        reply(CommandAnswer(True, "cleared"))
+
+    def steer_by(self, target_id: int, reply: Reply) -> None:
+        reply(CommandAnswer(True))
+
+    def enable(self, reply: Reply) -> None:
+        reply(CommandAnswer(True, "enabled"))
+
+    def stop(self, reply: Reply) -> None:
+        reply(CommandAnswer(True, "stopped"))
+
+    def _run(self) -> None:
+        assert self.sink is not None
+        while not self._ended.wait(1 / RATE_HZ):
+            if not self.runs:
+                continue
+            stamp_ns = time.time_ns()
+            self.sink(Picture(stamp_ns, bgr=lambda: self.picture))
+            if self.answers:
+                self._answer(stamp_ns)
+
+    def _answer(self, stamp_ns: int) -> None:
+        assert self.sink is not None
+        measured = self.state in (TrackState.TRACKING, TrackState.ACQUIRING)
+        shown = self.state not in (TrackState.IDLE, TrackState.LOST)
+        reports = [(0, self.state, self.car, measured, self.reason)]
+        if self.has_twin:
+            reports.append((1, TrackState.TRACKING, self.twin, True, ""))
+        for target_id, state, box, is_measured, reason in reports:
+            common: dict[str, Any] = {
+                "state": state,
+                "selection": 1,
+                "reason": reason,
+                "measured": is_measured,
+            }
+            common |= {"age_s": 0.0 if is_measured else self.age_s}
+            self.sink(MotionReport(stamp_ns, target_id, valid=shown, velocity=(46.0, -21.0), **common))
+            self.sink(
+                BoxReport(
+                    stamp_ns,
+                    target_id,
+                    image_size=IMAGE,
+                    box=box if shown or target_id else None,
+                    presence=self.presence if is_measured else 0.12,
+                    quality=0.88 if is_measured else float("nan"),
+                    likeness=0.81 if is_measured else float("nan"),
+                    steered=target_id == 0,
+                    **common,
+                )
+            )
+
+
+Do = Callable[[Stage, Hands], None]
+
+
+def followed(state: TrackState = TrackState.TRACKING, **changes: Any) -> Do:
+    def do(stage: Stage, hands: Hands) -> None:
+        stage.state = TrackState.TRACKING
+        hands.wait_text("#state", "TRACKING")
+        for name, value in changes.items():
+            setattr(stage, name, value)
+        stage.state = state
+        hands.wait_text("#state", state.name)
+
+    return do
+
+
+def idle(stage: Stage, hands: Hands) -> None:
+    hands.wait_text("#state", "IDLE")
+
+
+def drawing(stage: Stage, hands: Hands) -> None:
+    car = stage.car
+    hands.touch("touchStart", (car.x - 4, car.y - 4))
+    hands.touch("touchMove", (car.x1 + 4, car.y1 + 4))
+
+
+def proposed(stage: Stage, hands: Hands) -> None:
+    hands.tap(stage.car.cx, stage.car.cy)
+    hands.wait_mode("proposed")
+
+
+def steered(stage: Stage, hands: Hands) -> None:
+    followed()(stage, hands)
+    stage.tell_gimbal(SteeringState(Controller.RUNNING, True, "following", angles=ANGLES))
+    hands.wait_text("#steering-text", "FOLLOWING")
+
+
+def control_lost(stage: Stage, hands: Hands) -> None:
+    followed()(stage, hands)
+    reason = "another component (1/190) has taken the gimbal"
+    stage.tell_gimbal(SteeringState(Controller.RUNNING, False, "control lost", reason, angles=ANGLES))
+    hands.wait_text("#steering-text", "CONTROL LOST")
+
+
+def bridge_silent(stage: Stage, hands: Hands) -> None:
+    steered(stage, hands)
+    stage.tell_gimbal(SteeringState(Controller.RUNNING, True, "following", silent=Link.BRIDGE, silent_s=3.2))
+    hands.wait_text("#banners", "BRIDGE")
+
+
+def lost_with_gimbal(stage: Stage, hands: Hands) -> None:
+    steered(stage, hands)
+    followed(TrackState.LOST, age_s=4.2, reason="the network does not see the target")(stage, hands)
+
+
+def found(stage: Stage, hands: Hands) -> None:
+    followed(TrackState.LOST, age_s=4.2)(stage, hands)
+    hands.wait_text("#banners", "LOST")
+    stage.state = TrackState.TRACKING
+    hands.wait_text("#banners", "SEEN AGAIN")
+
+
+def camera_stopped(stage: Stage, hands: Hands) -> None:
+    followed()(stage, hands)
+    stage.runs = False
+    hands.wait_text("#banners", "CAMERA STOPPED 2 s")
+
+
+def drawer_and_two(stage: Stage, hands: Hands) -> None:
+    followed(has_twin=True)(stage, hands)
+    hands.wait_text("#targets", "1 TRACKING")
+    hands.page.click("#more")
+    hands.page.click("#numbers summary")
+    hands.page.wait_for_timeout(300)
+
+
+def plots_in_sun(stage: Stage, hands: Hands) -> None:
+    followed(TrackState.COASTING, age_s=1.4)(stage, hands)
+    hands.page.click("#more")
+    hands.page.click("#sun")
+    hands.page.click("#plots-button")
+    hands.page.click("#more")
+    hands.page.wait_for_timeout(3000)
+
+
+def help_read(stage: Stage, hands: Hands) -> None:
+    followed()(stage, hands)
+    hands.page.click("#more")
+    hands.page.click("#help-button")
+
+
+STATES: dict[str, Do] = {
+    "1-idle": idle,
+    "2-drawing": drawing,
+    "3-proposed": proposed,
+    "4-acquiring": followed(
+        TrackState.ACQUIRING, presence=0.62, reason="weak selection: draw again, closer around it"
+    ),
+    "5-steered": steered,
+    "6-coasting": followed(TrackState.COASTING, age_s=1.4, reason="the network does not see the target"),
+    "7-lost": lost_with_gimbal,
+    "8-found": found,
+    "9-camera-stopped": camera_stopped,
+    "10-control-lost": control_lost,
+    "11-two-drawer": drawer_and_two,
+    "12-plots-sun": plots_in_sun,
+    "13-bridge-silent": bridge_silent,
+    "14-help": help_read,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder of the pictures")
+    parser.add_argument("--only", nargs="*", default=[], metavar="STATE", help="states that begin so")
+    parser.add_argument("--sizes", nargs="*", default=[], metavar="WxH", help="of these sizes alone")
+
+
+def run(args: argparse.Namespace) -> int:
+    args.out.mkdir(parents=True, exist_ok=True)
+    picture, car, twin = _clip()
+    states = {
+        name: do
+        for name, do in STATES.items()
+        if not args.only or any(name.startswith(one) for one in args.only)
+    }
+    sizes = [size for size in SIZES if not args.sizes or f"{size[0]}x{size[1]}" in args.sizes]
+    with chromium() as browser:
+        for width, height in sizes:
+            made = []
+            for name, do in states.items():
+                file = args.out / f"{name}-{width}x{height}.png"
+                _take(browser, (width, height), Stage(picture, car, twin), do, file)
+                made.append(file)
+                print(file)
+            _sheet(made, args.out / f"{width}x{height}.png")
+    return 0
+
+
+def _clip() -> tuple[np.ndarray, Box, Box]:
+    """One frame of the demo's clip at the size IMAGE, and both cars in it."""
+    frame = next(iter(open_source(CLIP / "video.mp4").frames(CLIP_FRAME)))
+    row = np.loadtxt(CLIP / "boxes.csv", delimiter=",", skiprows=1, usecols=(1, 2, 3, 4))[CLIP_FRAME]
+    by = IMAGE[0] / frame.bgr.shape[1]
+    large = np.asarray(cv2.resize(frame.bgr, IMAGE, interpolation=cv2.INTER_CUBIC), np.uint8)
+    return large, Box(*(by * row)), Box(*(by * v for v in (216.0, 292.0, 62.0, 52.0)))
+
+
+def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path) -> None:
+    width, height = size
+    is_small = min(size) < 500
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        has_touch=True,
+        is_mobile=is_small,
+        device_scale_factor=2 if is_small else 1,
+    )
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    page.on("pageerror", lambda error: print(f"{file.name}: {error}"))
+    page.on("console", lambda line: print(f"{file.name}: {line.text}"))
+    try:
+        with serving(OperatorServer(Settings(port=0), stage, stage)) as server:
+            page.goto(server.url)
+            hands = Hands(page, IMAGE)
+            hands.see()
+            do(stage, hands)
+            page.wait_for_timeout(500)
+            page.screenshot(path=file)
+            stage.close()
+    finally:
+        context.close()
+
+
+def _sheet(files: list[Path], file: Path) -> None:
+    """All pictures of one size in one file, at half their size."""
+    pictures = [cv2.imread(str(one)) for one in files]
+    height, width = (side // 2 for side in pictures[0].shape[:2])
+    small = [cv2.resize(one, (width, height), interpolation=cv2.INTER_AREA) for one in pictures]
+    small += [np.zeros_like(small[0])] * (-len(small) % COLUMNS)
+    rows = [np.hstack(small[i : i + COLUMNS]) for i in range(0, len(small), COLUMNS)]
+    cv2.imwrite(str(file), np.vstack(rows))
