@@ -120,14 +120,14 @@ class Hands:
 
     def pixels(self, *places: tuple[float, float]) -> list[tuple[int, int, int]]:
         """The colours that are painted at image px."""
-        box = self.page.locator(self.canvas).bounding_box()
-        points = [(x - box["x"], y - box["y"]) for x, y in (self.at(*place) for place in places)]
         colours = self.page.evaluate(
             """([selector, points]) => {
-                const context = document.querySelector(selector).getContext("2d"), ratio = devicePixelRatio;
-                return points.map(([x, y]) => [...context.getImageData(x * ratio, y * ratio, 1, 1).data]);
+                const canvas = document.querySelector(selector), context = canvas.getContext("2d");
+                const [left, top, scale] = canvas.dataset.place.split(" ").map(Number);
+                return points.map(([x, y]) => [...context.getImageData(
+                    (left + x * scale) * devicePixelRatio, (top + y * scale) * devicePixelRatio, 1, 1).data]);
             }""",
-            [self.canvas, points],
+            [self.canvas, places],
         )
         return [(r, g, b) for r, g, b, _ in colours]
 

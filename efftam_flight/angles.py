@@ -56,6 +56,19 @@ def ray_of(azimuth: float, elevation: float) -> Vector:
     return flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation)
 
 
+def bearing_of(ray: Vector) -> tuple[float, float]:
+    """Azimuth and elevation of a direction in the camera's forward-right-down axes; see `ray_of`."""
+    return math.atan2(ray[1], ray[0]), math.atan2(ray[2], math.hypot(ray[0], ray[1]))
+
+
+def unrolled(azimuth: float, elevation: float, roll: float) -> tuple[float, float]:
+    """A bearing seen by a camera that is rolled clockwise, seen from behind, as one that is not would see
+    it."""
+    forward, right, down = ray_of(azimuth, elevation)
+    c, s = math.cos(roll), math.sin(roll)
+    return bearing_of((forward, right * c - down * s, right * s + down * c))
+
+
 def interpolated(a: Quaternion, b: Quaternion, share: float) -> Quaternion:
     """The rotation ``share`` of the way from ``a`` to ``b`` at constant rate; beyond 0..1 it goes on."""
     dot = sum(p * q for p, q in zip(a, b, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from efftam_ros.core.config import SHARE, CheckedSettings, setting
@@ -9,6 +10,10 @@ from efftam_ros.core.errors import InputError, shown
 
 MOST_LINKS = 8
 MOST_NAME_BYTES = 32
+# MAVLink's components of gimbal devices, in the order of the mounts that they are.
+GIMBAL_COMPONENTS = (154, 171, 172, 173, 174, 175)
+# 0: the first; 1 to 6: a number of the manager's own; else a component.
+GIMBAL_DEVICE_IDS = (0, 1, 2, 3, 4, 5, 6, *GIMBAL_COMPONENTS)
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class BridgeConfig(CheckedSettings):
     gimbal_device_id: int = setting(
         0,
         "the gimbal that carries the camera: named to ground stations, and steered where the autopilot has"
-        " several; 1 to 6, or its component; 0: not named, the first is steered",
+        " several; 1 to 6, or its component (154, 171 to 175); 0: not named, the first is steered",
         within=(0, 255),
     )
     video_latency: float = setting(
@@ -101,6 +106,12 @@ class BridgeConfig(CheckedSettings):
         5.0, "no position that is less certain goes to the autopilot, m", within=(0.1, 1000.0)
     )
     landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
+    camera_roll: float = setting(
+        0.0,
+        "how far the camera is rolled, clockwise seen from behind, rad: of one that looks down, how far the"
+        " image's top is turned to the right of the nose. The same as in efftam_gimbal",
+        within=(-math.pi, math.pi),
+    )
     signing_key: str = setting(
         "",
         "file of mode 600 with the key of MAVLink 2 signing, 64 hexadecimal digits: all is signed, and what"
@@ -120,6 +131,11 @@ class BridgeConfig(CheckedSettings):
                     f"{name} is {shown(text)}; 1 to {MOST_NAME_BYTES} bytes fit, by which stations name the"
                     " camera"
                 )
+        if self.gimbal_device_id not in GIMBAL_DEVICE_IDS:
+            raise InputError(
+                f"gimbal_device_id is {self.gimbal_device_id}; give 0 (the first gimbal), the gimbal's number"
+                " from 1 to 6, or its component: 154 or 171 to 175"
+            )
         if self.follow and self.follow_system_id == self.system_id:
             raise InputError(
                 f"follow_system_id is {self.follow_system_id}, as system_id: an autopilot ignores its own;"

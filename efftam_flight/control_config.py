@@ -65,8 +65,15 @@ class ControlConfig(CheckedSettings):
     )
     first_rate: float = setting(
         0.05,
-        "largest rate until the gimbal's attitude answers it, rad/s; 0: no answer is waited for",
+        "largest rate until the gimbal's attitude answers it, rad/s, and four times that until the picture"
+        " does; 0: no answer is waited for",
         within=(0.0, 20.0),
+    )
+    camera_roll: float = setting(
+        0.0,
+        "how far the camera is rolled against the gimbal, clockwise seen from behind, rad. The same as in"
+        " efftam_mavlink",
+        within=(-math.pi, math.pi),
     )
     yaw_lock: bool = setting(
         True, "yaw rates count from north; false: from the vehicle's nose. The same as in efftam_mavlink"

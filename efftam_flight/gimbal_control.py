@@ -7,12 +7,19 @@ zero. All input is stored when it comes and used at the next tick.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from efftam_flight.answer import REASON, Answer
+from efftam_flight.angles import unrolled, wrapped
+from efftam_flight.camera_geometry import CameraGeometry
 from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
+from efftam_flight.frozen_picture import REASON as PICTURE_FROZEN
+from efftam_flight.frozen_picture import FrozenPicture
 from efftam_flight.law import bounded
+from efftam_flight.stall_detector import REASON as STALLED
+from efftam_flight.stall_detector import StallDetector
 from efftam_flight.steering import FUTURE_S, Steering
 from efftam_flight.values import NS, STOPPED, AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
+from efftam_flight.waits import GEOMETRY_S, GIVEN_S
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.reports import MotionReport
@@ -21,8 +28,8 @@ from efftam_ros.messages.reports import MotionReport
 CLOCK_STEP_S = 0.2
 # Longest time between two answers, s; a longer one invalidates earlier measurements.
 GAP_S = 1.0
-# The bridge asks for control five times, once a second, and may wait 3 s for the manager's word before.
-GIVEN_S = 10.0
+# Until the picture answers the gimbal's motion, rates are at most so many times the first rate.
+TRIAL_SHARE = 4.0
 
 
 class Permission:
@@ -35,40 +42,49 @@ class Permission:
         self.enabled = False
         self.gimbal_alive = True
         self._control: Control | None = None  # None: nothing says who controls the gimbal
-        self._word = ""  # of the manager, on control
+        self._reason = ""  # of the manager, for who is in control
         self._held = False  # since it was enabled
         self._waits_since_s = math.inf
         self._lost = ""  # why it was taken away
+        self._ended = ""  # why the controller gave it up
 
     def enable(self, enabled: bool) -> None:
-        self.enabled, self._lost = enabled, ""
+        self.enabled, self._lost, self._ended = enabled, "", ""
         self._held, self._waits_since_s = self._control is Control.HELD, math.inf
 
-    def hear(self, control: Control, word: str) -> None:
-        """Who controls the gimbal now; another one ends steering, until it is enabled again."""
-        self._control, self._word = control, word
+    def on_control(self, control: Control, reason: str) -> None:
+        """Who is in control now; another one ends steering, until it is enabled again."""
+        self._control, self._reason = control, reason
         self._held = self._held or control is Control.HELD
         if self.enabled and self._held and control in (Control.OTHER, Control.NOBODY):
-            who = word or f"control: {control.value}"
-            self.enabled, self._lost = False, f"the gimbal was lost: {who}; enable steering to take it back"
+            who = reason or f"control: {control.value}"
+            self.enabled, self._lost = (
+                False,
+                f"gimbal control was lost: {who}; enable steering to take it back",
+            )
+
+    def end(self, reason: str) -> None:
+        """End steering until it is enabled again."""
+        self.enabled, self._ended = False, reason
 
     def wait(self, now_s: float) -> None:
-        """Give up what was not given in time."""
+        """End steering where control was not granted in time."""
         waits = self.enabled and not self._held and self.waits_for
         self._waits_since_s = min(self._waits_since_s, now_s) if waits else math.inf
         if now_s - self._waits_since_s > GIVEN_S:
             self.enabled = False
-            self._lost = f"the gimbal was not given within {GIVEN_S:g} s: {self._word or waits}; enable again"
+            self._lost = (
+                f"gimbal control was not granted within {GIVEN_S:g} s: {self._reason or waits}; enable again"
+            )
 
     @property
     def waits_for(self) -> str:
-        """What control waits for; empty where it was given, or nothing says who has it."""
+        """What control waits for; empty where it was granted, or where rates may count without it: a manager
+        that never says who is in control may obey nevertheless, and the bridge knows whether it may."""
         if self._control is Control.SILENT:
-            return f"{self._word or 'the autopilot is silent'}; check its link"
-        if self._control is Control.UNKNOWN:
-            return "the gimbal's manager has not said yet who is in control"
+            return f"{self._reason or 'the autopilot is silent'}; check its link"
         if self._control in (Control.OTHER, Control.NOBODY):
-            return f"the gimbal's manager has not given control yet: {self._word or self._control.value}"
+            return f"the gimbal's manager has not granted control yet: {self._reason or self._control.value}"
         return ""
 
     def refusal(self) -> tuple[Phase, str] | None:
@@ -76,9 +92,8 @@ class Permission:
         if self._lost:
             return Phase.CONTROL_LOST, self._lost
         if not self.enabled:
-            return Phase.OFF, ""
-        # A manager that never says who is in control may obey nevertheless.
-        if self._control is not Control.UNKNOWN and self.waits_for:
+            return Phase.OFF, self._ended
+        if self.waits_for:
             return Phase.HOLDING, self.waits_for
         if not self.gimbal_alive:
             return Phase.HOLDING, "the gimbal is silent; check its power and its link"
@@ -91,7 +106,10 @@ class GimbalControl:
     def __init__(self, config: ControlConfig | None = None) -> None:
         self.config = config or ControlConfig()
         self._steering = Steering(self.config)
-        self._answer = Answer(self.config.first_rate)
+        self._stall = StallDetector(self.config.first_rate)
+        self._picture = FrozenPicture()
+        self._geometry = CameraGeometry()
+        self._tried_s: float | None = None  # since when the gimbal is moved, since it was enabled
         self._permission = Permission()
         self._camera: CameraModel | None = None
         self._estimate: MotionReport | None = None
@@ -111,7 +129,9 @@ class GimbalControl:
     def set_enabled(self, enabled: bool) -> None:
         """Enable or disable steering. Initially disabled, and again after control was lost."""
         self._permission.enable(enabled)
-        self._answer.forget()
+        self._stall.forget()
+        self._geometry.begin()
+        self._tried_s = None
         self._forget()
 
     @property
@@ -119,16 +139,16 @@ class GimbalControl:
         """What an enabled controller waits for before it may steer; empty when it waits for nothing."""
         return self._permission.waits_for
 
-    def on_control(self, control: Control, word: str = "") -> None:
-        """Who controls the gimbal, and the manager's word on it. Losing control while steering disables it
-        until the next `set_enabled`."""
-        self._permission.hear(control, word)
+    def on_control(self, control: Control, reason: str = "") -> None:
+        """Who is in control of the gimbal, and why. Losing control while steering disables it until the next
+        `set_enabled`."""
+        self._permission.on_control(control, reason)
 
     def on_gimbal_alive(self, alive: bool) -> None:
         """Whether the gimbal itself sends messages; its manager may continue without it."""
         self._permission.gimbal_alive = alive
         if not alive:
-            self._answer.forget()
+            self._stall.forget()
 
     def on_camera(self, camera: CameraModel) -> None:
         """The camera's calibration; a changed one (zoom) invalidates earlier measurements."""
@@ -155,18 +175,43 @@ class GimbalControl:
         step_s = math.inf if last is None else (estimate.stamp_ns - last.stamp_ns) / NS
         if last is not None and (not 0.0 <= step_s <= GAP_S or estimate.selection != last.selection):
             self._forget()
+        if self.config.camera_roll:
+            estimate = self._estimate = _unrolled(estimate, self.config.camera_roll)
         if last is None or (estimate.state is TrackState.TRACKING and last.state is not TrackState.TRACKING):
             self._cautious_until_s = now.steady_s + self.config.cautious_time
+        if step_s != 0.0:
+            self._watch_picture(estimate)
         if estimate.state in (TrackState.IDLE, TrackState.LOST):
             self._forget()
         elif step_s != 0.0 and estimate.valid and estimate.has_bearing and _is_finite(estimate):
             self._steering.measure(estimate)
 
+    def _watch_picture(self, estimate: MotionReport) -> None:
+        """Compare the picture's motion with the gimbal's."""
+        intrinsics = None if self._camera is None else self._camera.intrinsics
+        focal_px = None if intrinsics is None else intrinsics.fx
+        axis, was_frozen = self._steering.axis_from_north(estimate.stamp_ns), self._picture.is_frozen
+        self._picture.take(estimate.stamp_ns, axis, estimate.image_shift, focal_px)
+        if was_frozen and not self._picture.is_frozen:
+            self._forget()  # what was measured in the frozen picture
+        is_seen = estimate.valid and estimate.measured and estimate.has_bearing and _is_finite(estimate)
+        if self._picture.is_frozen or not is_seen or axis is None:
+            self._geometry.forget()
+            return
+        self._geometry.take(estimate.stamp_ns, estimate.azimuth, estimate.elevation, axis)
+        roll = self._geometry.roll
+        if roll is not None and self.enabled:
+            seems = math.degrees(wrapped(roll + self.config.camera_roll))
+            self._permission.end(
+                f"the camera does not fit the gimbal: it seems to be rolled by {seems:.0f} degrees, clockwise"
+                " seen from behind; mount it upright or set camera_roll in both nodes"
+            )
+
     def tick(self, now: Instant) -> GimbalCommand:
         """Decide what the gimbal does until the next tick; call at 50 Hz."""
         dt_s = self._since_last_tick(now)
         self._permission.wait(now.steady_s)
-        self._answer.take(self._last, dt_s, self._steering.axis(now), now.steady_s)
+        self._stall.take(self._last, dt_s, self._steering.axis(now), now.steady_s)
         wish = self._decide(now, dt_s)
         rates = wish.rates if wish.rates.is_zero else self._limited(wish.rates, now, dt_s)
         self._last = rates
@@ -194,6 +239,8 @@ class GimbalControl:
 
     def _forget(self) -> None:
         self._steering.forget_target()
+        self._picture.forget()
+        self._geometry.forget()
         if self._last_tick is not None:
             self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
 
@@ -218,6 +265,8 @@ class GimbalControl:
             return _hold("no bearing: the camera has no calibration (camera_info, K)")
         if not _is_finite(estimate):
             return _hold(f"the bearing is not finite: {estimate.azimuth}, {estimate.elevation} rad")
+        if self._picture.is_frozen:
+            return _hold(PICTURE_FROZEN)
         return self._follow(estimate, now, dt_s)
 
     def _follow(self, estimate: MotionReport, now: Instant, dt_s: float) -> GimbalCommand:
@@ -232,18 +281,32 @@ class GimbalControl:
         left = 1.0 - max(unseen_s - config.coast, 0.0) / config.fade
         if not left > 0.0:  # also when the age is NaN: never measured
             return _hold(f"not seen for {unseen_s:.1f} s")
-        if self._answer.rests(now.steady_s):
+        if self._stall.rests(now.steady_s):
             self._forget()
-            return _hold(REASON)
+            return _hold(STALLED)
         measured = estimate.measured and unseen_s < config.closed_loop_age
         rates, law, reason, at_stop = self._steering.steer(estimate, now, dt_s, measured)
         phase = Phase.FOLLOWING if measured else Phase.PREDICTING
         if left < 1.0:
             phase, reason = Phase.FADING, f"not seen for {unseen_s:.1f} s: the rates fade"
-        if self._answer.stands:
-            phase, reason = Phase.HOLDING, REASON
-        rates = self._answer.limited(Rates(rates.pitch * left, rates.yaw * left))
+        if self._stall.stands:
+            phase, reason = Phase.HOLDING, STALLED
+        rates = self._stall.limited(Rates(rates.pitch * left, rates.yaw * left))
+        if law is Law.LINE_OF_SIGHT and not self._geometry.fits:
+            rates = self._tried(rates, now)
         return GimbalCommand(rates, True, phase, law, reason, at_stop)
+
+    def _tried(self, rates: Rates, now: Instant) -> Rates:
+        """The rates, small for a second until the picture answers the gimbal's motion as it should."""
+        if self._tried_s is None and not rates.is_zero:
+            self._tried_s = now.steady_s
+        is_trial = self._tried_s is not None and now.steady_s - self._tried_s < GEOMETRY_S
+        is_trial = is_trial or self._geometry.is_doubtful
+        return (
+            rates.limited(TRIAL_SHARE * self.config.first_rate)
+            if is_trial and self.config.first_rate
+            else rates
+        )
 
     def _limited(self, rates: Rates, now: Instant, dt_s: float) -> Rates:
         config, estimate = self.config, self._estimate
@@ -271,6 +334,20 @@ class GimbalControl:
 
 def _hold(reason: str, phase: Phase = Phase.HOLDING) -> GimbalCommand:
     return GimbalCommand(STOPPED, False, phase, Law.NONE, reason)
+
+
+def _unrolled(estimate: MotionReport, roll: float) -> MotionReport:
+    """The answer as an upright camera would give it."""
+    azimuth, elevation = unrolled(estimate.azimuth, estimate.elevation, roll)
+    c, s = math.cos(roll), math.sin(roll)
+    right, down = estimate.azimuth_rate, estimate.elevation_rate
+    return replace(
+        estimate,
+        azimuth=azimuth,
+        elevation=elevation,
+        azimuth_rate=right * c - down * s,
+        elevation_rate=right * s + down * c,
+    )
 
 
 def _is_finite(estimate: MotionReport) -> bool:

@@ -79,6 +79,15 @@ class Steering:
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
         return self._vehicle.add(sample._replace(stamp_ns=stamp_ns))
 
+    def axis_from_north(self, stamp_ns: int) -> tuple[float, float] | None:
+        """Yaw from north and pitch of the optical axis at a stamp, rad; None where they are not known."""
+        q = self._gimbal.at(stamp_ns)
+        frame, heading = self._heading_at(stamp_ns)
+        if q is None or frame is not YawFrame.EARTH:
+            return None
+        yaw, pitch = axis_direction(q)
+        return wrapped(yaw + heading), pitch
+
     def measure(self, estimate: MotionReport) -> None:
         """Take a bearing into the filter of directions, if the attitude at its image's stamp is known.
 

@@ -94,6 +94,11 @@ class Rates:
     pitch: float = 0.0
     yaw: float = 0.0
 
+    def limited(self, most: float) -> Rates:
+        """The same direction at no more than ``most``, rad/s."""
+        size = math.hypot(self.pitch, self.yaw)
+        return self if size <= most else Rates(self.pitch * most / size, self.yaw * most / size)
+
     @property
     def is_finite(self) -> bool:
         return math.isfinite(self.pitch) and math.isfinite(self.yaw)

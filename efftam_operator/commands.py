@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 from efftam_operator import wire
-from efftam_operator.feed import CommandAnswer, Feed, Reply, Steerer
+from efftam_operator.feed import CommandAnswer, Feed, Follower, Reply, Steerer
 from efftam_operator.hub import Hub
 from efftam_operator.settings import Settings
 from efftam_operator.viewer import Viewer
@@ -19,6 +20,7 @@ ARMED_FOR_S = 5.0
 # What was enabled counts as steered until its controller's status has had time to say so.
 STATUS_S = 1.0
 CONTROLLER = "the gimbal's controller"
+BRIDGE = "the MAVLink bridge"
 
 
 class Seat:
@@ -57,9 +59,17 @@ class Seat:
 class Commands:
     """Checks who may do what and carries it to the feed."""
 
-    def __init__(self, feed: Feed, steering: Steerer | None, hub: Hub, settings: Settings) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        steering: Steerer | None,
+        hub: Hub,
+        settings: Settings,
+        following: Follower | None = None,
+    ) -> None:
         self.seat = Seat(settings.lease_s)
-        self._feed, self._steering, self._hub, self._settings = feed, steering, hub, settings
+        self._feed, self._steering, self._following = feed, steering, following
+        self._hub, self._settings = hub, settings
         self._vacant_since_s: float | None = None
         self._told_holder: str | None = None
         self._enabled_s = float("-inf")
@@ -108,10 +118,10 @@ class Commands:
             self._draw(viewer, message)
             return
         # Whatever comes between two presses takes the first one back.
-        armed_s, viewer.armed_s = viewer.armed_s, float("-inf")
+        armed, viewer.armed = viewer.armed, ("", float("-inf"))
         try:
-            if message.op == "steer":
-                self._steer(viewer, message, armed_s)
+            if message.op in ("steer", "follow"):
+                self._switch(viewer, message, armed[1] if armed[0] == message.op else float("-inf"))
             else:
                 self._handlers[message.op](viewer, message)
         except InputError as refusal:
@@ -159,23 +169,28 @@ class Commands:
             )
         self._feed.steer_by(message.target_id, self._reply(viewer, message.id))
 
-    def _steer(self, viewer: Viewer, message: wire.Message, armed_s: float) -> None:
-        """Every page may stop; only the operator may enable."""
-        if self._steering is None:
-            raise InputError("no gimbal controller runs here")
+    def _switch(self, viewer: Viewer, message: wire.Message, armed_s: float) -> None:
+        """Of the gimbal, or of the vehicle: every page may stop; only the operator may enable."""
+        is_gimbal = message.op == "steer"
+        whose = CONTROLLER if is_gimbal else BRIDGE
+        switched = self._steering if is_gimbal else self._following
+        if switched is None:
+            raise InputError(f"no {'gimbal controller' if is_gimbal else 'MAVLink bridge'} runs here")
         now_s = time.monotonic()
         if message.action == "stop":
-            self._stop(self._steering, self._reply(viewer, message.id, CONTROLLER))
+            stop = partial(self._stop, switched) if is_gimbal else switched.stop
+            stop(self._reply(viewer, message.id, whose))
             return
         self._require_seat(viewer)
         if message.action == "arm":
-            viewer.armed_s = now_s
+            viewer.armed = (message.op, now_s)
             self.answer(viewer, message.id, CommandAnswer(True))
             return
         if not ARMED_FROM_S <= now_s - armed_s <= ARMED_FOR_S:
             limits = f"{ARMED_FROM_S:g} to {ARMED_FOR_S:g} s after the first"
             raise InputError(f"the second press must come {limits}; start again")
-        self._enable(self._steering, self._reply(viewer, message.id, CONTROLLER))
+        enable = partial(self._enable, switched) if is_gimbal else switched.enable
+        enable(self._reply(viewer, message.id, whose))
 
     @property
     def _is_steered(self) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
+from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection, VideoProgress
 
 
@@ -156,6 +157,18 @@ class SteeringState:
     angles: GimbalAngles | None = None
 
 
+@dataclass(frozen=True)
+class FollowState:
+    """Whether the target's position goes to the autopilot, which may follow it. ``available``: the bridge
+    offers it; ``enabled``: it was allowed, and nothing has ended it since; ``sending``: positions go out;
+    ``reason``: what it waits for, or what ended it, in one line."""
+
+    available: bool
+    enabled: bool = False
+    sending: bool = False
+    reason: str = ""
+
+
 Reply = Callable[[CommandAnswer], None]
 
 
@@ -171,6 +184,8 @@ Report = (
     | VideoProgress
     | Lifecycle
     | SteeringState
+    | FollowState
+    | PositionReport
 )
 # The server's side: called from any thread, returns at once and never raises. Reports of one image may come
 # in any order; steering is offered from the first SteeringState on.
@@ -201,6 +216,17 @@ class Feed(Protocol):
 
     def steer_by(self, target_id: int, reply: Reply) -> None:
         """Steer by another of the targets that are followed."""
+
+
+class Follower(Protocol):
+    """What lets the autopilot follow the target."""
+
+    def start(self, sink: Sink) -> None:
+        """Called once before anything else; positions and states go to the sink."""
+
+    def enable(self, reply: Reply) -> None: ...
+
+    def stop(self, reply: Reply) -> None: ...
 
 
 class Steerer(Protocol):

@@ -44,7 +44,7 @@ class Heading(NamedTuple):
     yaw_rate: float
 
 
-class Standstill:
+class AttitudeWindow:
     """The last second of the gimbal's attitudes. Times are those of arrival on a steady clock, s."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class GimbalWatch:
     """
 
     def __init__(self) -> None:
-        self._standstill = Standstill()
+        self._attitudes = AttitudeWindow()
         self._bridge_s: float | None = None  # of the bridge's last message, None before the first
         self._bridge_first_s = 0.0
         self._autopilot_s: float | None = None  # of the last sign of the autopilot
@@ -142,16 +142,16 @@ class GimbalWatch:
     def hear_attitude(self, attitude: Attitude, now_s: float) -> None:
         if self._bridge_s is not None:  # else it comes from a driver, and there is no bridge
             self._bridge_s = self._autopilot_s = self._gimbal_s = now_s
-        self._standstill.take(attitude, now_s)
+        self._attitudes.take(attitude, now_s)
 
     def hear_heading(self, heading: Heading, now_s: float) -> None:
         if self._bridge_s is not None:
             self._bridge_s = self._autopilot_s = now_s
-        self._standstill.turn(heading)
+        self._attitudes.turn(heading)
 
     def angles(self, now_s: float) -> tuple[float, float | None] | None:
-        """As `Standstill.angles`."""
-        return self._standstill.angles(now_s)
+        """As `AttitudeWindow.angles`."""
+        return self._attitudes.angles(now_s)
 
     def silence(self, now_s: float, is_wanted: bool = True) -> tuple[Link, float] | None:
         """The link nearest to the controller that is silent, and for how long, s; None where there is none.
@@ -200,9 +200,9 @@ class GimbalWatch:
             return f"the {link.value} has been silent for {silent_s:.0f} s"
         if not self._is_answered:
             return self._fault
-        if self._standstill.stands(since_s, now_s):
+        if self._attitudes.stands(since_s, now_s):
             return ""
-        if self._standstill.is_known(now_s):
+        if self._attitudes.is_known(now_s):
             return "the gimbal still turns"
         return "no attitude of the gimbal arrives"
 

@@ -20,6 +20,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.stillness import FROZEN_S
 from efftam_ros.messages.fields import Outcome
+from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
 RATE_WINDOW_S = 2.0
@@ -53,7 +54,9 @@ class Hub:
         self._seq = 0
         self._wanted = asyncio.Event()
         # What a page that opens is told, the last of each kind.
-        self._known: dict[type, feed.Limits | feed.SteeringState] = {feed.Limits: feed.Limits()}
+        self._known: dict[type, feed.Limits | feed.SteeringState | feed.FollowState] = {
+            feed.Limits: feed.Limits()
+        }
         self._is_watched = False
 
     def report(self, report: feed.Report) -> None:
@@ -215,7 +218,9 @@ class Hub:
                 chain.inactive = report is feed.Lifecycle.INACTIVE
                 if report is feed.Lifecycle.ACTIVE and not self._is_watched:
                     chain.heard_s = now_s
-            case feed.Limits() | feed.SteeringState():
+            case PositionReport():
+                self.tell_all(wire.position(report))
+            case feed.Limits() | feed.SteeringState() | feed.FollowState():
                 if report != self._known.get(type(report)):
                     self._known[type(report)] = report
                     self.tell_all(wire.told(report))

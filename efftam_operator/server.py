@@ -18,7 +18,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from efftam_operator import wire
 from efftam_operator.commands import Commands
-from efftam_operator.feed import CommandAnswer, Feed, Sink, Steerer
+from efftam_operator.feed import CommandAnswer, Feed, Follower, Sink, Steerer
 from efftam_operator.hub import Hub
 from efftam_operator.settings import SECURITY_HEADERS, Access, Settings
 from efftam_operator.viewer import Viewer
@@ -52,16 +52,23 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class OperatorServer:
     """Serves one page over a feed. All methods on one event loop; `sink` may be used from anywhere.
 
-    ``steering``: what turns a gimbal by the target, None where nothing does.
+    ``steering``: what turns a gimbal by the target, ``following``: what lets the autopilot follow it; None
+    where nothing does.
     """
 
-    def __init__(self, settings: Settings, feed: Feed, steering: Steerer | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        feed: Feed,
+        steering: Steerer | None = None,
+        following: Follower | None = None,
+    ) -> None:
         self.settings = settings
         self.access = Access(settings.address, settings.token, settings.hosts)
-        self._feed, self._steering = feed, steering
+        self._feed, self._steering, self._following = feed, steering, following
         self._hub = Hub(settings)
         self.faults = self._hub.faults
-        self._commands = Commands(feed, steering, self._hub, settings)
+        self._commands = Commands(feed, steering, self._hub, settings, following)
         self._files = _page_files()
         self._numbers = itertools.count(1)
         self._runner: web.AppRunner | None = None
@@ -128,6 +135,8 @@ class OperatorServer:
         self._feed.start(self.sink)
         if self._steering is not None:
             self._steering.start(self.sink)
+        if self._following is not None:
+            self._following.start(self.sink)
 
     async def stop(self, over: str = "") -> None:
         """``over``: what the pages say from now on, once they have shown the last picture; "": that there is

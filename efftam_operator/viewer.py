@@ -73,7 +73,7 @@ class Viewer:
         self.messages = RateLimit(settings.messages_per_s)
         self.lateness = Lateness()
         self.refused = 0
-        self.armed_s = float("-inf")
+        self.armed: tuple[str, float] = ("", float("-inf"))  # what the first press was for, and when
         self.is_hidden = False
         self.wanted: Picture | None = None  # to be sent in its whole size
         self._joined_s: float | None = time.monotonic()

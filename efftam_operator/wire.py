@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from efftam_operator.feed import (
     CommandAnswer,
     Controller,
+    FollowState,
     GimbalAngles,
     Limits,
     Link,
@@ -22,6 +23,7 @@ from efftam_operator.feed import (
 )
 from efftam_ros.core.geometry import Box
 from efftam_ros.messages.fields import Outcome
+from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection, VideoProgress
 
 VERSION = 1
@@ -48,6 +50,7 @@ OPS: dict[type, str] = {
     Proposal: "proposal",
     ResultReport: "result",
     SteeringState: "steering",
+    FollowState: "follow",
 }
 
 
@@ -65,8 +68,8 @@ class Message(NamedTuple):
 
     ``sent_ms``: when it was sent, by a steady clock of the page; NaN where it does not say. ``stamp_ns``: of
     the image that is drawn on (0: none is), or is wanted whole. ``turns``: the person has agreed that a
-    steered gimbal turns to this target. ``action``: for ``steer`` arm (first press), enable (second press)
-    or stop; for ``seat`` and ``watch`` the page's wish.
+    steered gimbal turns to this target. ``action``: for ``steer`` and ``follow`` arm (first press), enable
+    (second press) or stop; for ``seat`` and ``watch`` the page's wish.
     """
 
     op: str
@@ -115,7 +118,7 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
 
 
 def told(
-    report: CommandAnswer | Proposal | Limits | VideoProgress | ResultReport | SteeringState,
+    report: CommandAnswer | Proposal | Limits | VideoProgress | ResultReport | SteeringState | FollowState,
 ) -> dict[str, Any]:
     """What the pages are told of a report: its fields."""
     named = {RENAMED.get(f.name, f.name): getattr(report, f.name) for f in fields(report)}
@@ -130,6 +133,24 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, GimbalAngles):
         return asdict(value)
     return str(value) if name == "stamp" else _corners(value) if isinstance(value, Box) else value
+
+
+def position(report: PositionReport) -> dict[str, Any]:
+    """What the pages are told of the steered target's position, m in the local frame; unknown numbers are
+    null."""
+    names = ("x", "y", "camera_x", "camera_y", "range", "accuracy", "altitude")
+    return {
+        "op": "position",
+        "target": report.target_id,
+        "selection": report.selection,
+        "valid": report.valid,
+        "reason": report.reason,
+        **{name: round(getattr(report, name), 2) for name in names},
+        "speed": round(math.hypot(report.velocity_x, report.velocity_y), 2),
+        "latitude": round(report.latitude, 7),
+        "longitude": round(report.longitude, 7),
+        "height": report.height_source.name.lower(),
+    }
 
 
 def parse(text: str) -> Message:
@@ -247,6 +268,7 @@ FIELDS: dict[str, dict[str, Callable[[dict[str, Any]], Any]]] = {
     "watch": {"action": _action("show", "hide")},
     "ping": {},
     "steer": {**_ID, "action": _action("arm", "enable", "stop")},
+    "follow": {**_ID, "action": _action("arm", "enable", "stop")},
 }
 
 

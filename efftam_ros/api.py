@@ -6,7 +6,9 @@ import math
 import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -61,7 +63,7 @@ class Velocity(NamedTuple):
 
 
 class Result:
-    """What is known about a target in one image.
+    """What is known about a target in one image: a value, which can be copied and sent to another process.
 
     Attributes:
         target_id: Which target, among several; else 0.
@@ -91,17 +93,30 @@ class Result:
         self.likeness: float = track.likeness
         self.age: float = track.age_s
         self.reason: str = track.reason
-        self._owner = owner
+        self._owner: Tracker | None = owner
         self._mask: NDArray[np.uint8] | None = step.tracker.mask() if masked else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: without the tracker, with the mask where it was read or can still be computed."""
+        if self._mask is None and self.measured:
+            with suppress(InputError):
+                return vars(self) | {"_owner": None, "_mask": self.mask}
+        return vars(self) | {"_owner": None}
 
     @property
     def mask(self) -> NDArray[np.uint8] | None:
         """The target's pixels: uint8 [H, W], 255 on it and 0 elsewhere; None where ``measured`` is False.
 
-        Computed when it is first read, until the tracker's next image; it stays with the result then. Raises
-        InputError afterwards.
+        Computed when it is first read or the result is copied, until the tracker's next image; it stays with
+        the result and its copies then. Raises InputError afterwards, and for a copy that was made later. A
+        queue between processes copies when it likes: read the mask before it is to go along.
         """
         if self._mask is None and self.measured:
+            if self._owner is None:
+                raise InputError(
+                    f"the mask of time {self.time:.3f} s was not computed before this copy was made; read"
+                    " result.mask before it is copied or sent"
+                )
             self._mask = self._owner._mask_of(self)
         return self._mask
 
@@ -160,6 +175,7 @@ class Tracker:
         self._time_ns: int | None = None  # of the last image
         self._starts = 0
         self._newest: Result | None = None
+        self._busy = Lock()  # a queue between processes copies results, with their masks, in its own thread
         self._is_closed = False
 
     def track(
@@ -278,11 +294,17 @@ class Tracker:
             target_id: 0 to 254; one that there is, is replaced; None: the next free one.
 
         Raises:
-            InputError: As `start`; there are ``max_targets``, or the object is a target already.
+            InputError: As `start`; there are ``max_targets``, the object is a target already, or ``time`` is
+                before that of the last image.
         """
         self._require_open()
         image = self._image(image)
         stamp_ns = self._time_ns if time is None and self._time_ns is not None else self._stamp_ns(time)
+        if self._time_ns is not None and stamp_ns < self._time_ns:
+            raise InputError(
+                f"time is {stamp_ns / NS:g} s, before the last image of {self._time_ns / NS:g} s; add a"
+                " target on that image or a later one, or call start() for another recording"
+            )
         most = self._targets.max_targets
         if len(self.ids) >= most and target_id not in self.ids:
             more = f"open the tracker with et.Tracker(max_targets={most + 1}), or " * (most < MOST_TARGETS)
@@ -323,8 +345,9 @@ class Tracker:
 
     def close(self) -> None:
         """Free the network; no other call is possible afterwards."""
-        self._is_closed, self._newest = True, None
-        self._pipeline.close()
+        with self._busy:
+            self._is_closed, self._newest = True, None
+            self._pipeline.close()
 
     def __enter__(self) -> Tracker:
         return self
@@ -360,17 +383,19 @@ class Tracker:
         def keep(step: Step) -> None:
             results.append(Result(self, step, count > 1))
 
-        self._newest = None  # also where the image is refused: the network has seen it
-        self._targets.step(Frame(image, stamp_ns), prompts, ids=ids, publish=keep)
-        self._time_ns, self._newest = stamp_ns, results[-1]
+        with self._busy:
+            self._newest = None  # also where the image is refused: the network has seen it
+            self._targets.step(Frame(image, stamp_ns), prompts, ids=ids, publish=keep)
+            self._time_ns, self._newest = stamp_ns, results[-1]
         return results
 
     def _mask_of(self, result: Result) -> NDArray[np.uint8] | None:
-        if result is not self._newest:
-            raise InputError(
-                f"the mask of time {result.time:.3f} s is gone; read result.mask before the next image"
-            )
-        return self._targets.tracker(result.target_id).mask()
+        with self._busy:
+            if result is not self._newest:
+                raise InputError(
+                    f"the mask of time {result.time:.3f} s is gone; read result.mask before the next image"
+                )
+            return self._targets.tracker(result.target_id).mask()
 
     def _require_open(self) -> None:
         if self._is_closed:

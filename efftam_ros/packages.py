@@ -30,7 +30,7 @@ NEEDED = (
     Package("onnxruntime", "onnxruntime", "", "everything"),
 )
 OPTIONAL = (
-    Package("av", "av", "", "videos: track, eval, demo, Python"),
+    Package("av", "av", "", "videos, streams and video topics"),
     Package("rosbags", "rosbags", "tools", "bags: replay, bag"),
     Package("tqdm", "tqdm", "tools", "progress bars"),
     Package("matplotlib", "matplotlib", "tools", "eval --plot, demo"),

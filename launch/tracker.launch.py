@@ -15,7 +15,6 @@ from efftam_ros.ros.common.launching import (
     node,
     parameter_file,
     passed_over,
-    restarted_node,
 )
 
 FLIGHT = "flight"  # parameters of gimbal and bridge, see flight.launch.py
@@ -85,7 +84,7 @@ def start_nodes(context, value):
         backend = jetson_backend()
         own["backend"] = ParameterValue(backend, value_type=str)
         said.append(LogInfo(msg=ON_A_JETSON.format(backend)))
-    tracker = restarted_node(
+    tracker = node(
         "efftam_tracker",
         value,
         parameters=[

@@ -319,7 +319,7 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
 
 def _sheet(files: list[Path], file: Path) -> None:
     """All pictures of one size in one file, at half their size."""
-    pictures = [cv2.imread(str(one)) for one in files]
+    pictures = [np.asarray(cv2.imread(str(one))) for one in files]
     height, width = (side // 2 for side in pictures[0].shape[:2])
     small = [cv2.resize(one, (width, height), interpolation=cv2.INTER_AREA) for one in pictures]
     small += [np.zeros_like(small[0])] * (-len(small) % COLUMNS)

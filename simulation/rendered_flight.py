@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from efftam_flight.angles import wrapped
-from efftam_flight.mavlink.connection import Connection
+from efftam_flight.mavlink.links.connection import Connection
 from simulation.autopilots.autopilot import Autopilot, Port
 from simulation.autopilots.gimbal import GimbalDevice, Mount
 from simulation.autopilots.memory_link import memory_link

@@ -35,7 +35,7 @@ def _fly(args: argparse.Namespace, stop: StopFlag) -> None:
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 
-    from efftam_flight.mavlink.connection import connect
+    from efftam_flight.mavlink.links.opening import connect
     from simulation.autopilots.memory_link import memory_link
     from simulation.autopilots.station import Station
     from simulation.node import SimulationNode

@@ -233,7 +233,6 @@ def test_a_trackers_node_loads_nothing_that_is_off_by_default():
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
     pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
     off = (
-        "core.policies.reference",
         "ros.common.large_images",
         "images.overlay",
     )

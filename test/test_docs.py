@@ -220,7 +220,7 @@ def test_scripts_exist(words):
 def test_service_calls_fit_the_interface(words):
     yaml = pytest.importorskip("yaml")
     _, _, _, service, kind, request = words
-    if service == "/efftam_gimbal/enable":
+    if service in ("/efftam_gimbal/enable", "/efftam_mavlink/enable_follow"):
         assert kind == "std_srvs/srv/SetBool"
         assert set(yaml.safe_load(request)) == {"data"}
         return

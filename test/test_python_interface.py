@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import doctest
 import io
 import json
 import math
+import multiprocessing
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -377,6 +380,35 @@ def test_a_wrong_image_is_one_line_and_leaves_the_target(tracker: et.Tracker, im
     assert tracker.update(picture(1)).measured
 
 
+def test_a_rate_that_is_given_replaces_the_times_of_a_video(tracker: et.Tracker, clip: Path):
+    """A phone's slow motion says 30 images per second of the 240 that were taken."""
+    times = [result.time for result in tracker.track(clip, box=BOX, fps=240)]
+    assert times == pytest.approx([i / 240 for i in range(len(times))], abs=1e-8)
+
+
+def test_a_result_goes_to_another_process_with_its_mask(tracker: et.Tracker):
+    results = tracker.track(map(picture, range(4)), box=BOX)
+    first, queue = next(results), multiprocessing.get_context("spawn").Queue()
+    copies = [pickle.loads(pickle.dumps(first)), copy.deepcopy(first), copy.copy(first)]
+    queue.put(first)
+    copies.append(queue.get(timeout=60))
+    for one in copies:
+        assert facts(one) == facts(first)
+        assert np.array_equal(one.mask, first.mask)
+    second = next(results)
+    third = next(results)
+    for late in (pickle.loads(pickle.dumps(second)), copy.deepcopy(second)):
+        assert facts(late) == facts(second)
+        with pytest.raises(et.InputError, match=r"read result\.mask before"):
+            assert late.mask is None
+    with_mask = third.mask
+    next(results)
+    assert np.array_equal(pickle.loads(pickle.dumps(third)).mask, with_mask)
+    for result in (first, third):
+        queue.put(result)
+    assert [queue.get(timeout=60).time for _ in range(2)] == [first.time, third.time]
+
+
 def test_a_wrong_source_is_one_line(tracker: et.Tracker, clip: Path, tmp_path: Path):
     (tmp_path / "text.mp4").write_text("no video")
     (tmp_path / "empty").mkdir()
@@ -385,13 +417,12 @@ def test_a_wrong_source_is_one_line(tracker: et.Tracker, clip: Path, tmp_path: P
         (tmp_path / "none.mp4", None, "does not exist; give a video file or a folder of images"),
         (tmp_path / "text.mp4", None, "is not a readable video"),
         (tmp_path / "empty", None, "holds no images (jpg, "),
-        (clip, 30, "is a video and has its own time stamps; leave out the frame rate"),
         (3.5, None, "source is a float; give a video file, a folder of images, a camera or an iterable"),
         (picture(0), None, "source is an array (120, 160, 3); give"),
         ([], None, "the source (a list) holds no image"),
         ([item], None, "item 0 of the source is a tuple of 3; give an image or (image, time in s)"),
         ([picture(0)], 0, "fps is 0; give images per second"),
-        (0, 30, "camera 0 has its own times; leave out the frame rate"),
+        (0, 30, "camera 0 is live: its images have their own times; leave out the frame rate"),
         (97, None, "camera 97 can't be opened: "),
         (Path("/dev/video97"), None, "camera /dev/video97 can't be opened: "),
         ("rtsp://127.0.0.1:9/stream1", None, "camera rtsp://127.0.0.1:9/stream1 can't be opened: "),
@@ -498,7 +529,7 @@ def test_a_wheel_tracks_a_video_by_five_lines(tmp_path: Path):
     assert file == str(tmp_path / "site" / "efftam_ros" / "__init__.py")
     (line,) = done.stderr.splitlines()
     assert "it needs tqdm" in line
-    assert "pip install 'efftam_ros[workshop]'" in line
+    assert "pip install '.[workshop]'" in line
 
 
 # ---- several targets ---------------------------------------------------------------------------------------
@@ -552,6 +583,17 @@ def test_a_start_replaces_all_targets_also_after_the_steered_one_was_removed(
     tracker.start(two_squares(0), box, time=0.0)
     assert len(tracker.ids) == 1
     assert tracker.update(two_squares(1)).box[:2] == pytest.approx(box[:2], abs=8)
+
+
+def test_a_target_is_added_on_the_last_image_or_a_later_one(quick: et.Tracker):
+    """On an earlier one the time of all others would go back."""
+    quick.start(picture(0), box=(20, 20, 30, 20), time=1.0)
+    quick.update(picture(1), time=1.5)
+    with pytest.raises(et.InputError, match=r"time is 1\.2 s, before the last image of 1\.5 s"):
+        quick.add(picture(0), box=(90, 70, 20, 20), time=1.2)
+    assert quick.ids == [0]
+    quick.add(picture(1), box=(90, 70, 20, 20), time=1.5)
+    assert all(result.state is not et.State.LOST for result in quick.update_all(picture(2), time=1.6))
 
 
 def test_what_can_t_be_followed_added_or_removed_is_refused_with_the_ids(quick: et.Tracker):

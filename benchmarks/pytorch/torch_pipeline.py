@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -55,8 +54,7 @@ class TorchPipeline(FrameState):
         compiler: Compiler = "inductor",
     ) -> None:
         spec = network.spec
-        # Compiled attention has one place per temporal row.
-        super().__init__(replace(pipeline_spec(spec), max_prompts=1 if mode == "compiled" else None))
+        super().__init__(pipeline_spec(spec))
         torch.set_num_threads(threads or default_threads())
         opened = torch_device(device)
         self._modules = open_modules(network, opened, mode, compiler)

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.camera import Outbox
-from efftam_flight.mavlink.clock_map import ClockMap
+from efftam_flight.mavlink.clock_map import JUMP_S, MOST_DRIFT, ClockMap
 from efftam_flight.mavlink.dialect import Message, mav
-from efftam_flight.mavlink.zero_debt import MANAGERS, Manager
+from efftam_flight.mavlink.gimbal.stop_sequence import KINDS, AutopilotKind
+from efftam_flight.waits import AUTOPILOT_PAUSE_S, AUTOPILOT_SILENT_S
 
-SILENT_S = 3.0
-# Without a message that carries its time for so long it may have been restarted: then it sends heartbeats
-# alone.
-PAUSE_S = 0.5
 CHECK_S = 2.0
 # Asked so often without reaching half the rate: say so.
 PATIENCE = 3
@@ -92,17 +89,21 @@ class AutopilotLink:
         self.since_s = math.inf
         self.clock = ClockMap()
         self.subscriptions = WantedIntervals()
-        self.manager = Manager()
+        self.kind = AutopilotKind()
+        self.autopilot: int | None = None  # of its heartbeat
         self._ids, self._target, self._outbox = ids, component, outbox
         self._heard_s = self._timed_s = -math.inf  # any message, one with a new time
         self._is_timed = False  # such messages come one after the other
         self._paused = True
-        self._times: dict[str, float] = {}  # newest time since boot of each kind of message, s
+        # The newest time since boot that each kind of message carried, and when that came; s.
+        self._times: dict[str, tuple[float, float]] = {}
+        self._newest_s = -math.inf  # of all kinds
 
     def hear(self, link: str, message: Message, now_s: float) -> bool:
         """Whether it is heard anew: for the first time, or after a pause."""
         if message.get_type() == "HEARTBEAT" and message.autopilot != mav.MAV_AUTOPILOT_INVALID:
-            self.manager = MANAGERS.get(message.autopilot, Manager())
+            self.autopilot = message.autopilot
+            self.kind = KINDS.get(message.autopilot, AutopilotKind())
             self.link = self.link or link
         if link != self.link:
             return False
@@ -115,8 +116,9 @@ class AutopilotLink:
         return anew
 
     def pauses(self, now_s: float) -> bool:
-        """Whether its time, heard all along before, is not heard any more; until it is heard anew."""
-        self._paused = self._paused or (self._is_timed and now_s - self._timed_s > PAUSE_S)
+        """Whether messages with its time, which came all along before, do not come any more, until they come
+        again. It may have been restarted: then it sends heartbeats alone."""
+        self._paused = self._paused or (self._is_timed and now_s - self._timed_s > AUTOPILOT_PAUSE_S)
         return self._paused
 
     def silent_s(self, now_s: float) -> float:
@@ -130,7 +132,7 @@ class AutopilotLink:
 
     def falls_silent(self, now_s: float) -> bool:
         """Whether it is not heard any more, from now on."""
-        if self.link is None or now_s - self._heard_s <= SILENT_S:
+        if self.link is None or now_s - self._heard_s <= AUTOPILOT_SILENT_S:
             return False
         self.link, self._paused = None, True
         return True
@@ -138,18 +140,31 @@ class AutopilotLink:
     def time(self, kind: str, boot_s: float, now: Instant) -> tuple[float, bool]:
         """When it made a message, on our steady clock, s, and whether it was restarted before.
 
-        A time that stands still is no news: PX4 repeats message 281 with it while its gimbal is silent.
+        Streamed messages tell of a restart: their time goes back, or leaps ahead of ours. A message that is
+        sent on request may be older than they are: PX4 made its message 280 soon after its boot. A time that
+        stands still tells nothing: PX4 repeats message 281 with it while its gimbal is silent.
         """
-        last_s = self._times.get(kind)
-        if last_s is not None and boot_s == last_s and self.clock.is_known:
+        last_boot_s, last_s = self._times.get(kind, (math.nan, math.nan))
+        if boot_s == last_boot_s and self.clock.is_known:
             return min(self.clock.when(boot_s, now.steady_s), now.steady_s), False
-        restarts = self.clock.restarts
-        made_s = self.clock.to_ours(boot_s, now.steady_s)
-        restarted = self.clock.restarts != restarts
+        self._times[kind] = boot_s, now.steady_s
+        # Comparisons with NaN, where there is none of this kind, are false.
+        advanced_s, passed_s = boot_s - last_boot_s, now.steady_s - last_s
+        goes_back, leaps = advanced_s < -JUMP_S, advanced_s - passed_s > JUMP_S + MOST_DRIFT * passed_s
+        is_streamed = advanced_s > 0.0 and abs(advanced_s - passed_s) < JUMP_S
+        is_old = boot_s < self._newest_s - JUMP_S
+        if is_old and not (goes_back or is_streamed):
+            return min(self.clock.when(boot_s, now.steady_s), now.steady_s), False
+        restarted = is_old or goes_back or leaps
         if restarted:
+            self.clock.restart()
+            self._times = {kind: (boot_s, now.steady_s)}
+            self._newest_s = -math.inf
             self.subscriptions.restart()
-        self._is_timed = now.steady_s - self._timed_s <= PAUSE_S
-        self._times[kind], self._timed_s = boot_s, now.steady_s
+        made_s = self.clock.to_ours(boot_s, now.steady_s)
+        self._newest_s = max(self._newest_s, boot_s)
+        self._is_timed = now.steady_s - self._timed_s <= AUTOPILOT_PAUSE_S
+        self._timed_s = now.steady_s
         return made_s, restarted
 
     def send(self, message: Message) -> None:

@@ -10,24 +10,26 @@ from collections.abc import Callable, Sequence
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.camera import CameraComponent, TrackerPort
-from efftam_flight.mavlink.connection import Connection
 from efftam_flight.mavlink.dialect import Message, Severity, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
-from efftam_flight.mavlink.gimbal_client import GimbalClient, GimbalPort
+from efftam_flight.mavlink.gimbal.client import GimbalClient, GimbalPort
 from efftam_flight.mavlink.ground.follow import Follow
 from efftam_flight.mavlink.ground.vehicle_state import VehicleState
+from efftam_flight.mavlink.links.connection import Connection
 from efftam_flight.mavlink.signing import Signer
 from efftam_flight.mavlink.tracking_status import LandingTarget
 from efftam_flight.position.poses import PlaceSample
 from efftam_flight.values import Rates
+from efftam_flight.waits import TICK_S
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
-TICK_S = 0.02
 MOST_DECODERS = 16
 REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
+# Another camera of our ids that is heard so soon after the start was there before us.
+FIRST_S = 5.0
 FOLLOW_COMPONENT = mav.MAV_COMP_ID_ONBOARD_COMPUTER
 TEXT_BYTES, MOST_PIECES = 50, 5
 # Whoever ends this process waits so long before killing it: launch 5 s. Then how long the last words travel.
@@ -89,11 +91,14 @@ class Bridge:
         self._vehicle = VehicleState(config, vehicle)
         self.follow = Follow(config, self._send_follow, self._report)
         self._restarts = 0  # of the autopilot
-        self._landing = LandingTarget(config.system_id, self._report)
+        self._landing = LandingTarget(config.system_id, config.camera_roll, self._report)
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
         self._texts = 0  # long ones told
         self._strangers: set[tuple[int, int]] = set()
+        self._is_signing_told = signer is not None
+        # Why this bridge must not go on: another one has its ids and was there before it; empty while it may.
+        self.refusal = ""
 
     # From the tracker and the controller
 
@@ -129,7 +134,11 @@ class Bridge:
         self.gimbal.take_control(wanted, self._clock(), fresh)
 
     def set_rates(self, rates: Rates) -> None:
-        self.gimbal.set_rates(rates, self._clock())
+        """Rates of the controller. Another component's command that has arrived meanwhile ends steering
+        first: a rate that is sent after it would undo it."""
+        now = self._clock()
+        self._receive(now)
+        self.gimbal.set_rates(rates, now)
 
     # The links' side
 
@@ -148,22 +157,33 @@ class Bridge:
         files = [file for link in self._links.values() for file in link.connection.files()]
         wait_s = min(max(self._next_tick_s - time.monotonic(), 0.0), timeout_s)
         # Connections without a file are looked at with each tick.
-        heard = select.select(files, [], [], wait_s)[0]
+        try:
+            heard = select.select(files, [], [], wait_s)[0]
+        except (OSError, ValueError):  # ValueError: of a link that was lost there is no file any more
+            heard = []
+            time.sleep(wait_s)
         if heard or time.monotonic() >= self._next_tick_s:
             self.step()
 
     def step(self) -> None:
         """What `poll` does, without waiting."""
         now = self._clock()
-        for name, link in self._links.items():
-            for message in link.receive():
-                self._handle(message, name, now)
+        self._receive(now)
         if now.steady_s >= self._next_tick_s:
             self._next_tick_s = max(self._next_tick_s + TICK_S, now.steady_s)
             self._tick(now)
 
+    def _receive(self, now: Instant) -> None:
+        for name, link in self._links.items():
+            for message in link.receive():
+                self._handle(message, name, now)
+
     def close(self) -> None:
-        """Stop the gimbal, give it back when it stands, close the links; takes a second or two."""
+        """Stop the gimbal, give it back when it stands, close the links; takes a second or two. One that has
+        the ids of another bridge sends nothing: the gimbal is the other's."""
+        if self.refusal:
+            self._close_links()
+            return
         self.take_control(False)
         end_s = self._clock().steady_s + END_S
         while not self.gimbal.at_rest and self._clock().steady_s < end_s:
@@ -174,6 +194,9 @@ class Bridge:
         end_s = self._clock().steady_s + READ_S
         while self._clock().steady_s < end_s:
             self.poll()
+        self._close_links()
+
+    def _close_links(self) -> None:
         for link in self._links.values():
             link.connection.close()
         if self._signer is not None:
@@ -182,7 +205,7 @@ class Bridge:
             self._report(Severity.INFO, f"messages refused: {counts or 'none'}")
 
     def _handle(self, message: Message, link: str, now: Instant) -> None:
-        self._notice_stranger(message)
+        self._notice_stranger(message, now)
         self.camera.handle(message, link, now)
         self.gimbal.handle(message, link, now)
         self._vehicle.handle(message, self.gimbal.autopilot_clock, now)
@@ -190,18 +213,26 @@ class Bridge:
         if message.get_type() == "DISTANCE_SENSOR":
             self._landing.measure(message, now)
 
-    def _notice_stranger(self, message: Message) -> None:
+    def _notice_stranger(self, message: Message, now: Instant) -> None:
         """Whose ids do not go with ours; each is told once."""
         if message.get_type() != "HEARTBEAT":
             return
+        self._notice_signing(message)
         sender, ours = (message.get_srcSystem(), message.get_srcComponent()), self.config
         if sender in self._strangers:
             return
         if sender == ours.ids:
-            fault = (
-                f"another component is {sender[0]}/{sender[1]} too, or a link returns what is sent: stations"
-                " take both for one camera; set component_id to one from 100 to 105 that is free"
+            remedy = "end one of them, or set component_id to one from 100 to 105 that is free"
+            is_echo = message.custom_mode == self.camera.instance
+            if not is_echo and self._started_s is not None and now.steady_s - self._started_s < FIRST_S:
+                self.refusal = (
+                    f"another camera is {sender[0]}/{sender[1]} already, perhaps a second bridge; {remedy}"
+                )
+                return
+            what = (
+                "a link returns what is sent" if is_echo else f"another camera is {sender[0]}/{sender[1]} too"
             )
+            fault = f"{what}: stations take both for one camera; {remedy}"
         elif message.autopilot != mav.MAV_AUTOPILOT_INVALID and sender[0] != ours.system_id:
             fault = (
                 f"an autopilot has system id {sender[0]}, this camera {ours.system_id}: stations ignore"
@@ -211,6 +242,17 @@ class Bridge:
             return
         self._strangers.add(sender)
         self._report(Severity.WARNING, fault)
+
+    def _notice_signing(self, message: Message) -> None:
+        """An autopilot that signs may refuse what is not signed, and does not say so."""
+        is_signed = message.get_header().incompat_flags & mav.MAVLINK_IFLAG_SIGNED
+        if is_signed and message.autopilot != mav.MAV_AUTOPILOT_INVALID and not self._is_signing_told:
+            self._is_signing_told = True
+            self._report(
+                Severity.WARNING,
+                "the autopilot signs its messages and this bridge has no signing_key: it may refuse ours"
+                " without a word; set signing_key. A gimbal that does not sign is refused too",
+            )
 
     def _tell_faults(self) -> None:
         for name, link in self._links.items():

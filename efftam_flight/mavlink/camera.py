@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -110,6 +111,8 @@ class CameraComponent:
         report: Callable[[Severity, str], object],
     ) -> None:
         self.config = config
+        # In our heartbeats: tells them from those of another camera with our ids.
+        self.instance = random.getrandbits(32)
         self._outbox, self._tracker, self._report = outbox, tracker, report
         self._camera: CameraModel | None = None
         self._status = BoxReport(0)
@@ -174,7 +177,7 @@ class CameraComponent:
             self._next_heartbeat_s = now.steady_s + HEARTBEAT_S
             self._outbox.send(
                 mav.MAVLink_heartbeat_message(
-                    mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID, 0, 0, mav.MAV_STATE_ACTIVE, 3
+                    mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID, 0, self.instance, mav.MAV_STATE_ACTIVE, 3
                 )
             )
         self._notice_silence(now)

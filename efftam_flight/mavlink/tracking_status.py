@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from efftam_flight.angles import unrolled
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.clock_map import ClockMap, image_clock
 from efftam_flight.mavlink.dialect import Message, Severity, mav
@@ -111,13 +112,14 @@ def tracking_message(
 
 
 class LandingTarget:
-    """LANDING_TARGET (149) by angles, for a camera that looks down. ``camera`` and ``status``, the newest,
-    give the target's size."""
+    """LANDING_TARGET (149) by angles, for a camera that looks down and whose image's top is turned to the
+    right of the nose by ``camera_roll``, rad. ``camera`` and ``status``, the newest, give the target's size.
+    """
 
-    def __init__(self, system_id: int, report: Callable[[Severity, str], object]) -> None:
+    def __init__(self, system_id: int, camera_roll: float, report: Callable[[Severity, str], object]) -> None:
         self.camera: CameraModel | None = None
         self.status: BoxReport | None = None
-        self._system_id, self._report = system_id, report
+        self._system_id, self._camera_roll, self._report = system_id, camera_roll, report
         self._range: tuple[float, float] = (0.0, -math.inf)  # m, when
         self._clock: str | None = ""  # of the images, as it was told
 
@@ -169,13 +171,14 @@ class LandingTarget:
             time_s = autopilot.to_theirs(now.steady_s - age_s)
         time_usec = round(time_s * 1e6)
         distance_m, measured_s = self._range
+        azimuth, elevation = unrolled(estimate.azimuth, estimate.elevation, self._camera_roll)
         return mav.MAVLink_landing_target_message(
             time_usec=max(time_usec, 0),
             target_num=0,
             frame=mav.MAV_FRAME_BODY_FRD,
-            angle_x=estimate.azimuth,
+            angle_x=azimuth,
             # The bearing's elevation stands on the azimuth; here both angles are those of the image's axes.
-            angle_y=math.atan2(math.tan(estimate.elevation), math.cos(estimate.azimuth)),
+            angle_y=math.atan2(math.tan(elevation), math.cos(azimuth)),
             distance=distance_m if now.steady_s - measured_s <= RANGE_AGE_S else 0.0,
             size_x=size[0],
             size_y=size[1],

@@ -22,7 +22,7 @@ class PositionConfig(CheckedSettings):
         math.radians(0.1), "least error of a bearing in the image, rad", within=(1e-5, 0.2)
     )
     delay_error: float = setting(
-        0.1,
+        0.15,
         "error of the image's stamp against those of attitude and position, s: it counts while the camera"
         " turns or moves",
         within=(0.0, 1.0),

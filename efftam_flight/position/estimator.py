@@ -22,17 +22,22 @@ FORGOTTEN_S = 5.0
 REASONS = {
     Cause.NO_TARGET: "no target is followed",
     Cause.NO_BEARING: "the camera has no calibration: publish camera_info with K",
-    Cause.NO_ATTITUDE: "the camera's attitude at the image's stamp is not known: check gimbal_attitude and"
-    " vehicle_heading, and compare the clocks",
-    Cause.NO_POSITION: "the vehicle's position at the image's stamp is not known: wait for its fix, and"
-    " compare the clocks",
-    Cause.NO_HEIGHT: "no height above the ground is known: connect a range finder, or let the autopilot"
-    " send its height above home",
+    Cause.NO_ATTITUDE: (
+        "the camera's attitude at the image's stamp is not known: check gimbal_attitude and vehicle_heading,"
+        " and compare the clocks"
+    ),
+    Cause.NO_POSITION: (
+        "the vehicle's position at the image's stamp is not known: wait for its fix, and compare the clocks"
+    ),
+    Cause.NO_HEIGHT: (
+        "no height above the ground is known: connect a range finder, or let the autopilot send its height"
+        " above home"
+    ),
 }
 
 
 @dataclass
-class _Target:
+class _GroundTarget:
     """What is known of one target."""
 
     filter: GroundFilter
@@ -47,7 +52,7 @@ class PositionEstimator:
 
     def __init__(self, config: PositionConfig, poses: CameraPoses) -> None:
         self._config, self._poses = config, poses
-        self._targets: dict[int, _Target] = {}
+        self._targets: dict[int, _GroundTarget] = {}
 
     def answer(self, report: MotionReport) -> PositionReport:
         """The position that an answer of the tracker gives, at its image's stamp."""
@@ -70,18 +75,18 @@ class PositionEstimator:
             return self._without(report, Cause.NO_TARGET, f"the target was not measured for {age_s:.1f} s")
         return self._found(report, target, pose, age_s)
 
-    def _target(self, report: MotionReport) -> _Target:
+    def _target(self, report: MotionReport) -> _GroundTarget:
         target = self._targets.get(report.target_id)
         if target is not None and target.selection == report.selection:
             measured_ns = target.measured_ns
             if measured_ns is None or 0 <= report.stamp_ns - measured_ns <= FORGOTTEN_S * NS:
                 return target
-        target = _Target(GroundFilter(self._config), report.selection)
+        target = _GroundTarget(GroundFilter(self._config), report.selection)
         self._targets[report.target_id] = target
         return target
 
     def _measure(
-        self, target: _Target, report: MotionReport, pose: CameraPose
+        self, target: _GroundTarget, report: MotionReport, pose: CameraPose
     ) -> tuple[Cause, str] | tuple[Cause] | None:
         """Take the bearing into the filter; why that is not possible."""
         if not report.has_bearing or not (math.isfinite(report.azimuth) and math.isfinite(report.elevation)):
@@ -90,7 +95,10 @@ class PositionEstimator:
             return (Cause.NO_HEIGHT,)
         height = self._above_target(pose.height)
         if not height.value > 0.0:
-            return Cause.NO_HEIGHT, f"the camera is {height.value:.1f} m above the target: it can't be below"
+            return (
+                Cause.NO_HEIGHT,
+                f"the camera is {height.value:.1f} m above the target: it can't be below",
+            )
         direction = np.asarray(rotated(pose.q, ray_of(report.azimuth, report.elevation)))
         depression = math.asin(max(-1.0, min(1.0, float(direction[2]))))
         if depression < self._config.min_depression:
@@ -118,7 +126,9 @@ class PositionEstimator:
         above = height.value - self._config.target_height
         return Height(above, height.error, height.source, height.range_m, height.axis)
 
-    def _found(self, report: MotionReport, target: _Target, pose: CameraPose, age_s: float) -> PositionReport:
+    def _found(
+        self, report: MotionReport, target: _GroundTarget, pose: CameraPose, age_s: float
+    ) -> PositionReport:
         state, covariance = target.filter.predict(report.stamp_ns)
         order = [1, 0, 3, 2]  # from north, east to x, y
         north, east = float(state[0]), float(state[1])

@@ -21,12 +21,13 @@ Signs and first flight: docs/flight.md. A file with all parameters: config/fligh
     "efftam_position": NodeProgram(
         "efftam_flight.ros.position",
         "PositionNode",
+        "efftam_flight.ros.parameters:POSITION",
         """Says where on the ground the tracked target is: topic position. Start it with tracker, gimbal
 controller and MAVLink bridge by
   ros2 launch efftam_ros flight.launch.py
 or on its own:
   efftam_position --ros-args --params-file config/flight.yaml
-Parameters, their ranges and meanings: config/flight.yaml. What it needs and can't know: docs/position.md.""",
+What it needs and can't know: docs/position.md. A file with all parameters: config/flight.yaml.""",
     ),
     "efftam_mavlink": NodeProgram(
         "efftam_flight.ros.mavlink",

@@ -28,14 +28,16 @@ from std_srvs.srv import SetBool
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.bridge import Bridge
-from efftam_flight.mavlink.connection import Connection, connect
 from efftam_flight.mavlink.dialect import Severity
-from efftam_flight.mavlink.ground.follow import FollowState
+from efftam_flight.mavlink.ground.follow import Following
+from efftam_flight.mavlink.links.connection import Connection
+from efftam_flight.mavlink.links.opening import connect
 from efftam_flight.mavlink.signing import Signer
 from efftam_flight.position.poses import PlaceSample
 from efftam_flight.ros.conversions import CONTROLS, place_message
 from efftam_flight.ros.parameters import MAVLINK
 from efftam_flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
+from efftam_flight.waits import BRIDGE_STATUS_S
 from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
@@ -49,8 +51,6 @@ from efftam_ros.ros.common.polling import Polled
 
 NODE_NAME = "efftam_mavlink"
 NUMBERS = {control: number for number, control in CONTROLS.items()}
-# How often what is known of the gimbal is said again, s.
-REPEAT_S = 1.0
 # The tracker has up to eight answers for an image.
 ANSWERS = 40
 # Longest wait for MAVLink: rates of the controller must not wait longer.
@@ -132,7 +132,7 @@ class GimbalTopics:
     def repeat(self, now_s: float) -> None:
         """Say what is known now and then: its absence tells that the bridge ended."""
         if now_s >= self._next_s:
-            self._next_s = now_s + REPEAT_S
+            self._next_s = now_s + BRIDGE_STATUS_S
             self._publish_known()
 
     def _publish_known(self) -> None:
@@ -151,7 +151,7 @@ class FollowTopics:
         self._clock, self._bridge = node.get_clock(), bridge
         self._service = node.create_service(SetBool, "~/enable_follow", self._on_enable)
         self._status = node.create_publisher(FollowStatus, "follow_status", latched())
-        self._said: FollowState | None = None
+        self._said: Following | None = None
         self._next_s = -math.inf
 
     def publish(self, now_s: float) -> None:
@@ -159,7 +159,7 @@ class FollowTopics:
         state = self._bridge.follow.state
         if state == self._said and now_s < self._next_s:
             return
-        self._said, self._next_s = state, now_s + REPEAT_S
+        self._said, self._next_s = state, now_s + BRIDGE_STATUS_S
         message = FollowStatus(**state._asdict())
         message.header.stamp = self._clock.now().to_msg()
         self._status.publish(message)
@@ -241,6 +241,8 @@ class MavlinkNode(Node):
     def tick(self) -> float | None:
         """Wait shortly for MAVLink, do what is due; see `run_node`."""
         self._bridge.poll(POLL_S)
+        if self._bridge.refusal:
+            raise InputError(self._bridge.refusal)
         now_s = time.monotonic()
         for topic in self._topics:
             topic.read(now_s)

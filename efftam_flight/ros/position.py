@@ -26,13 +26,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.images.message import stamp_like, stamp_ns
 from efftam_ros.messages.positions import Cause, PositionReport
 from efftam_ros.messages.reports import motion_report
-from efftam_ros.ros.common.nodes import (
-    Throttle,
-    optional_messages,
-    read_parameters,
-    reliable,
-    sampled,
-)
+from efftam_ros.ros.common.nodes import Throttle, optional_messages, reliable, sampled
+from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.common.polling import Polled
 
 NODE_NAME = "efftam_position"

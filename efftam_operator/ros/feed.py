@@ -31,14 +31,15 @@ from efftam_operator.feed import (
 )
 from efftam_operator.ros.calls import Calls
 from efftam_operator.ros.parameters import OperatorConfig
-from efftam_operator.tracker_graph import TrackerGraph
 from efftam_ros.core.errors import InputError
+from efftam_ros.images.levels import AUTO, Levels
 from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
 from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
-from efftam_ros.ros.common.image_input import ImageInput, message_class
-from efftam_ros.ros.common.nodes import UNKNOWN_NODE, Throttle, latched, sampled, steady_timer
+from efftam_ros.ros.common.image_input import DEAF_S, LONGEST_DEAF_S, ImageInput, message_class
+from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
+from efftam_ros.ros.common.publishing_nodes import PublishingNodes, identities
 
 JPEG_START = b"\xff\xd8"
 REPORT_DEPTH = 40  # several targets have a report each
@@ -47,7 +48,8 @@ LOOK_S = 0.5
 # A page that is reloaded must find what was seen last, s.
 LINGER_S = 30.0
 TRACKER = "the tracker"
-LIMITS = ["selection_buffer", "max_targets"]
+ASKED = ["selection_buffer", "max_targets", "image_range"]
+"""The tracker's parameters that the page needs."""
 
 
 def image_stamp(message: Any) -> int:
@@ -88,18 +90,25 @@ class RosFeed:
         self._reader: ImageReader | None = None
         self._reports: list[Any] = []
         self._unwatched_s = float("-inf")  # since when, monotonic
+        self._heard_s, self._patience_s = float("-inf"), DEAF_S  # the last box; see `_hear_anew`
         name = config.tracker
         self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
         self._propose_publisher = node.create_publisher(TargetSelection, "propose", REPORT_DEPTH)
         self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
-        self._tracker = _TrackerWatch(node, name, calls, self._tell)
-        self._graph, self._answering = TrackerGraph(), tuple[str, ...]()
+        self._tracker = _TrackerWatch(node, name, calls, self._tell, self._set_range)
+        self._image_range = AUTO  # as the tracker has it: the page shows what the tracker sees
+        self._trackers, self._answering = PublishingNodes(), tuple[str, ...]()
 
     def explain(self) -> str:
         """Why no image comes, as far as the publishers tell; empty when nobody watches."""
         return "" if self._images is None else self._images.explain()
+
+    @property
+    def renewal(self) -> str:
+        """See `ImageInput.renewal`."""
+        return "" if self._images is None else self._images.renewal
 
     def start(self, sink: Sink) -> None:
         self._sink = sink
@@ -124,12 +133,18 @@ class RosFeed:
         except ValueError as error:
             self._warn(topic, f"a message on {topic} is passed over: {error}")
 
+    def _on_box(self, message: Any) -> None:
+        self._heard_s, self._patience_s = time.monotonic(), DEAF_S
+        if self._sink is not None:
+            self._sink(box_report(message))
+
     def _hear(self, sink: Sink) -> None:
         """Boxes and velocities cost as much as all else together where nobody watches, so they are asked for
         when somebody does."""
+        self._heard_s = time.monotonic()
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
-            self._subscribe(BoundingBox, "bbox", lambda m: sink(box_report(m))),
+            self._subscribe(BoundingBox, "bbox", self._on_box),
             self._subscribe(BoundingBox, "proposal", lambda m: sink(proposal_of(m))),
             self._subscribe(TargetVelocity, "velocity", lambda m: sink(motion_report(m))),
         ]
@@ -138,7 +153,7 @@ class RosFeed:
         if watched and not self._reports and self._sink is not None:
             self._hear(self._sink)
         if watched and self._images is None:
-            self._reader = ImageReader(self._config.image_transport, Header)
+            self._reader = ImageReader(self._config.image_transport, Header, Levels(self._image_range))
             self._images = ImageInput(
                 self._node,
                 self._config.image_transport,
@@ -150,6 +165,13 @@ class RosFeed:
             self._images.close()
             self._images = None
             self._unwatched_s = time.monotonic()
+
+    def _set_range(self, image_range: str) -> None:
+        if image_range == self._image_range:
+            return
+        levels, self._image_range = Levels(image_range), image_range
+        if self._reader is not None:
+            self._reader.levels = levels
 
     def _on_image(self, message: Any) -> None:
         if self._sink is None or self._reader is None:
@@ -191,9 +213,7 @@ class RosFeed:
         if self._images is not None:
             self._images.look()
         elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:
-            for subscription in self._reports:
-                self._node.destroy_subscription(subscription)
-            self._reports = []
+            self._end_reports()
         self._tracker.look(self._images is not None)
         # `bbox`; while it is not heard nobody is known to answer.
         found = [
@@ -201,15 +221,26 @@ class RosFeed:
             for heard in self._reports[:1]
             for one in self._node.get_publishers_info_by_topic(heard.topic_name)
         ]
-        named = [
-            (f"{one.node_namespace.rstrip('/')}/{one.node_name}", bytes(one.endpoint_gid))
-            for one in found
-            if one.node_name != UNKNOWN_NODE
-        ]
-        names, has_restarted = self._graph.look(named, time.monotonic())
+        if found and self._images is not None and self._images.hears:
+            self._hear_anew()
+        names, has_restarted = self._trackers.look(identities(found), time.monotonic())
         if names != self._answering or has_restarted:
             self._answering = names
             self._tell(Trackers(names, has_restarted))
+
+    def _hear_anew(self) -> None:
+        """Subscribe anew where a publisher of boxes is there and no box comes, although images do; ever more
+        rarely."""
+        if time.monotonic() - self._heard_s < self._patience_s or self._sink is None:
+            return
+        self._patience_s = min(2 * self._patience_s, LONGEST_DEAF_S)
+        self._end_reports()
+        self._hear(self._sink)
+
+    def _end_reports(self) -> None:
+        for subscription in self._reports:
+            self._node.destroy_subscription(subscription)
+        self._reports = []
 
     def _tell(self, state: Lifecycle | Limits | Trackers) -> None:
         if self._sink is not None:
@@ -217,12 +248,18 @@ class RosFeed:
 
 
 class _TrackerWatch:
-    """Tells the state and the limits of the tracker's node, by its services."""
+    """Asks the tracker's node for its state and its limits, by services. ``set_range``: gets its range of
+    16-bit images, see `Levels`."""
 
     def __init__(
-        self, node: Node, name: str, calls: Calls, tell: Callable[[Lifecycle | Limits], None]
+        self,
+        node: Node,
+        name: str,
+        calls: Calls,
+        tell: Callable[[Lifecycle | Limits], None],
+        set_range: Callable[[str], None],
     ) -> None:
-        self._calls, self._tell = calls, tell
+        self._calls, self._tell, self._set_range = calls, tell, set_range
         self._knows_limits = False
         self._state_client = node.create_client(GetState, f"{name}/get_state")
         self._parameter_client = node.create_client(GetParameters, f"{name}/get_parameters")
@@ -233,7 +270,7 @@ class _TrackerWatch:
             self._tell(Lifecycle.UNKNOWN)
         for client, request, use in (
             (self._state_client, GetState.Request(), self._on_state),
-            (self._parameter_client, GetParameters.Request(names=LIMITS), self._on_parameters),
+            (self._parameter_client, GetParameters.Request(names=ASKED), self._on_parameters),
         ):
             is_known = client is self._parameter_client and self._knows_limits
             if self._calls.waits_for(client) or (is_known and not is_watched):
@@ -252,9 +289,11 @@ class _TrackerWatch:
             self._tell(Lifecycle.ACTIVE if is_active else Lifecycle.UNKNOWN)
 
     def _on_parameters(self, response: Any) -> None:
-        if len(response.values) != len(LIMITS):
+        if len(response.values) != len(ASKED):
             return  # rclpy answers so where one is not declared: another node has this name
-        buffer, most = response.values
+        buffer, most, image_range = response.values
         if buffer.type == ParameterType.PARAMETER_DOUBLE and most.type == ParameterType.PARAMETER_INTEGER:
             self._knows_limits = True
             self._tell(Limits(buffer.double_value, most.integer_value))
+        if image_range.type == ParameterType.PARAMETER_STRING:
+            self._set_range(image_range.string_value)

@@ -11,6 +11,7 @@ from rclpy.node import Node
 from efftam_operator.announce import announcement
 from efftam_operator.ros.calls import Calls
 from efftam_operator.ros.feed import RosFeed
+from efftam_operator.ros.following import RosFollowing
 from efftam_operator.ros.parameters import PARAMETERS, OperatorConfig
 from efftam_operator.ros.steering import RosSteering
 from efftam_operator.server import OperatorServer, serving
@@ -33,8 +34,9 @@ class OperatorNode(Node):
         self._calls = Calls(self, config.answer_s)
         self._feed = RosFeed(self, config, self._calls)
         steering = RosSteering(self, config.gimbal, config.silent_s, self._calls)
-        feed, steering = self._calls.forwarded(self._feed), self._calls.forwarded(steering)
-        self.server = OperatorServer(config, feed, steering)
+        following = RosFollowing(self, config.mavlink, self._calls)
+        ends = (self._calls.forwarded(one) for one in (self._feed, steering, following))
+        self.server = OperatorServer(config, *ends)
         self._serving = ExitStack()
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         steady_timer(self, config.diagnostics_period, self._ask_health)
@@ -48,6 +50,11 @@ class OperatorNode(Node):
     def close(self) -> None:
         self._serving.close()
         self.destroy_node()
+
+    @property
+    def renewal(self) -> str:
+        """Why this process should become another DDS participant; see `run_node`."""
+        return self._feed.renewal
 
     def internal_error(self, error: Exception) -> None:
         """An unforeseen error of a callback: told by `/health` and diagnostics; see `run_node`."""

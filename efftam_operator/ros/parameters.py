@@ -24,6 +24,7 @@ class OperatorConfig(Settings):
 
     tracker: str = setting("efftam_tracker", "name of the tracker's node, whose services are called")
     gimbal: str = setting("efftam_gimbal", "name of the gimbal controller's node, whose services are called")
+    mavlink: str = setting("efftam_mavlink", "name of the MAVLink bridge's node, whose services are called")
     image_transport: str = _trackers("image_transport")
     image_reliability: str = _trackers("image_reliability")
     max_image_pixels: int = _trackers("max_image_pixels")

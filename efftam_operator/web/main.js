@@ -3,6 +3,7 @@
 import { STATES } from "./palette.js";
 import { Alarm } from "./alarm.js";
 import { Drawing } from "./drawing.js";
+import { FollowPanel, groundMap } from "./following.js";
 import { Frames } from "./frames.js";
 import { Viewport } from "./geometry.js";
 import { bindKeys, bindPointer } from "./input.js";
@@ -28,8 +29,10 @@ const frames = new Frames((seq) => link.send({ op: "ack", seq }));
 const viewport = new Viewport(), drawing = new Drawing(), alarm = new Alarm(), history = new History(), notices = new Notices();
 const view = new View($("view"), viewport);
 const steering = new SteeringPanel((action) => session.command({ op: "steer", action }, "gimbal"), (text) => session.notify("gimbal", text, true));
+const following = new FollowPanel((action) => session.command({ op: "follow", action }, "follow"), groundMap());
 const page = {
   steering,
+  following,
   say,
   get painted() { return view.painted; },
   get byKeys() { return document.body.classList.contains("keys"); },

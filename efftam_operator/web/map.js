@@ -59,17 +59,18 @@ export function positionLines(position) {
 const HEIGHTS = { range: "the range finder", terrain: "terrain data", home: "home: flat ground", local: "the local frame" };
 
 export class GroundMap {
-  /** Draws on a canvas with these colours: `ink` for the vehicle and words, `target`, `faint`. */
-  constructor(canvas, { ink, target, faint }) {
+  /** Draws on a canvas; `colours()` gives those of now: `ink` for the vehicle and words, `target`, `faint`. */
+  constructor(canvas, colours) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
-    Object.assign(this, { ink, target, faint });
+    this.colours = colours;
   }
 
   /** `position`: the last one, or null; `trail`: points {x, y}; `isGrey`: it is not known to be true any more. */
   paint(position, trail, isGrey = false) {
     const { canvas, context } = this, { width, height } = canvas;
     context.clearRect(0, 0, width, height);
+    Object.assign(this, this.colours());
     if (!position?.valid) return;
     const camera = { x: position.camera_x, y: position.camera_y }, target = { x: position.x, y: position.y, radius: position.accuracy };
     const view = fit([camera, target, ...trail], width, height);

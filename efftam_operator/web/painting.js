@@ -109,6 +109,9 @@ export class Painting {
     write($("clear"), isAsked ? "Clear?" : "Clear");
     $("clear").classList.toggle("armed", isAsked);
     this.curves();
+    const { following } = session.page;
+    following.know({ hasLink: !session.link.isSilent(nowMs), mayEnable: session.mayCommand });
+    following.paint(nowMs);
     if (!$("drawer").hidden) this.#numbers(nowMs);
     return before !== session.cause?.id || isStale;
   }

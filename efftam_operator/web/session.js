@@ -48,7 +48,7 @@ export class Session {
 
   /**
    * `link`, `frames`, `tracks`, `viewport`, `drawing`, `alarm`, `history`, `notices` are the page's one each; `page` has
-   * {painted, byKeys, steering}: the frame on the canvas, whether the keyboard is what is used, the gimbal's panel; and
+   * {painted, byKeys, steering, following}: the frame on the canvas, whether the keyboard is what is used, the panels of gimbal and vehicle; and
    * say(text), for a screen reader.
    */
   constructor({ link, frames, tracks, viewport, drawing, alarm, history, notices, page }) {
@@ -142,7 +142,7 @@ export class Session {
     });
   }
 
-  /** Say once what has happened; `subject` is one of target, drawing, gimbal, control, picture, and of what was cut: reason, gimbal reason. */
+  /** Say once what has happened; `subject` is one of target, drawing, gimbal, follow, control, picture, and of what was cut: reason, gimbal reason. */
   notify(subject, text, isRefusal = false) {
     this.notices.say(subject, text, isRefusal, performance.now());
     this.page.say(text);
@@ -181,6 +181,8 @@ export class Session {
     else if (op === "proposal") this.#onProposal(message);
     else if (op === "progress") this.progress = message;
     else if (op === "steering" && this.page.steering.update(message)) this.notices.retire("gimbal");
+    else if (op === "position") this.page.following.locate(message, performance.now());
+    else if (op === "follow" && this.page.following.update(message)) this.notices.retire("follow");
   }
 
   #onHello(message) {
@@ -190,6 +192,7 @@ export class Session {
     this.tracks.forget();
     this.newest = this.progress = null;
     this.page.steering.forget();
+    this.page.following.forget();
     this.notices.retire();
     this.abandon();
   }
@@ -395,6 +398,7 @@ export class Session {
     if (!this.freeze(false)) return false;
     this.menu = null;
     this.page.steering.disarm();
+    this.page.following.disarm();
     this.notices.retire("drawing");
     this.isSuggesting = false;
     this.drawing.press(this.#inside(at));
@@ -481,6 +485,7 @@ export class Session {
     if (this.menu) return this.#steerBy(this.menu.id, true);
     if (!drawing.isFrozen && !this.freeze(false)) return;
     this.page.steering.disarm();
+    this.page.following.disarm();
     if (drawing.mode === "asked" && !this.asked.mayReplace) return;
     const { mode } = drawing, as = mode === "asked" ? "replace" : null;
     this.send(drawing.confirm(), as);

@@ -1,10 +1,7 @@
 // The gimbal's panel: its state, a first and a second press to enable, and a Stop that is always there.
 
-import { say } from "./notices.js";
+import { ArmedButton } from "./armed.js";
 
-const ARMED_MS = 5000;
-// A double click is one press; the server wants the second to be a decision of its own.
-const BOUNCE_MS = 350;
 const STOP_MS = 1500;
 
 const FAULTS = {
@@ -14,7 +11,7 @@ const FAULTS = {
 };
 // By who is silent: what that means while steering is on, and while it is off.
 const SILENCES = {
-  bridge: ["the gimbal may turn on; take over by the stick", "STOP would not reach the gimbal"],
+  bridge: ["the gimbal may keep turning; take over by the stick", "STOP would not reach the gimbal"],
   autopilot: ["the gimbal does not follow", "STOP would not reach the gimbal"],
   gimbal: ["the gimbal does not follow", "nothing shows whether the gimbal stands"],
 };
@@ -33,8 +30,7 @@ export class SteeringPanel {
     this.panel = document.getElementById("steering");
     this.text = document.querySelector("#steering-text span");
     this.enable = document.getElementById("steer");
-    this.armedMs = null;
-    this.enable.onclick = () => this.press(performance.now());
+    this.button = new ArmedButton(this.enable, { idle: "Steer", armed: "Press again to steer" }, (action) => this.command(action));
     document.getElementById("stop").onclick = () => this.stop();
   }
 
@@ -103,23 +99,11 @@ export class SteeringPanel {
   }
 
   press(nowMs) {
-    if (this.armedMs === null) {
-      this.armedMs = nowMs;
-      say(this.enable.textContent = "Press again to steer");
-      this.enable.classList.add("armed");
-      this.timer = setTimeout(() => this.disarm(), ARMED_MS);
-      this.command("arm");
-    } else if (nowMs - this.armedMs > BOUNCE_MS) {
-      this.disarm();
-      this.command("enable");
-    }
+    this.button.press(nowMs);
   }
 
   disarm() {
-    clearTimeout(this.timer);
-    this.armedMs = null;
-    this.enable.textContent = "Steer";
-    this.enable.classList.remove("armed");
+    this.button.disarm();
   }
 
   stop() {

@@ -13,7 +13,9 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError, shown
 
-POLICIES = ("default", "samurai", "efficienttam")
+DEFAULT_POLICY = "default"
+POLICIES = (DEFAULT_POLICY, "samurai", "efficienttam")
+"""The policy that flies, and the references that it is compared with."""
 CAMERA_MOTIONS = ("auto", "off")
 VIEWS = ("bundle", "auto", "full", "window")
 SHARE = (0.0, 1.0)

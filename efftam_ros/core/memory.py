@@ -51,56 +51,20 @@ class Rule(Protocol):
         """Frames to which frame ``frame`` or any later one may attend."""
         ...
 
-    def most_prompts(self, slots: int) -> int | None:
-        """The largest number of prompts for which a ring with this many slots suffices; None: any."""
-        ...
-
-
-@dataclass(frozen=True)
-class RecentFrames:
-    """The reference predictor's rule.
-
-    Maps: prompts on the last row, then the six previous frames by age (the row of a missing frame stays
-    empty). Pointers: the prompts and the last fifteen frames, newest first. ``temporal_rows`` and
-    ``max_pointers`` are the network's, ``max_prompts`` is the pipeline's (`PipelineSpec`).
-    """
-
-    temporal_rows: int = 7
-    max_pointers: int = 16
-    max_prompts: int | None = None
-
-    def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
-        prompted = [r.frame for r in records if r.prompted]
-        tracked = {r.frame for r in records if not r.prompted}
-        maps = [(f, self.temporal_rows - 1) for f in prompted]
-        maps += [(frame - d, d - 1) for d in range(self.temporal_rows - 1, 0, -1) if frame - d in tracked]
-        pointers = [frame - d for d in range(1, self.max_pointers) if frame - d in tracked]
-        return AttendedFrames(tuple(maps), tuple(prompted + pointers))
-
-    def needed(self, records: Sequence[Record], frame: int) -> set[int]:
-        oldest = frame - max(self.max_pointers, self.temporal_rows) + 1
-        return {r.frame for r in records if r.prompted or r.frame >= oldest}
-
-    def most_prompts(self, slots: int) -> int | None:
-        room = slots - max(self.max_pointers, self.temporal_rows) + 1
-        return room if self.max_prompts is None else min(room, self.max_prompts)
-
 
 @dataclass(frozen=True)
 class RankedFrames:
-    """The default policy's rule: prompts on the last row, then recent frames by rank (newest on row 0).
+    """The default policy's rule: the prompt on the last row, then recent frames by rank (newest on row 0).
 
-    Of several prompts the newest is attended to, and the first where there is room for both. Recent frames
-    are the newest frame and the last spaced ones before it, except the latest spaced one; while there are too
-    few of them, the last frames fill up. The policy stores only frames that it wants to remember, so they are
-    not filtered again. ``recent``: number of recent maps that the network was trained with; ``max_maps``:
-    limit on prompts and recent maps together; ``max_prompts``: the pipeline's."""
+    Recent frames are the newest frame and the last spaced ones before it, except the latest spaced one; while
+    there are too few of them, the last frames fill up. The policy stores only frames that it wants to
+    remember, so they are not filtered again. ``recent``: number of recent maps that the network was trained
+    with; ``max_maps``: limit on the prompt and recent maps together."""
 
     temporal_rows: int
     recent: int
     max_maps: int
     max_pointers: int
-    max_prompts: int | None = None
 
     def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
         prompted: list[int] = []
@@ -110,7 +74,6 @@ class RankedFrames:
             (prompted if record.prompted else others).append(record.frame)
             if record.is_spaced and not record.prompted:
                 spaced.append(record.frame)
-        prompted = self._attended(prompted)
         room = min(self.recent, self.max_maps - len(prompted), self.temporal_rows - 1)
         recent = _newest_and_spaced(others, spaced[:-1], room)
         rows = [self.temporal_rows - 1] * len(prompted) + list(range(len(recent) - 1, -1, -1))
@@ -118,18 +81,11 @@ class RankedFrames:
         return AttendedFrames(maps, tuple((prompted + others[::-1])[: self.max_pointers]))
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
-        prompted = self._attended([r.frame for r in records if r.prompted])
+        prompted = [r.frame for r in records if r.prompted]
         others = [r.frame for r in records if not r.prompted]
         spaced = [r.frame for r in records if r.is_spaced and not r.prompted]
         latest = max(self.max_pointers - len(prompted), self.recent, 1)
         return {*prompted, *others[-latest:], *spaced[-self.recent - 1 :]}
-
-    def most_prompts(self, slots: int) -> int | None:
-        return None
-
-    def _attended(self, prompted: list[int]) -> list[int]:
-        has_room = self.max_maps > 1 and (self.max_prompts is None or self.max_prompts > 1)
-        return prompted[:1] + prompted[1:][-1:] if has_room else prompted[-1:]
 
 
 def _newest_and_spaced(frames: list[int], spaced: list[int], count: int) -> list[int]:

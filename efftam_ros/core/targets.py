@@ -13,7 +13,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import ALONE, Describe, Others, Rival
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import SharedCamera
-from efftam_ros.core.tracker import TargetTracker
+from efftam_ros.core.policies.default import DefaultPolicy
+from efftam_ros.core.tracker import MakePolicy, TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
@@ -80,17 +81,18 @@ class TargetSet:
         points: Callable[[], PointSource] | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
         describe: Describe | None = None,
+        make_policy: MakePolicy = DefaultPolicy,
     ) -> None:
         """Create a set without a target.
 
         Args:
             pipeline: Runs the network.
             config: Settings; default: `TrackerConfig()`.
-            camera: Source of the camera's motion, for policies that search; None: the camera is assumed not
-                to move.
+            camera: Source of the camera's motion; None: the camera is assumed not to move.
             points: Makes what follows points on one target; None: not used.
             is_blank: See `TargetTracker`.
             describe: See `TargetTracker`.
+            make_policy: See `TargetTracker`.
         """
         self._pipeline = pipeline
         self._targets: dict[int, TargetTracker] = {}
@@ -104,11 +106,11 @@ class TargetSet:
                 points=None if points is None else points(),
                 is_blank=is_blank,
                 describe=describe,
+                make_policy=make_policy,
             )
             for number in reversed(range(pipeline.max_targets))
         ]
-        searches = self._free[-1].searches
-        self._camera = SharedCamera(camera) if camera is not None and searches else None
+        self._camera = None if camera is None else SharedCamera(camera)
         self._answered: dict[int, TargetTracker] = {}  # in the last image, with `remember` left to do
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
@@ -277,7 +279,9 @@ class TargetSet:
 
     def _predict(self, work: _ImageInWork, target_id: int) -> Look:
         self.in_work, tracker = [target_id], self._targets[target_id]
-        if work.moving is None:
+        if len(self._targets) == 1:
+            work.moving = tracker.moving
+        elif work.moving is None:
             work.moving = [*self._others(target_id, work).boxes, *tracker.moving]
         camera = None if self._camera is None else self._camera.at(target_id, work.frame, work.moving)
         return tracker.predict(work.frame, camera, work.windows.get(target_id))
@@ -288,7 +292,7 @@ class TargetSet:
         """The Track of a target that has its turn. Raises InputError for a prompt that can't be used."""
         if target_id in work.refused:
             return self._targets[target_id].refused(work.frame, work.refused[target_id])
-        others = self._others(target_id, work)
+        others = self._others(target_id, work) if self._targets.keys() - {target_id} else ALONE
         if answers is not None:
             track = self._targets[target_id].decide(answers, others)
         elif work.refusal or prompt is None:
@@ -323,8 +327,6 @@ class TargetSet:
 
     def _others(self, target_id: int, work: _ImageInWork) -> Others:
         """Where the other targets are in this image: seen, or expected."""
-        if self._targets.keys() <= {target_id}:
-            return ALONE
         rivals, stamp_ns = [], work.frame.stamp_ns
         for other, tracker in self._targets.items():
             if other == target_id:

@@ -18,10 +18,9 @@ from efftam_ros.core.gallery import ALONE, SHARED_IOU, Describe, Gallery, Looks,
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.memory import MemoryBank
 from efftam_ros.core.motion import CameraAtImage, MotionFilter, TargetMotion
-from efftam_ros.core.policies import make_policy
-from efftam_ros.core.policies.base import Choice, FrameContext
-from efftam_ros.core.policies.box_head import PlacedBox
-from efftam_ros.core.policies.drawn_box import TargetExtent, make_extent
+from efftam_ros.core.policies.base import Choice, FrameContext, Policy
+from efftam_ros.core.policies.default import DefaultPolicy
+from efftam_ros.core.policies.drawn_box import TargetExtent
 from efftam_ros.core.policies.search import Reacquisition, Sighting
 from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.types import (
@@ -30,6 +29,7 @@ from efftam_ros.core.types import (
     Candidates,
     Frame,
     Motion,
+    PipelineSpec,
     Prompt,
     ScoredBox,
     Track,
@@ -40,10 +40,17 @@ if TYPE_CHECKING:
     from efftam_ros.core.contract import Answers, Pipeline, PointSource
     from efftam_ros.core.types import Image
 
+MakePolicy = Callable[[PipelineSpec, TrackerConfig], Policy]
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion", "identity")
 
 POINTS_VALID_S = 0.25
 """Longest interval between two images over which points are followed; beyond it they are lost anyway."""
+
+
+def missed_state(missed_s: float, lost_after: float) -> TrackState:
+    """The state of a target that has not been confirmed for ``missed_s`` (NaN: never): COASTING up to
+    ``lost_after``, then LOST."""
+    return TrackState.COASTING if missed_s <= lost_after else TrackState.LOST
 
 
 class TargetState:
@@ -91,11 +98,9 @@ class TargetState:
         """No box was accepted on this frame."""
         self._streak, self.confirmed = 0, False
         if self.state is not TrackState.LOST:
-            recent = (
-                self.confirmed_ns is not None
-                and (stamp_ns - self.confirmed_ns) * 1e-9 <= self.config.lost_after
-            )
-            self.state = TrackState.COASTING if recent else TrackState.LOST
+            known = self.confirmed_ns is not None
+            missed_s = (stamp_ns - self.confirmed_ns) * 1e-9 if known else math.nan
+            self.state = missed_state(missed_s, self.config.lost_after)
 
     def lose(self, times_valid: bool = True) -> None:
         """The previous position no longer holds. ``times_valid`` False: the stamps jumped, so earlier times
@@ -171,6 +176,7 @@ class TargetTracker:
         points: PointSource | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
         describe: Describe | None = None,
+        make_policy: MakePolicy = DefaultPolicy,
     ) -> None:
         """Create a tracker in state IDLE.
 
@@ -178,17 +184,15 @@ class TargetTracker:
             pipeline: Runs the network.
             number: Of the target's memory in the pipeline.
             config: Settings; default: `TrackerConfig()`.
-            points: Follows points on the target for policies that search; None: not used.
+            points: Follows points on the target; None: not used.
             is_blank: Whether a box of an image, px, and what surrounds it show nothing; None: not used.
-            describe: Tells individuals apart, for policies that search; None: not asked.
+            describe: Tells individuals apart; None: not asked.
+            make_policy: Makes the policy that decides.
         """
         config = config or TrackerConfig()
         self._pipeline, self._number = pipeline, number
         self._policy = make_policy(pipeline.spec, config)
-        self.searches = self._policy.searches
-        """Whether the policy searches, for which it needs the camera's motion."""
-        self._points, self._is_blank = points if self.searches else None, is_blank
-        self._describe = describe if self.searches else None
+        self._points, self._is_blank, self._describe = points, is_blank, describe
         self._target = TargetState(config)
         self.clear()
 
@@ -237,9 +241,7 @@ class TargetTracker:
 
     def _make_window(self) -> WholeImage:
         spec, config = self._pipeline.spec, self.config
-        kind = spec.default_view if config.view == "bundle" else config.view
-        if config.view == "bundle" and kind == "auto" and not self._policy.searches:
-            kind = "full"  # as the references do
+        kind = self._policy.view(spec.default_view) if config.view == "bundle" else config.view
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
     def refusal(self, frame: Frame) -> str:
@@ -299,23 +301,17 @@ class TargetTracker:
         """
         size, side = _size(frame), self._pipeline.spec.image_side
         extent = self._window.extent(size)
-        if extent is not None and self.searches and dt_s >= 0:
-            self._search.begin(size, before)
-            budget = windows or self.config.search_windows
-            searched = self._search.windows(frame.stamp_ns, size, extent, side, budget)
-            return Look(self._number, tuple(searched), self.memory.plan, is_search=True)
-        if (
-            extent is not None
-            and not self.searches
-            and self.state is TrackState.LOST
-            and math.isfinite(age_s)
-        ):
-            self._search.begin(size, before)
-            view = self._search.view(size, extent, side)
-        else:
+        searches = dt_s >= 0 and self._policy.searches(self.state, math.isinf(age_s))
+        if extent is None or not searches:
             place = Box(0.0, 0.0, *size) if expected is None else expected.box
-            view = self._window.view(size, place, age_s)
-        return Look(self._number, (view,), self.memory.plan)
+            return Look(self._number, (self._window.view(size, place, age_s),), self.memory.plan)
+        self._search.begin(size, before)
+        most = self._policy.search_windows
+        budget = most if windows is None else min(windows, most)
+        if budget == 0:
+            return Look(self._number, (self._search.view(size, extent, side),), self.memory.plan)
+        searched = self._search.windows(frame.stamp_ns, size, extent, side, budget)
+        return Look(self._number, tuple(searched), self.memory.plan, is_search=True)
 
     def _interrupt(
         self, previous_size: tuple[int, int], size: tuple[int, int], stamp_ns: int, dt_s: float
@@ -381,9 +377,9 @@ class TargetTracker:
         predicted, self._prediction, self.others = self._prediction, None, others
         assert predicted is not None, "predict comes first"
         looks = Looks(self.gallery, predicted.frame.image, self._describe)
-        look, seconds, windows, holder = predicted.look, dict[str, float](), (), None
+        look, holder, seconds = predicted.look, None, dict[str, float]()
+        windows = look.views if look.is_search else ()
         if look.is_search:
-            windows = look.views
             view = self._view_of_search(predicted, answers.candidates(self._number), looks)
             seconds |= answers.stage_seconds(self._number)
             look = Look(self._number, (view,), self.memory.plan)
@@ -594,7 +590,7 @@ class TargetTracker:
         self._shown, window = None, self._make_window()
         views = window.starts(size, box, marked)
         answer = answer_prompt(
-            self._pipeline, self._number, frame.image, prompt, views, asks_twice=self.searches
+            self._pipeline, self._number, frame.image, prompt, views, asks_twice=self._policy.asks_twice
         )
         candidates, doubt = answer.candidates, answer.doubt
         visible = [seen for _, seen in candidates.visible]
@@ -605,7 +601,7 @@ class TargetTracker:
         others.require_free(box, candidates)
         self.clear()
         self.others, self._answers = others, answer.answers
-        if self.searches and box is not None and self._is_blank and self._is_blank(frame.image, box):
+        if box is not None and self._is_blank is not None and self._is_blank(frame.image, box):
             doubt = "weak selection: the box shows the same single shade as its surroundings"
         state = TrackState.ACQUIRING
         context = FrameContext(
@@ -624,12 +620,7 @@ class TargetTracker:
         window.settle(start)
         self._window = window
         self._motion.start(context.frame.stamp_ns, start)
-        if self.searches:
-            head = self._pipeline.spec.box_head
-            if head is not None and context.drawn is not None:
-                self._extent = PlacedBox(head, context.drawn, choice.box)
-            elif head is None:
-                self._extent = make_extent(context.drawn, choice.box, context.size)
+        self._extent = self._policy.extent(context.drawn, choice.box, context.size)
         self._target.select(context.frame.stamp_ns)
         self._last = context.frame.stamp_ns, context.size
 

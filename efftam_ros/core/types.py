@@ -279,7 +279,6 @@ class PipelineSpec:
         temporal_rows: Number T of temporal rows; the last is the prompted frame's.
         max_maps: Most maps attended to; None: no limit.
         max_pointers: Most pointers attended to.
-        max_prompts: Most prompted frames attended to, all on the last temporal row; None: no limit.
         slots: Slots in the ring.
         recent_maps: Number of recent frames, besides the prompt, that the network was trained to attend to.
         default_view: "auto", "full" or "window".
@@ -297,7 +296,6 @@ class PipelineSpec:
     recent_maps: int = 6
     default_view: str = "full"
     window_factor: float = 5.0
-    max_prompts: int | None = None
     box_head: BoxHead | None = None
 
 

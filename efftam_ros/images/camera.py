@@ -105,6 +105,11 @@ def open_source(
     if not isinstance(source, int) and not is_live(source):
         return open_video(local_path(source), fps, levels, track, tell)
     shown_name = source if isinstance(source, int) else safe_address(str(source))
+    refusal = InputError(
+        f"camera {shown_name} is live: its images have their own times; leave out the frame rate"
+    )
+    if fps is not None and not str(source).startswith("http"):
+        raise refusal
     options = CameraOptions(track=track)
     camera = Camera(source if isinstance(source, int) else str(source), options=options, tell=tell)
     if camera.has_end:
@@ -112,7 +117,7 @@ def open_source(
         return VideoFile(str(source), levels, fps, track, tell)
     if fps is not None:
         camera.close()
-        raise InputError(f"camera {shown_name} is live: its images come when they come; leave out --fps")
+        raise refusal
     return camera
 
 
@@ -179,6 +184,8 @@ class Camera:
         self._patience_s, self._tell = patience_s, tell
         self._told: set[str] = set()
         self._hardware = _hardware(self.options.hardware_decoder)
+        # One that is named must decode: nothing falls back to software silently.
+        self._requires_hardware = self.options.hardware_decoder not in ("off", "auto")
         self._changed = threading.Condition()
         self._newest: tuple[int, int, av.VideoFrame] | None = None  # index, stamp, image
         self._ready_ns = 0  # when it may be taken, steady clock
@@ -322,6 +329,10 @@ class Camera:
             except (av.error.FFmpegError, OSError, ValueError) as error:
                 # An error's own text has the address with its password.
                 reason = getattr(error, "strerror", None) or one_line(error)
+                if is_open and self._requires_hardware and isinstance(error, av.error.PermissionError):
+                    # FFmpeg's answer where the device takes the codec, but not this profile or size.
+                    self._refusal = reason = self._no_hardware("the stream", reason)
+                    self._stop.set()
             except Exception as error:
                 reason = f"internal error ({type(error).__name__}: {error})"
                 self._say(traceback.format_exc().rstrip())
@@ -384,7 +395,21 @@ class Camera:
             options |= SEGMENTS
         more: dict[str, Any] = {} if self._hardware is None else {"hwaccel": self._hardware}
         timeout = (max(5.0, given.timeout), given.timeout)
-        return av.open(name, format=form, options=options, timeout=timeout, **more)
+        try:
+            return av.open(name, format=form, options=options, timeout=timeout, **more)
+        except RuntimeError as error:
+            # PyAV's answer where the device decodes none of the streams.
+            if self._requires_hardware and "no stream is compatible" in str(error):
+                raise InputError(self._no_hardware("it", "it has no decoder for this codec")) from None
+            raise
+
+    def _no_hardware(self, what: str, why: str) -> str:
+        """That the hardware decoder which is named can't decode ``what``, and the remedy."""
+        name = self.options.hardware_decoder
+        return (
+            f"{self.name}: hardware_decoder {name} can't decode {what} ({why}); have the camera send another"
+            " codec or profile, or take auto or off"
+        )
 
     def _receive(self, container: Any, stream: Any, indices: Iterator[int]) -> None:
         """Decode until the stream ends or `close`."""
@@ -395,6 +420,8 @@ class Camera:
         stream.thread_type = "SLICE"
         if not self.has_end:
             context.flags |= av.codec.context.Flags.low_delay
+        if self._requires_hardware and not context.is_hwaccel:
+            raise InputError(self._no_hardware(context.name, "it has no decoder for this codec"))
         self.decoder = f"{context.name}, {'hardware' if context.is_hwaccel else 'software'}"
         decoder, is_timed = ImageDecoder(stream), has_times(container, stream)
         images = self._decoded(container, stream, decoder)
@@ -457,6 +484,9 @@ class Camera:
     def _tell_times(self, clock: ArrivalClock, is_timed: bool) -> None:
         if clock.own_rate is None and is_timed:
             self.times = "the stream's own"
+            if clock.clock_steps:
+                self.times += f", corrected by arrival where its clock stepped ({clock.clock_steps} times)"
+                self._say("its clock steps, or single times are wrong: corrected by the images' arrival")
             return
         self.times = "arrival: the stream has none"
         if is_timed and clock.own_rate is not None:
@@ -521,7 +551,7 @@ def _hardware(name: str) -> Any:
         except (OSError, ValueError, NotImplementedError, RuntimeError) as error:
             reason = str(error)
             continue
-        return HWAccel(device)
+        return HWAccel(device, allow_software_fallback=name == "auto")
     if name != "auto":
         raise InputError(f"hardware_decoder {name} does not work here ({reason}); take auto or off")
     return None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from efftam_ros.images.stills.folder import image_files
+from efftam_ros.images.streams.opening import file_url
+
 _BAG_STARTS = (b"\x89MCAP", b"SQLite format 3")
 _OTHERS = (
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -d {path}, then take {stem}"),
@@ -22,11 +25,11 @@ def is_bag(path: Path) -> bool:
 def is_video(path: Path) -> bool:
     """Whether FFmpeg takes a file for a video, or a folder holds images."""
     if path.is_dir():
-        return any(file.suffix.lower() in (".jpg", ".jpeg", ".png") for file in path.iterdir())
+        return bool(image_files(path))
     import av
 
     try:
-        with av.open(str(path)) as container:
+        with av.open(file_url(path)) as container:
             # Any text is ANSI art for it.
             return bool(container.streams.video) and container.format.name != "tty"
     except (av.error.FFmpegError, OSError):

@@ -23,6 +23,8 @@ from efftam_ros.images.headers import MOST_PIXELS, check_size, coded_size
 from efftam_ros.images.levels import Levels
 from efftam_ros.images.pixels import ENCODINGS, NARROWED, check_image
 from efftam_ros.images.stillness import StillWatch
+from efftam_ros.images.stills.exif import exif_note, orientation_of
+from efftam_ros.images.stills.jpeg import START, jpeg_end
 
 NANOSECONDS = 1_000_000_000
 # A stamp is ahead when it lies this far beyond what the arrivals allow, ns, and its step is this many times
@@ -173,22 +175,21 @@ def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]
 
 
 def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
-    """Decode a sensor_msgs/CompressedImage in a format of `coded_size` to a bgr8 `Image`.
+    """Decode a sensor_msgs/CompressedImage in a format of `coded_size` to a bgr8 `Image`, or one of the Bayer
+    encoding that its format names.
 
-    ``levels``: see `image_from_message`. Raises InputError when it can't be decoded or has too many pixels,
-    which is checked before decoding.
+    ``levels``: see `image_from_message`. The EXIF orientation is not applied, see `compressed_note`. Raises
+    InputError when it can't be decoded or has too many pixels, which is checked before decoding.
     """
     # Before decoding: a small file may unpack to gigabytes.
     compressed_size(msg, most_pixels)
     data = np.frombuffer(msg.data, np.uint8)
-    # OpenCV may fill the missing part of a truncated JPEG with grey without an error. The end marker can't
-    # occur in coded pixels, only in a thumbnail, which comes first; cameras may add padding after it, V4L2
-    # drivers zeros up to the size of their buffer.
-    end = len(bytes(data).rstrip(b"\0"))
-    if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[end // 2 : end].tobytes():
+    # OpenCV may fill the missing part of a truncated JPEG with grey without an error.
+    if data[:2].tobytes() == START and jpeg_end(data.tobytes()) is None:
         raise InputError(f"compressed image of {data.size} bytes has no end marker: the JPEG is truncated")
-    # The EXIF orientation is not applied: boxes refer to pixels as the camera delivered them.
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
+    mosaic = _mosaic_of(msg.format)
+    wanted = cv2.IMREAD_UNCHANGED if mosaic else cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
+    flags = wanted | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         pixels = cv2.imdecode(data, flags) if data.size else None
     except cv2.error:
@@ -199,7 +200,29 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Leve
         )
     if pixels.dtype == np.uint16:
         pixels = (levels or Levels()).reduced(pixels, stamp_ns(msg.header.stamp))
-    return Image.from_array(np.asarray(pixels, np.uint8))
+    if pixels.ndim == 2:
+        image = Image.from_array(np.asarray(pixels, np.uint8), mosaic)
+        check_image(image)
+        return image
+    return Image.from_array(np.ascontiguousarray(pixels[..., :3], np.uint8))
+
+
+def _mosaic_of(form: str) -> str:
+    """The Bayer encoding in the format of a CompressedImage, as image_transport writes it (``bayer_rggb8; png
+    compressed``); empty where the pixels are colours or grey.
+
+    Colours are named as the target of the compression (``... jpeg compressed bgr8``).
+    """
+    before, _, target = form.partition(" compressed")
+    name = before.partition(";")[0].strip()
+    is_mosaic = name.startswith("bayer_") and not target.strip()
+    return NARROWED.get(name, name) if is_mosaic and NARROWED.get(name, name) in ENCODINGS else ""
+
+
+def compressed_note(msg: Any) -> str:
+    """What a sender should know of a CompressedImage: that its EXIF orientation is not applied; empty for
+    nothing. Its camera_info is for the image as stored."""
+    return exif_note(orientation_of(msg.data))
 
 
 @dataclass(eq=False)
@@ -208,8 +231,9 @@ class ReceivedImage:
 
     ``header`` is copied unchanged into the answers; ``arrived_s``: on a steady clock, or when it was
     recorded; ``nbytes``: memory that keeping it costs; ``size``: width and height, px; ``pixels``: the image,
-    or what decodes it and raises InputError; ``number``: its place among all, given by who keeps them;
-    ``still_s``: for how long not one pixel of the stream has changed, s.
+    or what decodes it and raises InputError; ``note``: what is to be told of it, once, or empty; ``number``:
+    its place among all, given by who keeps them; ``still_s``: for how long not one pixel of the stream has
+    changed, s.
     """
 
     header: Any
@@ -218,6 +242,7 @@ class ReceivedImage:
     nbytes: int
     size: tuple[int, int]
     pixels: Image | Callable[[], Image] = field(repr=False)
+    note: str = ""
     number: int = 0
     still_s: float = 0.0
 
@@ -234,6 +259,7 @@ class ImageReader:
     """
 
     def __init__(self, transport: str, header: Callable[..., Any], levels: Levels | None = None) -> None:
+        self._is_compressed = transport == "compressed"
         self._is_raw, self._header, self.levels = transport == "raw", header, levels
         self._still = StillWatch()
         self._decoder: Any = None
@@ -262,7 +288,9 @@ class ImageReader:
         # The packets of a video differ even where its images do not.
         same = np.frombuffer(message.data, np.uint8) if self._decoder is None else self._decoder.luma
         still_s = self._still.look(same, arrived_s)
-        return ReceivedImage(header, stamp_ns(header.stamp), arrived_s, nbytes, size, pixels, still_s=still_s)
+        note = compressed_note(message) if self._is_compressed else ""
+        stamp = stamp_ns(header.stamp)
+        return ReceivedImage(header, stamp, arrived_s, nbytes, size, pixels, note, still_s=still_s)
 
 
 def header_of(message: Any, make: Callable[..., Any]) -> Any:

@@ -41,6 +41,8 @@ LOOKED_AT = 16
 MANY_PIXELS = 2**24
 # A file that ends so many periods before the time that its header tells was cut off.
 CUT_PERIODS = 2.5
+# Sound and other tracks may end a little before the time of the whole file.
+MIN_CUT_NS = 250_000_000
 
 
 def open_video(
@@ -189,6 +191,7 @@ class VideoFile:
         last_ns, base = times.reached_ns, stream.time_base
         if last_ns is None or not self._is_timed or container.format.flags & TIMES_RESTART:
             return
+        least_ns = CUT_PERIODS * NS / self.fps
         if self.count is not None and stream.duration is not None:
             if decoder.packets >= self.count:
                 return
@@ -196,13 +199,14 @@ class VideoFile:
             promised_ns = round(stream.duration * base * NS)
         elif container.duration:
             last_ns = max(last_ns, *self._ends_ns.values())
+            least_ns = max(least_ns, MIN_CUT_NS)
             begin_ns = 1000 * (container.start_time or 0)
             # Some containers count it from the first image, others from 0.
             promised_ns = 1000 * container.duration - max(0, begin_ns)
         else:
             return
         there_ns = last_ns - begin_ns
-        if there_ns + CUT_PERIODS * NS / self.fps < promised_ns:
+        if there_ns + least_ns < promised_ns:
             images = decoder.packets if self.count is None else f"{decoder.packets} of {self.count}"
             raise InputError(
                 f"{self.name} ends after {images} frames ({there_ns / NS:.1f} of {promised_ns / NS:.1f} s); "

@@ -12,6 +12,7 @@ Brandt 2006).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -339,16 +340,19 @@ def bearing_of(
 def camera_model(msg: Any, rectified: bool = False, with_distortion: bool = True) -> CameraModel:
     """Read the camera model from a sensor_msgs/CameraInfo.
 
-    ``rectified``: the images are rectified, so the projection matrix is used and the distortion is not.
+    ``rectified``: the images are rectified, so the projection matrix is used, or K where it is not set, and
+    the distortion is not.
     ``with_distortion``: False if it is not wanted; then an unknown distortion model does not matter.
     Raises InputError as `Intrinsics.from_camera_info` does.
     """
-    _check_calibration(msg, rectified)
+    has_projection = rectified and float(msg.p[0]) != 0.0
+    _check_calibration(msg, has_projection)
+    with_distortion = with_distortion and not rectified
     intrinsics = Intrinsics.from_camera_info(
         [float(v) for v in msg.k],
         [float(v) for v in msg.d] if with_distortion else (),
         msg.distortion_model if with_distortion else "",
-        p=[float(v) for v in msg.p] if rectified else None,
+        p=[float(v) for v in msg.p] if has_projection else None,
         offset=(int(msg.roi.x_offset), int(msg.roi.y_offset)),
         binning=(int(msg.binning_x), int(msg.binning_y)),
     )
@@ -407,6 +411,26 @@ def camera_info_beside(image_topic: str) -> str:
         image_topic = image_topic.removesuffix(suffix)
     folder, slash, _ = image_topic.rpartition("/")
     return f"{folder}{slash}camera_info"
+
+
+def is_rectified_topic(image_topic: str) -> bool:
+    """Whether an image topic's name says that its images are rectified, as image_proc names them:
+    /camera/image_rect, /camera/image_rect_color, /stereo/left/rectified/image."""
+    for suffix in TRANSPORT_SUFFIXES:
+        image_topic = image_topic.removesuffix(suffix)
+    return re.search(r"(^|[/_])(image_rect|rect(ified)?|undist(orted)?)($|[/_])", image_topic) is not None
+
+
+def rectified_note(msg: Any, image_topic: str) -> str:
+    """What is assumed of the images of a calibration with distortion on a topic of such a name; empty where
+    it makes no difference."""
+    if not is_rectified_topic(image_topic) or not any(msg.d):
+        return ""
+    used = "P of camera_info is used" if msg.p[0] else "K of camera_info is used, as P is not set,"
+    return (
+        f"{image_topic} is taken as rectified by its name: {used}, without distortion; if its images are not,"
+        " give the topic another name"
+    )
 
 
 def delivered_size(msg: Any) -> tuple[int, int]:

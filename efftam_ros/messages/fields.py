@@ -194,7 +194,20 @@ def velocity_fields(
         "predicted_elevation": soon.elevation,
         "predicted_bearing_covariance": soon.covariance.flatten(),
         "predicted_stamp": stamp if later is None else stamp_like(stamp, later.stamp_ns),
+        "image_shift": image_shift(track),
     }
+
+
+def image_shift(track: Track) -> float:
+    """The largest motion of an image corner since the target's last image, by the camera's motion, px; NaN
+    where that is not known."""
+    if track.camera is None or track.camera.matrix is None:
+        return math.nan
+    width, height = track.image_size
+    corners = np.array([(x, y, 1.0) for x in (0.0, width) for y in (0.0, height)]).T
+    moved = track.camera.matrix @ corners
+    with np.errstate(all="ignore"):
+        return float(np.hypot(*(moved[:2] / moved[2] - corners[:2])).max())
 
 
 def _answer_fields(track: Track, about: About) -> dict[str, Any]:

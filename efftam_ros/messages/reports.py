@@ -56,7 +56,8 @@ class MotionReport(TargetReport):
 
     ``velocity`` (vx, vy) px/s; ``azimuth`` right, ``elevation`` down of the optical axis, rad, their rates
     rad/s with the camera's own motion included; ``bearing_covariance`` of the two angles, 4 numbers, rad^2;
-    ``steered``: it is the target that is steered by.
+    ``image_shift`` the largest motion of an image corner since the target's last image, px; ``steered``: it
+    is the target that is steered by.
     """
 
     valid: bool = False
@@ -66,6 +67,7 @@ class MotionReport(TargetReport):
     elevation: float = NAN
     azimuth_rate: float = 0.0
     elevation_rate: float = 0.0
+    image_shift: float = NAN
     bearing_covariance: tuple[float, ...] = (NAN,) * 4
     steered: bool = True
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.contract import Look, Remembered
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec
-from efftam_ros.images.pixels import check_image
+from efftam_ros.images.pixels import CHECKED, check_image
 from efftam_ros.runtime.preprocess import CERTAIN, EncodedPrompt, boxes_and_areas, encode_prompt
 
 ALTERNATIVES = range(1, 4)
@@ -138,7 +138,8 @@ class FrameState(ABC):
             self._check_target(look.target)
             prompted += look.prompt is not None
             self._frames.pop(look.target, None)  # what can't be used leaves nothing of before
-        check_image(image)
+        if CHECKED not in image.derived:
+            check_image(image)
         for look in looks:
             frames[look.target] = self._checked(image, look)
         if len(frames) < len(looks) or prompted > 1:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from efftam_ros.core.config import TrackerConfig, expanded
+from efftam_ros.core.config import DEFAULT_POLICY, TrackerConfig, expanded
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.core.gallery import Describe
+from efftam_ros.plugins import plugin_module
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, Backend, PipelineConfig, backend_of, function_of
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import CameraMotionSource, Pipeline
+    from efftam_ros.core.contract import Pipeline
     from efftam_ros.core.targets import TargetSet
+    from efftam_ros.core.tracker import MakePolicy
+
+REFERENCES, POLICIES_GROUP = "efftam_workshop", "efftam.policies"
+"""The package that lists the reference policies among its entry points, and their group."""
+INSTALL_REFERENCES = "pip install 'efftam_ros[workshop]'"
 
 
 def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = None) -> Pipeline:
@@ -46,26 +52,39 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
 
 def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetSet:
     """A tracker on a pipeline, for as many targets as that has memories, with its sources beside the network:
-    camera motion and points."""
+    camera motion, points and identity. Raises InputError where the policy's package is not installed, and
+    BackendError when the identity network can't be used."""
     from efftam_ros.core.targets import TargetSet
-    from efftam_ros.images.points import FlowPoints, is_blank
 
     config = config or TrackerConfig()
-    camera = _camera_of(config, looks_ahead=getattr(pipeline, "is_on_gpu", False))
-    return TargetSet(pipeline, config, camera, FlowPoints, is_blank, _describe_of(config))
-
-
-def _describe_of(config: TrackerConfig) -> Describe | None:
-    """Raises BackendError when the identity network can't be used."""
+    make_policy = policy_of(config.policy)
+    if config.policy != DEFAULT_POLICY:  # a reference has none of what is ours
+        return TargetSet(pipeline, config, make_policy=make_policy)
+    from efftam_ros.images.camera_motion import ImageCameraMotion
+    from efftam_ros.images.points import FlowPoints, is_blank
     from efftam_ros.runtime.identity import Identity
 
-    return Identity().describe if config.identity and config.policy == "default" else None
+    looks_ahead = getattr(pipeline, "is_on_gpu", False)
+    camera = ImageCameraMotion(looks_ahead) if config.camera_motion == "auto" else None
+    describe = Identity().describe if config.identity else None
+    return TargetSet(pipeline, config, camera, FlowPoints, is_blank, describe, make_policy)
 
 
-def _camera_of(config: TrackerConfig, looks_ahead: bool) -> CameraMotionSource | None:
-    from efftam_ros.images.camera_motion import ImageCameraMotion
+def policy_of(name: str) -> MakePolicy:
+    """The policy of this name. Raises InputError where its package is not installed."""
+    if name == DEFAULT_POLICY:
+        from efftam_ros.core.policies.default import DefaultPolicy
 
-    return ImageCameraMotion(looks_ahead) if config.camera_motion == "auto" else None
+        return DefaultPolicy
+    listed = plugin_module(REFERENCES, POLICIES_GROUP, name)
+    if listed is None:
+        raise InputError(
+            f"policy {name} is in the package {REFERENCES}, which is not installed; run"
+            f" {INSTALL_REFERENCES}, or use the policy {DEFAULT_POLICY}"
+        )
+    module, _, policy = listed.partition(":")
+    found: MakePolicy = getattr(import_module(module), policy)
+    return found
 
 
 def _unavailable(row: Backend, reason: str, remedy: str) -> BackendError:

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -44,7 +45,9 @@ COMMANDS = {
 WORKSHOP = ("eval", "bench", "export", "build", "fetch")
 """Commands of the package ``efftam_workshop``; its entry_points.txt has their modules, in group `GROUP`."""
 GROUP = "efftam.commands"
-INSTALL_WORKSHOP = "pip install 'efftam_ros[workshop]'"
+INSTALL_WORKSHOP = "pip install '.[workshop]' in a checkout of efftam_ros"
+
+CLOSED = "is closed; to print nothing, send it to /dev/null"
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -70,11 +73,14 @@ class Program:
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run with these arguments (default: the process's) and return the exit code."""
+        closed = open_standard_files()
         try:
             with interruptible() as signals:
                 code = self._guarded(list(sys.argv[1:] if argv is None else argv), signals)
         except BrokenPipeError:
             code = EXIT_BROKEN_PIPE
+        if "stdout" in closed and code == 0:
+            return self._say(f"standard output: {CLOSED}")
         try:
             sys.stdout.flush()
         except OSError as error:
@@ -171,6 +177,21 @@ class Program:
         return parser
 
 
+def open_standard_files() -> list[str]:
+    """Open what is closed of the standard files, for nothing, or the next file that is opened would take its
+    number, and what a library prints would be written into it. Returns their names."""
+    closed = []
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the smallest free number, this one
+            closed.append(name)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+    return closed
+
+
 def described(name: str, module: Any) -> Parser:
     """The parser of a command's module."""
     first, _, more = (module.__doc__ or "").strip().partition("\n")
@@ -194,7 +215,18 @@ def explain(error: BaseException) -> str | None:
             return f"no space left on the device{where}; free space or write to another disk"
         if error.filename is not None:
             return f"{error.filename}: {(error.strerror or str(error)).lower()}"
+        if error.errno == errno.EBADF:
+            return CLOSED
+        if isinstance(error, FileNotFoundError) and not _has_working_folder():
+            return "the working folder was removed; change to another one (cd)"
     return None
+
+
+def _has_working_folder() -> bool:
+    try:
+        return bool(Path.cwd())
+    except FileNotFoundError:
+        return False
 
 
 EFFTAM = Program("efftam", "Track targets in a video, a bag or a camera stream.", COMMANDS, WORKSHOP)

@@ -29,7 +29,14 @@ from efftam_ros.images.levels import Levels, few_levels
 from efftam_ros.images.message import ImageReader, StampGuard, header_of, image_fields, stamp_ns
 from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages import bags
-from efftam_ros.messages.bearing import Bearing, CameraModel, bearing_of, camera_model
+from efftam_ros.messages.bearing import (
+    Bearing,
+    CameraModel,
+    bearing_of,
+    camera_model,
+    is_rectified_topic,
+    rectified_note,
+)
 from efftam_ros.messages.fields import (
     About,
     Kind,
@@ -64,7 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     files.add_argument("--with-masks", action="store_true", help="write the masks too (large)")
     options.add_range_argument(files)
-    files.add_argument("--rectified", action="store_true", help="images are rectified: use P, not K and D")
+    files.add_argument(
+        "--rectified",
+        action="store_true",
+        help="images are rectified: use P, not K and D"
+        " (default: where the topic's name says so, as image_rect)",
+    )
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
     add_rerun_argument(files)
     options.add_quiet_argument(files)
@@ -152,6 +164,7 @@ def read_images(
     camera: CameraModel | None = None
     refused = ""
     held: tuple[int, bytes, CameraModel | None] | None = None
+    noted: set[str] = set()
     transport = {bags.IMAGE_TYPES[0]: "raw", bags.IMAGE_TYPES[1]: "compressed"}.get(images.msgtype, "video")
     reader_of_images = ImageReader(transport, store.types["std_msgs/msg/Header"], levels)
 
@@ -159,13 +172,24 @@ def read_images(
         recorded, raw, model = held
         message = bags.deserialized(store, raw, images)
         header = header_of(message, store.types["std_msgs/msg/Header"])
-        decode = partial(reader_of_images.read, message, recorded)
-        return RecordedImage(header, lambda: decode().image(), recorded, next_ns, model)
+
+        def read() -> Image:
+            got = reader_of_images.read(message, recorded)
+            if got.note and got.note not in noted:
+                noted.add(got.note)
+                _warn(f"{images.topic}: {got.note}")
+            return got.image()
+
+        return RecordedImage(header, read, recorded, next_ns, model)
 
     for connection, recorded, raw in bags.messages(reader, [images] if info is None else [images, info]):
         if info is not None and connection.topic == info.topic:
             try:
-                camera = camera_model(bags.deserialized(store, raw, info), rectified)
+                message = bags.deserialized(store, raw, info)
+                camera = camera_model(message, rectified or is_rectified_topic(images.topic))
+                if not rectified and (note := rectified_note(message, images.topic)) and note not in noted:
+                    noted.add(note)
+                    _warn(note)
             except InputError as error:
                 if str(error) != refused:  # it comes with every image
                     _warn(f"{info.topic}: {error}")

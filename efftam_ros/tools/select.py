@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.core.geometry import Box
 from efftam_ros.images.source import NS
 from efftam_ros.images.stills.folder import read_bgr
 from efftam_ros.messages.reports import Selection
-from efftam_ros.tools.common.prompts import add_target_arguments, numbers, read_points
+from efftam_ros.tools.common.prompts import add_target_arguments, read_box, read_points
 
 CLIENT = "efftam_ros.ros.select_client"
 # As ROS 2 takes names: no part is empty or begins with a digit.
@@ -87,7 +86,7 @@ def read_selection(args: argparse.Namespace) -> tuple[Selection | None, NDArray[
     points, labels = read_points(args.point)
     selection = Selection(
         stamp_ns=int(whole) * NS + int(fraction.ljust(9, "0")),
-        box=Box(*numbers("--box", args.box, "X,Y,W,H", (4,))) if args.box else None,
+        box=read_box(args.box) if args.box else None,
         points=tuple(points),
         labels=tuple(labels),
     )

@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from efftam_ros.messages.reports import VideoProgress
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.following import Answers, follow
-from efftam_ros.tools.common.hints import Cause, cause_of, lost_after_s
+from efftam_ros.tools.common.hints import LossCause, cause_of, lost_after_s
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.page import DrawingPage, open_page, show_in_browser
 from efftam_ros.tools.common.positions import (
@@ -148,7 +148,7 @@ class _Run:
         self.tracks: list[tuple[int, dict[int, Track]]] = []
         self.is_complete = False  # all frames that were asked for, and none was left out
         self._spent: dict[str, float] = defaultdict(float)
-        self._causes: dict[int, Cause] = {}  # of a selection that is lost at once
+        self._causes: dict[int, LossCause] = {}  # of a selection that is lost at once
 
     def follow(self, args: argparse.Namespace, page: DrawingPage | None = None) -> None:
         source, start, most = self._source, args.start, args.frames
@@ -212,6 +212,10 @@ class _Run:
                 self._spent[stage] += seconds
         if prompts and (few := few_levels(image)):
             options.tell(f"{self._source.name}: {few}")
+        for target_id in prompts:
+            track, _ = answers[target_id]
+            if track.reason:  # the selection is weak
+                options.tell(f"{self._source.name}: target {target_id}: {track.reason}")
         self._causes |= {target_id: cause_of(frame.bgr, prompt) for target_id, prompt in prompts.items()}
         tracks = {target_id: track for target_id, (track, _) in answers.items()}
         self.tracks.append((frame.index, tracks))
@@ -237,7 +241,8 @@ class _Run:
         source = self._source
         video = source.name
         if source.path.exists() and str(file) != "-":
-            video = os.path.relpath(video, file.parent.resolve())
+            with suppress(FileNotFoundError):  # the working folder may have been removed meanwhile
+                video = os.path.relpath(video, file.parent.resolve())
         return {
             "video": video,
             "fps": source.fps,

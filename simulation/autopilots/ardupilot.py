@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import astuple
 
 from efftam_flight.mavlink.dialect import ATTITUDE, MANAGER_INFORMATION, Message, mav
+from efftam_flight.mavlink.gimbal.stop_sequence import ROI
 from simulation.autopilots.autopilot import (
     ACCEPTED,
     DENIED,
@@ -28,8 +29,10 @@ WISH_PHASE_S = 0.011
 SHORTEST_US = 4000.0
 # After its first heartbeat it drives its mount; the rates of before are kept.
 AWAKE_S = 9.0
-# The channel of the gimbal's yaw, and how fast the stick turns it, rad/s.
+# The channel of the gimbal's yaw, and how fast the stick turns it, rad/s; that of the retract switch.
 STICK, STICK_RATE = 7, 0.5
+RETRACT = 8
+RETRACTED = (math.radians(-80.0), 0.0)
 # Jump of the mount's yaw after a message in which one rate is missing.
 JUMP = math.radians(-23.0)
 
@@ -42,7 +45,8 @@ class ArduPilot(Autopilot):
 
     def restart(self) -> None:
         super().restart()
-        self._wish: tuple[float, float, int] | None = None
+        # Rates with the lock, or a direction: pitch and yaw.
+        self._wish: tuple[float, float, int] | tuple[float, float] | None = None
         self._next_wish_s = math.ceil(self._clock() / WISH_S) * WISH_S + WISH_PHASE_S
         self._next_timesync_s = self._clock() + self.timesync_s
 
@@ -84,11 +88,19 @@ class ArduPilot(Autopilot):
         self.channels[STICK - 1] = round(1500 + 400 * yaw)
         self._wish = (0.0, yaw * STICK_RATE, 0)
 
+    def retract(self) -> None:
+        """The pilot moves the retract switch: obeyed until the next wish by a message."""
+        self.channels[RETRACT - 1] = 1900
+        self._wish = RETRACTED
+
     def move(self, now_s: float) -> None:
         if now_s < self._next_wish_s:
             return
         self._next_wish_s += WISH_S
         if self._wish is None or now_s - self.booted_s < AWAKE_S:
+            return
+        if len(self._wish) == 2:
+            self.point_gimbal(*self._wish)
             return
         pitch_rate, yaw_rate, lock = self._wish
         # To a device 28 for yaw lock, else no flag at all.
@@ -109,7 +121,17 @@ class ArduPilot(Autopilot):
             if message.param7 not in (0, 1):
                 self.acknowledge(port, message, FAILED)
                 return
-            self._wish = (math.radians(message.param3), math.radians(message.param4), 0)
+            if math.isfinite(message.param1) and math.isfinite(message.param2):
+                self._wish = (math.radians(message.param1), math.radians(message.param2))
+            else:
+                self._wish = (math.radians(message.param3), math.radians(message.param4), 0)
+            self.acknowledge(port, message, ACCEPTED)
+        elif number in ROI:
+            # The point itself is of no matter here: whoever sends one finds its direction in ``roi``.
+            self._wish = self.roi
+            self.acknowledge(port, message, ACCEPTED)
+        elif number == mav.MAV_CMD_DO_MOUNT_CONTROL:
+            self._wish = (math.radians(message.param1), math.radians(message.param3))
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_REQUEST_MESSAGE:
             self._request(port, message)

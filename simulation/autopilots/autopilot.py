@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from efftam_flight.mavlink.connection import Connection
 from efftam_flight.mavlink.dialect import ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, Message, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.links.connection import Connection
 from simulation.autopilots.following import FlyingVehicle, Follower
 from simulation.autopilots.gimbal import Mount
 from simulation.rotations import from_yaw_pitch
@@ -80,7 +80,9 @@ class Autopilot(ABC):
         self.ports = dict(ports)
         self.mount = mount
         self.clock_rate = 1.0  # of its seconds in ours
+        self.roi = (math.radians(-20.0), math.radians(-30.0))  # pitch and yaw of the point of interest, rad
         self.channels = [1500] * 8  # of the remote control, us
+        self.parameters: dict[str, float] = {}  # that can be read
         self.follower: Follower | None = None  # flies the vehicle, where it flies
         self._standing = FlyingVehicle(np.zeros(3))
         self._clock, self._gimbal_port = clock, gimbal_port
@@ -208,6 +210,8 @@ class Autopilot(ABC):
         if kind == "GIMBAL_DEVICE_ATTITUDE_STATUS" and name == self._gimbal_port:
             self.attitude = (tuple(message.q), message.flags)
             self.gimbal_heard_s = now_s
+        elif kind == "PARAM_REQUEST_READ" and target in ((SYSTEM, COMPONENT), (SYSTEM, 0)):
+            self._tell_parameter(port, message)
         elif kind == "FOLLOW_TARGET" and self.follower is not None:
             self.follower.take(message, now_s)
         elif kind in (SET_ATTITUDE, SET_PITCHYAW) and target[0] in (0, SYSTEM):
@@ -216,6 +220,17 @@ class Autopilot(ABC):
             unheard = target[1] not in (0, COMPONENT) and not self.hears(target)
             if target[1] in (0, COMPONENT) or (unheard and self.answers_for(target)):
                 self.on_command(port, message)
+
+    def _tell_parameter(self, port: Port, message: Message) -> None:
+        """A parameter that does not exist is not answered."""
+        name = message.param_id
+        if name in self.parameters:
+            self.send(port, self.parameter_message(name, self.parameters[name]))
+
+    def parameter_message(self, name: str, value: float) -> Message:
+        return mav.MAVLink_param_value_message(
+            name.encode(), value, mav.MAV_PARAM_TYPE_REAL32, len(self.parameters), 0
+        )
 
     def _wants(self, port: Port, target: Sender) -> bool:
         """Whether a link has the target of a message behind it."""
@@ -287,6 +302,18 @@ class Autopilot(ABC):
             self.ports[self._gimbal_port],
             mav.MAVLink_gimbal_device_set_attitude_message(
                 SYSTEM, GIMBAL, flags, (math.nan,) * 4, 0.0, pitch_rate, yaw_rate
+            ),
+        )
+
+    def point_gimbal(self, pitch: float, yaw: float) -> None:
+        """Turn to a direction, rad from the vehicle's nose: the servo mount itself, or message 284."""
+        if self._gimbal_port is None:
+            self.mount.point(pitch, yaw)
+            return
+        self.send(
+            self.ports[self._gimbal_port],
+            mav.MAVLink_gimbal_device_set_attitude_message(
+                SYSTEM, GIMBAL, 0, from_yaw_pitch(yaw, pitch), math.nan, math.nan, math.nan
             ),
         )
 

@@ -11,7 +11,9 @@ import math
 import signal
 import time
 
-from efftam_flight.mavlink.connection import Connection, Piece, TcpIn, connect
+from efftam_flight.mavlink.links.connection import Connection, Piece
+from efftam_flight.mavlink.links.opening import connect
+from efftam_flight.mavlink.links.tcp import TcpIn
 from efftam_ros.tools.common.interruption import SIGNALS
 from simulation.autopilots.ardupilot import ArduPilot
 from simulation.autopilots.autopilot import Autopilot, CrashError, Port
@@ -36,7 +38,7 @@ class Hasty(TcpIn):
 def companion_link(address: str) -> Connection:
     """Opens the link to the bridge."""
     kind, host, port = (address.split(":") + [""] * 2)[:3]
-    return Hasty(address, (host, int(port))) if kind == "tcpin" else connect(address)
+    return Hasty(address, (host, int(port)), time.monotonic) if kind == "tcpin" else connect(address)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

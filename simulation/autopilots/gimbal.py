@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
-from efftam_flight.angles import wrapped
-from efftam_flight.mavlink.connection import Connection
+from efftam_flight.angles import axis_direction, wrapped
 from efftam_flight.mavlink.dialect import Message, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.links.connection import Connection
 from efftam_flight.values import GimbalLimits
 from simulation.rotations import from_yaw_pitch
 
 ATTITUDE_S = 0.02
+POINTING_GAIN = 4.0  # of a mount that turns to a direction, 1/s
 YAW_LOCK = mav.GIMBAL_DEVICE_FLAGS_YAW_LOCK
 LIMITS = GimbalLimits(math.radians(-135), math.radians(45), math.radians(-160), math.radians(160))
 
@@ -26,7 +27,7 @@ def level(time_s: float) -> tuple[float, float]:
 @dataclass
 class Mount:
     """``yaw``: of the joint, from the vehicle's nose, and ``pitch``, rad. ``vehicle`` gives heading and yaw
-    rate at a time. A wish is a rate, from north (``lock``) or from the vehicle."""
+    rate at a time. A wish is a rate, from north (``lock``) or from the vehicle, or a direction."""
 
     vehicle: Callable[[float], tuple[float, float]] = level
     limits: GimbalLimits = LIMITS
@@ -38,13 +39,18 @@ class Mount:
 
     def __post_init__(self) -> None:
         self._wish = (0.0, 0.0)
+        self._direction: tuple[float, float] | None = None  # pitch and yaw of the joint, rad
         self._rate = [0.0, 0.0]
         self._time_s: float | None = None
 
     def wish(self, pitch_rate: float, yaw_rate: float, lock: bool) -> None:
         """Set the commanded rates, rad/s."""
-        self._wish = (pitch_rate, yaw_rate)
+        self._wish, self._direction = (pitch_rate, yaw_rate), None
         self.lock = lock
+
+    def point(self, pitch: float, yaw: float) -> None:
+        """Turn to a direction and stay there; rad, yaw from the vehicle's nose."""
+        self._direction, self.lock = (pitch, yaw), False
 
     def step(self, time_s: float) -> None:
         """Advance to this time."""
@@ -53,7 +59,7 @@ class Mount:
         while self._time_s < time_s - 1e-9:
             dt = min(0.002, time_s - self._time_s)
             self._time_s += dt
-            for axis, wish in enumerate(self._wish):
+            for axis, wish in enumerate(self._wanted_rates()):
                 bounded = min(max(wish, -self.max_rate), self.max_rate)
                 self._rate[axis] += (bounded - self._rate[axis]) * (
                     dt / self.lag_s if self.lag_s > dt else 1.0
@@ -63,6 +69,12 @@ class Mount:
             limits = self.limits
             self.pitch = min(max(self.pitch + self._rate[0] * dt, limits.pitch_min), limits.pitch_max)
             self.yaw = min(max(self.yaw + (self._rate[1] - own) * dt, limits.yaw_min), limits.yaw_max)
+
+    def _wanted_rates(self) -> tuple[float, float]:
+        if self._direction is None:
+            return self._wish
+        pitch, yaw = self._direction
+        return POINTING_GAIN * (pitch - self.pitch), POINTING_GAIN * wrapped(yaw - self.yaw)
 
     def heading(self, time_s: float) -> float:
         """Yaw of the optical axis from north, rad."""
@@ -107,7 +119,10 @@ class GimbalDevice:
     def _handle(self, message: Message, now_s: float) -> None:
         kind = message.get_type()
         if kind == "GIMBAL_DEVICE_SET_ATTITUDE":
-            if all(map(math.isfinite, (message.angular_velocity_y, message.angular_velocity_z))):
+            if all(map(math.isfinite, message.q)):
+                yaw, pitch = axis_direction(message.q)
+                self.mount.point(pitch, yaw)
+            elif all(map(math.isfinite, (message.angular_velocity_y, message.angular_velocity_z))):
                 lock = bool(message.flags & YAW_LOCK)
                 self.mount.wish(message.angular_velocity_y, message.angular_velocity_z, lock)
         elif (

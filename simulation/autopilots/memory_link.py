@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from efftam_flight.mavlink.connection import Connection, Piece
+from efftam_flight.mavlink.links.connection import Connection, Piece
 
 
 class MemoryLink(Connection):
@@ -18,8 +18,8 @@ class MemoryLink(Connection):
     datagrams = True
 
     def __init__(self, address: str, clock: Callable[[], float], delay_s: float) -> None:
-        super().__init__(address)
-        self._clock, self._delay_s = clock, delay_s
+        super().__init__(address, clock)
+        self._delay_s = delay_s
         self._arriving: deque[tuple[float, bytes]] = deque()
         self.other: MemoryLink | None = None
         self.cut = False

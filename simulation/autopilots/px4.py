@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import astuple
 
 from efftam_flight.mavlink.dialect import ATTITUDE, MANAGER_INFORMATION, MANAGER_STATUS, Message, mav
+from efftam_flight.mavlink.gimbal.stop_sequence import ROI
 from simulation.autopilots.autopilot import (
     ACCEPTED,
     COMPONENT,
@@ -28,6 +30,8 @@ SILENCE_S = 2.0
 HEARD_S = 0.5
 # For so long after a boot message 281 names no gimbal: two of them at 5 Hz.
 NONE_YET_S = 0.35
+# Then its gimbal is found, and message 280 is made.
+FOUND_S = 0.4
 
 
 class PX4(Autopilot):
@@ -36,9 +40,17 @@ class PX4(Autopilot):
     kind = mav.MAV_AUTOPILOT_PX4
     timesync_s = 1.0
 
+    def parameter_message(self, name: str, value: float) -> Message:
+        # Whole numbers stand in the bytes of a float.
+        raw = struct.unpack("<f", struct.pack("<i", int(value)))[0]
+        return mav.MAVLink_param_value_message(
+            name.encode(), raw, mav.MAV_PARAM_TYPE_INT32, len(self.parameters), 0
+        )
+
     def restart(self) -> None:
         super().restart()
-        self._wish = (0.0, 0.0, 12)
+        # Rates with flags, or a direction: pitch and yaw. None: nobody has commanded anything.
+        self._wish: tuple[float, float, int] | tuple[float, float] | None = None
         self._wish_s = -math.inf
         self._next_wish_s = -math.inf
 
@@ -84,6 +96,14 @@ class PX4(Autopilot):
             return
         interval_s = SERVO_S if self._gimbal_port is None else WISH_S
         self._next_wish_s = max(self._next_wish_s + interval_s, now_s)
+        if self._wish is None:
+            # To a device that keeps its last rate NaN changes nothing.
+            if self._gimbal_port is not None:
+                self.command_gimbal(math.nan, math.nan, 0)
+            return
+        if len(self._wish) == 2:
+            self.point_gimbal(*self._wish)
+            return
         pitch_rate, yaw_rate, flags = self._wish
         if now_s - self._wish_s > SILENCE_S:
             pitch_rate = yaw_rate = 0.0
@@ -102,6 +122,13 @@ class PX4(Autopilot):
                 return
             self._wish = (math.radians(message.param3), math.radians(message.param4), 12)
             self._wish_s = self._clock()
+            self.acknowledge(port, message, ACCEPTED)
+        elif number in ROI:
+            # Obeyed whoever is in control; who is stays.
+            self._wish = self.roi
+            self.acknowledge(port, message, ACCEPTED)
+        elif number == mav.MAV_CMD_DO_MOUNT_CONTROL:
+            self._wish = (math.radians(message.param1), math.radians(message.param3))
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_REQUEST_MESSAGE:
             self._request(port, message)
@@ -140,7 +167,11 @@ class PX4(Autopilot):
         self.send(
             port,
             mav.MAVLink_gimbal_manager_information_message(
-                self.boot_ms(self._clock()), 0, 1 if self._gimbal_port is None else 154, *numbers
+                # Of when it was made, not of when it is sent.
+                self.boot_ms(min(self.booted_s + FOUND_S, self._clock())),
+                0,
+                1 if self._gimbal_port is None else 154,
+                *numbers,
             ),
         )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from efftam_flight.mavlink.connection import Connection
 from efftam_flight.mavlink.dialect import Message, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.links.connection import Connection
 
 CAMERA = (1, mav.MAV_COMP_ID_CAMERA)
 HEARTBEAT_S = 1.0

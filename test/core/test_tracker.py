@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.scripted_looks import ScriptedLooks
 from support.scripted_pipeline import ScriptedPipeline
-from support.scripted_target import FPS, SECOND, SPEC, candidates, followed, frame, one_target
+from support.scripted_target import FPS, SECOND, SPEC, OneTarget, candidates, followed, frame, one_target
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import OPENED
@@ -31,6 +31,7 @@ from efftam_ros.core.types import (
     Track,
     TrackState,
 )
+from efftam_ros.runtime.opening import open_targets
 
 SIDE = 1024
 TRACE = json.loads((Path(__file__).parent.parent / "golden" / "samurai_trace.json").read_text())
@@ -160,15 +161,33 @@ def test_the_reference_predictor_follows_what_is_rather_present_than_not():
 
 @pytest.mark.parametrize("policy", ["samurai", "efficienttam"])
 def test_the_reference_policies_use_nothing_of_what_is_ours(policy):
-    """No drawn box, no points on the target, no looks of it, no camera, no doubt."""
-    points, looks = EndingPoints(), ScriptedLooks(lambda box: -1.0)
-    ours = {"points": points, "describe": looks, "camera": object(), "is_blank": lambda *_: True}
+    """No drawn box, no points on the target, no looks of it, no camera, no doubt; the whole image."""
     small = Box.from_centre(200, 300, 8, 8)
-    script, prompt = shows(lambda i: small.moved(i, 0)), Prompt(box=stretched(small, 2, 2))
-    tracks, _, _ = follow(script, 40, TrackerConfig(policy=policy, view="full"), prompt, **ours)
-    assert points.calls == looks.asked == []
-    assert all(track.box.width == pytest.approx(8) and not track.reason for track in tracks)
-    assert tracks[-1].state is TRACKING
+    pipeline = ScriptedPipeline(shows(lambda i: small.moved(i, 0)), replace(SPEC, default_view="auto"))
+    tracker = OneTarget(open_targets(pipeline, TrackerConfig(policy=policy)))
+    for i in range(40):
+        track = tracker.step(frame(i), None if i else Prompt(box=stretched(small, 2, 2)))
+        assert (track.reason, track.likeness, track.camera) == (
+            "",
+            pytest.approx(math.nan, nan_ok=True),
+            None,
+        )
+        assert track.box.width == pytest.approx(8)
+        assert track.view.is_full(SIDE, SIDE)
+    assert track.state is TRACKING
+    # The box alone was asked for.
+    assert [call.arguments[0] for call in pipeline.calls_of("decode")][:2] == [
+        Prompt(box=stretched(small, 2, 2)),
+        None,
+    ]
+
+
+def test_a_reference_policy_whose_package_is_not_installed_is_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setattr("efftam_ros.runtime.opening.plugin_module", lambda *_: None)
+    pipeline = ScriptedPipeline(steady, SPEC)
+    with pytest.raises(InputError, match=r"policy samurai .*efftam_ros\[workshop\].* default"):
+        open_targets(pipeline, TrackerConfig(policy="samurai"))
+    assert open_targets(pipeline, TrackerConfig())
 
 
 def test_the_mask_belongs_to_the_last_measured_box():
@@ -944,3 +963,26 @@ def test_the_samurai_policy_chooses_what_the_reference_chose(name):
             assert attended == [(f, row) for f, _, row in seen["out"]["memory"]]
             assert [frame_of[slot] for slot in plan.pointer_slots] == [f for f, _ in seen["out"]["pointers"]]
     assert len(frame_of) > 20
+
+
+@pytest.mark.parametrize("years", [5, -5, 50, 0.001])
+@pytest.mark.parametrize("logit", [0.5, 1.0, 2.0])
+def test_a_clock_that_is_set_by_years_while_the_target_is_searched_is_an_interruption(years, logit):
+    """Also where something is seen that the search follows meanwhile."""
+    elsewhere = Box.from_centre(700, 700, 60, 40)
+
+    def script(i, view):
+        return shows(logit=logit, quality=0.3)(i, view) if i < 10 else decoy(i, view)
+
+    def decoy(i, view):
+        return candidates(elsewhere, None, None, ious=[0.3, 0.1, 0.1], presence_logit=logit)
+
+    tracks, tracker, _ = follow(script, 60)
+    assert tracks[-1].state is LOST
+    jump = round(years * 365 * 86_400 * SECOND)
+    first = tracker.step(Frame(frame(60).image, tracks[-1].stamp_ns + jump))
+    assert first.state is LOST
+    assert ("went back" if years < 0 else "no image for") in first.reason
+    later = [tracker.step(Frame(frame(60).image, first.stamp_ns + i * SECOND // 30)) for i in range(1, 30)]
+    assert all(track.processed for track in later)
+    assert all("no image for" not in track.reason for track in later)  # said once

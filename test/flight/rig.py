@@ -27,6 +27,7 @@ from efftam_flight.values import (
 )
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection
 from simulation.autopilots.ardupilot import ArduPilot
@@ -38,6 +39,7 @@ from simulation.rotations import from_yaw_pitch, matrix
 
 EPOCH_NS = 1_700_000_000 * NS
 STEP_S = 0.002
+FOCAL_PX = 900.0
 CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
 FLAVOURS = {"ardupilot": ArduPilot, "px4": PX4}
 
@@ -272,13 +274,19 @@ class Chase:
         target: Callable[[float], tuple[float, float]],
         latency_s: float = 0.1,
         noise_rad: float = math.radians(0.1),
+        camera_roll: float = 0.0,
     ) -> None:
         self.rig, self.target, self.latency_s, self.noise_rad = rig, target, latency_s, noise_rad
+        self.camera_roll = camera_roll  # clockwise seen from behind, rad
         self.state = TrackState.TRACKING
         self.errors: list[tuple[float, float]] = []
         self._rng = np.random.default_rng(3)
         self._answers: deque[tuple[float, MotionReport]] = deque()
         self._next_image_s = 0.0
+        self.is_frozen = False  # the camera repeats its last image with new stamps
+        self._last_axis = (0.0, 0.0)
+        self._last_bearing = (0.0, 0.0)
+        rig.control.on_camera(CameraModel(Intrinsics(FOCAL_PX, FOCAL_PX, 639.5, 359.5), 1280, 720))
         rig.after_step = self._step
         rig.rates = self._tick
         rig.control.set_enabled(True)
@@ -300,10 +308,21 @@ class Chase:
             ray = matrix(from_yaw_pitch(heading, rig.mount.pitch)).T @ np.array(
                 [math.cos(pitch) * math.cos(yaw), math.cos(pitch) * math.sin(yaw), -math.sin(pitch)]
             )
+            c, s = math.cos(self.camera_roll), math.sin(self.camera_roll)
+            ray = np.array([ray[0], ray[1] * c + ray[2] * s, ray[2] * c - ray[1] * s])
             noise = self._rng.normal(0, self.noise_rad, 2)
             azimuth = math.atan2(ray[1], ray[0]) + noise[0]
             elevation = math.atan2(ray[2], math.hypot(ray[0], ray[1])) + noise[1]
-            estimate = seen_at(rig.time.instant().stamp_ns, azimuth, elevation, state=self.state)
+            turned = math.hypot(wrapped(heading - self._last_axis[0]), rig.mount.pitch - self._last_axis[1])
+            # Noise of the images looks like a little motion; repeated images have none.
+            shift_px = 0.0 if self.is_frozen else FOCAL_PX * turned + 0.02
+            if self.is_frozen:
+                azimuth, elevation = self._last_bearing
+            else:
+                self._last_axis = (heading, rig.mount.pitch)
+                self._last_bearing = (azimuth, elevation)
+            stamp_ns = rig.time.instant().stamp_ns
+            estimate = seen_at(stamp_ns, azimuth, elevation, state=self.state, image_shift=shift_px)
             self._answers.append((t + self.latency_s, estimate))
         while self._answers and self._answers[0][0] <= t:
             answer = self._answers.popleft()[1]

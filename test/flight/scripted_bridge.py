@@ -16,7 +16,7 @@ from unittest.mock import Mock
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.bridge import Bridge
-from efftam_flight.mavlink.connection import connect
+from efftam_flight.mavlink.links.opening import connect
 from efftam_flight.values import Rates
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState

@@ -308,22 +308,69 @@ def test_attitudes_and_headings_are_of_when_they_were_made_and_not_of_when_they_
     assert rig.log.samples[-1].q == pytest.approx(q)
 
 
+def times_of(kind: str, boot_ms: int) -> object:
+    """A message of that kind with this time since boot."""
+    if kind == "TIMESYNC question":
+        return mav.MAVLink_timesync_message(0, boot_ms * 1_000_000)
+    if kind == "TIMESYNC answer":  # it names the asker's time
+        return mav.MAVLink_timesync_message(7_000_000, boot_ms * 1_000_000)
+    if kind == "RC_CHANNELS":
+        return mav.MAVLink_rc_channels_message(boot_ms, 8, *[1500] * 8, *[65535] * 10, 255)
+    if kind == "MANAGER_INFORMATION":
+        return mav.MAVLink_gimbal_manager_information_message(boot_ms, 0, 1, 0, 0, -1, 1, -1, 1)
+    # A copy of the gimbal's attitude may have the gimbal's time.
+    return mav.MAVLink_gimbal_device_attitude_status_message(
+        0, 0, boot_ms, 44, (1, 0, 0, 0), NAN, NAN, NAN, 0
+    )
+
+
 @pytest.mark.parametrize(
-    ("message", "component", "is_restart"),
+    ("kind", "component", "times_ms", "is_restart"),
     [
-        (mav.MAVLink_timesync_message(0, 10_000_000), 1, True),
-        (mav.MAVLink_timesync_message(7_000_000, 10_000_000), 1, False),  # an answer names the asker's time
-        (mav.MAVLink_timesync_message(0, 10_000_000), 191, False),  # another component's
-        (mav.MAVLink_rc_channels_message(10, 8, *[1500] * 8, *[65535] * 10, 255), 1, True),
-        # A copy of the gimbal's attitude may have the gimbal's time.
-        (
-            mav.MAVLink_gimbal_device_attitude_status_message(0, 0, 10, 44, (1, 0, 0, 0), NAN, NAN, NAN, 0),
-            *(1, False),
-        ),
+        ("TIMESYNC question", 1, (10, 110), True),
+        ("TIMESYNC answer", 1, (10, 110), False),
+        ("TIMESYNC question", 191, (10, 110), False),  # another component's
+        ("RC_CHANNELS", 1, (10, 110), True),
+        ("GIMBAL_ATTITUDE", 1, (10, 110), False),
+        # Sent on request, they are as old as they are.
+        ("MANAGER_INFORMATION", 1, (400,), False),
+        ("MANAGER_INFORMATION", 1, (400, 400), False),
+        ("MANAGER_INFORMATION", 1, (400, 20_000), False),
+        # Another time that leaps ahead is another autopilot's.
+        ("RC_CHANNELS", 1, (43_000, 143_000), True),
+        ("RC_CHANNELS", 1, (43_000, 43_100), False),
     ],
 )
-def test_of_a_restart_the_autopilots_own_time_tells(message, component, is_restart):
-    rig = Rig("ardupilot", device=False).run(3, 0.02)
-    Peer(rig.bridge_port, rig.time, (1, component)).send(message)
-    rig.run(0.04)
+def test_streamed_messages_tell_of_a_restart(kind, component, times_ms, is_restart):
+    rig = Rig("ardupilot", device=False)
+    rig.autopilot._request = lambda *_: None
+    rig.run(3, 0.02)  # it has been up for 43 s
+    for boot_ms in times_ms:
+        Peer(rig.bridge_port, rig.time, (1, component)).send(times_of(kind, boot_ms))
+        rig.run(0.1, 0.02)
     assert bool(rig.said("restarted")) is is_restart
+
+
+def test_a_bridge_that_starts_beside_a_running_autopilot_takes_it_for_no_restarted_one():
+    """PX4 answers a request for message 280 with the one that it made after its boot."""
+    for first in ("280", "stream"):
+        rig = Rig("px4")
+        rig.run(2.0)
+        if first == "280":
+            rig.autopilot.default_intervals = dict
+        rig.bridge_port.receive()
+        rig.begin_bridge_anew()
+        rig.run(6.0)
+        assert rig.log.limits_seen
+        assert rig.said("restarted") == 0
+
+
+@pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])
+def test_a_bridge_that_was_killed_while_it_steered_goes_on(device):
+    rig = Rig("px4", device).steer(yaw=0.2).run(3)
+    rig.begin_bridge_anew()
+    rig.bridge.take_control(True, fresh=False)  # the controller's latched word
+    rig.run(5)
+    assert rig.log.controls[-1] is Control.HELD
+    assert rig.said("restarted") == 0
+    assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)

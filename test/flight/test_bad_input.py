@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_flight.bridge_config import BridgeConfig
-from efftam_flight.control_config import Phase
+from efftam_flight.control_config import Instant, Phase
 from efftam_flight.mavlink.dialect import mav
-from efftam_flight.mavlink.framing import Encoder
+from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.gimbal.attitude_sources import AttitudeSources
 from efftam_flight.values import Control
+from efftam_ros.core.errors import InputError
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 HANDLED = [
@@ -171,7 +173,7 @@ def test_a_bridge_that_was_restarted_takes_the_gimbal_from_nobody(flavour, holde
     if holder == "another's":
         assert rig.autopilot.primary == (255, 190)
         assert len(rig.wishes()) == sent
-        assert rig.said("255/190 controls the gimbal: steering was enabled before") == 1
+        assert rig.said("255/190 is in control of the gimbal: steering was enabled before") == 1
         rig.bridge.take_control(True)
         rig.run(3)
     assert rig.autopilot.primary == (1, 100)
@@ -261,3 +263,110 @@ def test_a_gimbal_that_has_another_number_after_a_restart_is_steered_and_believe
     assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
     assert len(rig.log.samples) > seen + 100
     assert rig.said("several gimbals") == 0
+
+
+@pytest.mark.parametrize("number", range(256))
+def test_a_gimbal_device_id_is_one_whose_attitude_can_be_believed_or_is_refused(number):
+    if number in (*range(7), 154, *range(171, 176)):
+        sources = AttitudeSources(1, BridgeConfig(gimbal_device_id=number).gimbal_device_id)
+        component = {0: 154, 1: 154, 2: 171, 6: 175}.get(number, number)
+        message = mav.MAVLink_gimbal_device_attitude_status_message(
+            0, 0, 10, 44, (1, 0, 0, 0), math.nan, math.nan, math.nan, 0
+        )
+        if component > 6:
+            (heard,) = Decoder(True).feed(Encoder(1, component).encode(message))
+            assert sources.take(heard, Instant(0, 0.0)) is not None
+        return
+    with pytest.raises(InputError) as refused:
+        BridgeConfig(gimbal_device_id=number)
+    for allowed in (str(number), "154", "171 to 175", "1 to 6"):
+        assert allowed in str(refused.value)
+
+
+def test_a_command_for_the_other_of_two_gimbals_does_not_end_steering():
+    rig = Rig("ardupilot", device=False)
+    loop = Chase(rig, in_yaw)
+    other_mount(rig, 2)
+    rig.run(6)
+    rig.station.heartbeat()
+    rig.run(1)
+    for number in (2.0, 171.0):
+        rig.station.command(1000, math.nan, math.nan, 0.0, 10.0, 0.0, 0.0, number, target=(1, 0))
+        rig.run(0.5)
+    rig.run(3)
+    assert rig.said("taken by") == 0
+    assert loop.figures(after_s=rig.time.t - 3.0)[0] < 2.0
+    rig.station.command(1000, math.nan, math.nan, 0.0, 10.0, 0.0, 0.0, 1.0, target=(1, 0))
+    rig.run(0.5)
+    assert rig.said("taken by 255/190 (command 1000)") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "reports"), [(4, 0), (0, 1), (-1, 1), (None, 0)], ids=["right", "sticks", "off", "silent"]
+)
+@pytest.mark.parametrize("is_early", [True, False], ids=["enabled at once", "enabled later"])
+def test_a_parameter_of_px4_that_breaks_a_promise_is_named_when_steering_is_enabled(value, reports, is_early):
+    rig = Rig("px4")
+    if value is not None:
+        rig.autopilot.parameters["MNT_MODE_IN"] = value
+    if not is_early:
+        rig.run(3)
+        assert rig.said("MNT_MODE_IN") == 0
+    rig.steer().run(3)
+    lines = [text for _, text in rig.lines if "MNT_MODE_IN" in text]
+    assert len(lines) == reports
+    for line in lines:
+        assert f"is {value}" in line
+        assert "param set MNT_MODE_IN 4" in line
+    asked = rig.sent("PARAM_REQUEST_READ")
+    rig.run(6)
+    assert len(rig.sent("PARAM_REQUEST_READ")) - len(asked) <= (5 if value is None else 0)
+
+
+def test_no_parameter_is_asked_of_ardupilot():
+    assert Rig("ardupilot").steer().run(3).sent("PARAM_REQUEST_READ") == []
+
+
+def second_bridge(rig: Rig) -> None:
+    """Another bridge of our ids, heard by way of the autopilot."""
+    beat = mav.MAVLink_heartbeat_message(mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID, 0, 77, 4, 3)
+    Peer(rig.bridge_port, rig.time, (1, 100)).send(beat)
+    rig.run(0.1)
+
+
+def test_the_later_of_two_bridges_of_one_id_ends_and_sends_the_gimbal_nothing():
+    rig = Rig("px4").run(1)
+    second_bridge(rig)
+    for part in ("1/100", "component_id", "100 to 105"):
+        assert part in rig.bridge.refusal
+    sent = len(rig.wishes()) + len(rig.commands(CONFIGURE))
+    rig.end_bridge()
+    assert len(rig.wishes()) + len(rig.commands(CONFIGURE)) == sent
+
+
+def test_the_earlier_of_two_bridges_of_one_id_goes_on_and_names_the_other_once():
+    rig = Rig("px4").steer().run(6)
+    for _ in range(3):
+        second_bridge(rig)
+    assert rig.bridge.refusal == ""
+    assert rig.said("another camera is 1/100 too") == 1
+    assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_link_that_returns_what_is_sent_is_no_second_bridge():
+    rig = Rig("px4").run(1)
+    for data in list(rig.bridge_end.sent):
+        rig.bridge_port.send(data)
+    rig.run(0.1)
+    assert rig.bridge.refusal == ""
+    assert rig.said("returns what is sent") == 1
+
+
+@pytest.mark.parametrize(("is_signed", "reports"), [(True, 1), (False, 0)])
+def test_a_bridge_without_a_key_says_that_the_autopilot_signs(is_signed, reports):
+    rig = Rig("ardupilot")
+    for port in rig.autopilot.ports.values():
+        port.encoder._mav.signing.secret_key = bytes(32)
+        port.encoder._mav.signing.sign_outgoing = is_signed
+    rig.run(3, 0.02)
+    assert rig.said("signing_key") == reports

@@ -178,7 +178,7 @@ def test_nobody_asking_is_said_once():
     ],
 )
 def test_ids_that_do_not_go_with_ours_are_named_once_with_the_remedy(ids, heartbeat, remedy):
-    scene = Scene()
+    scene = Scene().run(6)  # one that is heard at the start was there before
     other = Peer(scene.station.link, scene.time, ids)
     for _ in range(8):
         other.send(mav.MAVLink_heartbeat_message(*heartbeat, 0, 0, 4, 3))

@@ -20,9 +20,10 @@ from free_ports import free_port
 
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.mavlink.bridge import Bridge
-from efftam_flight.mavlink.connection import Connection, connect
 from efftam_flight.mavlink.dialect import Severity
 from efftam_flight.mavlink.framing import Decoder
+from efftam_flight.mavlink.links.connection import Connection
+from efftam_flight.mavlink.links.opening import connect
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_tcp_port_that_answers_no_call_blocks_nothing(monkeypatch):
             caller.send(b"x")
             assert caller.receive() == []
             assert caller.files() == []
-            assert not caller._stream._waiting  # it would be old when the call is answered
+            assert not caller._stream.queue._waiting  # it would be old when the call is answered
     assert waits == [0.0, 0.0, 0.0]  # after 0, 3 and 6 s
 
 

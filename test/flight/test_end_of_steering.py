@@ -23,9 +23,13 @@ def rates_sent(rig: Rig, since: int = 0) -> list[float]:
 
 
 def denied_1000(rig: Rig) -> None:
-    """PX4 denies it while we are in control; ArduPilot where it names another gimbal."""
+    """PX4 denies it while we are in control; ArduPilot passes over a rate of one axis alone."""
     number = mav.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW
-    rig.station.command(number, NAN, NAN, 0.0, -10.0, 0.0, 0.0, 3.0, target=(1, 0))
+    if rig.autopilot.kind == mav.MAV_AUTOPILOT_PX4:
+        rig.station.command(number, NAN, NAN, 0.0, -10.0, target=(1, 0))
+    else:
+        message = mav.MAVLink_gimbal_manager_set_pitchyaw_message
+        rig.station.send(message(1, 0, 12, 0, NAN, NAN, NAN, -0.2))
 
 
 def manual_control(rig: Rig) -> None:

@@ -11,7 +11,9 @@ from flight.rig import Rig
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.mavlink.dialect import mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
-from efftam_flight.mavlink.gimbal_holder import GimbalHolder, Rivals
+from efftam_flight.mavlink.gimbal.holder import GimbalHolder
+from efftam_flight.mavlink.gimbal.rivals import Rivals
+from efftam_flight.mavlink.gimbal.stop_sequence import KINDS
 from efftam_flight.values import Control, Rates
 
 NAN = math.nan
@@ -57,6 +59,81 @@ def test_another_that_moves_the_gimbal_before_it_stands_after_our_end_has_it():
         pitchyaw(rig)
         rig.run(0.1)
     assert rig.yaw_rate() == pytest.approx(-0.3, rel=0.05)
+
+
+def mount_control(rig: Rig) -> None:
+    rig.station.command(mav.MAV_CMD_DO_MOUNT_CONTROL, -20.0, 0.0, -30.0, target=(1, 0))
+
+
+def point_of_interest(rig: Rig) -> None:
+    rig.station.command(mav.MAV_CMD_DO_SET_ROI_LOCATION, target=(1, 0))
+
+
+def old_point_of_interest(rig: Rig) -> None:
+    rig.station.command(mav.MAV_CMD_DO_SET_ROI, 3.0, target=(1, 0))
+
+
+def angles(rig: Rig) -> None:
+    rig.station.command(mav.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW, -20.0, -30.0, NAN, NAN, target=(1, 0))
+
+
+def retract_switch(rig: Rig) -> None:
+    rig.autopilot.retract()
+    rig.run(0.1)
+    rig.autopilot.retract()  # overridden by our rates until the channel arrives
+
+
+THERE = (math.radians(-20.0), math.radians(-30.0))
+ANYWHERE = [mount_control, point_of_interest, old_point_of_interest]
+
+
+@pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])
+@pytest.mark.parametrize("is_ended", [False, True], ids=["steering", "stopping"])
+@pytest.mark.parametrize(
+    ("flavour", "take"),
+    [
+        *(("ardupilot", take) for take in (*ANYWHERE, angles, retract_switch)),
+        *(("px4", take) for take in ANYWHERE),  # obeyed also while we are in control
+    ],
+)
+@pytest.mark.parametrize("ours", [0.1, 0.0], ids=["moving", "creeping"])
+def test_what_another_commanded_is_obeyed_and_never_undone(flavour, take, device, is_ended, ours):
+    """Also once the gimbal stands where it was sent. ``ours``: amplitude of our rates, rad/s."""
+    rig = Rig(flavour, device, config=BridgeConfig(rc_channels="8")).steer()
+    rig.rates = lambda t: Rates(0.02, ours * math.sin(3 * t))
+    rig.run(4)
+    rig.station.heartbeat()
+    rig.run(0.508)  # between two of our rates: one that crosses the command would win
+    if is_ended:
+        rig.rates = lambda t: None
+        rig.bridge.take_control(False)
+        rig.run(0.05)
+    take(rig)
+    rig.run(0.1)
+    sent = len(rig.wishes())
+    rig.run(10)
+    where = (math.radians(-80.0), 0.0) if take is retract_switch else THERE
+    assert (rig.mount.pitch, rig.mount.yaw) == pytest.approx(where, abs=0.01)
+    assert len(rig.wishes()) == sent
+    assert rig.autopilot.primary == (0, 0)
+    # Somebody who enables steering gets the gimbal back.
+    rig.bridge.take_control(True)
+    rig.rates = lambda t: Rates(0.0, 0.1)
+    rig.run(2)
+    assert rig.yaw_rate() == pytest.approx(0.1, rel=0.05)
+
+
+def test_a_command_that_has_arrived_ends_steering_before_the_next_rate_goes_out():
+    """The controller's rate comes between two readings of the links."""
+    rig = steered()
+    sent = len(rig.wishes())
+    pitchyaw(rig)
+    rig.time.t += 0.004
+    rig.autopilot.step()
+    rig.time.t += 0.004
+    rig.bridge.set_rates(Rates(0.0, 0.5))
+    assert len(rig.wishes()) == sent
+    assert rig.log.controls[-1] is Control.OTHER
 
 
 def test_a_last_rate_of_ours_that_arrives_after_anothers_word_is_stopped():
@@ -108,11 +185,12 @@ def channels(**moved: int) -> object:
     ],
 )
 def test_who_else_moves_the_gimbal(sender, message, is_rival):
-    rivals = Rivals((1, 100), 1, (6, 7), 100)
+    rivals = Rivals((1, 100), 1, (6, 7), 100, lambda number: number == 0)
 
     def name(sent: object, of: tuple[int, int]) -> str:
         (heard,) = Decoder(True).feed(Encoder(*of).encode(sent))
-        return rivals.name(heard)
+        rival = rivals.find(heard, KINDS[mav.MAV_AUTOPILOT_ARDUPILOTMEGA])
+        return "" if rival is None else rival.name
 
     assert name(channels(), (1, 1)) == ""
     assert bool(name(message, sender)) is is_rival
@@ -166,7 +244,7 @@ class Held:
                 self.holder.read(word, self.now_s)
             for _ in range(4):
                 self.now_s += 0.25
-                self.holder.tick(self.now_s)
+                self.holder.tick(False, self.now_s)
                 self.holder.give_back(self.now_s)
         return self
 
@@ -217,7 +295,7 @@ def test_what_is_ours_and_not_wanted_is_given_back_until_the_manager_says_so_or_
     held = Held().want().run(2, OURS).want(False).run(3, OURS)
     assert held.asked.count((-3, -3)) == 3
     assert held.run(3, NOBODYS).asked.count((-3, -3)) == 3
-    held.run(1, OURS).holder.restarted()
+    held.run(1, OURS).holder.on_restart()
     before = len(held.asked)
     assert len(held.run(5).asked) == before
     assert held.told[-1][0] is Control.NOBODY
@@ -294,7 +372,7 @@ def test_a_manager_that_never_says_who_holds_the_gimbal_is_waited_for_three_seco
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_what_is_not_wanted_any_more_or_taken_by_another_is_given_back_at_once(is_taken):
     held = Held().want()
-    held.holder.tick(0.1)
+    held.holder.tick(False, 0.1)
     if is_taken:
         held.holder.read(SimpleNamespace(primary_control_sysid=1, primary_control_compid=100), 0.11)
         held.holder.yield_to("the pilot", 0.12)

@@ -20,9 +20,9 @@ from pymavlink import mavutil
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.bridge import Bridge
-from efftam_flight.mavlink.connection import connect
 from efftam_flight.mavlink.dialect import Severity, mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.links.opening import connect
 from efftam_flight.mavlink.signing import AHEAD, EPOCH_S, UNITS_PER_S, Signer
 from efftam_ros.core.errors import InputError
 

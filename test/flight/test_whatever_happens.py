@@ -138,7 +138,16 @@ class World:
         self.streams_until_s = self.rig.time.t + 2.0
 
     def rival_is_denied(self):
-        self.rig.station.command(1000, NAN, NAN, 0.0, 15.0, 0.0, 0.0, 3.0, target=(1, 0))
+        """PX4 denies the one, ArduPilot passes over the other."""
+        self.rig.station.send(
+            mav.MAVLink_gimbal_manager_set_pitchyaw_message(1, 0, 12, 0, NAN, NAN, NAN, 0.3)
+        )
+
+    def rival_points(self):
+        self.rig.station.command(mav.MAV_CMD_DO_SET_ROI_LOCATION, target=(1, 0))
+
+    def rival_points_the_mount(self):
+        self.rig.station.command(mav.MAV_CMD_DO_MOUNT_CONTROL, -10.0, 0.0, 20.0, target=(1, 0))
 
     def rival_takes(self):
         self.rig.station_takes()
@@ -158,6 +167,8 @@ ACTIONS = [name for name in vars(World) if not name.startswith("_")]
 @example(steps=[("rival_is_denied", 1.0)])
 @example(steps=[("restart_slowly", 1.0)])
 @example(steps=[("restart", 0.5), ("enable", 1.0), ("rival_is_denied", 1.0)])
+@example(steps=[("rival_points", 4.0)])
+@example(steps=[("disable", 0.1), ("rival_points", 4.0)])
 @example(steps=[("cut", 1.0), ("disable", 1.0), ("join", 1.0)])
 @example(steps=[("disable", 0.3), ("cut_to_autopilot", 2.0)])  # the release is lost
 @example(steps=[("cut_to_autopilot", 0.02), ("lose", 1.6), ("join", 4.0)])  # the zeros are

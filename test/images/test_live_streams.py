@@ -9,16 +9,19 @@ import threading
 import time
 from contextlib import closing
 from itertools import islice, pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
+from av.codec.hwaccel import HWAccel, hwdevices_available
 from free_ports import free_port
 from support.odd_videos import COUNT, RATE, write
 from support.streams import rtsp_server, sender, web_server, write_video
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.images import camera as camera_module
 from efftam_ros.images.camera import Camera, CameraOptions, _Player, is_live, open_source
 from efftam_ros.images.source import NS
 from efftam_ros.images.video import VideoFile
@@ -320,3 +323,51 @@ def test_live_segments_of_a_playlist_are_played_at_their_own_times(tmp_path):
         growing.join()
     assert np.median(np.diff([f.stamp_ns for f in frames])) / 1e9 == pytest.approx(1 / 30, abs=0.002)
     assert frames[-1].index - frames[0].index < 75  # hardly one is passed over
+
+
+def video_of(codec: str, path: Path) -> Path:
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream(codec, rate=10)
+        stream.width, stream.height = 64, 48
+        stream.pix_fmt = stream.codec.video_formats[0].name
+        for i in range(5):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 10 * i, np.uint8), "bgr24")
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    return path
+
+
+def test_a_named_hardware_decoder_that_lacks_the_codec_is_an_error_and_auto_decodes_in_software(
+    tmp_path, monkeypatch
+):
+    """As an H.265 stream for a device that has H.264 alone: here a codec that no device has."""
+    path = str(video_of("ffv1", tmp_path / "video.mkv"))
+    device = hwdevices_available()[0]
+    # That the device itself works was proved by then.
+    made = HWAccel(device, allow_software_fallback=False)
+    monkeypatch.setattr(camera_module, "_hardware", lambda name: made)
+    with pytest.raises(InputError, match=f"hardware_decoder {device}") as error:
+        list(Camera(path, options=CameraOptions(hardware_decoder=device)).frames())
+    assert "auto or off" in str(error.value)
+    monkeypatch.setattr(camera_module, "_hardware", lambda name: HWAccel(device))
+    camera = Camera(path, options=CameraOptions(hardware_decoder="auto"))
+    assert len(list(camera.frames())) > 0
+    assert camera.decoder == "ffv1, software"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("planted"), MemoryError("planted"), KeyError("planted")])
+def test_after_an_unforeseen_error_the_stream_is_opened_again(tmp_path, monkeypatch, error):
+    opened, told = Camera._open, []
+    planted = iter([error])
+
+    def raises_once(camera):
+        for one in planted:
+            raise one
+        return opened(camera)
+
+    monkeypatch.setattr(Camera, "_open", raises_once)
+    monkeypatch.setattr(Camera, "_is_file", False)
+    camera = Camera(str(video_of("ffv1", tmp_path / "video.mkv")), None, tell=told.append)
+    assert next(camera.frames()).bgr.shape == (48, 64, 3)
+    camera.close()
+    assert any("planted" in line for line in told)

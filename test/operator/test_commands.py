@@ -67,7 +67,9 @@ class Desk:
             hold=lambda stamp_ns: self.done.append("hold"),
             propose=lambda selection: self.done.append("propose"),
         )
-        self.control = Commands(self.feed, steering if has_gimbal else None, self.hub, settings)
+        following = SimpleNamespace(enable=self._does("allow"), stop=self._does("end"))
+        gimbal, vehicle = (steering, following) if has_gimbal else (None, None)
+        self.control = Commands(self.feed, gimbal, self.hub, settings, vehicle)
         self.pages = [Viewer(None, f"page {i}", settings) for i in range(2)]
         self.answers: dict[str, bool] = {}
         for page in self.pages:
@@ -251,3 +253,37 @@ async def test_what_is_only_added_turns_the_gimbal_where_no_target_is_steered_by
     assert await desk.send(0, "add without consent") == ([], False)
     desk.hub._take(BoxReport(1, state=TrackState.TRACKING), 0)
     assert await desk.send(0, "add without consent") == (["select"], True)
+
+
+FOLLOWING = {
+    "arm follow": wire.Message("follow", "k", action="arm"),
+    "enable follow": wire.Message("follow", "l", action="enable"),
+    "end follow": wire.Message("follow", "m", action="stop"),
+}
+
+
+async def test_following_is_allowed_by_two_presses_of_its_own_and_ended_by_any_page(monkeypatch):
+    for name, message in FOLLOWING.items():
+        monkeypatch.setitem(MESSAGES, name, message)
+    desk = Desk(monkeypatch)
+    assert await desk.send(0, "enable follow") == ([], False)
+    for first, second in (("arm", "enable follow"), ("arm follow", "enable")):  # one of the other switch
+        assert await desk.send(0, first) == ([], True)
+        desk.now_s += 1.0
+        assert await desk.send(0, second) == ([], False)
+    assert await desk.send(0, "arm follow") == ([], True)
+    desk.now_s += ARMED_FOR_S + 0.1
+    assert await desk.send(0, "enable follow") == ([], False)
+    assert await desk.send(0, "arm follow") == ([], True)
+    desk.now_s += 1.0
+    assert await desk.send(0, "enable follow") == (["allow"], True)
+    assert await desk.send(1, "arm follow") == ([], False)  # a page that only views
+    assert await desk.send(1, "end follow") == (["end"], True)
+
+
+async def test_without_a_bridge_following_is_refused(monkeypatch):
+    for name, message in FOLLOWING.items():
+        monkeypatch.setitem(MESSAGES, name, message)
+    desk = Desk(monkeypatch, has_gimbal=False)
+    for what in FOLLOWING:
+        assert await desk.send(0, what) == ([], False)

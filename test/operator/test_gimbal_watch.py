@@ -12,9 +12,9 @@ from efftam_operator.gimbal_watch import (
     CONFIRM_S,
     STANDS_S,
     Attitude,
+    AttitudeWindow,
     GimbalWatch,
     Heading,
-    Standstill,
 )
 
 DEGREE = math.radians(1.0)
@@ -196,7 +196,7 @@ def test_a_second_stop_is_confirmed_for_itself_and_steering_that_is_enabled_ends
 @pytest.mark.parametrize("counts_from_north", [True, False])
 @pytest.mark.parametrize("is_locked", [True, False])
 def test_it_stands_towards_north_or_towards_the_nose_of_a_turning_vehicle(counts_from_north, is_locked):
-    seen, rate = Standstill(), 30 * DEGREE
+    seen, rate = AttitudeWindow(), 30 * DEGREE
     for i in range(40):
         now_s = i * PERIOD_S
         stamp_ns, nose = round(now_s * 1e9), rate * now_s
@@ -208,7 +208,7 @@ def test_it_stands_towards_north_or_towards_the_nose_of_a_turning_vehicle(counts
             now_s,
         )
     assert seen.stands(0.0, now_s)
-    alone = Standstill()
+    alone = AttitudeWindow()
     for i in range(40):
         alone.take(Attitude(0, turned(rate * i * PERIOD_S), True), i * PERIOD_S)
     assert not alone.stands(0.0, now_s)
@@ -222,13 +222,13 @@ def test_axes_that_turn_slowly_or_two_attitudes_or_old_ones_are_no_stand():
         ([(0.0, 0.0, 0.0)] * 3, 0.25, True),
         ([(0.0, 0.0, 0.0)] * 2, 0.5, False),
     ):
-        seen = Standstill()
+        seen = AttitudeWindow()
         for i, each in enumerate(angles):
             seen.take(Attitude(0, turned(*each), True), i * period_s)
         now_s = (len(angles) - 1) * period_s
         assert seen.stands(0.0, now_s) is stands
         assert not seen.stands(0.0, now_s + 0.7)
-    broken = Standstill()
+    broken = AttitudeWindow()
     for i in range(20):
         broken.take(Attitude(0, (math.nan, 0.0, 0.0, 0.0), True), i * PERIOD_S)
         broken.take(Attitude(0, (0.0, 0.0, 0.0, 0.0), True), i * PERIOD_S)
@@ -238,7 +238,7 @@ def test_axes_that_turn_slowly_or_two_attitudes_or_old_ones_are_no_stand():
 @pytest.mark.parametrize(("yaw", "pitch"), [(0.0, 0.0), (70.0, -41.0), (-120.0, 25.0), (179.0, -89.0)])
 @pytest.mark.parametrize("from_north", [False, True])
 def test_angles_are_from_the_horizon_and_the_nose(yaw: float, pitch: float, from_north: bool):
-    stand = Standstill()
+    stand = AttitudeWindow()
     stand.turn(Heading(0, 30.0 * DEGREE, 0.0))
     sent = yaw + (30.0 if from_north else 0.0)
     stand.take(Attitude(0, turned(sent * DEGREE, pitch * DEGREE), from_north), 1.0)
@@ -249,7 +249,7 @@ def test_angles_are_from_the_horizon_and_the_nose(yaw: float, pitch: float, from
 
 
 def test_without_the_vehicle_s_heading_the_yaw_of_a_gimbal_that_counts_from_north_is_unknown():
-    stand = Standstill()
+    stand = AttitudeWindow()
     stand.take(Attitude(0, turned(0.5, -0.25), True), 1.0)
     pitch, yaw = stand.angles(1.0)
     assert (pitch, yaw) == (pytest.approx(-0.25), None)

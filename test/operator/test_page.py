@@ -6,7 +6,7 @@ import time
 
 import pytest
 from barcode_feed import BarcodeFeed
-from contrast import contrast
+from contrast import contrast, over, rgb_of
 
 from benchmarks.browser import one_selection, until
 from efftam_operator.feed import Lifecycle
@@ -243,19 +243,6 @@ def colours_of_text(page):
             });
         }"""
     )
-
-
-def rgb_of(css):
-    """Red, green, blue in 0..255, and alpha where it is given."""
-    return tuple(float(v) for v in css[css.index("(") + 1 : -1].split(","))
-
-
-def over(grounds, picture):
-    """The colour of panels that lie on each other, on a picture; ``grounds``: the uppermost first."""
-    for ground in reversed(grounds):
-        *rgb, alpha = (*rgb_of(ground), 1.0)[:4]
-        picture = tuple(alpha * a + (1 - alpha) * b for a, b in zip(rgb, picture, strict=True))
-    return picture
 
 
 # The seat

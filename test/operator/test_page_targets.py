@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from contrast import contrast, over, rgb_of
 
 from benchmarks.browser import until
 from efftam_ros.core.geometry import Box
@@ -10,7 +11,6 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.images.palette import STATE_STYLES, TARGET_RGB
 
 FIRST, SECOND, FREE = Box(100, 100, 60, 60), Box(300, 200, 60, 60), Box(480, 60, 60, 60)
-DARK = "rgba(0, 0, 0, 0.867)"
 
 
 @pytest.fixture
@@ -23,6 +23,8 @@ def two(serve, feed, open_page):
         feed.others[1] = TrackState.TRACKING, SECOND
         hands = open_page(serve(feed).url, phone=phone)
         hands.wait_text("#targets", "1 TRACKING")
+        if phone:
+            hands.tool("zoom-fit")  # the whole picture
         return hands
 
     return open_
@@ -70,10 +72,15 @@ def test_each_of_two_targets_has_its_colour_its_id_and_its_state(two, feed):
 def test_the_list_can_be_read_and_makes_room_for_a_drawing(two, sun):
     hands = two()
     if sun:
-        hands.page.click("#sun")
-    for row, colours in ((0, ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]), (1, ["rgb(255, 255, 255)", DARK])):
+        hands.tool("sun")
+    grounds = []
+    for row in (0, 1):
         style = "(row) => [getComputedStyle(row).color, getComputedStyle(row).backgroundColor]"
-        assert hands.page.locator("#targets button").nth(row).evaluate(style) == colours
+        ink, ground = hands.page.locator("#targets button").nth(row).evaluate(style)
+        for picture in ((0, 0, 0), (255, 255, 255)):
+            assert contrast(rgb_of(ink), over([ground], picture)) >= 4.5
+        grounds.append(over([ground], (128, 128, 128)))
+    assert contrast(*grounds) > 7  # the pressed one, the other
     hands.page.mouse.move(*hands.at(FREE.x, FREE.y))
     hands.page.mouse.down()
     hands.page.wait_for_selector("#targets", state="hidden")

@@ -18,7 +18,7 @@ QUICK_DISCOVERY = """<rtps>
 
 
 FREE_OF_ROS = (
-    "test_dead_locks.py",
+    "test_dead_ports.py",
     "test_docs_cpp.py",
     "test_docs_node.py",
     "test_frame_buffer.py",

@@ -32,9 +32,9 @@ from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import SetBool
 
 from efftam_flight.angles import axis_direction, wrapped
-from efftam_flight.mavlink.connection import connect
 from efftam_flight.mavlink.dialect import mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
+from efftam_flight.mavlink.links.opening import connect
 from efftam_ros.images.message import stamp_like, stamp_ns
 
 ROOT = Path(__file__).parents[2]

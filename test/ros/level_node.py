@@ -85,6 +85,10 @@ def open_level_pipeline(config):
 
 
 if __name__ == "__main__":
+    if "TEST_RENEWAL_S" in os.environ:
+        from efftam_ros.ros.common import image_input
+
+        image_input.RENEWAL_S = float(os.environ["TEST_RENEWAL_S"])
     from efftam_ros.ros.main import main
 
     sys.exit(main("efftam_tracker", pipeline_factory=open_level_pipeline))

@@ -21,10 +21,10 @@ from level_pipeline import FRAME_NS, scene
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
-from support.dead_locks import remove_dead_ports
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.images.message import fill_image, stamp_ns
+from efftam_ros.ros.common.dead_ports import remove_dead_ports
 
 ROOT = Path(__file__).parents[2]
 START_NS = 1_000 * 10**9

@@ -355,3 +355,17 @@ def test_a_target_that_is_lost_warns_although_another_one_is_steered_by():
     statistics = following(TrackState.TRACKING, TrackState.LOST)
     verdict = statistics.verdict(100.0, ACTIVE, 0.25)
     assert (verdict.level, verdict.message) == (Level.WARN, "target 1: LOST: hidden")
+
+
+def test_images_that_stand_still_for_a_second_are_a_warning_while_they_arrive():
+    for still_s, silence_s, level in (
+        (0.9, 0.0, Level.OK),
+        (1.0, 0.0, Level.WARN),
+        (7.0, 0.0, Level.WARN),
+        (7.0, 1.0, Level.STALE),  # they stopped as well: that is said
+    ):
+        statistics = Statistics()
+        statistics.image_received(100.0, still_s=still_s)
+        verdict = statistics.verdict(100.0 + silence_s, ACTIVE, 0.25)
+        assert verdict.level is level
+        assert ("not one pixel" in verdict.message) == (level is Level.WARN)

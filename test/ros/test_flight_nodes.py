@@ -23,9 +23,9 @@ from free_ports import free_port
 from lifecycle_msgs.msg import Transition
 from ros_helpers import Process, new_namespace
 
-from efftam_flight.mavlink.connection import connect
 from efftam_flight.mavlink.dialect import mav
 from efftam_flight.mavlink.framing import Decoder
+from efftam_flight.mavlink.links.opening import connect
 from efftam_flight.mavlink.signing import Signer
 from efftam_flight.ros.gimbal.node import GimbalNode
 from efftam_flight.ros.mavlink import MavlinkNode
@@ -275,7 +275,7 @@ def test_another_component_that_takes_the_gimbal_ends_steering_until_the_next_ye
     assert rig.tracker.managers[-1].control == GimbalManager.OTHER
     answer = rig.tracker.enable()
     assert answer.success
-    assert "255/190 controls the gimbal" in answer.message
+    assert "255/190 is in control of the gimbal" in answer.message
     rig.follow()
     wait(lambda: rig.tracker.managers[-1].control == GimbalManager.HELD, "control again")
     assert rig.tracker.enable().message == "steering"

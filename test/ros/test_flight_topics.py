@@ -31,8 +31,9 @@ from std_msgs.msg import Bool
 from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
 from efftam_flight.ros.gimbal import loop as gimbal_loop
 from efftam_flight.ros.gimbal.loop import GimbalPublishers, Loop
-from efftam_flight.ros.mavlink import REPEAT_S, GimbalTopics, MavlinkNode
+from efftam_flight.ros.mavlink import GimbalTopics, MavlinkNode
 from efftam_flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample, YawFrame
+from efftam_flight.waits import BRIDGE_STATUS_S
 from efftam_ros.core.errors import InputError
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.fields import Outcome
@@ -44,7 +45,7 @@ NEWS = st.one_of(
     st.tuples(st.just("control"), st.sampled_from(list(Control)), st.sampled_from(["", "255/190 has it"])),
     st.tuples(st.just("alive"), st.booleans()),
     st.tuples(st.just("limits"), st.sampled_from(LIMITS)),
-    st.tuples(st.just("repeat"), st.sampled_from([0.0, REPEAT_S / 2, REPEAT_S])),
+    st.tuples(st.just("repeat"), st.sampled_from([0.0, BRIDGE_STATUS_S / 2, BRIDGE_STATUS_S])),
 )
 
 
@@ -100,7 +101,7 @@ def test_all_that_is_known_of_the_gimbal_is_said_at_every_change_and_now_and_the
             known |= {name: getattr(values[0], name) for name in stops}
         else:
             now_s += values[0]
-            is_said, next_s = now_s >= next_s, now_s + REPEAT_S if now_s >= next_s else next_s
+            is_said, next_s = now_s >= next_s, now_s + BRIDGE_STATUS_S if now_s >= next_s else next_s
             topics.repeat(now_s)
         assert len(managers) == count + is_said
         assert not managers or {name: getattr(managers[-1], name) for name in known} == known

@@ -22,7 +22,7 @@ from launch.launch_context import LaunchContext
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.launch_service import LaunchService
 
-from efftam_ros.ros.common.process import DEVICE_LOST, MOST_RESTARTS
+from efftam_ros.ros.common.process import DEVICE_LOST, MAX_DEVICE_RESTARTS, USER_ERROR
 from launch import LaunchDescription
 
 pytestmark = pytest.mark.usefixtures("ros")
@@ -274,23 +274,47 @@ def test_on_a_jetson_it_starts_with_cuda_where_that_is_installed_and_names_tenso
     assert ("add backend:=tensorrt" in launch.said.getvalue()) is (not asked)
 
 
-@pytest.mark.usefixtures("_no_profile")
-@pytest.mark.parametrize(("code", "starts"), [(DEVICE_LOST, 1 + MOST_RESTARTS), (1, 1)])
-def test_a_tracker_that_lost_its_gpu_is_started_again_but_not_for_ever(monkeypatch, tmp_path, code, starts):
+@pytest.fixture
+def executables(monkeypatch, tmp_path):
+    """Programs in place of the installed ones: made by a name and the lines of a shell script."""
     programs = tmp_path / "lib" / "efftam_ros"
     index = tmp_path / "share" / "ament_index" / "resource_index" / "packages"
     for folder in (programs, index):
         folder.mkdir(parents=True)
     (index / "efftam_ros").touch()
-    (programs / "efftam_tracker").write_text(f"#!/bin/sh\nexit {code}\n")
-    (programs / "efftam_tracker").chmod(0o755)
-    description_of("tracker.launch.py")  # finds the files that it shares before the folder in front of them
-    launch = Launch("tracker.launch.py")
+    description_of("flight.launch.py")  # finds the files that it shares before the folder in front of them
+
+    def make(name: str, script: str) -> None:
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+
     monkeypatch.setenv("AMENT_PREFIX_PATH", f"{tmp_path}:{os.environ['AMENT_PREFIX_PATH']}")
+    return make
+
+
+@pytest.mark.usefixtures("_no_profile")
+@pytest.mark.parametrize(
+    ("code", "starts"), [(DEVICE_LOST, 1 + MAX_DEVICE_RESTARTS), (USER_ERROR, 1), (0, 1)]
+)
+def test_a_tracker_that_lost_its_gpu_is_started_again_but_not_for_ever(executables, code, starts):
+    executables("efftam_tracker", f"exit {code}")
+    launch = Launch("tracker.launch.py")
     assert launch.run() == 0
     assert launch.ended == [code] * starts
     assert len({event.pid for event in launch.started}) == starts
-    assert ("efftam_tracker lost its GPU too often" in launch.said.getvalue()) is (code == DEVICE_LOST)
+    assert ("lost its GPU and is not started again" in launch.said.getvalue()) is (code == DEVICE_LOST)
+
+
+@pytest.mark.usefixtures("_no_profile")
+def test_every_node_that_crashes_is_started_again(executables, tmp_path):
+    names = ("efftam_camera", "efftam_tracker", "efftam_operator", "efftam_gimbal", "efftam_mavlink")
+    for name in names:
+        first = tmp_path / f"{name}.started"
+        executables(name, f"test -e {first} && exit 0\ntouch {first}\nkill -9 $$")
+    launch = Launch("flight.launch.py", operator="true", stream="udp://@:5600")
+    assert launch.run() == 0
+    started = [Path(event.cmd[0]).name for event in launch.started]
+    assert {name: started.count(name) for name in names} == dict.fromkeys(names, 2)
 
 
 def test_the_launched_tracker_answers_and_ends_cleanly(peers):

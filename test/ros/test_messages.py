@@ -16,7 +16,7 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Motion, Track, TrackState
+from efftam_ros.core.types import CameraMotion, Motion, Track, TrackState
 from efftam_ros.images.levels import Levels
 from efftam_ros.images.message import (
     MOST_FRAME_ID,
@@ -291,14 +291,20 @@ def test_the_velocity_of_a_tracked_target(types, header):
 
 
 def test_what_is_published_of_a_target_is_read_back_as_it_was(header):
-    track = replace(TRACKED, likeness=0.75, age_s=0.25, measured=False, state=TrackState.COASTING)
+    camera = CameraMotion(np.array([[1.0, 0.0, 3.0], [0.0, 1.0, -4.0], [0.0, 0.0, 1.0]]))
+    track = replace(
+        TRACKED, likeness=0.75, age_s=0.25, measured=False, state=TrackState.COASTING, camera=camera
+    )
     seen = Bearing(0.1, -0.2, 0.3, -0.4, np.eye(2), np.eye(2))
     about = About(header, 7, target_id=3, steered=False)
     common = (stamp_ns(header.stamp), 3, TrackState.COASTING, 7, "", False, 0.25)
     box = box_report(SimpleNamespace(**bbox_fields(track, about)))
     assert box == BoxReport(*common, (640, 480), Box(11, 21, 30, 40), 0.97, 0.9, 0.75, steered=False)
     motion = motion_report(SimpleNamespace(**velocity_fields(track, about, bearing=seen)))
-    assert motion == MotionReport(*common, True, (5.0, -6.0), True, 0.1, -0.2, 0.3, -0.4)
+    read = MotionReport(
+        *common, True, (5.0, -6.0), True, 0.1, -0.2, 0.3, -0.4, 5.0, (1.0, 0.0, 0.0, 1.0), False
+    )
+    assert motion == read
 
 
 @pytest.mark.parametrize("state", TrackState)
@@ -353,7 +359,7 @@ def test_without_a_motion_no_number_stands(header):
     assert not message["has_bearing"]
     told = {"age", "presence"}
     numbers = [v for name, v in message.items() if isinstance(v, float | np.ndarray) and name not in told]
-    assert len(numbers) == 22
+    assert len(numbers) == 23
     assert all(np.isnan(v).all() for v in numbers)
 
 

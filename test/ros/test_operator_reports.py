@@ -9,10 +9,11 @@ from unittest.mock import Mock
 import cv2
 import numpy as np
 import pytest
+from builtin_interfaces.msg import Time
 from efftam_ros.msg import BoundingBox, GimbalStatus
 from lifecycle_msgs.msg import State
 from rcl_interfaces.msg import ParameterType, ParameterValue
-from sensor_msgs.msg import CompressedImage
+from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
 from efftam_operator.feed import Controller, Lifecycle, Limits, Proposal, Trackers
@@ -20,7 +21,9 @@ from efftam_operator.ros import feed, steering
 from efftam_operator.ros.feed import picture_of
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Track, TrackState
-from efftam_ros.images.message import ImageReader
+from efftam_ros.images.levels import Levels
+from efftam_ros.images.message import ImageReader, fill_image
+from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.fields import About, bbox_fields
 from efftam_ros.messages.reports import Selection, box_report
 from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS
@@ -143,6 +146,7 @@ class Graph:
         self.clients: dict[str, SimpleNamespace] = {}
         self.is_ready, self.asked, self.late = False, {}, []
         self.trackers: tuple[str, ...] = ()
+        self.has_images = False
         ask = lambda client, request, use: self.asked.update({client.srv_name: use})  # noqa: E731
         calls = Mock(give_up=lambda: self.late, waits_for=lambda client: False, ask=ask)
         self.feed = feed.RosFeed(self, feed.OperatorConfig(), calls)
@@ -155,6 +159,7 @@ class Graph:
             topic_name=topic,
             close=lambda: self.topics.remove(topic),
             look=lambda: None,
+            hears=self.has_images,
             explain=lambda: "why",
         )
 
@@ -265,10 +270,11 @@ def test_the_trackers_state_is_asked_for_always_and_its_limits_while_unknown_or_
     buffer = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=7.5)
     most = ParameterValue(type=ParameterType.PARAMETER_INTEGER, integer_value=3)
     # A node of another kind may have this name: rclpy answers then with none at all.
-    for values in ([], [unknown], [unknown] * 3, [buffer, most, most]):
+    for values in ([], [unknown], [unknown] * 3, [buffer, most]):
         graph.asked[limits](SimpleNamespace(values=values))
         assert (asked(), graph.told) == ({state, limits}, [])
-    graph.asked[limits](SimpleNamespace(values=[buffer, most]))
+    auto = ParameterValue(type=ParameterType.PARAMETER_STRING, string_value="auto")
+    graph.asked[limits](SimpleNamespace(values=[buffer, most, auto]))
     assert graph.told == [Limits(7.5, 3)]
     assert asked() == {state}
     graph.feed.watch(True)
@@ -285,3 +291,60 @@ def test_the_trackers_state_is_asked_for_always_and_its_limits_while_unknown_or_
     graph.late = [graph.clients[state]]
     asked()
     assert graph.told[-1] is Lifecycle.UNKNOWN
+
+
+def test_the_page_maps_16_bits_as_the_tracker_does_and_does_not_flicker(monkeypatch):
+    """One range for all images, smoothed over time as the tracker's, or the one that is set there."""
+    graph, tracker = Graph(monkeypatch), feed.OperatorConfig().tracker
+    graph.is_ready = True
+    graph.feed.watch(True)
+    pixels = np.full((48, 64), 8000, np.uint16)
+    pixels[:, 32:] = 8400
+    hot = pixels.copy()
+    hot[:8, :8] = 20_000  # comes into view
+
+    def shown(reader, number: int, image) -> np.ndarray:
+        message = fill_image(Image(), image.view(np.uint8).reshape(48, 128), "mono8")
+        message.encoding, message.width = "mono16", 64
+        message.header.stamp = Time(sec=10, nanosec=number * 100_000_000)
+        return to_bgr(reader.read(message, 0).image())
+
+    for text in ("auto", "7000,9000"):
+        answer = [ParameterValue(type=ParameterType.PARAMETER_NOT_SET)] * 2
+        value = ParameterValue(type=ParameterType.PARAMETER_STRING, string_value=text)
+        graph.feed._look()
+        graph.asked[f"{tracker}/get_parameters"](SimpleNamespace(values=[*answer, value]))
+        trackers = ImageReader("raw", Header, Levels(text))
+        for number, image in enumerate((pixels, hot, hot)):
+            ours = shown(graph.feed._reader, number, image)
+            assert (ours == shown(trackers, number, image)).all()
+            of_this_alone = shown(ImageReader("raw", Header), number, image)
+            assert (ours == of_this_alone).all() == (text == "auto" and number == 0)
+
+
+def test_boxes_are_subscribed_to_anew_where_images_come_and_a_tracker_is_there_that_is_not_heard(monkeypatch):
+    for has_images, trackers, heard, count in (
+        (True, ("a",), False, 2),  # at 2 and 6 s
+        (True, ("a",), True, 0),
+        (True, (), False, 0),
+        (False, ("a",), False, 0),
+    ):
+        graph = Graph(monkeypatch)
+        graph.has_images, graph.trackers, made = has_images, trackers, []
+        make = graph.create_subscription
+
+        def noted(kind, topic, *given, make=make, made=made, **named):
+            made.append(topic)
+            return make(kind, topic, *given, **named)
+
+        graph.create_subscription = noted
+        graph.feed.watch(True)
+        for _ in range(20):
+            graph.now_s += 0.5
+            if heard:
+                message = BoundingBox()
+                message.header.stamp.sec = 1
+                graph.feed._on_box(message)
+            graph.feed._look()
+        assert made.count("bbox") == 1 + count
+        assert sorted(graph.topics) == sorted({"selection_result", "image", *REPORTS})

@@ -135,11 +135,23 @@ def test_a_node_whose_ros_was_shut_down_ends(ros):
 
 def test_a_node_that_lost_its_gpu_is_started_again_three_times_a_minute():
     restarts = process.Restarts()
-    assert [restarts.again(now_s) for now_s in (100.0, 110.0, 159.9)] == [True] * 3
-    assert not restarts.again(159.95)
-    assert restarts.again(160.0)  # the first is a minute ago
-    assert not restarts.again(169.0)
-    assert [restarts.again(300.0 + i) for i in range(4)] == [True, True, True, False]
+    lost = process.DEVICE_LOST
+    assert [restarts.wait_s(lost, now_s) for now_s in (100.0, 110.0, 159.9)] == [1.0] * 3
+    assert restarts.wait_s(lost, 159.95) is None
+    assert restarts.wait_s(lost, 160.0) == 1.0  # the first is a minute ago
+    assert restarts.wait_s(lost, 169.0) is None
+
+
+@pytest.mark.parametrize("code", [1, -9, -11, 134])
+def test_a_node_that_crashed_or_was_killed_is_started_again_as_often_as_it_takes(code):
+    restarts = process.Restarts()
+    assert [restarts.wait_s(code, 100.0 + 10 * i) for i in range(12)] == [1.0] * 3 + [10.0] * 9
+    assert restarts.wait_s(code, 400.0) == 1.0
+
+
+@pytest.mark.parametrize("code", [0, process.USER_ERROR])
+def test_a_node_that_ended_on_request_or_by_an_error_of_the_user_stays_ended(code):
+    assert process.Restarts().wait_s(code, 100.0) is None
 
 
 def test_clock_reaches_a_node_that_is_never_due_for_calls(ros):

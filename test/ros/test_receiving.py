@@ -64,7 +64,7 @@ class Receiving:
     """A receiver without a graph around it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rectified: bool = False, **config: object) -> None:
-        self.input = SimpleNamespace(camera_info_topic="camera_info", look=lambda: None)
+        self.input = SimpleNamespace(camera_info_topic="camera_info", topic="image", look=lambda: None)
         monkeypatch.setattr(receiving, "ImageInput", self._input)
         self.outputs, self.told, self.prefetched = SimpleNamespace(camera=None), [], []
         self.buffer, self.statistics = FrameBuffer(10.0, 10**9), Statistics(self._tell)

@@ -125,6 +125,7 @@ def test_selecting_steering_and_stopping_are_three_rights():
     for name in ("select_target", "clear_target"):
         assert may_ask(f"/efftam_tracker/{name}") == {"/operator", "/efftam_operator"}
     assert may_ask("/efftam_gimbal/enable") == {"/efftam_operator"}
+    assert may_ask("/efftam_mavlink/enable_follow") == {"/efftam_operator"}
     assert may_ask("/efftam_tracker/change_state") == {"/manager"}
     assert may_ask("/efftam_tracker/set_parameters") == {"/manager"}
     assert asks["/controller"] == set()

@@ -12,6 +12,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track
+from efftam_ros.runtime.opening import policy_of
 from support.scripted_pipeline import Script, ScriptedPipeline
 
 FPS, SECOND = 30, 1_000_000_000
@@ -62,6 +63,7 @@ def one_target(
     pipeline: Pipeline, config: TrackerConfig | None = None, points: Any = None, **how: Any
 ) -> OneTarget:
     """One target on a pipeline. ``points``: those on it; the others as in `TargetSet`."""
+    how["make_policy"] = policy_of((config or TrackerConfig()).policy)
     return OneTarget(TargetSet(pipeline, config, points=None if points is None else lambda: points, **how))
 
 

@@ -67,9 +67,9 @@ def test_help_imports_nothing_heavy():
 def test_without_the_workshop_its_commands_and_the_help_name_the_extra(efftam_here, monkeypatch):
     monkeypatch.setattr("efftam_ros.plugins.find_spec", lambda module: None)
     for name in cli.WORKSHOP:
-        assert_refused(efftam_here(name, "--help"), f"efftam {name}", "pip install 'efftam_ros[workshop]'")
+        assert_refused(efftam_here(name, "--help"), f"efftam {name}", "pip install '.[workshop]'")
     lines = efftam_here("--help").stdout.splitlines()
-    assert [line.split()[0] for line in lines if "efftam_ros[workshop]" in line] == list(cli.WORKSHOP)
+    assert [line.split()[0] for line in lines if "'.[workshop]'" in line] == list(cli.WORKSHOP)
 
 
 @pytest.mark.parametrize("name", ["eval", "export"])
@@ -78,7 +78,7 @@ def test_a_command_whose_packages_are_missing_names_them_and_the_extra(name, eff
     monkeypatch.setattr(cli, "find_spec", lambda name: None if name in ("tqdm", "torch") else found(name))
     missing = {"eval": "it needs tqdm", "export": "it needs torch, tqdm"}[name]
     given = {"eval": ["."], "export": ["x.pt", "--config", "efficienttam_ti", "--out", "o"]}[name]
-    assert_refused(efftam_here(name, *given), missing, "pip install 'efftam_ros[workshop]'")
+    assert_refused(efftam_here(name, *given), missing, "pip install '.[workshop]'")
 
 
 def test_the_table_of_the_workshops_commands_is_what_is_installed():

@@ -13,7 +13,7 @@ from tools_helpers import assert_refused
 
 from efftam_workshop.fetch import NAMES, REPOSITORY
 
-pytest.importorskip("huggingface_hub", reason="fetch needs huggingface_hub: pip install efftam_ros[workshop]")
+pytest.importorskip("huggingface_hub", reason="fetch needs huggingface_hub: pip install .[workshop]")
 
 NAME = "efficienttam_ti_1"
 """A file without a published SHA-256."""

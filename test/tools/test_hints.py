@@ -11,7 +11,7 @@ import pytest
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt, Track, TrackState
-from efftam_ros.tools.common.hints import Cause, cause_of, lost_after_s
+from efftam_ros.tools.common.hints import LossCause, cause_of, lost_after_s
 
 GROUND = np.full((120, 160, 3), 90, np.uint8)
 
@@ -25,18 +25,18 @@ def picture() -> np.ndarray:
 @pytest.mark.parametrize(
     ("box", "cause"),
     [
-        (Box(36, 36, 32, 28), Cause.OTHER),
-        (Box(0, 0, 81, 61), Cause.TOO_LARGE),
-        (Box(44, 44, 7, 20), Cause.TOO_SMALL),
-        (Box(110, 80, 20, 20), Cause.PLAIN),
+        (Box(36, 36, 32, 28), LossCause.OTHER),
+        (Box(0, 0, 81, 61), LossCause.TOO_LARGE),
+        (Box(44, 44, 7, 20), LossCause.TOO_SMALL),
+        (Box(110, 80, 20, 20), LossCause.PLAIN),
     ],
 )
-def test_each_kind_of_bad_box_has_its_cause(box: Box, cause: Cause):
+def test_each_kind_of_bad_box_has_its_cause(box: Box, cause: LossCause):
     assert cause_of(picture(), Prompt(box=box)) is cause
 
 
 def test_a_point_has_no_size_to_judge():
-    assert cause_of(picture(), Prompt(points=((50.0, 50.0),), labels=(1,))) is Cause.OTHER
+    assert cause_of(picture(), Prompt(points=((50.0, 50.0),), labels=(1,))) is LossCause.OTHER
 
 
 def tracks(states: str) -> list[Track]:
@@ -68,5 +68,5 @@ def test_a_selection_of_plain_ground_ends_with_what_to_draw_instead(efftam, tmp_
     assert done.returncode == 1
     hint = done.stderr.splitlines()[-1]
     assert hint.startswith("target 0 was lost ")
-    assert hint.endswith(Cause.PLAIN.value)
+    assert hint.endswith(LossCause.PLAIN.value)
     assert len(json.loads((tmp_path / "t.json").read_text())["frames"]) == 12

@@ -37,7 +37,7 @@ UNSEEN = f"the target was not seen for {PREDICTED_S:g} s"
 M_PER_DEGREE = math.radians(6371000.0)
 
 
-class FollowState(NamedTuple):
+class Following(NamedTuple):
     """As in FollowStatus."""
 
     available: bool
@@ -77,8 +77,8 @@ class Follow:
         self._usable_s = -math.inf  # when a position was sent last
 
     @property
-    def state(self) -> FollowState:
-        return FollowState(self._config.follow, self._enabled, self._enabled and self._sent, self._reason)
+    def state(self) -> Following:
+        return Following(self._config.follow, self._enabled, self._enabled and self._sent, self._reason)
 
     def enable(self, wanted: bool, now: Instant) -> str:
         """Allow the stream, or end it; returns what it waits for, "" for nothing. Raises InputError where it

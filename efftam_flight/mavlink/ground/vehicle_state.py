@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from efftam_flight.bridge_config import BridgeConfig
+from efftam_flight.bridge_config import GIMBAL_COMPONENTS, BridgeConfig
 from efftam_flight.control_config import Instant
-from efftam_flight.mavlink.attitude_sources import GIMBALS
 from efftam_flight.mavlink.clock_map import ClockMap
 from efftam_flight.mavlink.dialect import Message, mav
 from efftam_flight.position.geodesy import GeoPoint
@@ -58,7 +57,7 @@ class VehicleState:
 
     def _looks_along_axis(self, message: Message) -> bool:
         wanted = self._config.range_orientation
-        return message.get_srcComponent() in GIMBALS or message.orientation == wanted
+        return message.get_srcComponent() in GIMBAL_COMPONENTS or message.orientation == wanted
 
     def _sample(self, message: Message, clock: ClockMap, now: Instant) -> PlaceSample:
         made_s = now.steady_s

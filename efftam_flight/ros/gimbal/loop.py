@@ -18,6 +18,7 @@ from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, 
 from efftam_flight.gimbal_control import GimbalControl
 from efftam_flight.ros import conversions
 from efftam_flight.values import STOPPED, AttitudeSample, Control, Rates
+from efftam_flight.waits import BRIDGE_SILENT_S, TICK_S
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.message import stamp_like
@@ -34,11 +35,8 @@ from efftam_ros.ros.common.nodes import (
 )
 from efftam_ros.ros.common.polling import Polled
 
-TICK_S = 0.02
 # The calibration comes with each image and hardly ever changes.
 CALIBRATION_S = 0.2
-# A bridge speaks once a second.
-BRIDGE_SILENT_S = 3.0
 # The tracker has up to eight answers for an image.
 ANSWERS = 40
 # How long the status tells of a switch to another target.

@@ -11,6 +11,7 @@ from efftam_ros.core.gallery import Gallery, Looks
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import Rule
 from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.policies.drawn_box import TargetExtent
 from efftam_ros.core.policies.search import Detection, Reacquisition
 from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Frame, Motion, TrackState
 
@@ -76,12 +77,11 @@ class Policy:
 
     Per frame: `choose` (or `begin` on a prompted frame), then `keeps`, exactly once each. ``config`` may be
     replaced between frames. A policy that overrides `choose` alone has no state, judges a prompted frame like
-    any other, remembers every frame, and does not search.
+    any other, remembers every frame, and weighs no windows.
     """
 
-    searches = False
-    """Whether it weighs what is found in several windows, by camera motion and likeness; else a lost target
-    is looked for in one window after the other."""
+    asks_twice = False
+    """Whether a drawn box is also asked for as a point, which tells whether the selection is weak."""
 
     def __init__(self, rule: Rule, config: TrackerConfig) -> None:
         """``rule`` decides which remembered frames are attended to."""
@@ -92,6 +92,26 @@ class Policy:
 
     def resize(self, area_factor: float) -> None:
         """Carry over what is known in pixels: the images' area changed by this factor."""
+
+    def searches(self, state: TrackState, is_interrupted: bool) -> bool:
+        """Whether a missed target is looked for over the image, in `search_windows` or one place after the
+        other; else it is looked for where it is predicted. ``is_interrupted``: the motion up to the previous
+        image does not hold for this one."""
+        return state is TrackState.LOST and not is_interrupted
+
+    @property
+    def search_windows(self) -> int:
+        """Most windows of an image that are searched for a missed target, besides its own view."""
+        return 0
+
+    def view(self, default: str) -> str:
+        """The kind of view where the user asks for none. ``default``: the network's."""
+        return default
+
+    def extent(self, drawn: Box | None, prompted: Box | None, size: tuple[int, int]) -> TargetExtent:
+        """How the published box relates to the candidates, for a target that was ``drawn`` (px, None: not
+        drawn) and whose mask on that image has the box ``prompted`` (None: the network saw nothing)."""
+        return TargetExtent()
 
     def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
         """Weigh the candidates of a window."""

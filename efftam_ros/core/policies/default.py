@@ -24,7 +24,13 @@ from efftam_ros.core.policies.base import (
     accept_if_visible,
     best_quality,
 )
-from efftam_ros.core.policies.drawn_box import LARGEST_PX, is_inside, size_overlap
+from efftam_ros.core.policies.drawn_box import (
+    LARGEST_PX,
+    TargetExtent,
+    is_inside,
+    make_extent,
+    size_overlap,
+)
 from efftam_ros.core.policies.search import CandidateTrack, Detection
 from efftam_ros.core.selection import whole
 from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, TrackState
@@ -212,7 +218,7 @@ class DefaultPolicy(Policy):
     SURE_PRESENCE = 3.0  # logit (0.95) above which the end of its points does not end an unbroken track
     LEAST_PRESENCE = 0.2  # of a detection
 
-    searches = True
+    asks_twice = True
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
         rule = RankedFrames(
@@ -220,7 +226,6 @@ class DefaultPolicy(Policy):
             recent=spec.recent_maps,
             max_maps=spec.max_maps or spec.temporal_rows,
             max_pointers=spec.max_pointers,
-            max_prompts=spec.max_prompts,
         )
         super().__init__(rule, config)
         self.reset()
@@ -229,6 +234,16 @@ class DefaultPolicy(Policy):
         self._model = TargetModel()
         self._scale = MaskScale(None, (0, 0))
         self._doubted = 0  # remaining frames that need evidence, because the points on the target have ended
+
+    def searches(self, state: TrackState, is_interrupted: bool) -> bool:
+        return True
+
+    @property
+    def search_windows(self) -> int:
+        return self.config.search_windows
+
+    def extent(self, drawn: Box | None, prompted: Box | None, size: tuple[int, int]) -> TargetExtent:
+        return make_extent(drawn, prompted, size)
 
     def resize(self, area_factor: float) -> None:
         self._model.resize(area_factor)

@@ -268,6 +268,10 @@ class CandidateTrack:
         held = math.exp(-(stamp_ns - since_ns) * 1e-9 / IN_SIGHT_S)
         self.prior = log_odds - held * max(log_odds - first, 0.0)
 
+    def is_forgotten(self, stamp_ns: int) -> bool:
+        """Whether it was not detected for too long, at this stamp."""
+        return self.seen_ns is None or (stamp_ns - self.seen_ns) * 1e-9 > FORGET_S
+
     def forget_sight(self) -> None:
         """Forget since when it has been in sight: the prior of then was wrong."""
         self._in_sight = None
@@ -440,6 +444,8 @@ class Reacquisition:
         """Update the tracks by the detections in windows of one image, which may come in several calls."""
         if self.prior is not None:
             self.prior.advance(stamp_ns)
+        # Over a long pause, as where the clock is set, nothing can be predicted.
+        self.tracks = [track for track in self.tracks if not track.is_forgotten(stamp_ns)]
         for track in self.tracks:
             track.motion.predict(stamp_ns)
         fresh: list[CandidateTrack] = []
@@ -454,11 +460,7 @@ class Reacquisition:
             is_updated = stamp_ns in (track.seen_ns, track.missed_ns)
             if not is_updated and any(track.is_within(view) for view, _ in shown):
                 track.miss(stamp_ns)
-        kept = [
-            track
-            for track in self.tracks + fresh
-            if track.seen_ns is not None and (stamp_ns - track.seen_ns) * 1e-9 <= FORGET_S
-        ]
+        kept = [track for track in self.tracks + fresh if not track.is_forgotten(stamp_ns)]
         for track, log_odds in zip(kept, self._position_log_odds(kept), strict=True):
             track.weigh(stamp_ns, log_odds, self._is_motion_known)
         self.tracks = sorted(kept, key=lambda track: -track.score)[:MOST_TRACKS]

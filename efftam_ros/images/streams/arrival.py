@@ -6,6 +6,8 @@ from collections import deque
 
 import numpy as np
 
+from efftam_ros.images.streams.steps import ClockSteps
+
 NS = 1_000_000_000
 # Over which time the shortest delay is taken for the stream's own, and the step that starts it anew.
 DELAY_WINDOW_NS, DELAY_STEP_NS = 10 * NS, NS
@@ -29,14 +31,16 @@ class ArrivalClock:
     """Gives each image a stamp on the clock of arrival, without the network's jitter.
 
     The stream's own times are exact, and keep their distances: the shortest delay of the last 10 s is taken
-    for all. Where their rate differs from that of the arrivals by more than 2 %, as of a camera that stamps
-    its nominal rate, arrival wins: rate and offset are fitted to it.
+    for all. Where its clock steps, or one image has a wrong time, they are corrected (`ClockSteps`). Where
+    their rate differs from that of the arrivals by more than 2 %, as of a camera that stamps its nominal
+    rate, arrival wins: rate and offset are fitted to it.
 
     ``is_timed``: whether the own times mean anything; else they only count the images.
     """
 
     def __init__(self, is_timed: bool = True) -> None:
         self._is_timed = self._is_believed = is_timed
+        self._steps = ClockSteps()
         self._delays: deque[tuple[int, int]] = deque()  # arrival and delay; both grow
         self._pairs: deque[tuple[int, int]] = deque()  # arrival and own time
         self._last_ns = self._own_ns = 0
@@ -51,9 +55,17 @@ class ArrivalClock:
         """When the newest image may be used: what was sent before the start has been passed over."""
         return 0 if self._ready_ns is None else min(self._ready_ns, self._limit_ns)
 
+    @property
+    def clock_steps(self) -> int:
+        """How often the stream's clock stepped so far."""
+        return self._steps.found
+
     def stamp_ns(self, own_ns: int, arrived_ns: int) -> int:
         """The stamp of an image of the stream's time ``own_ns``; stamps grow and are never after the
         arrival."""
+        if self._is_timed:
+            shortest_ns = self._delays[0][1] if self._delays else None
+            own_ns = self._steps.corrected_ns(own_ns, arrived_ns, shortest_ns)
         shortest_ns = self._shortest_delay(own_ns, arrived_ns)
         self._own_ns, stamp_ns = own_ns, own_ns + shortest_ns
         fitted_ns = self._fitted(own_ns, arrived_ns)

@@ -18,6 +18,8 @@ from typing import Protocol, TypeVar
 AHEAD, BEFORE = 8, 8
 # Steps whose median is the period.
 STEPS = 16
+# A time that differs by less of a period from what is expected is right, whatever follows.
+EXPECTED_SHARE = 0.25
 # Later images that would have to share less than so many of their periods show that the clock was set back.
 MIN_SHARE = 0.6
 # A smaller step back is one of the recorder's clock: its shift is taken back, by this share of each period.
@@ -160,7 +162,13 @@ class FileTimes:
         period_ns, last_ns = round(median(self._steps)), self._last_ns
         self._take_shift_back(times[0], period_ns)
         shifted = [None if time is None else time + self._shift_ns for time in times]
-        if (own_ns := shifted[0]) is not None and _are_even([last_ns, *shifted], period_ns):
+        own_ns = shifted[0]
+        is_expected = (
+            own_ns is not None
+            and last_ns is not None
+            and abs(own_ns - last_ns - period_ns) < EXPECTED_SHARE * period_ns
+        )
+        if own_ns is not None and (is_expected or _are_even([last_ns, *shifted], period_ns)):
             self._is_known = True
             return own_ns
         chain = _chain(shifted, last_ns, period_ns)

@@ -1,18 +1,16 @@
 """Subscription to images: selects the topic and reliability, and reports who publishes there.
 
 A camera driver may start after this node, restart, or offer another reliability than before; the subscription
-follows. The new subscription is created before the old one is destroyed, so that no image is missed in
-between.
+follows: a new one takes the place of the old one. An image that is sent in that moment may be missed.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
-from operator import attrgetter
 from typing import Any
 
 from rclpy.node import Node
@@ -22,17 +20,43 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import ZENOH, middleware
-from efftam_ros.ros.common.nodes import UNKNOWN_NODE
+from efftam_ros.packages import missing_package
+from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE, PublishingNodes, identities
 from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
 # Most publishers or topics listed in one message.
 MOST_NAMED = 3
-# How long the old subscription is kept while the new one has delivered nothing, s.
-OVERLAP_S = 1.0
+# A publisher is there and nothing arrives from it for so long: the subscription is made anew, s; the time is
+# doubled each time, up to the longest.
+DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
+# Without any image for so long since the first new subscription, this process may be the cause, s: it may
+# have the participant's number of one that was killed. A camera that starts slowly takes less.
+RENEWAL_S = 10.0
+
+
+# Their messages hold a video's packets.
+VIDEOS = ("ffmpeg", "foxglove")
 
 
 def message_class(transport: str) -> Any:
-    """The class of the transport's messages. Raises InputError where their package is not installed."""
+    """The class of the transport's messages. Raises InputError where their package, or what decodes them, is
+    not installed."""
+    found = _message_class(transport)
+    if transport in VIDEOS:
+        # Imported here, and not when the first packet comes.
+        try:
+            import_module("av")
+        except ModuleNotFoundError as error:
+            package = missing_package(error)
+            name = error.name if package is None else package.pip
+            raise InputError(
+                f"image_transport {transport} needs the Python package {name} to decode, which is not"
+                f" installed for {sys.executable}; run: {sys.executable} -m pip install {name}"
+            ) from None
+    return found
+
+
+def _message_class(transport: str) -> Any:
     package, _, name = TRANSPORTS[transport].message_type.split("/")
     try:
         return getattr(import_module(f"{package}.msg"), name)
@@ -45,13 +69,12 @@ def message_class(transport: str) -> Any:
 
 @dataclass
 class _Subscription:
-    """``made_s``: creation time on the steady clock; ``delivered``: it has delivered an image."""
+    """``made_s``: creation time on the steady clock."""
 
     topic: str
     reliability: ReliabilityPolicy
     made_s: float
     handle: Any = None
-    delivered: bool = False
 
 
 class ImageInput:
@@ -74,14 +97,16 @@ class ImageInput:
         self._node, self._receive, self._callbacks = node, receive, callbacks
         self._transport, self._message_class = TRANSPORTS[transport], message_class(transport)
         self._type, suffix = self._transport.message_type, self._transport.suffix
-        self._stamp_of = attrgetter(self._transport.stamp)
         named = str(node.resolve_topic_name("image"))
         is_transport = suffix != "" and named.endswith(suffix)
         self.base_topic = named.removesuffix(suffix) if is_transport else named
         self._given = is_transport
         self._wanted = self._overridden(reliability)
-        self._last_stamp: Any = None
-        self._old: list[_Subscription] = []
+        self._cameras = PublishingNodes()
+        self._arrived_s: float | None = None  # of the last image
+        self._there_s: float | None = None  # since when a publisher that should deliver is there
+        self._patience_s, self._made_anew = DEAF_S, 0
+        self._first_anew_s = 0.0
         topic = self._choose_topic()
         self._current = self._subscribe(topic, self._choose_reliability(topic, ReliabilityPolicy.BEST_EFFORT))
 
@@ -116,8 +141,9 @@ class ImageInput:
     def mixed(self) -> str:
         """Warning that images of several publishers may be mixed, in one line; empty while there is one."""
         found = [info for info in self._publishers(self.topic) if info.topic_type == self._type]
-        # See `other_publishers`.
-        if len(found) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
+        # See `other_publishers`. A camera that was started again is no second one.
+        names, _ = self._cameras.look(identities(found), time.monotonic())
+        if len(names) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
             return ""
         return (
             f"{len(found)} publishers on {self.topic} ({self._named(found)}): if more than one of them sends,"
@@ -129,13 +155,45 @@ class ImageInput:
         topic = self._choose_topic()
         reliability = self._choose_reliability(topic, self._current.reliability)
         if (topic, reliability) != (self._current.topic, self._current.reliability):
-            self._old.append(self._current)
-            self._current = self._subscribe(topic, reliability)
-        elif self._current.delivered or time.monotonic() - self._current.made_s > OVERLAP_S:
-            self._end_old()
+            self._replace(topic, reliability)
+        self._listen_anew(time.monotonic())
+
+    def _listen_anew(self, now_s: float) -> None:
+        """Make the subscription anew where a publisher is there and nothing arrives from it."""
+        if not any(info.topic_type == self._type for info in self._publishers(self.topic)):
+            self._there_s = None
+            return
+        if self._there_s is None:
+            self._there_s = now_s
+        since_s = max(self._there_s, self._arrived_s or self._there_s, self._current.made_s)
+        if now_s - since_s < self._patience_s:
+            return
+        self._patience_s = min(2 * self._patience_s, LONGEST_DEAF_S)
+        self._first_anew_s = self._first_anew_s if self._made_anew else now_s
+        self._made_anew += 1
+        self._replace(self.topic, self._current.reliability)
+
+    @property
+    def hears(self) -> bool:
+        """Whether images arrive."""
+        return self._arrived_s is not None and time.monotonic() - self._arrived_s < DEAF_S
+
+    @property
+    def renewal(self) -> str:
+        """Why this process should become another DDS participant: a publisher is there, and neither the first
+        nor a new subscription has ever got an image. Empty while that is not so."""
+        if self._arrived_s is not None or not self._made_anew or self._there_s is None:
+            return ""
+        if time.monotonic() - max(self._first_anew_s, self._there_s) < RENEWAL_S:
+            return ""
+        return f"no image has come from the publisher of {self.topic}, which is there: {self._anew}"
+
+    @property
+    def _anew(self) -> str:
+        times = "once" if self._made_anew == 1 else f"{self._made_anew} times"
+        return f"the subscription was made anew {times}"
 
     def close(self) -> None:
-        self._end_old()
         self._node.destroy_subscription(self._current.handle)
 
     def explain(self, have_come: bool = False) -> str:
@@ -162,7 +220,8 @@ class ImageInput:
             )
         if have_come:
             named = self._named(offered)
-            return f"the publisher of {self.topic} ({named}) is there, and nothing arrives from it"
+            anew = f"; {self._anew}" if self._made_anew else ""
+            return f"the publisher of {self.topic} ({named}) is there, and nothing arrives from it{anew}"
         # Only where images are lost.
         from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
 
@@ -242,27 +301,20 @@ class ImageInput:
         made.handle = self._node.create_subscription(
             self._message_class,
             topic,
-            partial(self._on_image, made),
+            self._on_image,
             QoSProfile(depth=self._transport.depth, reliability=reliability),
             event_callbacks=self._callbacks(topic),
             qos_overriding_options=QoSOverridingOptions([QoSPolicyKind.DEPTH, QoSPolicyKind.HISTORY]),
         )
         return made
 
-    def _on_image(self, source: _Subscription, message: Any) -> None:
-        if source is self._current:
-            source.delivered = True
-        elif self._current.delivered:
-            return
-        if self._old and self._stamp_of(message) == self._last_stamp:
-            return  # already received through another subscription
-        self._last_stamp = self._stamp_of(message)
-        self._receive(message)
+    def _replace(self, topic: str, reliability: ReliabilityPolicy) -> None:
+        old, self._current = self._current, self._subscribe(topic, reliability)
+        self._node.destroy_subscription(old.handle)
 
-    def _end_old(self) -> None:
-        for subscription in self._old:
-            self._node.destroy_subscription(subscription.handle)
-        self._old.clear()
+    def _on_image(self, message: Any) -> None:
+        self._arrived_s, self._patience_s, self._made_anew = time.monotonic(), DEAF_S, 0
+        self._receive(message)
 
 
 def _is_reliable(info: Any) -> bool:

@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 import yaml
 from ament_index_python.packages import get_package_share_directory
-from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, LogInfo, OpaqueFunction
+from launch.actions import (
+    DeclareLaunchArgument,
+    IncludeLaunchDescription,
+    LogInfo,
+    OpaqueFunction,
+    TimerAction,
+)
 from launch.launch_description import LaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
@@ -123,31 +129,33 @@ def parameter_file(name: str) -> str | None:
 
 
 def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
-    """A node of this package, named as its executable. ``value``: the arguments namespace and log_level."""
-    return Node(
-        package="efftam_ros",
-        executable=name,
-        name=name,
-        namespace=value["namespace"],
-        output="screen",
-        ros_arguments=["--log-level", value["log_level"]],
-        **more,
-    )
-
-
-def restarted_node(name: str, value: Mapping[str, str], **more: Any) -> Node:
-    """The same, started again when it ends because its GPU failed, see `Restarts`."""
+    """A node of this package, named as its executable and started again when it ends unasked, see `Restarts`.
+    ``value``: the arguments namespace and log_level."""
     restarts = Restarts()
 
-    def ended(event: Any, context: Any) -> list[Any]:
-        if event.returncode != DEVICE_LOST or context.is_shutdown:
+    def on_exit(event: Any, context: Any) -> list[Any]:
+        code = event.returncode
+        if context.is_shutdown or code == 0:
             return []
-        if restarts.again(time.monotonic()):
-            return [LogInfo(msg=f"{name} lost its GPU and is started again"), start()]
-        return [LogInfo(msg=f"{name} lost its GPU too often and is not started again: {LOOK}")]
+        wait_s = restarts.wait_s(code, time.monotonic())
+        why = f"{name} {'lost its GPU' if code == DEVICE_LOST else f'ended with code {code}'}"
+        if wait_s is None:
+            remedy = LOOK if code == DEVICE_LOST else "correct what it reported above and launch again"
+            return [LogInfo(msg=f"{why} and is not started again: {remedy}")]
+        again = LogInfo(msg=f"{why} and is started again in {wait_s:g} s")
+        return [again, TimerAction(period=wait_s, actions=[start()])]
 
     def start() -> Node:
-        return node(name, value, on_exit=ended, **more)
+        return Node(
+            package="efftam_ros",
+            executable=name,
+            name=name,
+            namespace=value["namespace"],
+            output="screen",
+            ros_arguments=["--log-level", value["log_level"]],
+            on_exit=on_exit,
+            **more,
+        )
 
     return start()
 

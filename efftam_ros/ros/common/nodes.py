@@ -28,14 +28,12 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.package_files import middleware
+from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE, PublishingNodes, identities
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventTypeError
 except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
-
-# rclpy's name for a node whose name has not been discovered yet.
-UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
 
 # How often it is asked whether messages have been acknowledged, s: it takes about a millisecond.
 ACKNOWLEDGED_PERIOD_S = 0.02
@@ -182,6 +180,25 @@ def other_publishers(node: Node, topics: Sequence[str], consequence: str) -> str
             names = sorted({shown(info.node_name)[1:-1] for info in found})
             return f"{len(found)} publishers on {name} ({', '.join(names)}): {consequence}"
     return ""
+
+
+class OtherPublishers:
+    """Other nodes that publish what this node does. One that was started again is not taken for a second."""
+
+    def __init__(self, node: Node, topics: Sequence[str], consequence: str) -> None:
+        self._node, self._consequence = node, consequence
+        self._nodes = {topic: PublishingNodes() for topic in topics}
+
+    def look(self, now_s: float) -> str:
+        """The first of the topics that another node publishes too, and the consequence, in one line; empty
+        when there is none. ``now_s``: of a steady clock."""
+        for name, nodes in self._nodes.items():
+            topic = self._node.resolve_topic_name(name)
+            names, _ = nodes.look(identities(self._node.get_publishers_info_by_topic(topic)), now_s)
+            if len(names) > 1:
+                shown_names = ", ".join(shown(name)[1:-1] for name in sorted(set(names)))
+                return f"{len(names)} publishers on {topic} ({shown_names}): {self._consequence}"
+        return ""
 
 
 def diagnostics(

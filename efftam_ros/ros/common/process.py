@@ -20,25 +20,38 @@ from typing import Any, NamedTuple
 from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.packages import missing_package
 from efftam_ros.ros.common.parameters import ParameterSet
+from efftam_ros.ros.common.participants import apart_from_the_dead, may_renew, renew
 
+USER_ERROR = 2
+"""Exit code of a node that was given something which the user has to correct: started again it ends again."""
 DEVICE_LOST = 3
 """Exit code of a node whose GPU failed for good: started again it may work."""
-MOST_RESTARTS, RESTARTS_WITHIN_S = 3, 60.0
+MAX_DEVICE_RESTARTS, WITHIN_S = 3, 60.0
+FIRST_RESTARTS, SHORT_WAIT_S, LONG_WAIT_S = 3, 1.0, 10.0
 
 
 class Restarts:
-    """Whether a node that ended with `DEVICE_LOST` is started again: at most three times a minute."""
+    """When a node that ended is started again by the launch file.
+
+    One that ended by itself or was killed starts again after 1 s, and after 10 s once that happened three
+    times within a minute: a vehicle in flight needs its bridge and its gimbal controller. One that ended on
+    request (0) or by an error that the user has to correct (2) stays ended, and so does one that lost its GPU
+    (3) a fourth time within a minute.
+    """
 
     def __init__(self) -> None:
         self._moments_s: list[float] = []
 
-    def again(self, now_s: float) -> bool:
-        """Count a restart at ``now_s``, on a steady clock, if there may be one."""
-        self._moments_s = [moment_s for moment_s in self._moments_s if now_s - moment_s < RESTARTS_WITHIN_S]
-        if len(self._moments_s) == MOST_RESTARTS:
-            return False
+    def wait_s(self, code: int, now_s: float) -> float | None:
+        """How long to wait before the next start, s; None: it stays ended. ``code``: what the process ended
+        with, negative for a signal; ``now_s``: on a steady clock."""
+        if code in (0, USER_ERROR):
+            return None
+        self._moments_s = [moment_s for moment_s in self._moments_s if now_s - moment_s < WITHIN_S]
+        if code == DEVICE_LOST and len(self._moments_s) >= MAX_DEVICE_RESTARTS:
+            return None
         self._moments_s.append(now_s)
-        return True
+        return SHORT_WAIT_S if len(self._moments_s) <= FIRST_RESTARTS else LONG_WAIT_S
 
 
 # SIGHUP: the terminal went, mostly a broken connection to the vehicle's computer.
@@ -91,6 +104,8 @@ def run_node(
     with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is told of errors of its
     callbacks and of ``tick`` that nobody foresaw, which do not end it. One with a thread that may stay in a
     library's call after ``close()`` has ``is_stuck``: whether it does; the interpreter would crash over it.
+    One that notices that nothing reaches it has ``renewal``: why; the process is then started again, once, as
+    another DDS participant.
     What ``help_text`` makes is printed for --help. Returns the exit code; 2 for an error that the user can
     correct, reported in one line.
     """
@@ -104,7 +119,7 @@ def run_node(
             " --ros-args -p NAME:=VALUE",
             file=sys.stderr,
         )
-        return 2
+        return USER_ERROR
     with StopFlag() as stop:
         return _run(stop, name, make, args)
 
@@ -211,30 +226,38 @@ class _Waker:
                 self._executor.wake()
 
 
-def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
+def _spin(stop: StopFlag, executor: Any, node: Any, renews: bool = False) -> str:
+    """See `_serve`."""
     turns = _Turns(executor, node)
     with _Waker(executor, turns):
-        _serve(stop, turns, node)
+        return _serve(stop, turns, node, renews)
 
 
-def _serve(stop: StopFlag, turns: _Turns, node: Any) -> None:
+def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
     """Serve until a signal, until the device is lost, or until ROS is shut down.
+
+    Where the process ``renews``, also until the node says why it should be another DDS participant, which is
+    returned.
 
     An unforeseen error of a callback, or of the node's own work, is logged, and the next turn follows.
     """
     last_logged_s = float("-inf")
     while not stop.asked and not getattr(node, "lost", ""):
+        renewal = str(getattr(node, "renewal", "")) if renews else ""
+        if renewal:
+            return renewal
         try:
             turns.take()
         except Exception as error:
             if not node.context.ok():
-                return  # ROS was shut down: there is nothing left to serve
+                return ""  # ROS was shut down: there is nothing left to serve
             getattr(node, "internal_error", lambda error: None)(error)
             if time.monotonic() - last_logged_s >= ERROR_PERIOD_S:
                 last_logged_s = time.monotonic()
                 text = "".join(traceback.format_exception(error)).rstrip()
                 node.get_logger().error(f"internal error; the node goes on: {text}")
             time.sleep(AFTER_ERROR_S)
+    return ""
 
 
 def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
@@ -268,18 +291,19 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
     import rclpy
     from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
-    node = executor = None
+    node, executor, renewal = None, None, ""
     try:
         start_ros(args)
         executor = SingleThreadedExecutor()
-        node = make()
+        with apart_from_the_dead(name):
+            node = make()
         executor.add_node(node)
         if not stop.asked:
             node.start()
-        _spin(stop, executor, node)
+        renewal = _spin(stop, executor, node, may_renew())
     except InputError as error:
         print(f"{name}: {error}", file=sys.stderr)
-        return 2
+        return USER_ERROR
     except ModuleNotFoundError as error:
         package = missing_package(error)
         if package is None:
@@ -289,7 +313,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
             f" {sys.executable} -m pip install {package.pip}",
             file=sys.stderr,
         )
-        return 2
+        return USER_ERROR
     except ExternalShutdownException:
         pass
     finally:
@@ -301,6 +325,9 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
     if getattr(node, "lost", ""):
         # Libraries whose device is gone may abort when they free what they hold on it.
         _end_at_once(DEVICE_LOST)
+    if renewal and not stop.asked:
+        print(f"{name}: {renewal}; the node is started again as another participant", file=sys.stderr)
+        renew()
     if getattr(node, "is_stuck", False):
         _end_at_once(0)
     return 0

@@ -6,13 +6,11 @@ from typing import NamedTuple
 
 
 class Transport(NamedTuple):
-    """``suffix``: of the topic, as image_transport names it; ``depth``: images that may wait; ``stamp``:
-    where the message has it."""
+    """``suffix``: of the topic, as image_transport names it; ``depth``: images that may wait."""
 
     message_type: str
     suffix: str
     depth: int
-    stamp: str = "header.stamp"
 
 
 # Depth 1: an image that has not been read is replaced by the next. Of a video every message is needed.
@@ -20,6 +18,6 @@ TRANSPORTS = {
     "raw": Transport("sensor_msgs/msg/Image", "", 1),
     "compressed": Transport("sensor_msgs/msg/CompressedImage", "/compressed", 1),
     "ffmpeg": Transport("ffmpeg_image_transport_msgs/msg/FFMPEGPacket", "/ffmpeg", 30),
-    "foxglove": Transport("foxglove_msgs/msg/CompressedVideo", "/foxglove", 30, "timestamp"),
+    "foxglove": Transport("foxglove_msgs/msg/CompressedVideo", "/foxglove", 30),
 }
 BY_TYPE = {transport.message_type: name for name, transport in TRANSPORTS.items()}

@@ -16,6 +16,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from efftam_ros.images.stillness import frozen_text
 from efftam_ros.ros.tracker.table import TargetTable
 
 # Length of the window over which rates, latencies and losses are computed, s.
@@ -122,9 +123,12 @@ class Statistics:
         self._input: Mapping[str, str] = {}
         self._explanation = "is the topic image right?"
         self._shared: Sequence[str] = ()
+        self._still_s = 0.0
 
-    def image_received(self, now_s: float, nbytes: int = 0) -> None:
+    def image_received(self, now_s: float, nbytes: int = 0, still_s: float = 0.0) -> None:
+        """``nbytes``: of the message; ``still_s``: for how long not one pixel of images has changed, s."""
         with self._lock:
+            self._still_s = still_s
             self._counts["received"] += 1
             self._arrivals.append((now_s, nbytes))
             self._incompatible = ""
@@ -203,6 +207,12 @@ class Statistics:
             self._fresh.add(kind)
 
     # Assessment
+
+    @property
+    def frozen(self) -> str:
+        """That not one pixel of the images changes although they arrive; empty while some do."""
+        with self._lock:
+            return frozen_text(self._still_s)
 
     @property
     def refusal(self) -> str:
@@ -288,6 +298,8 @@ class Statistics:
             found.append(self._explain_silence(now_s, loss, image_timeout_s))
         elif loss:
             found.append((Level.WARN, loss))
+        elif self.frozen:
+            found.append((Level.WARN, self.frozen))
         found += [(Level.WARN, reason) for reason in self.targets.findings()]
         return found
 

@@ -103,6 +103,11 @@ class TrackerNode(ReportingNode):
         self._statistics.failed(f"{type(error).__name__}: {error}")
 
     @property
+    def renewal(self) -> str:
+        """Why this process should become another DDS participant; see `run_node`."""
+        return "" if self._session is None else self._session.renewal
+
+    @property
     def fault(self) -> str:
         """Why the last transition failed; empty if it succeeded."""
         return self._setup.fault

@@ -22,10 +22,10 @@ from efftam_ros.messages.bearing import CameraModel, bearing_of
 from efftam_ros.messages.fields import About, Outcome, bbox_fields, detections_message, velocity_fields
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks
 from efftam_ros.ros.common.nodes import (
+    OtherPublishers,
     latched,
     make_publisher,
     optional_messages,
-    other_publishers,
     reliable,
     wait_until_acknowledged,
 )
@@ -59,6 +59,11 @@ class Outputs:
         self._publishers: list[Any] = []
         self._ending = ""  # why all answers are withheld
         self.camera: CameraModel | None = None
+        self._others = OtherPublishers(
+            node,
+            ("bbox", "velocity"),
+            "subscribers receive messages of all of them; give each tracker its own namespace",
+        )
         try:
             self._bbox = self._create(BoundingBox, "bbox", reliable(TARGET_DEPTH))
             self._velocity = self._create(TargetVelocity, "velocity", reliable(TARGET_DEPTH))
@@ -78,11 +83,7 @@ class Outputs:
     @property
     def others(self) -> str:
         """Other publishers on this node's output topics, as a message; empty when there are none."""
-        return other_publishers(
-            self._node,
-            ("bbox", "velocity"),
-            "subscribers receive messages of all of them; give each tracker its own namespace",
-        )
+        return self._others.look(time.monotonic())
 
     def close(self) -> None:
         """Wait until the last messages are acknowledged, then destroy the publishers."""

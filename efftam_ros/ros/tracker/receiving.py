@@ -26,7 +26,7 @@ from efftam_ros.images.message import (
     check_header,
     stamp_ns,
 )
-from efftam_ros.messages.bearing import camera_model
+from efftam_ros.messages.bearing import camera_model, is_rectified_topic, rectified_note
 from efftam_ros.messages.fields import Kind, Outcome, check_selection, selection_prompt
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
@@ -62,6 +62,7 @@ class Receiver:
         self._prefetch = prefetch
         self._camera_info: Any = None  # the last message
         self._stamps = StampGuard()
+        self._noted: set[str] = set()
         transport, reliability = config.image_transport, config.image_reliability
         self._reader = ImageReader(transport, Header, Levels(config.image_range))
         callbacks = partial(subscriptions.callbacks, lost=self._on_lost)
@@ -102,12 +103,15 @@ class Receiver:
                     "image stamp is zero; set header.stamp to the time of exposure in the driver"
                 )
             self._stamps.check(got.stamp_ns, now_ns)
+            if got.note and got.note not in self._noted:
+                self._noted.add(got.note)
+                self._log.inform(got.note, got.note)
             if isinstance(got.pixels, Image):
                 self._prefetch(got.pixels)
             sent_bytes = got.nbytes
             got.nbytes += len(got.header.frame_id) + OVERHEAD_BYTES
             self._buffer.put(got)
-            self._statistics.image_received(got.arrived_s, sent_bytes)
+            self._statistics.image_received(got.arrived_s, sent_bytes, got.still_s)
         except InputError as refusal:
             self._statistics.fault("image", str(refusal))
 
@@ -128,10 +132,13 @@ class Receiver:
     def _read_camera(self, message: Any) -> None:
         self._camera_info = message
         try:
-            self._outputs.camera = model = camera_model(message, self._config.rectified)
+            is_rectified = self._config.rectified or is_rectified_topic(self.input.topic)
+            self._outputs.camera = model = camera_model(message, is_rectified)
         except InputError as refusal:
             self._outputs.camera = model = None
             self._statistics.fault("bearing", str(refusal))
+        if not self._config.rectified and (note := rectified_note(message, self.input.topic)):
+            self._log.inform(note, note)
         if model is not None and model.intrinsics is None:
             said = "camera_info is not calibrated (k[0] is 0): no bearing is published"
             self._log.inform("camera_info", said)

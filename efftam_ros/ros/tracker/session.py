@@ -13,6 +13,7 @@ from rclpy.node import Node
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.targets import TargetSet
+from efftam_ros.core.tracker import missed_state
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.messages.fields import STEERABLE, Outcome
 from efftam_ros.ros.common.nodes import Subscriptions, steady_timer
@@ -40,8 +41,11 @@ def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackS
     missed one is LOST after ``lost_after`` without a box, one that was seen after ``max_gap``."""
     if track.state in (TrackState.IDLE, TrackState.LOST):
         return track.state
-    is_late = track.state is TrackState.COASTING and track.age_s + silence_s > config.lost_after
-    return TrackState.LOST if is_late or silence_s > config.max_gap else TrackState.COASTING
+    if silence_s > config.max_gap:
+        return TrackState.LOST
+    if track.state is TrackState.COASTING:
+        return missed_state(track.age_s + silence_s, config.lost_after)
+    return TrackState.COASTING
 
 
 class SilenceWatch:
@@ -89,6 +93,8 @@ class SilenceWatch:
         loss = self._statistics.loss(time.monotonic())
         if loss:
             self._log.warn("loss", loss)
+        if self._statistics.frozen and not self._buffer.stale(time.monotonic()):
+            self._log.remind("frozen", self._statistics.frozen)
         if self._buffer.newest is None and time.monotonic() - self._begin_s > FIRST_IMAGE_S:
             self._log.remind("input", self._receiver.explain_no_image())
 
@@ -166,6 +172,11 @@ class Session:
             made.callback(self._watch.close)
             self._running = thread.submit(_supervise, TrackingLoop(targets, exchange), exchange)
             self._made = made.pop_all()
+
+    @property
+    def renewal(self) -> str:
+        """See `ImageInput.renewal`."""
+        return self._receiver.input.renewal
 
     @property
     def image_topic(self) -> str:

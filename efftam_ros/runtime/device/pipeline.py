@@ -8,7 +8,6 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -68,8 +67,7 @@ class DevicePipeline(FrameState):
         """Takes over ``stream`` and ``opener`` and closes them. ``zero_copy``: kernels read images from
         pinned host memory. Raises BackendError (a graph that can't run on the GPU), CudaError (too little
         memory, no kernel for this GPU) and InputError."""
-        # The fixed form of memory attention has one place per temporal row.
-        super().__init__(replace(bundle.spec, max_prompts=1), max_targets)
+        super().__init__(bundle.spec, max_targets)
         self._threads = _Threads(cuda, facts.index)
         self._stream, self._opener = stream, opener
         self._images = stream

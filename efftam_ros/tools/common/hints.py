@@ -20,7 +20,7 @@ PLAIN_LEVELS = 8.0
 MISSED = (TrackState.COASTING, TrackState.LOST)
 
 
-class Cause(Enum):
+class LossCause(Enum):
     """What is probably wrong, with the remedy."""
 
     TOO_LARGE = "the box is too large: it holds more than one object; draw it close around one"
@@ -38,17 +38,17 @@ def lost_after_s(tracks: Sequence[Track]) -> float | None:
     return None if missed is None else (missed.stamp_ns - tracks[0].stamp_ns) / NS
 
 
-def cause_of(bgr: NDArray[np.uint8], prompt: Prompt) -> Cause:
+def cause_of(bgr: NDArray[np.uint8], prompt: Prompt) -> LossCause:
     """What is probably wrong with a selection on an image, uint8 [H, W, 3]."""
     height, width = bgr.shape[:2]
     box = prompt.box
     if box is None:
-        return Cause.OTHER
+        return LossCause.OTHER
     if box.width * box.height > LARGE_SHARE * width * height:
-        return Cause.TOO_LARGE
+        return LossCause.TOO_LARGE
     if min(box.width, box.height) < SMALL_PX:
-        return Cause.TOO_SMALL
-    return Cause.PLAIN if _is_plain(bgr, box) else Cause.OTHER
+        return LossCause.TOO_SMALL
+    return LossCause.PLAIN if _is_plain(bgr, box) else LossCause.OTHER
 
 
 def _is_plain(bgr: NDArray[np.uint8], box: Box) -> bool:

@@ -12,6 +12,9 @@ from efftam_ros.core.targets import NEXT_FREE
 from efftam_ros.core.types import Prompt
 from efftam_ros.images.stills.folder import read_bgr
 
+MIN_SIDE_PX = 4.0
+"""Smaller boxes are a slip of the hand, also on the page."""
+
 
 def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) -> None:
     """Add --box and --point (repeatable) and, with ``mask``, --mask; `read_prompts` reads them."""
@@ -90,16 +93,27 @@ def _with_id(option: str, text: str, without: int) -> tuple[int, str]:
 def read_prompt(box: str | None, points: list[str], mask: Path | None, width: int, height: int) -> Prompt:
     """Build the Prompt for an image of ``width`` x ``height`` px.
 
-    Raises InputError: not numbers, an unreadable mask, and as `Prompt.checked`.
+    Raises InputError: an unreadable mask, and as `read_box`, `read_points` and `Prompt.checked`.
     """
     marked, labels = read_points(points)
     prompt = Prompt(
-        box=None if box is None else Box(*numbers("--box", box, "X,Y,W,H", (4,))),
+        box=None if box is None else read_box(box),
         points=tuple(marked),
         labels=tuple(labels),
         mask=None if mask is None else read_bgr(mask).max(axis=2) > 127,
     )
     return prompt.checked(width, height, is_typed=True)
+
+
+def read_box(text: str) -> Box:
+    """A box, px. Raises InputError: not numbers, too small."""
+    box = Box(*numbers("--box", text, "X,Y,W,H", (4,)))
+    if 0 < min(box.width, box.height) < MIN_SIDE_PX:
+        raise InputError(
+            f"--box {text} is {box.width:g} x {box.height:g} px; give at least {MIN_SIDE_PX:g} x"
+            f" {MIN_SIDE_PX:g}, the whole target, or a --point on it"
+        )
+    return box
 
 
 def read_points(texts: list[str]) -> tuple[list[tuple[float, float]], list[int]]:

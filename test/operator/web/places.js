@@ -3,10 +3,10 @@ async () => {
     const { bannersOf, drawingQuestion, menuQuestion } = await import("/static/panels.js");
     const { showBanners, showNotices } = await import("/static/notices.js");
     const $ = (id) => document.getElementById(id), found = new Set();
-    const main = $("view").parentElement;
+    const main = document.querySelector("main");
     const cause = { id: "tracker", word: "TRACKER SILENT", text: "images arrive, no answer from the tracker", seconds: 12 };
     const gimbal = { word: "AUTOPILOT SILENT", text: "the gimbal does not follow", seconds: 12 };
-    const lost = { word: "LOST", text: "searching; draw again to help", seconds: 12 };
+    const lost = { word: "LOST", text: "searching; tapping or drawing it starts anew", seconds: 12 };
     const all = { replaces: true, turns: true, mayReplace: true, mayAdd: true, addTurns: false };
     const questions = [
         null,
@@ -49,7 +49,7 @@ async () => {
     for (const high of question ? [false, true] : [false]) for (const low of aside || frozen && !question ? [false, true] : [false])
     for (const said of aside ? notices.slice(0, 2) : notices) for (const list of question || aside ? [""] : rows) {
         if (isLost && isSilent) continue; // the alarm is silent where the state is not known
-        showBanners(bannersOf({ cause: isSilent ? cause : null, gimbal: isDead ? gimbal : null, alarm: isLost ? lost : null, held: "", isSmall, holder }), () => {});
+        showBanners(bannersOf({ cause: isSilent ? cause : null, gimbal: isDead ? gimbal : null, alarm: isLost ? lost : null, isSteered: isDead, held: "", isSmall, holder }), () => {});
         showNotices(said);
         $("banners").classList.toggle("low", low);
         $("left").hidden = !frozen;

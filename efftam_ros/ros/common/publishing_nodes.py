@@ -1,19 +1,22 @@
-"""Which trackers answer, by the publishers of their boxes on the ROS graph."""
+"""Which nodes publish a topic, by the ROS graph: a node that was started again is no second one."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from typing import Any
 
 # A process that was killed stays on the graph until its lease ends, s: 20 with Fast DDS, 10 with Cyclone DDS.
 LEASE_S = 25.0
+UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
+"""rclpy's name for a node whose name has not been discovered yet."""
 
 
-class TrackerGraph:
-    """Tells a tracker that was started again from a second one of the same name.
+class PublishingNodes:
+    """The nodes that publish one topic.
 
-    Both look alike for `LEASE_S`: two publishers of one node name. One of them is then the killed process,
-    unless both stay for longer.
+    A node that was killed and started again, and two nodes of one name, look alike for `LEASE_S`: two
+    publishers of one node name. One of them is then the killed process, unless both stay for longer.
     """
 
     def __init__(self) -> None:
@@ -23,8 +26,8 @@ class TrackerGraph:
     def look(self, found: Collection[tuple[str, bytes]], now_s: float) -> tuple[tuple[str, ...], bool]:
         """``found``: node name and identity of each publisher; ``now_s``: of a steady clock.
 
-        Returns the names of the trackers that answer, a name as often as there are trackers of it, and
-        whether one was started again since the last call.
+        Returns the names of the nodes, a name as often as there are nodes of it, and whether one was started
+        again since the last call.
         """
         has_restarted = any(name in self._known and own not in self._known[name] for name, own in found)
         for name, own in found:
@@ -35,3 +38,13 @@ class TrackerGraph:
             newest_s = max(since_s for (its, _), since_s in self._since_s.items() if its == name)
             names += [name] * (count if now_s - newest_s > LEASE_S else 1)
         return tuple(sorted(names)), has_restarted
+
+
+def identities(publishers: Collection[Any]) -> list[tuple[str, bytes]]:
+    """What `PublishingNodes.look` takes, of rclpy's description of publishers. The name of a node may become
+    known after its publisher: until then it is left out."""
+    return [
+        (f"{one.node_namespace.rstrip('/')}/{one.node_name}", bytes(one.endpoint_gid))
+        for one in publishers
+        if one.node_name != UNKNOWN_NODE
+    ]

@@ -12,8 +12,7 @@ from typing import Protocol
 
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.control_config import Instant
-from efftam_flight.mavlink.attitude_sources import AttitudeSources, mount_of
-from efftam_flight.mavlink.autopilot_link import SILENT_S, AutopilotLink
+from efftam_flight.mavlink.autopilot_link import AutopilotLink
 from efftam_flight.mavlink.camera import Outbox
 from efftam_flight.mavlink.clock_map import ClockMap
 from efftam_flight.mavlink.dialect import (
@@ -25,10 +24,13 @@ from efftam_flight.mavlink.dialect import (
     Severity,
     mav,
 )
-from efftam_flight.mavlink.gimbal_holder import CONFIGURE, GimbalHolder, Ids, Rivals
-from efftam_flight.mavlink.gimbal_rates import WATCHDOG_S, GimbalRates
+from efftam_flight.mavlink.gimbal.attitude_sources import AttitudeSources, mount_of
+from efftam_flight.mavlink.gimbal.holder import CONFIGURE, GimbalHolder, Ids
+from efftam_flight.mavlink.gimbal.rates import GimbalRates
+from efftam_flight.mavlink.gimbal.rivals import Rivals
+from efftam_flight.mavlink.gimbal.settings import BY_NAME, Settings
+from efftam_flight.mavlink.gimbal.stop_sequence import Situation, StopStep
 from efftam_flight.mavlink.ground.vehicle_state import ONCE, ONCE_HZ, POSITION
-from efftam_flight.mavlink.zero_debt import Due, Situation
 from efftam_flight.values import (
     NS,
     STOPPED,
@@ -39,6 +41,7 @@ from efftam_flight.values import (
     VehicleSample,
     YawFrame,
 )
+from efftam_flight.waits import AUTOPILOT_SILENT_S, CONTROLLER_SILENT_S
 
 LEVEL = mav.GIMBAL_MANAGER_FLAGS_ROLL_LOCK | mav.GIMBAL_MANAGER_FLAGS_PITCH_LOCK
 LEAVE = -1.0
@@ -46,7 +49,8 @@ NO_ATTITUDE = (math.nan,) * 4
 STATUS_KIND, ATTITUDE_KIND = "GIMBAL_MANAGER_STATUS", "GIMBAL_DEVICE_ATTITUDE_STATUS"
 
 STATUS_HZ = 5.0
-RC_HZ = 10.0
+# The pilot's stick is overridden by our rates until it is noticed.
+RC_HZ = 25.0
 # Of the vehicle's attitude where the gimbal's yaw counts from north: only the mount's stops need it then.
 SLOW_VEHICLE_HZ = 20.0
 INFORMATION_S, MOST_INFORMATION_TRIES = 1.0, 5
@@ -68,7 +72,7 @@ class GimbalClient:
     """One vehicle's gimbal. One thread at a time.
 
     Where steering stops or control is lost, and where the manager says that we hold what nobody here wants,
-    zeros go out as `Debt` says, and the gimbal is released.
+    zeros go out as `StopSequence` says, and the gimbal is released.
     """
 
     def __init__(
@@ -82,8 +86,11 @@ class GimbalClient:
         self._ids, self._port, self._report = config.ids, port, report
         self._autopilot = AutopilotLink(self._ids, config.manager_component, outbox)
         self._holder = GimbalHolder(self._ids, self._configure, self._on_control, report)
-        self._rivals = Rivals(self._ids, config.manager_component, config.channels, config.rc_dead_band)
+        self._rivals = Rivals(
+            self._ids, config.manager_component, config.channels, config.rc_dead_band, self._is_ours
+        )
         self._rates = GimbalRates(self._send)
+        self._settings = Settings(self._ask_parameter)
         self._mount = mount_of(config.gimbal_device_id)  # 0: none is chosen
         self._sources = AttitudeSources(config.manager_component, config.gimbal_device_id)
         # The manager's, by their numbers in each kind of message: those need not agree.
@@ -102,7 +109,9 @@ class GimbalClient:
     def at_rest(self) -> bool:
         """Whether nothing is left to do: the gimbal stands and is given back, or nobody can be told."""
         ours = self._holder.control is Control.HELD and not self._holder.wanted
-        return self._autopilot.link is None or not (self._rates.due in (Due.ZERO, Due.LOOK) or ours)
+        return self._autopilot.link is None or not (
+            self._rates.step in (StopStep.ZERO, StopStep.WATCH) or ours
+        )
 
     # The controller's side
 
@@ -114,7 +123,10 @@ class GimbalClient:
         """
         if wanted == self._holder.wanted:
             return
-        if not wanted:
+        if wanted:
+            self._rates.begin()
+            self._report_settings()
+        else:
             self._rates.stop(now.steady_s)
         self._rivals.begin()
         self._holder.want(wanted, fresh, now.steady_s)
@@ -135,24 +147,29 @@ class GimbalClient:
         """Ask for what is missing, repeat what holds, stop what nobody wants any more; call at 50 Hz."""
         if self._autopilot.falls_silent(now.steady_s):
             self._holder.silent()
-            self._report(Severity.ERROR, f"the autopilot is silent for {SILENT_S:g} s")
+            self._report(Severity.ERROR, f"the autopilot is silent for {AUTOPILOT_SILENT_S:g} s")
         self._tell_silence(now.steady_s)
         if self._autopilot.link is None:
             return
         self._subscribe(now)
         self._watch_gimbal(now)
-        self._holder.tick(now.steady_s)
+        self._holder.tick(self._autopilot.kind.gates, now.steady_s)
         starved = self._rates.starved(now.steady_s)
         self._update_rates(now)
         if starved:  # said afterwards, as a log line may hold up this process
-            self._report(Severity.WARNING, f"no rates from the controller for {WATCHDOG_S:g} s: stopped")
+            self._report(
+                Severity.WARNING, f"no rates from the controller for {CONTROLLER_SILENT_S:g} s: stopped"
+            )
         # Where the manager gates, zeros count before the release alone.
-        due = self._rates.due
-        if due is Due.PAID or (due is not Due.ZERO and not self._autopilot.manager.gates):
+        step = self._rates.step
+        if step is not StopStep.DONE and self._autopilot.kind.gates:
+            self._holder.take_to_stop(now.steady_s)
+        if step is StopStep.DONE or (step is not StopStep.ZERO and not self._autopilot.kind.gates):
             self._holder.give_back(now.steady_s)
         if self._rates.unseen(now.steady_s):
             self._report(
-                Severity.WARNING, "zero rates go on: no attitude tells that the gimbal stands; check its link"
+                Severity.WARNING,
+                "zero rates go on: no attitude arrives that shows that the gimbal stands; check its link",
             )
 
     def _subscribe(self, now: Instant) -> None:
@@ -175,6 +192,7 @@ class GimbalClient:
                 wanted.want(device, ATTITUDE, self.config.attitude_rate)
             elif now.steady_s - self._autopilot.since_s > 0.5:
                 wanted.want(manager, ATTITUDE, self.config.attitude_rate)
+        self._settings.tick(self._autopilot.autopilot, now.steady_s)
         asks, complaints = wanted.due(now.steady_s)
         for component, message_id, interval_us in asks:
             self._autopilot.command(
@@ -212,11 +230,11 @@ class GimbalClient:
         if self._autopilot.link is not None:
             at = self._situation(now_s)
             heard = self._alive and not self._autopilot.pauses(now_s)
-            self._rates.update(heard and self._holder.may_steer(at.manager.gates, now_s), at, now_s)
+            self._rates.update(heard and self._holder.may_steer(at.autopilot.gates, now_s), at, now_s)
 
     def _situation(self, now_s: float) -> Situation:
         holder, autopilot = self._holder, self._autopilot
-        return Situation(autopilot.manager, holder.in_control, holder.another, autopilot.boot_s(now_s))
+        return Situation(autopilot.kind, holder.in_control, holder.another, autopilot.boot_s(now_s))
 
     def _configure(self, holder: Ids) -> None:
         self._autopilot.command(CONFIGURE, *holder, LEAVE, LEAVE, 0.0, 0.0, self._gimbal)
@@ -239,10 +257,12 @@ class GimbalClient:
 
     def handle(self, message: Message, link: str, now: Instant) -> None:
         """A message of our vehicle, or of who else wants to move its gimbal."""
-        rival = self._rivals.name(message) if self._holder.wanted or self._rates.due is not Due.PAID else ""
-        if rival:
-            self._rates.rival(self._situation(now.steady_s), now.steady_s)
-            self._holder.yield_to(rival, now.steady_s)
+        if self._holder.wanted or self._rates.step is not StopStep.DONE:
+            kind = self._autopilot.kind
+            rival = self._rivals.find(message, kind)
+            if rival is not None:
+                self._rates.on_rival(rival.counts, kind.gates, now.steady_s)
+                self._holder.yield_to(rival.name, now.steady_s)
         if message.get_srcSystem() != self._ids[0]:
             return
         kind, component = message.get_type(), message.get_srcComponent()
@@ -280,10 +300,15 @@ class GimbalClient:
             self._read_limits(message)
         elif kind == "COMMAND_ACK":
             self._read_ack(message)
+        elif kind == "PARAM_VALUE":
+            is_asked = self._settings.read(self._autopilot.autopilot, message)
+            if is_asked and self._holder.wanted:
+                self._report_settings()
 
     def _begin_anew(self, now: Instant) -> None:
         """The autopilot may have forgotten what it was asked, and may have other parameters."""
         self._information_tries, self._next_information_s = 0, -math.inf
+        self._settings.restart()
         self._holder.ask(now.steady_s)
         if self.config.position_rate > 0:
             for message_id in ONCE:
@@ -303,13 +328,25 @@ class GimbalClient:
             self._report(Severity.WARNING, "the autopilot was restarted")
             self._gimbals.clear()
             self._begin_anew(now)
-            self._holder.restarted()
-            self._rates.restarted()
+            self._holder.on_restart()
+            self._rates.on_restart()
         return made_s
+
+    def _ask_parameter(self, name: str) -> None:
+        self._autopilot.send(
+            mav.MAVLink_param_request_read_message(
+                self._ids[0], self.config.manager_component, name.encode(), BY_NAME
+            )
+        )
+
+    def _report_settings(self) -> None:
+        fault = self._settings.fault(self._autopilot.autopilot)
+        if fault:
+            self._report(Severity.WARNING, fault)
 
     def _on_control(self, control: Control, reason: str) -> None:
         if control is Control.HELD and not self._holder.wanted:
-            self._rates.owe()  # by whomever it was moved: by us before a restart
+            self._rates.stop_unknown()  # moved by us, before this process started
         self._port.control(control, reason)
 
     @property
@@ -320,6 +357,10 @@ class GimbalClient:
         if not self._mount:
             return min(numbers) if len(numbers) > 1 else 0
         return self._chosen(numbers) or self._mount
+
+    def _is_ours(self, number: int) -> bool:
+        """Whether a gimbal_device_id means the gimbal that we steer. 0 means every gimbal."""
+        return number == 0 or mount_of(number) == (mount_of(self._gimbal) or 1)
 
     def _chosen(self, numbers: set[int]) -> int | None:
         return min((number for number in numbers if mount_of(number) == self._mount), default=None)

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import math
 
+from efftam_flight.bridge_config import GIMBAL_COMPONENTS
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.clock_map import ClockMap
-from efftam_flight.mavlink.dialect import Message, mav
+from efftam_flight.mavlink.dialect import Message
 from efftam_flight.values import NS, AttitudeSample, YawFrame, device_sample
-
-GIMBALS = (mav.MAV_COMP_ID_GIMBAL, 171, 172, 173, 174, 175)
+from efftam_flight.waits import GIMBAL_SILENT_S
 
 
 def mount_of(number: int) -> int:
     """The mount, from 1, that a gimbal_device_id means: its own number, or its component's. 0: none."""
-    return GIMBALS.index(number) + 1 if number in GIMBALS else number
-
-
-SILENT_S = 0.5
+    return GIMBAL_COMPONENTS.index(number) + 1 if number in GIMBAL_COMPONENTS else number
 
 
 class _AttitudeStream:
@@ -52,7 +49,7 @@ class AttitudeSources:
     def __init__(self, manager_component: int, gimbal_device_id: int = 0) -> None:
         self._manager = manager_component
         mount = mount_of(gimbal_device_id)
-        self._gimbals = GIMBALS[mount - 1 : mount] if mount else GIMBALS
+        self._gimbals = GIMBAL_COMPONENTS[mount - 1 : mount] if mount else GIMBAL_COMPONENTS
         self._streams: dict[int, _AttitudeStream] = {}
         self.yaw_frame: YawFrame | None = None  # of the last attitude that was believed
 
@@ -68,7 +65,7 @@ class AttitudeSources:
 
     def device_speaks(self, now: Instant) -> bool:
         device = self.device
-        return device is not None and now.steady_s - self._streams[device].advanced_s <= SILENT_S
+        return device is not None and now.steady_s - self._streams[device].advanced_s <= GIMBAL_SILENT_S
 
     def is_dead(self, now: Instant) -> bool:
         """True when a gimbal was heard and is not any more; a copy of what it said says nothing."""

@@ -6,7 +6,8 @@ import ctypes
 import os
 
 import pytest
-from support.dead_locks import MEMORY, remove_dead_ports
+
+from efftam_ros.ros.common.dead_ports import MEMORY, remove_dead_ports
 
 DOMAIN = 232  # no test's
 PORT = 7400 + 250 * DOMAIN + 11

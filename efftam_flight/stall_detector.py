@@ -1,19 +1,19 @@
-"""Whether the gimbal turns by its rates: small ones until it does, none for a while where it stands."""
+"""Detects a gimbal that does not respond: limits the rate until it moves, pauses when it is stalled."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 from efftam_flight.angles import wrapped
 from efftam_flight.values import Rates
+from efftam_flight.waits import LAG_S, NO_ANSWER_EXPECTED_S, STALL_REST_S, STANDS_S
 
 # Turned so far along what was asked, it answers, rad.
 ANSWERED = math.radians(0.3)
-# Asked so much more than that in so long without an answer, it stands; then nothing is asked for a while.
-ASKED, STANDS_S, REST_S = math.radians(1.0), 0.5, 1.0
-# Without an attitude for so long, no answer is to be expected.
-BLIND_S = 3.0
+# Asked to turn by so much without an answer, it is stalled, rad.
+ASKED = math.radians(1.0)
 REASON = (
     "the gimbal stands against its rates: check its power, mode and stops (ArduPilot drives its mount 9 s"
     " after it booted)"
@@ -32,7 +32,7 @@ class _Trial:
     strayed: float = 0.0
 
 
-class Answer:
+class StallDetector:
     """``first_rate``: the largest rate before it answers, rad/s; 0: no answer is waited for."""
 
     def __init__(self, first_rate: float) -> None:
@@ -44,6 +44,8 @@ class Answer:
         self._rests_until_s, self._is_blind = -math.inf, False
         self._blind_since_s = math.inf
         self._trial: _Trial | None = None
+        # When, and by how much in yaw and pitch, the gimbal was asked to turn in the last moments.
+        self._unanswered: deque[tuple[float, float, float]] = deque()
 
     def rests(self, now_s: float) -> bool:
         """Whether nothing shall be asked."""
@@ -51,25 +53,28 @@ class Answer:
 
     def limited(self, rates: Rates) -> Rates:
         """The rates, small until the gimbal answers; as they are where it can not, as no attitude comes."""
-        size = math.hypot(rates.pitch, rates.yaw)
-        if not self._first_rate or self._answers or self._is_blind or size <= self._first_rate:
+        if not self._first_rate or self._answers or self._is_blind:
             return rates
-        share = self._first_rate / size
-        return Rates(rates.pitch * share, rates.yaw * share)
+        return rates.limited(self._first_rate)
 
     def take(self, sent: Rates, dt_s: float, axis: tuple[float, float] | None, now_s: float) -> None:
         """``sent``: the rates of the last ``dt_s``; ``axis``: yaw, in the frame of the rates, and pitch of
         the gimbal, rad, None where they are not known."""
+        self._unanswered.append((now_s, sent.yaw * dt_s, sent.pitch * dt_s))
         if axis is None:
+            self._unanswered.clear()
             self._trial, self._blind_since_s = None, min(self._blind_since_s, now_s)
-            self._is_blind = now_s - self._blind_since_s > BLIND_S
+            self._is_blind = now_s - self._blind_since_s > NO_ANSWER_EXPECTED_S
             return
         self._is_blind, self._blind_since_s = False, math.inf
         trial, anew = self._trial, _Trial(now_s, axis)
         if trial is None:
             self._trial = anew
             return
-        trial.asked = (trial.asked[0] + sent.yaw * dt_s, trial.asked[1] + sent.pitch * dt_s)
+        # What was asked just now can't be answered yet.
+        while self._unanswered and now_s - self._unanswered[0][0] >= LAG_S:
+            _, yaw, pitch = self._unanswered.popleft()
+            trial.asked = (trial.asked[0] + yaw, trial.asked[1] + pitch)
         moved = (wrapped(axis[0] - trial.first[0]), axis[1] - trial.first[1])
         trial.strayed = max(trial.strayed, math.hypot(*moved))
         asked = math.hypot(*trial.asked)
@@ -86,5 +91,5 @@ class Answer:
         elif trial.strayed >= ANSWERED or now_s - trial.asked_s >= 2 * STANDS_S:
             self._trial = anew
         elif now_s - trial.asked_s >= STANDS_S and asked >= ASKED and self._first_rate:
-            self._answers, self.stands, self._rests_until_s = False, True, now_s + REST_S
+            self._answers, self.stands, self._rests_until_s = False, True, now_s + STALL_REST_S
             self._trial = anew

@@ -1,4 +1,8 @@
-"""The two reference policies, reproduced exactly, as baselines for golden tests and comparisons."""
+"""The two reference policies, reproduced exactly, as baselines for golden tests and comparisons.
+
+They search nothing: a lost target is looked for in one window after the other. Neither camera motion nor
+points nor likeness reach them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.memory import AttendedFrames, RecentFrames, Record
+from efftam_ros.core.memory import AttendedFrames, Record
 from efftam_ros.core.policies.base import (
     Choice,
     FrameContext,
@@ -16,15 +20,47 @@ from efftam_ros.core.policies.base import (
     accept_if_visible,
     best_quality,
 )
-from efftam_ros.core.policies.samurai_filter import ReferenceSelector, SamuraiConfig
 from efftam_ros.core.types import Candidates, PipelineSpec
+from efftam_workshop.policies.samurai_filter import ReferenceSelector, SamuraiConfig
 
 
-class EfficientTamPolicy(Policy):
+@dataclass(frozen=True)
+class RecentFrames:
+    """The reference predictor's rule.
+
+    Maps: the prompt on the last row, then the six previous frames by age (the row of a missing frame stays
+    empty). Pointers: the prompt and the last fifteen frames, newest first. ``temporal_rows`` and
+    ``max_pointers`` are the network's.
+    """
+
+    temporal_rows: int = 7
+    max_pointers: int = 16
+
+    def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
+        prompted = [r.frame for r in records if r.prompted]
+        tracked = {r.frame for r in records if not r.prompted}
+        maps = [(f, self.temporal_rows - 1) for f in prompted]
+        maps += [(frame - d, d - 1) for d in range(self.temporal_rows - 1, 0, -1) if frame - d in tracked]
+        pointers = [frame - d for d in range(1, self.max_pointers) if frame - d in tracked]
+        return AttendedFrames(tuple(maps), tuple(prompted + pointers))
+
+    def needed(self, records: Sequence[Record], frame: int) -> set[int]:
+        oldest = frame - max(self.max_pointers, self.temporal_rows) + 1
+        return {r.frame for r in records if r.prompted or r.frame >= oldest}
+
+
+class ReferencePolicy(Policy):
+    """What the references have in common: they were made for the whole image."""
+
+    def view(self, default: str) -> str:
+        return "full" if default == "auto" else default
+
+
+class EfficientTamPolicy(ReferencePolicy):
     """The reference predictor: highest predicted IoU, every frame remembered, attention to the last six."""
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
-        super().__init__(RecentFrames(spec.temporal_rows, spec.max_pointers, spec.max_prompts), config)
+        super().__init__(RecentFrames(spec.temporal_rows, spec.max_pointers), config)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         best = best_quality(candidates)
@@ -41,7 +77,6 @@ class SamuraiFrames:
     """
 
     config: SamuraiConfig = field(default_factory=SamuraiConfig)
-    max_prompts: int | None = None
 
     def _valid(self, records: Iterable[Record]) -> list[int]:
         c = self.config
@@ -73,19 +108,15 @@ class SamuraiFrames:
         keep = {r.frame for r in records if r.prompted or r.frame > frame - self.config.max_pointers}
         return keep | set(sorted(self._valid(records))[-(self.config.max_maps - 1) :])
 
-    def most_prompts(self, slots: int) -> int | None:
-        room = slots - (self.config.max_pointers - 1) - (self.config.max_maps - 1)
-        return room if self.max_prompts is None else min(room, self.max_prompts)
 
-
-class SamuraiPolicy(Policy):
+class SamuraiPolicy(ReferencePolicy):
     """SAMURAI's reference: its filter in network pixels chooses, its scores decide which frames are attended
     to."""
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
         self._samurai = SamuraiConfig(max_maps=spec.temporal_rows, max_pointers=spec.max_pointers)
         self.selector = ReferenceSelector(self._samurai)
-        super().__init__(SamuraiFrames(self._samurai, spec.max_prompts), config)
+        super().__init__(SamuraiFrames(self._samurai), config)
 
     def reset(self) -> None:
         self.selector = ReferenceSelector(self._samurai)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from efftam_ros.core.memory import MemoryBank, Record
-from efftam_ros.core.policies.reference import SamuraiFrames
-from efftam_ros.core.policies.samurai_filter import (
+from efftam_workshop.policies.reference import SamuraiFrames
+from efftam_workshop.policies.samurai_filter import (
     ReferenceSelector,
     SamuraiConfig,
     reference_iou,

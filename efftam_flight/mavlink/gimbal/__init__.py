@@ -1,0 +1,1 @@
+"""The client of the autopilot's gimbal manager."""

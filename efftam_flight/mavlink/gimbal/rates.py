@@ -1,0 +1,157 @@
+"""The rates on the wire: what is sent when, and the stop sequence at the end."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from efftam_flight.mavlink.gimbal.standstill import GimbalMotion
+from efftam_flight.mavlink.gimbal.stop_sequence import Situation, StopSequence, StopStep
+from efftam_flight.values import STOPPED, Rates
+from efftam_flight.waits import (
+    CONTROLLER_SILENT_S,
+    EARLIER_S,
+    KEEP_ALIVE_S,
+    NO_ATTITUDE_REPORT_S,
+    ZERO_S,
+)
+
+# A rate that differs by less is not sent at once, rad/s.
+DEAD_BAND = math.radians(0.05)
+
+
+class GimbalRates:
+    """One gimbal's rates. ``send`` puts one on the wire. See `StopSequence` for how they end."""
+
+    def __init__(self, send: Callable[[Rates], None]) -> None:
+        self.standstill = GimbalMotion()
+        self._put = send
+        self._wished = STOPPED
+        self._wished_s = -math.inf
+        self._sent = STOPPED
+        self._sent_s = -math.inf
+        self._turning: deque[tuple[float, Rates]] = deque()  # when, what moved it: of the last second
+        self._stop: StopSequence | None = None
+        self._step = StopStep.DONE
+        self._is_taken = False  # another moves the gimbal: nothing is sent until `begin`
+
+    @property
+    def step(self) -> StopStep:
+        """What the stop sequence asks for at present; `StopStep.DONE` where there is none."""
+        return StopStep.DONE if self._stop is None else self._step
+
+    def begin(self) -> None:
+        """Somebody enabled steering: rates may go out again, whoever commanded the gimbal before."""
+        self._is_taken = False
+
+    def wish(self, rates: Rates, now_s: float) -> None:
+        self._wished, self._wished_s = rates, now_s
+
+    def stop_unknown(self) -> None:
+        """A process that had our ids may have moved the gimbal: it has to be stopped."""
+        if not self._is_taken:
+            self._stop = self._stop or StopSequence(STOPPED)
+
+    def on_restart(self) -> None:
+        """The autopilot was restarted, and has forgotten what another commanded."""
+        if self._stop is not None:
+            self._stop = replace(self._stop, contested_s=math.inf)
+
+    def on_rival(self, counts: bool, gates: bool, now_s: float) -> None:
+        """Another component commands the gimbal: our rate ends. ``counts``: the autopilot is known to obey
+        it; else its effect is looked for. ``gates``: see `AutopilotKind`."""
+        self._wished = STOPPED
+        if counts:
+            self._take_leave()
+        elif gates:
+            self.stop(now_s)
+        elif self._stop is not None:
+            self._sent = STOPPED
+            stop = self._end(now_s)
+            if not stop.is_contested:
+                self._stop = replace(stop, contested_s=now_s)
+        else:
+            self._take_leave()
+
+    def starved(self, now_s: float) -> bool:
+        """Whether the controller fell silent in motion; its last wish then holds no longer."""
+        moves = not (self._wished.is_zero and self._sent.is_zero)
+        starved = moves and now_s - self._wished_s > CONTROLLER_SILENT_S
+        if starved:
+            self._wished = STOPPED
+        return starved
+
+    def unseen(self, now_s: float) -> bool:
+        """Whether zeros go on because no attitude of the gimbal arrives."""
+        stop = self._stop
+        return (
+            stop is not None
+            and now_s - stop.zeros_s > NO_ATTITUDE_REPORT_S
+            and not self.standstill.is_known(now_s)
+        )
+
+    def update(self, may_steer: bool, at: Situation, now_s: float) -> None:
+        """Send what is due: what changed at once, what holds now and then. ``may_steer``: the wish may be
+        sent."""
+        if self._is_taken:
+            return
+        rates = self._wished if may_steer else STOPPED
+        if not rates.is_zero:
+            self._stop, self._step = StopSequence(rates), StopStep.ZERO
+        elif self._stop is None:
+            return
+        else:
+            # The last rate sent is a zero also where it is not obeyed.
+            is_first = self._stop.ended_s == math.inf
+            self._step = self._end(now_s).step(at, self.standstill, now_s)
+            if self._step is StopStep.TAKEN:
+                self._take_leave()
+                return
+            if self._step is StopStep.DONE:
+                self._stop = None
+                return
+            if self._step is not StopStep.ZERO and not is_first:
+                return
+            if self._stop.is_contested:  # it did not count: the gimbal keeps turning by our rate
+                self._stop = replace(self._stop, contested_s=math.inf)
+        changed = (
+            rates.is_zero != self._sent.is_zero
+            or abs(rates.pitch - self._sent.pitch) >= DEAD_BAND
+            or abs(rates.yaw - self._sent.yaw) >= DEAD_BAND
+            or (rates.is_zero and self._stop.zeros_s == math.inf)
+        )
+        if changed or now_s - self._sent_s >= (ZERO_S if rates.is_zero else KEEP_ALIVE_S):
+            self._send(rates, now_s)
+
+    def stop(self, now_s: float) -> None:
+        """The wish ends; where a motion was sent, three zeros at once: a packet may be lost, and the next is
+        a tick away."""
+        self._wished = STOPPED
+        if not (self._sent.is_zero or self._is_taken):
+            for _ in range(3):
+                self._send(STOPPED, now_s)
+
+    def _take_leave(self) -> None:
+        """Another's command counts: nothing of ours follows it."""
+        self._is_taken, self._stop, self._sent = True, None, STOPPED
+
+    def _end(self, now_s: float) -> StopSequence:
+        """The stop sequence, with the end of its motion."""
+        assert self._stop is not None
+        if self._stop.ended_s == math.inf:
+            turned = self.standstill.motion(-math.inf, now_s)
+            earlier = tuple(rates for sent_s, rates in self._turning if now_s - sent_s <= EARLIER_S)
+            self._stop = replace(self._stop, ended_s=now_s, earlier=earlier, turned=turned)
+        return self._stop
+
+    def _send(self, rates: Rates, now_s: float) -> None:
+        if rates.is_zero and self._stop is not None and self._stop.zeros_s == math.inf:
+            self._stop = replace(self._stop, zeros_s=now_s)
+        if not rates.is_zero:
+            self._turning.append((now_s, rates))
+            while now_s - self._turning[0][0] > EARLIER_S:
+                self._turning.popleft()
+        self._sent, self._sent_s = rates, now_s
+        self._put(rates)

@@ -1,0 +1,1 @@
+"""Links that carry MAVLink: UDP, TCP and serial lines."""

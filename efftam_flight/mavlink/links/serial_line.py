@@ -1,0 +1,147 @@
+"""A serial line. pyserial opens it and sets it up; bytes are read and written by the system's own calls, as
+pyserial cuts frames and waits without end where the line takes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import select
+from collections.abc import Callable
+from typing import Any
+
+from efftam_flight.mavlink.links.connection import (
+    AT_PRESENT,
+    MAX_STALL_S,
+    READ_SIZE,
+    RETRY_S,
+    STALLED_S,
+    Connection,
+    Piece,
+)
+from efftam_flight.mavlink.links.frame_queue import FrameQueue
+
+# Of what was written at most so much waits in the system's own queue, s of the line's rate: what waits there
+# can't be replaced by a newer rate.
+MAX_SYSTEM_QUEUE_S = 0.1
+BITS_PER_BYTE = 10  # with start and stop bit
+
+_NO_DEVICE = "check the cable and the device's name (ls /dev/serial/by-id)"
+_NO_SERIAL_LINE = "that is no serial line; check the device's name"
+_NOT_PERMITTED = "add the user to the device's group, mostly dialout, and log in again"
+_REMEDIES = {
+    errno.ENOENT: _NO_DEVICE,
+    errno.ENXIO: _NO_DEVICE,
+    errno.ENODEV: _NO_DEVICE,
+    errno.EIO: _NO_DEVICE,
+    errno.EACCES: _NOT_PERMITTED,
+    errno.EPERM: _NOT_PERMITTED,
+    errno.EBUSY: "end the other program that uses it",
+    errno.ENOTTY: _NO_SERIAL_LINE,
+    errno.EISDIR: _NO_SERIAL_LINE,
+    errno.EINVAL: "check the baud rate",
+}
+_NOT_TAKEN = "check that the autopilot runs, the wiring and the baud rate"
+
+
+def _fault(error: Exception) -> str:
+    """The system's words and the remedy."""
+    # pyserial keeps the number of what failed while it set the line up only in the error that it replaced.
+    for each in (error, error.__context__):
+        if each is not None and each.args and isinstance(each.args[0], int):
+            number = each.args[0]
+            return f"{os.strerror(number)}; {_REMEDIES.get(number, 'check device, cable and baud rate')}"
+    return f"{' '.join(str(error).split())}; check device and baud rate"
+
+
+class SerialLine(Connection):
+    """Opened again when the device went away. Raises ModuleNotFoundError without pyserial."""
+
+    def __init__(self, address: str, device: str, baud: int, clock: Callable[[], float]) -> None:
+        super().__init__(address, clock)
+        try:
+            import serial
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f"{address} needs pyserial: pip install pyserial") from error
+        self._serial = serial
+        self._device, self._baud = device, baud
+        self._next_try_s = -math.inf
+        self._opened = 0
+        self._line: Any = None
+        self._queue = FrameQueue()
+        self._open()
+
+    def _open(self) -> Any:
+        if self._line is None and self._clock() >= self._next_try_s:
+            self._next_try_s = self._clock() + RETRY_S
+            try:
+                self._line = self._serial.Serial(self._device, self._baud, timeout=0, write_timeout=0)
+                self._opened += 1
+                self._queue.clear()
+                self.fault = ""
+            except (OSError, ValueError) as error:  # ValueError: the baud rate
+                self.errors += 1
+                self.fault = f"{self.address} can't be opened: {_fault(error)}"
+        return self._line
+
+    def _lose(self, error: OSError | None) -> None:
+        """The device is gone, or does not work any more: it is opened anew."""
+        if error is not None:
+            self.errors += 1
+        with contextlib.suppress(OSError):
+            self._line.close()
+        self._line = None
+
+    def receive(self) -> list[Piece]:
+        line = self._open()
+        if line is None:
+            return []
+        data = b""
+        try:
+            # pyserial sets the line up so that a read without data returns none: then it did not hang up.
+            if select.select([line], [], [], 0.0)[0]:
+                data = os.read(line.fileno(), READ_SIZE)
+                if not data:
+                    self._lose(None)
+        except OSError as error:
+            if error.errno not in AT_PRESENT:
+                self._lose(error)
+        self._flush()
+        return [(str(self._opened), data)] if data else []
+
+    def send(self, data: bytes) -> None:
+        if self._open() is not None:
+            self._queue.put(data, self._clock())
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._line is None:
+            return
+        now_s = self._clock()
+        try:
+            self._queue.write(self._write, now_s)
+        except OSError as error:
+            if error.errno not in AT_PRESENT:
+                self._lose(error)
+                return
+        self.dropped = self._queue.dropped
+        stalled_s = self._queue.stalled_s(now_s)
+        if stalled_s > MAX_STALL_S:
+            self._lose(None)
+        elif stalled_s > STALLED_S:
+            self._stalled(_NOT_TAKEN)
+        else:
+            self._recover()
+
+    def _write(self, data: bytes) -> int:
+        if self._line.out_waiting > self._baud / BITS_PER_BYTE * MAX_SYSTEM_QUEUE_S:
+            return 0
+        return os.write(self._line.fileno(), data)
+
+    def files(self) -> list[Any]:
+        return [] if self._line is None else [self._line]
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._lose(None)

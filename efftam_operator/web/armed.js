@@ -1,0 +1,38 @@
+// A button that needs two presses: the first arms it for five seconds, the second is a decision of its own.
+
+import { say } from "./notices.js";
+
+const ARMED_MS = 5000;
+// A double click is one press.
+const BOUNCE_MS = 350;
+
+export class ArmedButton {
+  #armedMs = null;
+  #timer = 0;
+
+  /** `words`: {idle, armed} of the button; `command(action)` sends arm, then enable. */
+  constructor(button, words, command) {
+    Object.assign(this, { button, words, command });
+    button.onclick = () => this.press(performance.now());
+  }
+
+  press(nowMs) {
+    if (this.#armedMs === null) {
+      this.#armedMs = nowMs;
+      say(this.button.textContent = this.words.armed);
+      this.button.classList.add("armed");
+      this.#timer = setTimeout(() => this.disarm(), ARMED_MS);
+      this.command("arm");
+    } else if (nowMs - this.#armedMs > BOUNCE_MS) {
+      this.disarm();
+      this.command("enable");
+    }
+  }
+
+  disarm() {
+    clearTimeout(this.#timer);
+    this.#armedMs = null;
+    this.button.textContent = this.words.idle;
+    this.button.classList.remove("armed");
+  }
+}

@@ -1,0 +1,100 @@
+// Where the target is on the ground, and the switch of the autopilot that follows it.
+
+import { ArmedButton } from "./armed.js";
+import { GroundMap, Trail, positionLines } from "./map.js";
+
+// A position that is not renewed is of the past.
+const OLD_MS = 2000;
+const NO_BRIDGE = { available: false, enabled: false, sending: false, reason: "" };
+
+export class FollowPanel {
+  #position = null;
+  #positionMs = -Infinity;
+  #state = NO_BRIDGE;
+  #known = { hasLink: true, mayEnable: true };
+  #trail = new Trail();
+
+  /** `command(action)` sends arm, enable or stop; `map`: a `GroundMap`. */
+  constructor(command, map) {
+    const of = (id) => document.getElementById(id);
+    Object.assign(this, { command, map, place: of("place"), text: of("place-text"), reason: of("follow-text"), corner: of("corner"), follow: of("follow"), end: of("follow-end") });
+    this.button = new ArmedButton(this.follow, { idle: "Follow", armed: "Press again: the vehicle moves" }, command);
+    this.end.onclick = () => this.stop();
+  }
+
+  /** Nothing is shown until a position or the bridge was heard of. */
+  forget() {
+    this.#position = null;
+    this.#state = NO_BRIDGE;
+    this.#trail.add(null);
+    this.place.hidden = this.corner.hidden = true;
+    this.button.disarm();
+  }
+
+  /** A position of the server. */
+  locate(position, nowMs) {
+    const before = this.#position;
+    if (position.selection !== before?.selection || position.target !== before?.target) this.#trail.add(null);
+    if (position.valid) this.#trail.add(position, nowMs);
+    this.#position = position;
+    this.#positionMs = nowMs;
+  }
+
+  /** Whether the autopilot is allowed or given something else than before. */
+  update(state) {
+    const before = this.#state;
+    this.#state = state;
+    return ["available", "enabled", "sending"].some((key) => state[key] !== before[key]);
+  }
+
+  /** `hasLink`: what was heard last says something about now; `mayEnable`: this page is in control. */
+  know(known) {
+    this.#known = known;
+  }
+
+  get isOn() {
+    return this.#state.enabled;
+  }
+
+  disarm() {
+    this.button.disarm();
+  }
+
+  stop() {
+    this.button.disarm();
+    this.command("stop");
+  }
+
+  /** Why Follow can not be pressed, or what it does now. */
+  get words() {
+    const { available, enabled, sending, reason } = this.#state, { hasLink, mayEnable } = this.#known;
+    if (!hasLink) return "FOLLOW UNKNOWN: no link";
+    if (enabled) return sending ? "FOLLOW ON: the autopilot gets the position" : `FOLLOW WAITS: ${reason}`;
+    if (!available) return `FOLLOW OFF: ${reason || "no bridge offers it"}`;
+    if (!mayEnable) return "FOLLOW OFF: another page is in control";
+    return reason ? `FOLLOW OFF: ${reason}` : "FOLLOW OFF";
+  }
+
+  paint(nowMs) {
+    const { available, enabled } = this.#state, { hasLink, mayEnable } = this.#known;
+    const isOld = !hasLink || nowMs - this.#positionMs > OLD_MS;
+    this.place.hidden = !this.#position && !available;
+    this.corner.hidden = !this.#position?.valid;
+    if (this.place.hidden) return;
+    const position = isOld && this.#position ? { valid: false, reason: "none arrives" } : this.#position;
+    this.text.textContent = positionLines(position).join("\n");
+    this.reason.textContent = this.words;
+    this.follow.disabled = !available || enabled || !mayEnable || !hasLink;
+    if (this.follow.disabled) this.button.disarm();
+    this.end.hidden = !enabled;
+    if (!this.corner.hidden) this.map.paint(this.#position, this.#trail.points, isOld);
+  }
+}
+
+/** The map's canvas in the page's corner. */
+export function groundMap() {
+  return new GroundMap(document.getElementById("map"), () => {
+    const style = getComputedStyle(document.body), colour = (name) => style.getPropertyValue(name).trim();
+    return { ink: colour("--ink"), target: colour("--good"), faint: colour("--dim") };
+  });
+}
