@@ -58,8 +58,9 @@ class Deviation:
     """One result of a pipeline against the CPU's.
 
     ``frame``: which, in words; ``stage`` that made ``output``; ``value``: root mean square of the difference
-    over that of the CPU's tensor, of a mask 1 - IoU, of a box, and of a box at another level of the logits,
-    the largest difference of its edges over its size, of predicted IoU and presence the largest difference; infinite where it is no number.
+    over that of the CPU's tensor, of a mask 1 - IoU, of a box, and of one at another level of the logits, the
+    largest difference of its edges over its size, of predicted IoU and presence the largest difference;
+    infinite where it is no number.
     """
 
     frame: str

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.policies.box_head import COMPARED_FRAMES, MAX_OFFSET, PlacedBox
+from efftam_ros.core.policies.box_head import COMPARED, MAX_OFFSET, PlacedBox
 from efftam_ros.core.types import BoxHead, Candidates, Motion
 
 HEAD = BoxHead(0.5, 0.4)
@@ -28,7 +28,7 @@ def placed(head: BoxHead, drawn: Box, prompted: Box, mask: Box, size: tuple[int,
     """The box after as many images with this mask as are compared."""
     one = PlacedBox(head, drawn, prompted)
     found = candidates(mask)
-    for _ in range(COMPARED_FRAMES):
+    for _ in range(COMPARED):
         one.add(found, 0)
     return one.shown(found, 0, mask, mask, size)[1]
 
@@ -88,12 +88,12 @@ def test_without_what_was_learnt_the_box_is_the_masks() -> None:
 
 def test_only_the_first_images_are_compared_because_the_target_may_come_closer() -> None:
     one = PlacedBox(HEAD, Box(0, 0, 24, 24), None)
-    for _ in range(COMPARED_FRAMES):
+    for _ in range(COMPARED):
         one.add(candidates(Box(0, 0, 20, 20)), 0)
-    before = one.levels
+    before = one.cues.levels
     assert one.is_settled
     one.add(candidates(Box(0, 0, 90, 90)), 0)
-    assert one.levels == before
+    assert one.cues.levels == before
     assert before == pytest.approx((-0.5, -0.5), abs=0.06)
 
 

@@ -12,7 +12,7 @@ from efftam_ros.core.types import BoxHead
 from efftam_ros.runtime.bundle import MANIFEST
 from efftam_workshop.export.onnx.bundle import Source, export_bundle
 from efftam_workshop.model.loading import load_bundle_network
-from training.box.fit import HEAD
+from training.box.fit import OUT
 from training.ship import CARD, SHIPPED
 
 
@@ -29,16 +29,17 @@ def write_head(head: BoxHead, bundle: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--head", type=Path, default=HEAD, metavar="FILE", help="default %(default)s")
+    parser.add_argument("--shares", type=Path, default=OUT, metavar="FILE", help="default %(default)s")
     parser.add_argument(
         "--bundle", type=Path, default=SHIPPED, metavar="DIR", help="bundle to write; default %(default)s"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    if not args.head.is_file():
-        raise InputError(f"there is no head {args.head}; run python -m training box fit first")
-    head = BoxHead(**json.loads(args.head.read_text(encoding="utf-8")))
+    if not args.shares.is_file():
+        raise InputError(f"there is no {args.shares}; run python -m training box fit first")
+    level, prompt = json.loads(args.shares.read_text(encoding="utf-8"))["moved"]
+    head = BoxHead(round(level, 2), round(prompt, 2))
     write_head(head, args.bundle)
     print(f"{args.bundle}: {head}")
     return 0

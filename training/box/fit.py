@@ -1,10 +1,16 @@
-"""Find the box head's two shares from what `record` wrote, each scene left out in turn, and report them.
+"""Fit two shares to what `record` wrote, each scene left out in turn, and report what they give.
 
-A share says how far an edge of the published box is moved outwards of the mask's edge: of the way to the
-level of the logits that fits the drawn box, and of the drawn box's offset from the prompted mask
-(`efftam_ros.core.policies.box_head`). The drawn box is moved a little for that, as nobody draws exactly.
-What is reported of a scene comes from shares that were found without it; of the sets after --report, from
-all of the others. Images in which the mask misses the target (overlap below 0.2) count in neither.
+An edge of the box is moved outwards of the mask's edge: by one share of the way to the level of the logits
+that fits the drawn box, and by another of the drawn box's offset from the prompted mask
+(`efftam_ros.core.policies.box_head`). The drawn box is moved a little for the fit, as nobody draws exactly.
+What is reported of a folder that is fitted comes from shares that were found without the scene; of those
+after --report from all of the former. Images in which the mask misses the target (overlap below 0.2) count in
+neither.
+
+Columns: overlap with the truth and mean error of an edge, in sizes, of the mask's box, the tracker's and the
+one that is placed; how many targets gain and lose more than 0.01 of overlap against the tracker's; share of
+the edges whose error is below 1.96 of its standard deviation (a constant and the distance between the edges
+at the two outer levels, fitted likewise).
 """
 
 from __future__ import annotations
@@ -12,228 +18,200 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box, View, iou
-from efftam_ros.core.policies.box_head import PlacedBox
-from efftam_ros.core.types import BoxHead, Candidates
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.policies.box_head import LEVELS, OUTWARD, EdgeCues, Edges, sides
 from efftam_ros.tools.common.terminal import print_table
-from efftam_workshop.model.common.layers import STRIDE, boxes_of_maxima
+from training.box.placed import boxes_at_levels
 
-HEAD = Path("runs/box_head.json")
+OUT = Path("runs/box_shares.json")
 FOUND = 0.2  # overlap of mask and truth from which the target is not missed
 SMALL_PX = 32.0
 DRAWN_NOISE = 0.025  # standard deviation of an edge of a drawn box, in its sizes
 DRAWS = 4  # of that noise
 ROBUST = 0.05  # sizes: an edge that is further off counts less
 FOLDS = 8
+INSIDE = 1.96  # standard deviations that 95 % of normal errors keep within
+NORMAL = (np.pi / 2) ** 0.5  # standard deviation of a normal error by its mean magnitude
 SCENE = re.compile(r"(#\d+)?$|_\d+(#\d+)?$|(?<=\d)_.*|-\d+$")
 
 
 @dataclass(frozen=True)
-class Edges:
+class Target:
     """What is known of one target's edges in M followed images, px of the image.
 
-    ``mask``, ``published``, ``truth``: boxes [M, 4] (left, top, right, bottom); ``level``, ``prompt``: the
-    two cues of `PlacedBox.cues`, [M, 4] outwards; ``limit``: [2] width and height of the image.
+    ``scene``: targets of one scene are left out together; ``mask``, ``published``, ``truth``: boxes [M, 4];
+    ``level``, ``prompt``: the two cues of `EdgeCues`; ``soft``: distance between an edge's places at
+    the outer levels, [M, 4] each; ``limit``: [2] width and height of the image.
     """
 
     name: str
-    group: str
-    mask: NDArray[np.float64]
-    published: NDArray[np.float64]
-    truth: NDArray[np.float64]
-    level: NDArray[np.float64]
-    prompt: NDArray[np.float64]
-    limit: NDArray[np.float64]
+    scene: str
+    mask: Edges
+    published: Edges
+    truth: Edges
+    level: Edges
+    prompt: Edges
+    soft: Edges
+    limit: Edges
 
-    @property
-    def size(self) -> NDArray[np.float64]:
-        """Width, height, width, height of the masks, [M, 4]."""
-        return np.tile(np.maximum(self.mask[:, 2:] - self.mask[:, :2], 1.0), 2)
-
-    def placed(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        outward = np.array([-1.0, -1.0, 1.0, 1.0]) * (shares[0] * self.level + shares[1] * self.prompt)
+    def placed(self, shares: NDArray[np.float64]) -> Edges:
+        outward = (shares[0] * self.level + shares[1] * self.prompt) * OUTWARD
         return np.clip(self.mask + outward, 0.0, np.tile(self.limit, 2))
 
 
-def read(path: Path, noise: NDArray[np.float64] | None = None) -> Edges | None:
-    """One target's edges; None where there is nothing to compare. ``noise``: [4], how far the edges of the
-    drawn box are moved, in its sizes."""
+def read(path: Path, noise: NDArray[np.float64] | None = None) -> Target | None:
+    """One target; None where nothing was followed. ``noise``: [4], how far the edges of the drawn box are
+    moved, in its sizes."""
     with np.load(path) as arrays:
         z = dict(arrays)
-    boxes, levels = _boxes(z["profiles"].astype(np.float32))
-    first = Box(*z["truth"][0])
-    edges = np.array(first.edges())
-    if noise is not None:
-        edges = edges + noise * np.array([first.width, first.height] * 2)
-    drawn = Box.from_edges(*edges).clipped(*z["image_size"])
-    found = [_candidates(z, boxes, levels, i) for i in range(len(z["row"]))]
-    prompted = found[0].box(0)
-    placed = PlacedBox(BoxHead(0.0, 0.0), drawn, None if prompted.is_empty else prompted)
-    rows: list[tuple[Any, ...]] = []
-    for i in range(1, len(found)):
-        index = int(z["row"][i]) - 1
-        if index < 0:
+    count, masks, _, side = z["profiles"].shape
+    boxes = boxes_at_levels(z["profiles"].reshape(count * masks, 2, side))
+    boxes = boxes.reshape(count, masks, len(LEVELS), 4)
+    origin, scale = (np.tile(part, 2)[:, None, None, :] for part in (z["view"][:, :2], z["view"][:, 2:]))
+    boxes = boxes / scale + origin
+    truth = np.concatenate([z["truth"][:, :2], z["truth"][:, :2] + z["truth"][:, 2:]], axis=1)
+    published = np.concatenate([z["published"][:, :2], z["published"][:, :2] + z["published"][:, 2:]], axis=1)
+    limit = z["image_size"].astype(np.float64)
+    drawn = truth[0] if noise is None else truth[0] + noise * sides(truth[0])
+    cues = EdgeCues(np.clip(drawn, 0.0, np.tile(limit, 2)), boxes[0, 0, 1])
+    rows: list[tuple[Edges, Edges, Edges, Edges, Edges, Edges]] = []
+    for i in range(1, count):
+        found = boxes[i, z["row"][i]]
+        if z["row"][i] < 0 or not np.isfinite(found).all():
             continue
-        candidates = found[i]
-        placed.add(candidates, index)
-        mask, truth = candidates.box(index), Box(*z["truth"][i])
-        if iou(mask, truth) >= FOUND:
-            level, prompt = placed.cues(candidates, index, mask)
-            published = Box(*z["published"][i])
-            shown = published if published.is_finite else mask
-            rows.append((mask.edges(), shown.edges(), truth.edges(), level, prompt))
+        cues.compare(found)
+        if overlap(found[1], truth[i]) >= FOUND:
+            tracker = published[i] if np.isfinite(published[i]).all() else found[1]
+            between = (found[0] - found[-1]) * OUTWARD
+            rows.append((found[1], tracker, truth[i], cues.at_level(found), cues.as_drawn(found[1]), between))
     if not rows:
         return None
-    columns = [np.array(column, np.float64) for column in zip(*rows, strict=True)]
-    return Edges(path.stem, SCENE.sub("", path.stem), *columns, limit=z["image_size"].astype(np.float64))
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    mask, shown, wanted, level, prompt, soft = columns
+    return Target(path.stem, SCENE.sub("", path.stem), mask, shown, wanted, level, prompt, soft, limit)
 
 
-def _boxes(profiles: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Boxes [N, 4, 4] and those at the other levels [N, 4, 2, 4], network px, of the maxima [N, 4, 2, L]."""
-    count, masks, _, side = profiles.shape
-    flat = torch.from_numpy(profiles.reshape(count * masks, 2, side))
-    levels = boxes_of_maxima(flat[:, 0], flat[:, 1]).numpy().reshape(count, masks, 2, 4)
-    return _zero_boxes(profiles), levels
+def overlap(one: Edges, other: Edges) -> float:
+    return iou(Box.from_edges(*one), Box.from_edges(*other))
 
 
-def _zero_boxes(profiles: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The boxes where the maxima cross zero, [N, 4, 4] network px; zeros of empty masks."""
-    count, masks, _, side = profiles.shape
-    # An outer product of both maxima would be a picture with the same maxima; the minimum is one.
-    from efftam_ros.runtime.preprocess import boxes_and_areas
+class Shares(NamedTuple):
+    """``moved``: of the level's and the prompt's cue, [2]; ``deviation``: an edge's standard deviation in
+    sizes, a constant and a factor of ``soft``, [2]."""
 
-    pictures = np.minimum(profiles[:, :, 1, :, None], profiles[:, :, 0, None, :])
-    boxes, _ = boxes_and_areas(pictures.reshape(count * masks, side, side))
-    return boxes.reshape(count, masks, 4)
+    moved: NDArray[np.float64]
+    deviation: NDArray[np.float64]
 
 
-def _candidates(
-    z: dict[str, Any], boxes: NDArray[np.float32], levels: NDArray[np.float32], i: int
-) -> Candidates:
-    x, y, scale_x, scale_y = z["view"][i].tolist()
-    side = int(STRIDE) * z["profiles"].shape[-1]
-    some = slice(0, 1) if i == 0 else slice(1, 4)
-    return Candidates.in_view(
-        View(x, y, scale_x, scale_y, side),
-        boxes[i, some],
-        z["areas"][i, some],
-        z["ious"][i, some],
-        float(z["presence"][i]),
-        levels[i, some],
-    )
-
-
-def solve(targets: Iterable[Edges]) -> NDArray[np.float64]:
-    """The shares [2] of the two cues, each scene with equal weight, edges that are far off with less."""
+def solve(targets: Iterable[Target]) -> Shares:
+    """Fit to these targets, each scene with the weight of the square root of its targets' number, edges that
+    are far off with less."""
     targets = list(targets)
-    groups: dict[str, int] = {}
+    of_scene = Counter(one.scene for one in targets)
+    cues, wanted, soft, equal = [], [], [], []
     for one in targets:
-        groups[one.group] = groups.get(one.group, 0) + 1
-    rows, wanted, weights = [], [], []
-    for one in targets:
-        size, outward = one.size, np.array([-1.0, -1.0, 1.0, 1.0])
-        rows.append(np.stack([one.level / size, one.prompt / size], -1).reshape(-1, 2))
-        wanted.append(np.clip((one.truth - one.mask) * outward / size, -1.0, 2.0).ravel())
+        size = sides(one.mask)
+        cues.append(np.stack([one.level / size, one.prompt / size], -1).reshape(-1, 2))
+        wanted.append(np.clip((one.truth - one.mask) * OUTWARD / size, -1.0, 2.0).ravel())
+        soft.append((one.soft / size).ravel())
         count = len(wanted[-1])
-        weights.append(np.full(count, 1.0 / (count * np.sqrt(groups[one.group]))))
-    x, y, equal = np.concatenate(rows), np.concatenate(wanted), np.concatenate(weights)
-    weight, shares = equal.copy(), np.zeros(2)
-    for _ in range(10):  # iteratively reweighted least squares: Huber's loss
-        shares = np.linalg.lstsq(x * np.sqrt(weight)[:, None], y * np.sqrt(weight), rcond=None)[0]
-        weight = equal / np.maximum(1.0, np.abs(y - x @ shares) / ROBUST)
-    return np.clip(shares, 0.0, 1.0)
+        equal.append(np.full(count, 1.0 / (count * of_scene[one.scene] ** 0.5)))
+    x, y, w = np.concatenate(cues), np.concatenate(wanted), np.concatenate(equal)
+    moved = _robust(x, y, w)
+    spread = np.stack([np.ones_like(y), np.concatenate(soft)], -1)
+    deviation = NORMAL * _robust(spread, np.abs(y - x @ moved), w)
+    return Shares(np.clip(moved, 0.0, 1.0), np.maximum(deviation, 0.0))
 
 
-def fold_of(group: str, groups: list[str]) -> int:
-    return sorted(groups).index(group) % FOLDS
+def _robust(x: Edges, y: Edges, equal: Edges) -> NDArray[np.float64]:
+    """Weighted least squares with Huber's loss."""
+    weight, found = equal, np.zeros(x.shape[1])
+    for _ in range(10):
+        root = np.sqrt(weight)
+        found = np.linalg.lstsq(x * root[:, None], y * root, rcond=None)[0]
+        weight = equal / np.maximum(1.0, np.abs(y - x @ found) / ROBUST)
+    return found
 
 
-@dataclass(frozen=True)
-class Score:
-    """Means of one target: overlap and error of an edge, in sizes, of the mask's box, of the tracker's that
-    was recorded and of the head's."""
+class Score(NamedTuple):
+    """Means of one target; ``overlaps`` and ``errors`` (sizes) of the mask's box, the tracker's and the
+    placed one; ``inside``: share of the errors within 95 % of the expected ones."""
 
-    name: str
     px: float
     overlaps: tuple[float, float, float]
     errors: tuple[float, float, float]
+    inside: float
 
 
-def score(target: Edges, shares: NDArray[np.float64]) -> Score:
-    truth = target.truth
-    size = np.sqrt(np.prod(truth[:, 2:] - truth[:, :2], axis=1))
-    boxes = target.mask, target.published, target.placed(shares)
-    overlaps = [
-        np.mean([iou(Box.from_edges(*a), Box.from_edges(*b)) for a, b in zip(box, truth, strict=True)])
-        for box in boxes
-    ]
-    errors = [np.mean(np.abs(box - truth).mean(axis=1) / size) for box in boxes]
-    return Score(target.name, float(np.median(size)), tuple(overlaps), tuple(errors))  # type: ignore[arg-type]
+def score(target: Target, shares: Shares) -> Score:
+    truth, size = target.truth, sides(target.mask)
+    side = np.sqrt(np.prod(truth[:, 2:] - truth[:, :2], axis=1))
+    boxes = target.mask, target.published, target.placed(shares.moved)
+    mask, tracker, placed = (float(np.mean([*map(overlap, box, truth)])) for box in boxes)
+    of_mask, of_tracker, of_placed = (
+        float(np.mean(np.abs(box - truth).mean(axis=1) / side)) for box in boxes
+    )
+    expected = shares.deviation[0] * size + shares.deviation[1] * target.soft
+    inside = float(np.mean(np.abs(boxes[2] - truth) <= INSIDE * expected))
+    errors = (of_mask, of_tracker, of_placed)
+    return Score(float(np.median(side)), (mask, tracker, placed), errors, inside)
 
 
-def _rows(label: str, scores: list[Score]) -> Iterator[list[Any]]:
-    kinds = {"": scores, ", small": [one for one in scores if one.px < SMALL_PX]}
-    for kind, some in kinds.items():
+def rows(label: str, scores: Sequence[Score]) -> Iterator[list[Any]]:
+    """Of the table: all of a folder, and its small targets."""
+    for kind, some in (("", scores), (", small", [one for one in scores if one.px < SMALL_PX])):
         if some:
             gains = np.array([one.overlaps[2] - one.overlaps[1] for one in some])
-            columns = np.mean([(*one.overlaps, *one.errors) for one in some], axis=0)
-            yield [
-                f"{label}{kind}",
-                len(some),
-                *columns,
-                int((gains > 0.01).sum()),
-                int((gains < -0.01).sum()),
-            ]
+            means = np.mean([(*one.overlaps, *one.errors) for one in some], axis=0).tolist()
+            counts = int((gains > 0.01).sum()), int((gains < -0.01).sum())
+            yield [f"{label}{kind}", len(some), *means, *counts, float(np.mean([one.inside for one in some]))]
+
+
+def targets_in(folder: Path, noises: Sequence[NDArray[np.float64] | None] = (None,)) -> list[Target]:
+    found = (read(path, noise) for path in sorted(folder.glob("*.npz")) for noise in noises)
+    return [one for one in found if one is not None]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="what record wrote")
     parser.add_argument(
-        "--report", type=Path, nargs="+", default=[], metavar="FOLDER", help="more of it, not to fit on"
+        "--report", type=Path, nargs="+", default=[], metavar="FOLDER", help="more of it, not to fit to"
     )
-    parser.add_argument("--out", type=Path, default=HEAD, metavar="FILE", help="default %(default)s")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help="default %(default)s")
 
 
 def run(args: argparse.Namespace) -> int:
-    exact = {folder: _all(folder) for folder in (*args.folders, *args.report)}
-    rng = np.random.default_rng(0)
-    noisy = [
-        one
-        for folder in args.folders
-        for path in sorted(folder.glob("*.npz"))
-        for noise in rng.normal(0.0, DRAWN_NOISE, (DRAWS, 4))
-        if (one := read(path, noise)) is not None
-    ]
+    noises = list(np.random.default_rng(0).normal(0.0, DRAWN_NOISE, (DRAWS, 4)))
+    noisy = [one for folder in args.folders for one in targets_in(folder, noises)]
     if not noisy:
-        raise InputError(f"{', '.join(map(str, args.folders))}: nothing that was followed; run record first")
-    groups = sorted({one.group for one in noisy})
-    left_out = [solve(one for one in noisy if fold_of(one.group, groups) != fold) for fold in range(FOLDS)]
+        raise InputError(f"nothing was followed in {', '.join(map(str, args.folders))}; run record first")
+    scenes = sorted({one.scene for one in noisy})
+    fold = {scene: number % FOLDS for number, scene in enumerate(scenes)}
+    # With a single scene nothing can be left out.
+    parts = [[one for one in noisy if fold[one.scene] != left_out] for left_out in range(FOLDS)]
     shares = solve(noisy)
+    without = [solve(part) if part else shares for part in parts]
     table: list[list[Any]] = []
-    for folder, targets in exact.items():
-        is_fit = folder in args.folders
-        scores = [score(one, left_out[fold_of(one.group, groups)] if is_fit else shares) for one in targets]
-        table += _rows(folder.name, scores)
-    headers = ["set", "targets", "mask", "before", "head", "edge mask", "before", "head", "gain", "lose"]
-    print_table(headers, table, title="mean overlap, error of an edge in sizes")
-    head = BoxHead(*(round(float(share), 2) for share in shares))
+    for folder in args.folders:
+        table += rows(folder.name, [score(one, without[fold[one.scene]]) for one in targets_in(folder)])
+    for folder in args.report:
+        table += rows(f"{folder.name} (not fitted)", [score(one, shares) for one in targets_in(folder)])
+    compared = ["mask", "tracker", "placed"]
+    headers = ["set", "targets", *compared, *(f"edge, {name}" for name in compared), "gain", "lose", "inside"]
+    print_table(headers, table)
+    found = {name: [round(float(share), 3) for share in value] for name, value in shares._asdict().items()}
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(asdict(head)) + "\n", encoding="utf-8")
-    spread = np.ptp(left_out, axis=0)
-    print(f"{args.out}: {head}; without a part of the scenes they differ by {spread[0]:.2f}, {spread[1]:.2f}")
+    args.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    spread = np.ptp([one.moved for one in without], axis=0)
+    print(f"{args.out}: {found}; without a part of the scenes: up to {spread.max():.2f} apart")
     return 0
-
-
-def _all(folder: Path) -> list[Edges]:
-    found = (read(path) for path in sorted(folder.glob("*.npz")))
-    return [one for one in found if one is not None]

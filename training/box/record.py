@@ -57,7 +57,7 @@ class RecordingPipeline(OrtPipeline):
             "profiles": np.stack([logits.max(axis=1), logits.max(axis=2)], axis=1).astype(np.float16),
             "ious": decoded.ious.copy(),
             "areas": decoded.areas.copy(),
-            "presence": np.float32(decoded.presence),
+            "presence": np.asarray(decoded.presence, np.float32),
             "pointers": answers["pointers"].array.astype(np.float16),
         }
         return decoded
@@ -157,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
                 arrays = record(sequence, pipeline, args.images, step)
                 part = path.with_suffix(".part")
                 with part.open("wb") as file:
-                    np.savez_compressed(file, **arrays)
+                    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
                 part.replace(path)
             bar.update(1)
     print(f"{args.out}: {len(list(args.out.glob('*.npz')))} targets")

@@ -24,6 +24,7 @@ from efftam_ros.core.policies.base import (
     accept_if_visible,
     best_quality,
 )
+from efftam_ros.core.policies.box_head import PlacedBox
 from efftam_ros.core.policies.drawn_box import (
     LARGEST_PX,
     TargetExtent,
@@ -228,6 +229,7 @@ class DefaultPolicy(Policy):
             max_pointers=spec.max_pointers,
         )
         super().__init__(rule, config)
+        self._head = spec.box_head
         self.reset()
 
     def reset(self) -> None:
@@ -243,7 +245,9 @@ class DefaultPolicy(Policy):
         return self.config.search_windows
 
     def extent(self, drawn: Box | None, prompted: Box | None, size: tuple[int, int]) -> TargetExtent:
-        return make_extent(drawn, prompted, size)
+        if self._head is None:
+            return make_extent(drawn, prompted, size)
+        return TargetExtent() if drawn is None else PlacedBox(self._head, drawn, prompted)
 
     def resize(self, area_factor: float) -> None:
         self._model.resize(area_factor)
