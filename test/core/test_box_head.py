@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.policies.box_head import COMPARED, MAX_OFFSET, PlacedBox
-from efftam_ros.core.types import BoxHead, Candidates, Motion
+from efftam_ros.core.policies.default import DefaultPolicy
+from efftam_ros.core.policies.drawn_box import PromptedExtent, TargetExtent
+from efftam_ros.core.types import BoxHead, Candidates, Motion, PipelineSpec
 
 HEAD = BoxHead(0.5, 0.4)
 SIZE = (640, 480)
@@ -84,6 +87,15 @@ def test_without_what_was_learnt_the_box_is_the_masks() -> None:
     one.add(bare, 0)
     assert not one.is_settled
     assert one.shown(bare, 0, mask, mask, SIZE)[1].edges() == pytest.approx(mask.edges())
+
+
+def test_a_network_without_a_head_and_a_target_without_a_box_have_none() -> None:
+    drawn, prompted = Box(200, 200, 80, 60), Box(205, 202, 70, 55)
+    plain = DefaultPolicy(PipelineSpec("plain", 192), TrackerConfig())
+    with_head = DefaultPolicy(PipelineSpec("with head", 192, box_head=HEAD), TrackerConfig())
+    assert isinstance(plain.extent(drawn, prompted, SIZE), PromptedExtent)
+    assert isinstance(with_head.extent(drawn, prompted, SIZE), PlacedBox)
+    assert type(with_head.extent(None, prompted, SIZE)) is TargetExtent
 
 
 def test_only_the_first_images_are_compared_because_the_target_may_come_closer() -> None:
