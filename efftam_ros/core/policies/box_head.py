@@ -21,7 +21,11 @@ LEVELS = (-1.0, 0.0, 1.0)
 """Of the logits; the boxes at the first and the last are `Candidates.levels`."""
 COMPARED = 5  # first confirmed images after the selection whose masks are compared with the drawn box
 RELATED_FRAMES = 3  # newest frames by which the motion's box is placed as the measured one
-MIN_OFFSET, MAX_OFFSET = -0.5, 1.0  # of the drawn box's edges outwards from the prompted mask's, in its sizes
+# Of the drawn box's edges outwards from the prompted mask's, in its sizes.
+MIN_OFFSET, MAX_OFFSET = -0.5, 1.0
+# Of an edge's way to another level, in the mask's sizes: where the logits hardly change, that level may be
+# crossed anywhere.
+MAX_WAY = 0.5
 OUTWARD = np.array([-1.0, -1.0, 1.0, 1.0])
 
 Edges = NDArray[np.float64]
@@ -59,7 +63,8 @@ class EdgeCues:
         """How far outwards of a mask's edges they are at the target's level, px [4]. ``boxes``: of the mask,
         [levels, 4] px."""
         found = [np.interp(self.levels[edge % 2], LEVELS, boxes[:, edge]) for edge in range(4)]
-        return (np.array(found) - boxes[1]) * OUTWARD
+        most = MAX_WAY * sides(boxes[1])
+        return np.clip((np.array(found) - boxes[1]) * OUTWARD, -most, most)
 
     def as_drawn(self, box: Edges) -> Edges:
         """How far outwards of a mask's edges, px [4], the drawn box's would be. ``box``: of the mask, px."""
