@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import Look
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import ALONE, Describe, Others, Rival
 from efftam_ros.core.geometry import Box
@@ -18,7 +19,7 @@ from efftam_ros.core.tracker import MakePolicy, TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import Answers, CameraMotionSource, Look, Pipeline, PointSource
+    from efftam_ros.core.contract import Answers, CameraMotionSource, Pipeline, PointSource
 
 STEERED, NEXT_FREE = 0, 255
 """What is asked for in place of an id: the target that is steered by (the only one), and a new one."""
@@ -208,20 +209,19 @@ class TargetSet:
             InputError: A prompt can't be used; its target is as before, the others have been processed.
         """
         work = self._begin(frame, self._turn(prompts, limit, ids))
-        turn = work.turn
-        for group in [[one] for one in turn] if prompts else [turn[:1], turn[1:]]:  # the steered one first
+        steered, others = work.turn[:1], work.turn[1:]
+        for group in [[one] for one in work.turn] if prompts else [steered, others]:
             if prompts:
                 self.remember()  # what a prompt is remembered by has one place
-            begin_s, followed, looks = time.perf_counter(), [], []
+            begin_s, looks = time.perf_counter(), dict[int, Look]()
             for target_id in group:
                 if target_id not in prompts and self._can_use(work, target_id):
-                    followed.append(target_id)
-                    looks.append(self._predict(work, target_id))
-            self.in_work = followed
-            answers = self._pipeline.look(frame.image, looks) if looks else None
-            for target_id in followed:  # the network may look meanwhile
+                    looks[target_id] = self._predict(work, target_id)
+            self.in_work = list(looks)
+            answers = self._pipeline.look(frame.image, list(looks.values())) if looks else None
+            for target_id in looks:  # the network may look meanwhile
                 self._targets[target_id].follow_points()
-            shared_s = (time.perf_counter() - begin_s) / max(1, len(followed))
+            shared_s = (time.perf_counter() - begin_s) / max(1, len(looks))
             for target_id in group:
                 self.in_work, begin_s = [target_id], time.perf_counter()
                 try:
@@ -229,17 +229,14 @@ class TargetSet:
                 except InputError as refusal:
                     work.refusals.append(refusal)
                     continue
-                seconds = time.perf_counter() - begin_s + shared_s * (target_id in followed)
-                step = Step(target_id, track, self._targets[target_id], seconds)
-                work.steps.append(step)
-                publish(step)
+                seconds = time.perf_counter() - begin_s + shared_s * (target_id in looks)
+                work.steps.append(Step(target_id, track, self._targets[target_id], seconds))
+                publish(work.steps[-1])
         if work.refusals:
             raise work.refusals[0]
         if not work.turn:
-            size = frame.image.width, frame.image.height
-            idle = Track(frame.stamp_ns, TrackState.IDLE, image_size=size)
-            work.steps.append(Step(0, idle, self._free[-1]))
-            publish(work.steps[0])
+            work.steps.append(Step(0, self._free[-1].idle(frame), self._free[-1]))
+            publish(work.steps[-1])
         return work.steps
 
     def remember(self) -> None:

@@ -98,8 +98,8 @@ class TargetState:
         """No box was accepted on this frame."""
         self._streak, self.confirmed = 0, False
         if self.state is not TrackState.LOST:
-            known = self.confirmed_ns is not None
-            missed_s = (stamp_ns - self.confirmed_ns) * 1e-9 if known else math.nan
+            confirmed_ns = self.confirmed_ns
+            missed_s = math.nan if confirmed_ns is None else (stamp_ns - confirmed_ns) * 1e-9
             self.state = missed_state(missed_s, self.config.lost_after)
 
     def lose(self, times_valid: bool = True) -> None:
@@ -677,6 +677,10 @@ class TargetTracker:
             image_size=self._last[1],
             reason=reason,
         )
+
+    def idle(self, frame: Frame) -> Track:
+        """The answer to an image without a target."""
+        return Track(frame.stamp_ns, TrackState.IDLE, image_size=_size(frame))
 
     def refused(self, frame: Frame, reason: str) -> Track:
         """The answer to an image that can't be used."""
