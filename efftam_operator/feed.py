@@ -45,6 +45,13 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
+class NoImages:
+    """Why no image arrives: what was found, with the topic's name, and the remedy, in one line."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Limits:
     """Of the tracker. ``buffer_s``: how old an image may be for a selection on it, None when any age will do;
     ``max_targets``: how many it follows at most."""
@@ -175,6 +182,7 @@ Reply = Callable[[CommandAnswer], None]
 Report = (
     Picture
     | Unreadable
+    | NoImages
     | BoxReport
     | MotionReport
     | ResultReport

@@ -208,6 +208,8 @@ class Hub:
                 self._tell_finished()
             case feed.Unreadable(reason):
                 chain.refusal = reason
+            case feed.NoImages(reason):
+                chain.missing = reason
             case feed.Trackers(names, has_restarted):
                 chain.trackers = names
                 if has_restarted:
@@ -280,9 +282,9 @@ class Faults:
 class LastHeard:
     """When camera and tracker were heard last. ``now_s``: a monotonic clock.
 
-    ``refusal``: why pictures can't be read; ``trackers``: names of those that answer; ``restarted``: the
-    tracker was started again, has forgotten its target, and follows none since; ``latency_ms``: from the
-    newest answered image's stamp to the answer.
+    ``refusal``: why pictures can't be read; ``missing``: why none comes; ``trackers``: names of those that
+    answer; ``restarted``: the tracker was started again, has forgotten its target, and follows none since;
+    ``latency_ms``: from the newest answered image's stamp to the answer.
     """
 
     def __init__(self, silent_s: float) -> None:
@@ -292,6 +294,7 @@ class LastHeard:
         self.heard_s = float("-inf")
         self.inactive = False
         self.refusal = ""
+        self.missing = ""
         self.trackers: tuple[str, ...] = ()
         self.has_target = False  # until the tracker has said why it has none
         self.restarted = False
@@ -307,6 +310,7 @@ class LastHeard:
     def picture(self, now_s: float, still_s: float = 0.0) -> None:
         self._times.append(now_s)
         self._picture_s, self._still_s = now_s, still_s
+        self.missing = ""
 
     def answer(self, report: BoxReport, latency_ms: float, now_s: float) -> None:
         self.heard_s, self.inactive, self.latency_ms = now_s, False, latency_ms
@@ -341,6 +345,7 @@ class LastHeard:
             "image_silent_s": round(image_s, 1),
             "latency_ms": round(self.latency_ms, 1),
             "picture": self.refusal,
+            "missing": self.missing,
             "trackers": list(self.trackers),
             "restarted": self.restarted,
             "has_target": self.has_target,

@@ -19,10 +19,10 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from efftam_operator import wire
 from efftam_operator.commands import Commands
 from efftam_operator.feed import CommandAnswer, Feed, Follower, Sink, Steerer
-from efftam_operator.hub import Hub
+from efftam_operator.hub import LOG, Hub
 from efftam_operator.settings import SECURITY_HEADERS, Access, Settings
 from efftam_operator.viewer import Viewer
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.images.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 
 WEB = Path(__file__).parent / "web"
@@ -75,6 +75,7 @@ class OperatorServer:
         self._tasks: list[asyncio.Task[None]] = []
         # Connections without a hello and when they last asked for something, the oldest first.
         self._strangers: dict[Any, float] = {}
+        self._refused_s = float("-inf")  # when a refused request was last logged
         self._listener: asyncio.Server | None = None
         self.port = settings.port
 
@@ -193,8 +194,16 @@ class OperatorServer:
         if request.protocol in self._strangers:
             self._strangers[request.protocol] = time.monotonic()
         if refusal:
+            self._log_refusal(refusal)
             return web.Response(status=421, text=refusal + "\n", headers=SECURITY_HEADERS)
         return await handler(request)
+
+    def _log_refusal(self, refusal: str) -> None:
+        """At most every `LOG_S`: anybody can send requests."""
+        now_s = time.monotonic()
+        if now_s - self._refused_s >= LOG_S:
+            self._refused_s = now_s
+            LOG.warning("a request was refused: %s", one_line(refusal))
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info.get("name", "index.html")
@@ -213,6 +222,7 @@ class OperatorServer:
     async def _socket(self, request: web.Request) -> web.StreamResponse:
         refusal = self.access.origin_refusal(request.headers)
         if refusal:
+            self._log_refusal(refusal)
             return web.Response(status=403, text=refusal + "\n", headers=SECURITY_HEADERS)
         socket = web.WebSocketResponse(
             timeout=CLOSE_S, heartbeat=20.0, max_msg_size=self.settings.largest_message, compress=False

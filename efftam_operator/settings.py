@@ -80,7 +80,8 @@ class Access:
     """The rules for one address. Without a token only this machine is served.
 
     ``token``: "" for none on a loopback address and a new one (128 bits) on any other. ``hosts``: further
-    names, with commas between, under which the page may be opened. A page of another site can reach this
+    names, with commas between, under which the page may be opened, also through a proxy that asks this server
+    under another name or port. A page of another site can reach this
     server through a name that its owner points here (DNS rebinding), never through an address: so addresses
     are always good, names only when known.
     """
@@ -95,8 +96,8 @@ class Access:
             raise InputError(f"address is {address!r}; give an IP address of this machine, such as 127.0.0.1")
         self.address = address
         self.token = token or (None if own.is_loopback else secrets.token_hex(TOKEN_BYTES))
-        names = (socket.gethostname(), *hosts.split(","))
-        self._names = {"localhost", *filter(None, (name.strip().lower() for name in names))}
+        self._given = {_host_name(name) for name in hosts.split(",")} - {""}
+        self._names = {"localhost", socket.gethostname().lower(), *self._given}
 
     def token_refusal(self, given: str) -> str:
         """Why a token is refused, one line; empty when it is accepted."""
@@ -112,15 +113,19 @@ class Access:
         name = _split(f"//{host}").hostname or ""
         if name in self._names or _ip_address(name):
             return ""
-        return f"Host is {host!r}; open the page by an address, or start the server with this name allowed"
+        return f"Host is {host!r}; open the page by an address, or set hosts:={name or 'NAME'}"
 
     def origin_refusal(self, headers: Mapping[str, str]) -> str:
         """Why a socket's Origin is no good, one line; empty when it is good: the page that opens a socket
-        must come from this server."""
+        must come from this server, or from a name in ``hosts``, whatever its port: a proxy's."""
         origin, host = headers.get("Origin", ""), headers.get("Host", "")
-        if origin and _split(origin).netloc.lower() == host.lower():
+        there = _split(origin)
+        name = there.hostname or ""
+        is_own = _place(there) == _place(_split(f"{there.scheme}://{host}"))
+        if name and there.scheme and (name in self._given or is_own):
             return ""
-        return f"Origin is {origin or 'missing'}; only this server's own page ({host}) may connect"
+        remedy = f"; behind a proxy set hosts:={name}" if name else ""
+        return f"Origin is {origin or 'missing'}; only this server's own page ({host}) may connect{remedy}"
 
     def urls(self, port: int, scheme: str = "http") -> list[str]:
         """The page's addresses, with the token where there is one."""
@@ -135,6 +140,21 @@ def _split(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:
         return SplitResult("", "", "", "", "")
+
+
+def _place(url: SplitResult) -> tuple[str, int | None]:
+    """Host and port of a URL; the port of its scheme where none is written."""
+    try:
+        port = url.port
+    except ValueError:
+        return "", None
+    return url.hostname or "", port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def _host_name(text: str) -> str:
+    """The name in what somebody gives as a host, which may be an address of a page."""
+    text = text.strip()
+    return _split(text if "//" in text else f"//{text}").hostname or ""
 
 
 def _ip_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

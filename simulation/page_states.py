@@ -1,4 +1,4 @@
-"""Take pictures of the operator's page in twelve states at four sizes, to be looked at.
+"""Take pictures of the operator's page in fifteen states at four sizes, to be looked at.
 
 A feed with a frame of the demo's clip stands in for camera, tracker and gimbal; a headless Chromium shows the
 page. Writes OUT/STATE-WIDTHxHEIGHT.png, and OUT/WIDTHxHEIGHT.png with all states of a size side by side.
@@ -7,6 +7,7 @@ page. Writes OUT/STATE-WIDTHxHEIGHT.png, and OUT/WIDTHxHEIGHT.png with all state
 from __future__ import annotations
 
 import argparse
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from benchmarks.browser import Hands, chromium
 from efftam_operator.feed import (
     CommandAnswer,
     Controller,
+    FollowState,
     GimbalAngles,
     Limits,
     Link,
@@ -32,9 +34,11 @@ from efftam_operator.feed import (
 )
 from efftam_operator.server import OperatorServer, serving
 from efftam_operator.settings import Settings
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.camera import open_source
+from efftam_ros.messages.positions import Cause, HeightSource, PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, Selection
 from efftam_ros.tools.demo import CLIP
 
@@ -235,6 +239,43 @@ def help_read(stage: Stage, hands: Hands) -> None:
     hands.page.click("#help-button")
 
 
+def place(stage: Stage, hands: Hands) -> None:
+    """The target's position with its way so far, and following that waits for a better one."""
+    followed()(stage, hands)
+    hands.page.click("#more")
+    assert stage.sink is not None
+    for i in range(40):
+        stage.sink(_position(30.0 + 0.8 * i, 40.0 + 10.0 * math.sin(i / 6)))
+    waits = "the position is uncertain by 6.2 m, at most 5 are sent: fly closer"
+    waits += " or higher, or set follow_accuracy"
+    stage.sink(FollowState(True, True, False, waits))
+
+
+def _position(east: float, north: float) -> PositionReport:
+    spread = np.diag([4.0, 9.0, 0.04, 0.04])
+    return PositionReport(
+        1,
+        target_id=1,
+        selection=1,
+        state=TrackState.TRACKING,
+        valid=True,
+        cause=Cause.NO_CAUSE,
+        latitude=47.4,
+        longitude=8.55,
+        altitude=431.0,
+        x=east,
+        y=north,
+        velocity_x=1.4,
+        velocity_y=0.2,
+        covariance=tuple(map(float, spread.ravel())),
+        range=math.hypot(east, north, 30.0),
+        height_source=HeightSource.HOME,
+        camera_x=0.0,
+        camera_y=0.0,
+        camera_z=30.0,
+    )
+
+
 STATES: dict[str, Do] = {
     "1-idle": idle,
     "2-drawing": drawing,
@@ -252,12 +293,25 @@ STATES: dict[str, Do] = {
     "12-plots-sun": plots_in_sun,
     "13-bridge-silent": bridge_silent,
     "14-help": help_read,
+    "15-place": place,
 }
+
+
+# The pictures of the documentation: file, state, size, width in px.
+DOCUMENTATION = (
+    ("page-steered.webp", "5-steered", (1440, 900), 1200),
+    ("page-drawing.webp", "2-drawing", (360, 640), 360),
+    ("page-lost.webp", "7-lost", (640, 360), 800),
+)
+DOC_QUALITY = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of the pictures")
     parser.add_argument("--only", nargs="*", default=[], metavar="STATE", help="states that begin so")
+    parser.add_argument(
+        "--docs", type=Path, metavar="FOLDER", help="write the documentation's pictures there too"
+    )
     parser.add_argument("--sizes", nargs="*", default=[], metavar="WxH", help="of these sizes alone")
 
 
@@ -279,6 +333,14 @@ def run(args: argparse.Namespace) -> int:
                 made.append(file)
                 print(file)
             _sheet(made, args.out / f"{width}x{height}.png")
+    if args.docs is not None:
+        for name, state, (width, height), shown_px in DOCUMENTATION:
+            picture = cv2.imread(str(args.out / f"{state}-{width}x{height}.png"))
+            if picture is None:
+                raise InputError(f"--docs needs the state {state} at {width}x{height}; leave out --only")
+            size = (shown_px, round(shown_px * picture.shape[0] / picture.shape[1]))
+            small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+            cv2.imwrite(str(args.docs / name), small, [cv2.IMWRITE_WEBP_QUALITY, DOC_QUALITY])
     return 0
 
 

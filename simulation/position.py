@@ -37,7 +37,7 @@ HEIGHTS_M, DEPRESSIONS_DEG, SPEEDS = (10.0, 30.0, 100.0), (10.0, 30.0, 60.0), (0
 # Each kind of flight has so many seeds of its own.
 SEEDS = 100_000
 WITHIN_95 = 5.991  # of a normalised error of two dimensions
-IMAGE_S, ATTITUDE_S, PLACE_S = 0.2, 0.05, 0.2
+IMAGE_S, ATTITUDE_S, PLACE_S = 0.2, 0.1, 0.2
 HOME = GeoPoint(47.4, 8.55, 430.0)
 # Where the camera looks beside the target, rad, and how fast that changes: a gimbal is never quite on it.
 OFF_AXIS, OFF_AXIS_RATE = math.radians(3.0), 0.7
@@ -57,7 +57,7 @@ class Flight:
     yaw_rate: float = 0.0
     ranged: bool = False
     lasts: bool = False
-    seconds: float = 12.0
+    seconds: float = 11.5
 
 
 class Drift:

@@ -22,6 +22,7 @@ from efftam_operator.feed import (
     CommandAnswer,
     Lifecycle,
     Limits,
+    NoImages,
     Picture,
     Proposal,
     Reply,
@@ -99,6 +100,8 @@ class RosFeed:
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
         self._tracker = _TrackerWatch(node, name, calls, self._tell, self._set_range)
         self._image_range = AUTO  # as the tracker has it: the page shows what the tracker sees
+        # When an image came last, or was asked for first; whether one ever came.
+        self._image_s, self._have_come = 0.0, False
         self._trackers, self._answering = PublishingNodes(), tuple[str, ...]()
 
     def explain(self) -> str:
@@ -153,6 +156,7 @@ class RosFeed:
         if watched and not self._reports and self._sink is not None:
             self._hear(self._sink)
         if watched and self._images is None:
+            self._image_s = time.monotonic()
             self._reader = ImageReader(self._config.image_transport, Header, Levels(self._image_range))
             self._images = ImageInput(
                 self._node,
@@ -176,6 +180,7 @@ class RosFeed:
     def _on_image(self, message: Any) -> None:
         if self._sink is None or self._reader is None:
             return
+        self._image_s, self._have_come = time.monotonic(), True
         try:
             got = self._reader.read(message, time.monotonic_ns(), self._config.max_image_pixels)
             self._sink(picture_of(message, got))
@@ -212,6 +217,8 @@ class RosFeed:
     def _look(self) -> None:
         if self._images is not None:
             self._images.look()
+            if time.monotonic() - self._image_s > self._config.silent_s:
+                self._tell(NoImages(self._images.explain(self._have_come)))
         elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:
             self._end_reports()
         self._tracker.look(self._images is not None)
@@ -242,7 +249,7 @@ class RosFeed:
             self._node.destroy_subscription(subscription)
         self._reports = []
 
-    def _tell(self, state: Lifecycle | Limits | Trackers) -> None:
+    def _tell(self, state: Lifecycle | Limits | NoImages | Trackers) -> None:
         if self._sink is not None:
             self._sink(state)
 

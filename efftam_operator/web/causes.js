@@ -26,12 +26,12 @@ export function rootCause({ refused, linkS, status, sinceS, pictureS, gimbal }) 
   const { camera, tracker, picture } = status;
   const imageS = status.image_silent_s + sinceS;
   if (picture) return cause(tracker === "alive" ? "picture" : "camera", "NO PICTURE", picture);
-  if (camera === "stopped") return cause("camera", pictureS === null ? "NO PICTURE" : "CAMERA STOPPED", "no images", imageS);
+  if (camera === "stopped") return cause("camera", pictureS === null ? "NO PICTURE" : "CAMERA STOPPED", status.missing || "no images arrive", imageS);
   if (status.trackers?.length > 1) return cause("tracker", "TWO TRACKERS", `${status.trackers.join(" and ")} answer here; end one`);
   if (tracker === "inactive") return cause("tracker", "TRACKER INACTIVE", "it runs but was not activated");
   if (tracker === "silent") return cause("tracker", "TRACKER SILENT", "images arrive, no answer from the tracker", status.tracker_silent_s + sinceS);
   if (status.restarted) return cause("restarted", "TRACKER RESTARTED", "it has forgotten the target; draw it again");
-  if (camera === "unseen") return cause("picture", pictureS === null ? "NO PICTURE" : "PICTURE STOPPED", "the tracker has images, the page gets none", imageS);
+  if (camera === "unseen") return cause("picture", pictureS === null ? "NO PICTURE" : "PICTURE STOPPED", `the tracker has images, the page gets none${status.missing && `: ${status.missing}`}`, imageS);
   // Until the server has told of newer pictures only the age is known: the camera may have stopped.
   if (pictureS > OLD_S) return cause("picture", "PICTURE OLD", camera === "alive" && imageS < pictureS - OLD_S / 2 ? "the link is slow" : "", pictureS);
   if (status.frozen_s) return cause("frozen", "PICTURE FROZEN", "not one pixel changes although images arrive; check the camera", status.frozen_s + sinceS);

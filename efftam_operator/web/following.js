@@ -79,15 +79,16 @@ export class FollowPanel {
     const { available, enabled } = this.#state, { hasLink, mayEnable } = this.#known;
     const isOld = !hasLink || nowMs - this.#positionMs > OLD_MS;
     this.place.hidden = !this.#position && !available;
-    this.corner.hidden = !this.#position?.valid;
+    this.map.canvas.hidden = !this.#position?.valid;
+    this.end.hidden = !enabled;
+    this.corner.hidden = this.map.canvas.hidden && !enabled;
     if (this.place.hidden) return;
     const position = isOld && this.#position ? { valid: false, reason: "none arrives" } : this.#position;
     this.text.textContent = positionLines(position).join("\n");
     this.reason.textContent = this.words;
     this.follow.disabled = !available || enabled || !mayEnable || !hasLink;
     if (this.follow.disabled) this.button.disarm();
-    this.end.hidden = !enabled;
-    if (!this.corner.hidden) this.map.paint(this.#position, this.#trail.points, isOld);
+    if (!this.map.canvas.hidden) this.map.paint(this.#position, this.#trail.points, isOld);
   }
 }
 

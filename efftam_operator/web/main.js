@@ -24,7 +24,10 @@ const $ = (id) => document.getElementById(id);
 
 const given = new URLSearchParams(location.hash.slice(1)); // #token=...&point=X,Y
 const token = given.get("token") ?? "";
-const link = new Link(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, token);
+// Beside the page, which may lie below a path of a proxy.
+const socketUrl = new URL("ws", location.href.split("#")[0]);
+socketUrl.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+const link = new Link(socketUrl.href, token);
 const frames = new Frames((seq) => link.send({ op: "ack", seq }));
 const viewport = new Viewport(), drawing = new Drawing(), alarm = new Alarm(), history = new History(), notices = new Notices();
 const view = new View($("view"), viewport);

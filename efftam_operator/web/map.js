@@ -3,7 +3,7 @@
 export const TRAIL_MS = 60000;
 // Points of the trail are kept so far apart, and around everything so much room is left.
 const TRAIL_STEP_M = 0.5, ROOM = 1.25, LEAST_SPAN_M = 20;
-const BAR_PX = 90;
+const BAR_PX = 90, BAR_ROOM_PX = 30;
 
 /** The target's way over the last minute. */
 export class Trail {
@@ -73,7 +73,7 @@ export class GroundMap {
     Object.assign(this, this.colours());
     if (!position?.valid) return;
     const camera = { x: position.camera_x, y: position.camera_y }, target = { x: position.x, y: position.y, radius: position.accuracy };
-    const view = fit([camera, target, ...trail], width, height);
+    const view = fit([camera, target, ...trail], width, height - BAR_ROOM_PX);
     context.globalAlpha = isGrey ? 0.4 : 1;
     this.#line(trail.concat([target]), view, this.target, [2, 3]);
     this.#line([camera, target], view, this.faint, []);

@@ -7,6 +7,8 @@ const SPAN_S = 60;
 // Nothing is known of a time without images: points so far apart are not joined.
 const GAP_S = 1;
 const MOST_POINTS = 3600;
+// A scale is set by all values but the few largest: one of them would flatten all others for a minute.
+const SCALED_SHARE = 0.97;
 const LEFT_PX = 110, RIGHT_PX = 8;
 const RIBBON_PX = 18, GAP_PX = 6;
 const LEAST_ROW_PX = 34;
@@ -81,7 +83,7 @@ export class Plots {
 
   #row(points, row, top, height) {
     const { context } = this;
-    const largest = row.range[1] ?? niceCeiling(Math.max(1, ...points.map((p) => p[row.keys[0]] ?? 0)));
+    const largest = row.range[1] ?? largestOf(points.map((point) => point[row.keys[0]] ?? 0));
     context.strokeStyle = this.faint;
     context.lineWidth = 1;
     context.strokeRect(LEFT_PX + 0.5, Math.round(top) + 0.5, this.width - LEFT_PX - RIGHT_PX, Math.round(height));
@@ -92,7 +94,8 @@ export class Plots {
       if (row.keys.length > 1) this.#sample(4, y + 9, i);
       this.#text(shownValue(this.now[key], row), LEFT_PX - 6, row.keys.length === 1 ? top + height * 0.7 : y, this.ink, "right");
     });
-    this.#text(row.range[1] === null ? `${largest}` : "", LEFT_PX + 4, top + 8, this.ink);
+    // Beside the curves: over them neither could be read.
+    this.#text(row.range[1] === null ? `${largest}` : "", LEFT_PX - 6, top + 8, this.ink, "right");
     context.save();
     context.beginPath();
     context.rect(LEFT_PX, top, this.width - LEFT_PX - RIGHT_PX, height);
@@ -135,7 +138,13 @@ export class Plots {
   #piece(state, x0, x1, top) {
     const { context } = this;
     const left = Math.max(x0, LEFT_PX), width = x1 - left;
-    if (!STATES[state] || width <= 0) return;
+    if (width <= 0) return;
+    if (!STATES[state]) {
+      // No images came.
+      context.fillStyle = this.faint;
+      context.fillRect(left, top + RIBBON_PX / 2, width, 1);
+      return;
+    }
     context.fillStyle = STATES[state].colour;
     context.fillRect(left, top, Math.max(width, 1), RIBBON_PX);
     this.#texture(TEXTURES[state], left, width, top);
@@ -202,6 +211,12 @@ export class Plots {
 function shownValue(value, row) {
   if (value === null || value === undefined) return "–";
   return row.range[1] === 1 ? value.toFixed(2) : `${Math.round(value)} ${row.unit}`;
+}
+
+/** The upper end of a scale for these values. */
+export function largestOf(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return niceCeiling(Math.max(1, sorted[Math.ceil(SCALED_SHARE * sorted.length) - 1] ?? 0));
 }
 
 /** The next of 1, 2, 5, 10, 20, ... */

@@ -40,7 +40,7 @@ def read_calibration(file: str) -> CameraInfo:
     """Read a file, named by its path or ``file://``. Raises InputError where it is not a calibration."""
     path = expanded(local_path(file))
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         if text.startswith("%YAML:"):
             raise InputError(
                 f"calibration {path} is in OpenCV's own format; write it in that of camera_calibration:"

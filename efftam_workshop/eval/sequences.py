@@ -5,6 +5,7 @@ Boxes are used as published: OTB counts pixels from 1, which shifts truth and pr
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 import zipfile
@@ -82,7 +83,9 @@ def find_sequences(folder: str | Path) -> list[Sequence]:
         raise InputError(f"{folder} is not a folder; give {FORMATS}, or a folder of these")
     found = _read(folder)
     if not found:
-        for child in sorted((p for p in folder.iterdir() if p.is_dir()), key=lambda p: natural_key(p.name)):
+        for child in sorted(
+            (p for p in folder.iterdir() if _is_sequence(p)), key=lambda p: natural_key(p.name)
+        ):
             found += _read(child)
     if not found:
         raise InputError(f"{folder} holds no sequence; give {FORMATS}, or a folder of these")
@@ -96,6 +99,11 @@ def folders_read(folder: Path) -> list[Path]:
         return any((one / mark).exists() for mark in MARKS) or bool(image_files(one))
 
     return [folder] if is_read(folder) else [p for p in folder.iterdir() if p.is_dir() and is_read(p)]
+
+
+def _is_sequence(path: Path) -> bool:
+    """Whether this may be the folder of a sequence; archives of macOS have copies of all names."""
+    return path.is_dir() and path.name != "__MACOSX" and not path.name.startswith("._")
 
 
 def _read(folder: Path) -> list[Sequence]:
@@ -141,35 +149,48 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
     """Boxes x, y, w, h, float64 [N, 4], of a table by its column ``frame``; NaN for frames that have no row.
     Raises InputError."""
     found: dict[int, list[float]] = {}
-    with path.open(newline="") as file:
+    lines = table_lines(path)
+    # Spreadsheets write what separates numbers in the user's language.
+    separator = next((mark for mark in ",;\t" if lines and mark in lines[0]), ",")
+    rows = csv.DictReader(lines, delimiter=separator)
+    rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+    missing = [name for name in ("frame", *"xywh") if name not in rows.fieldnames]
+    if missing:
+        raise InputError(f"{path} has no column {missing[0]}; its first line must be frame,x,y,w,h")
+    for row in rows:
         try:
-            rows = csv.DictReader(file)
-            missing = [name for name in ("frame", *"xywh") if name not in (rows.fieldnames or ())]
-            if missing:
-                raise InputError(f"{path} has no column {missing[0]}; its first line must be frame,x,y,w,h")
-            for row in rows:
-                line = rows.line_num
-                frame = int(row["frame"])
-                if frame < 0 or frame <= max(found, default=-1):
-                    raise InputError(
-                        f"{path} has frame {frame} behind {max(found, default='nothing')}; frames count from"
-                        " 0 and each may come once"
-                    )
-                if frame > MOST_FRAMES:
-                    raise InputError(f"{path} has frame {frame}; at most {MOST_FRAMES} are read")
-                found[frame] = [float(row[k]) for k in "xywh"]
-        except InputError:
-            raise
+            frame, box = int(row["frame"]), [float(row[k]) for k in "xywh"]
         except (TypeError, ValueError):
             values = ",".join(str(row[name] or "") for name in ("frame", *"xywh"))
             raise InputError(
-                f"{path}, line {line}: {shown(values)} is not a frame number and four numbers x,y,w,h, px;"
-                " correct the line or remove it"
+                f"{path}, line {rows.line_num}: {shown(values)} is not a frame number and four numbers"
+                " x,y,w,h, px; correct the line or remove it"
             ) from None
+        if frame < 0 or frame <= max(found, default=-1):
+            raise InputError(
+                f"{path} has frame {frame} behind {max(found, default='nothing')}; frames count from 0 and"
+                " each may come once"
+            )
+        if frame > MOST_FRAMES:
+            raise InputError(f"{path} has frame {frame}; at most {MOST_FRAMES} are read")
+        found[frame] = box
     boxes = np.full((max(found, default=-1) + 1, 4), np.nan)
     for frame, box in found.items():
         boxes[frame] = box
     return boxes
+
+
+def table_lines(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8 or, with a byte order mark, UTF-16, as spreadsheets write them.
+    Raises InputError where it is neither."""
+    data = path.read_bytes()
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        return data.decode(encoding).splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is no text in UTF-8 or UTF-16 (byte {error.start}); save it as CSV in UTF-8"
+        ) from None
 
 
 def read_davis(root: Path) -> list[Sequence]:
@@ -229,7 +250,7 @@ def read_boxes(path: Path) -> NDArray[np.float64]:
     Separators: comma, tab, semicolon or space. NaN or a box without area means absent.
     """
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(table_lines(path), start=1):
         words = [word for word in re.split(r"[,;\s]+", line.strip()) if word]
         if not words:
             continue

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from efftam_operator import hub as hub_module
-from efftam_operator.feed import Lifecycle, Limits, Picture, Trackers, Unreadable
+from efftam_operator.feed import Lifecycle, Limits, NoImages, Picture, Trackers, Unreadable
 from efftam_operator.hub import OLD_S, Hub, LastHeard
 from efftam_operator.settings import Settings
 from efftam_ros.core.errors import InputError
@@ -231,6 +231,15 @@ async def test_an_image_that_can_t_be_read_is_tried_once_and_told_until_one_can_
             chain.hub.watch()
         await chain.settle()
         assert chain.hub.status()["picture"] == ""
+    chain.sending.cancel()
+
+
+async def test_why_no_image_comes_is_known_until_one_does(monkeypatch):
+    chain = Chain(monkeypatch)
+    for report, missing in ((NoImages("nothing publishes /image"),) * 2, (Picture(1, jpeg=b"jpeg"), None)):
+        chain.hub.report(report)
+        await chain.settle()
+        assert chain.hub.status()["missing"] == (missing.reason if missing else "")
     chain.sending.cancel()
 
 

@@ -8,6 +8,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from urllib.parse import urlsplit
 
 import aiohttp
 import cv2
@@ -59,7 +60,7 @@ def test_the_page_is_small_and_bound_to_its_own_server(serve, feed):
         name for name in headers if name.lower().startswith("access-control") or name.lower() == "set-cookie"
     ]
     names = ["", *(f"static/{name}" for name in server._files if name != "index.html")]
-    assert sum(len(get(server.url + name, **{"Accept-Encoding": "gzip"})[1]) for name in names) < 50_000
+    assert sum(len(get(server.url + name, **{"Accept-Encoding": "gzip"})[1]) for name in names) < 70_000
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,51 @@ def test_a_socket_of_another_site_is_refused(serve, feed, origin):
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
         asyncio.run(connect())
     assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("drone.example", "https://drone.example"),  # a proxy that keeps the name
+        ("drone.example:8443", "https://drone.example:8443"),
+        ("drone.example", "https://drone.example:8443"),  # nginx: Host $host
+        ("127.0.0.1:8080", "https://drone.example"),  # nginx as it comes: the name of the upstream
+        ("drone.example:443", "https://drone.example"),
+        ("Drone.Example", "https://drone.example"),
+        ("localhost:80", "http://localhost"),
+        ("10.0.0.9:8080", "http://10.0.0.9:8080"),
+        ("127.0.0.1:8080", "https://10.0.0.7:8443"),  # a proxy opened by an address
+    ],
+)
+async def test_behind_a_proxy_the_page_connects_under_a_name_in_hosts(serve, feed, host, origin):
+    url = serve(feed, hosts="https://drone.example:8443/, 10.0.0.7").url
+    assert get(url, Host=host)[0] == 200
+    async with page(url, Host=host, Origin=origin) as client:
+        await client.until(lambda: client.order)
+        assert client.order[0]["op"] != "refused"
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("127.0.0.1:8080", "https://evil.example"),
+        ("127.0.0.1:8080", "http://127.0.0.1:9000"),  # another program of this machine
+        ("localhost:8080", "http://drone.example.evil.example"),
+        ("drone.example", "https://evil.example"),
+    ],
+)
+def test_a_refusal_is_logged_once_with_what_to_set(serve, feed, host, origin, caplog):
+    url = serve(feed, hosts="drone.example").url
+
+    async def connect() -> None:
+        async with page(url, Host=host, Origin=origin):
+            pass
+
+    for _ in range(3):
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            asyncio.run(connect())
+    (record,) = caplog.records
+    assert f"hosts:={urlsplit(origin).hostname}" in record.getMessage()
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1] + "0", TOKEN + "0", "\ud800", "é" * 32])

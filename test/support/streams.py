@@ -7,9 +7,10 @@ import shutil
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from fractions import Fraction
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import av
@@ -79,6 +80,35 @@ def web_server(folder: Path):
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def mjpeg_server(parts: list[bytes], rate: float):
+    """A camera that sends these JPEGs as multipart over http, once to each reader; gives its address."""
+
+    class Camera(BaseHTTPRequestHandler):
+        def log_message(self, *words) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "multipart/x-mixed-replace; boundary=frame")
+            self.end_headers()
+            with suppress(OSError):  # the reader has gone
+                for part in parts:
+                    head = b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n" % len(part)
+                    self.wfile.write(head + part + b"\r\n")
+                    self.wfile.flush()
+                    time.sleep(1 / rate)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Camera) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
         finally:
             server.shutdown()
             thread.join()

@@ -24,8 +24,8 @@ from efftam_ros.images.stills.pages import follows_another, pages_of
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
 FOLDER_FPS = 30.0
-# What macOS stores beside a file, under its name and with its suffix.
-SIDE_FILES = "._*"
+# What macOS stores beside a file, under its name and with its suffix; and other files that systems leave.
+SIDE_FILE, LEFT_FILES = "._*", ("Thumbs.db", "desktop.ini", ".DS_Store")
 FLAGS = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
 # What undoes each orientation of a TIFF, which OpenCV applies in any case.
 _TURNS = {3: cv2.ROTATE_180, 6: cv2.ROTATE_90_COUNTERCLOCKWISE, 8: cv2.ROTATE_90_CLOCKWISE}
@@ -64,7 +64,7 @@ class StillPictures:
     def note(self) -> str:
         notes = [exif_note(self._orientation)]
         if self._is_folder and (others := side_files(self.path)):
-            notes.append(f"{len(others)} files such as {others[0].name} are passed over: they hold no image")
+            notes.append(f"{len(others)} files are passed over, as they are no images: {others[0].name} ...")
         if not self._is_folder and not self._is_given and self._pages and self._stamps_ns is None:
             notes.append(
                 f"has no time stamps: taken as {self.fps:g} images per second; give --fps if it has others"
@@ -119,17 +119,17 @@ class StillPictures:
 
 def image_files(folder: Path) -> list[Path]:
     """The images of a folder in natural order."""
-    found = [p for p in _images(folder) if not fnmatch(p.name, SIDE_FILES)]
+    found = [
+        p
+        for p in folder.iterdir()
+        if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file() and not fnmatch(p.name, SIDE_FILE)
+    ]
     return sorted(found, key=lambda p: natural_key(p.name))
 
 
 def side_files(folder: Path) -> list[Path]:
-    """What is named as an image and is none, see `SIDE_FILES`."""
-    return sorted(p for p in _images(folder) if fnmatch(p.name, SIDE_FILES))
-
-
-def _images(folder: Path) -> list[Path]:
-    return [p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()]
+    """What systems leave in a folder of images, see `SIDE_FILE`."""
+    return sorted(p for p in folder.iterdir() if fnmatch(p.name, SIDE_FILE) or p.name in LEFT_FILES)
 
 
 def natural_key(name: str) -> list[tuple[int, int | str]]:
@@ -148,11 +148,12 @@ def read_bgr(path: Path, levels: Levels | None = None, stamp_ns: int = 0) -> NDA
     data = np.fromfile(path, np.uint8)
     pages = pages_of(path)
     try:
-        check_size(*coded_size(data, "image"))
-        if data[:2].tobytes() == START:
-            _check_jpeg(data.tobytes())
         if pages is not None:
             raise InputError(f"it holds {pages.count} pictures, one is needed")
+        if data[:3].tobytes() != b"GIF":  # which OpenCV reads from 4.11 on
+            check_size(*coded_size(data, "image"))
+        if data[:2].tobytes() == START:
+            _check_jpeg(data.tobytes())
     except InputError as refusal:
         raise InputError(f"{path} is not a readable image: {refusal}; remove or replace it") from None
     image = cv2.imdecode(data, FLAGS)

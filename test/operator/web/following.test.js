@@ -19,7 +19,7 @@ const PLACE = { valid: true, reason: "", target: 1, selection: 1, x: 30, y: 40, 
 function panel(state, ...places) {
   for (const name of Object.keys(elements)) delete elements[name];
   const sent = [], painted = [];
-  const made = new FollowPanel((action) => sent.push(action), { paint: (...what) => painted.push(what) });
+  const made = new FollowPanel((action) => sent.push(action), { canvas: of("map"), paint: (...what) => painted.push(what) });
   made.forget();
   made.know(KNOWN);
   if (state) made.update(state);

@@ -59,7 +59,7 @@ test("words say distance, uncertainty, place and where the height is from", () =
 test("the circle has the size of the uncertainty, around the target", () => {
   const canvas = canvasOf(240, 160);
   new GroundMap(canvas, () => ({ ink: "#fff", target: "#0f0", faint: "#888" })).paint(POSITION, [{ x: 20, y: 40 }]);
-  const view = fit([{ x: 0, y: 0 }, { x: 30, y: 40, radius: 2.5 }, { x: 20, y: 40 }], 240, 160);
+  const view = fit([{ x: 0, y: 0 }, { x: 30, y: 40, radius: 2.5 }, { x: 20, y: 40 }], 240, 130);
   const circle = canvas.calls.find(([name, , , radius]) => name === "arc" && radius !== 3);
   assert.ok(Math.abs(circle[1] - view.toX(30)) < 1e-9 && Math.abs(circle[2] - view.toY(40)) < 1e-9);
   assert.ok(Math.abs(circle[3] - 2.5 * view.px) < 1e-9);

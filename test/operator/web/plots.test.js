@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import "./palette.js";
 
-const { History } = await import("../../../efftam_operator/web/plots.js");
+const { History, largestOf } = await import("../../../efftam_operator/web/plots.js");
 
 test("answers to older images and a time without images leave no line", () => {
   const history = new History();
@@ -16,4 +16,13 @@ test("answers to older images and a time without images leave no line", () => {
   assert.deepEqual(points().slice(2), [[500, "IDLE", null], [500, null, null], [1502, "IDLE", null], [2502, "IDLE", null]]);
   history.add({ stamp: String(61e9), targets: [{ ...idle, state: "TRACKING", presence: 0.9 }] }); // a minute is kept
   assert.deepEqual(points(), [[1502, "IDLE", null], [2502, "IDLE", null], [2502, null, null], [61000, "TRACKING", 0.9]]);
+});
+
+test("the scale is that of the values, not of the one that is far off", () => {
+  const values = Array.from({ length: 600 }, (_, i) => 40 + (i % 20));
+  assert.equal(largestOf(values), 100);
+  assert.equal(largestOf([...values, 20_000, 18_000]), 100);
+  assert.equal(largestOf([...values, ...Array(60).fill(20_000)]), 20_000);
+  assert.equal(largestOf([]), 1);
+  assert.equal(largestOf([3]), 5);
 });
