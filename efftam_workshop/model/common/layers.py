@@ -154,20 +154,20 @@ def boxes_at_levels(logits: Tensor) -> Tensor:
 def boxes_of_maxima(columns: Tensor, rows: Tensor) -> Tensor:
     """As `boxes_at_levels`, of the maximum logits [K,n] of each column and row."""
     profiles = torch.cat([columns, rows])
-    first, last = (edge[:, None] for edge in _crossings(profiles))
-    places, crosses = _all_crossings(profiles + 1.0)
-    outer = (
-        torch.where(crosses & (places <= first), places, 0.0).amax(dim=1),
-        torch.where(crosses & (places >= last), places, float("inf")).amin(dim=1),
+    first, last = (edge[None, :, None] for edge in _crossings(profiles))
+    top = profiles.amax(dim=1, keepdim=True)
+    shifted = torch.stack([profiles + 1.0, profiles - (top / 2).clamp(max=1.0)])  # [level, 2 K, n]
+    places, crosses = _all_crossings(shifted.flatten(0, 1))
+    places, crosses = places.unflatten(0, (2, -1)), crosses.unflatten(0, (2, -1))
+    inwards = torch.tensor([-1.0, 1.0]).reshape(2, 1, 1)  # the outer level lies before the first edge
+    steps = torch.cat([(places - first) * inwards, (last - places) * inwards])  # [first or last, level]
+    nearest = torch.where(crosses.repeat(2, 1, 1) & (steps >= 0), steps, float("inf")).amin(dim=2)
+    nearest = nearest.unflatten(0, (2, 2))
+    edges = torch.stack(
+        [first[..., 0] + nearest[0] * inwards[..., 0], last[..., 0] - nearest[1] * inwards[..., 0]]
     )
-    places, crosses = _all_crossings(profiles - (profiles.amax(dim=1, keepdim=True) / 2).clamp(max=1.0))
-    inner = (
-        torch.where(crosses & (places >= first), places, float("inf")).amin(dim=1),
-        torch.where(crosses & (places <= last), places, 0.0).amax(dim=1),
-    )
-    boxes = torch.stack([torch.cat(edges).reshape(4, -1).transpose(0, 1) for edges in (outer, inner)], dim=1)
-    is_shown = columns.amax(dim=1)[:, None, None] > 0
-    return torch.where(is_shown, boxes, 0.0)
+    boxes = edges.unflatten(2, (2, -1)).permute(3, 1, 0, 2).flatten(2)  # [K, level, left top right bottom]
+    return torch.where(columns.amax(dim=1)[:, None, None] > 0, boxes, 0.0)
 
 
 def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
