@@ -8,10 +8,12 @@ MODULES = {
     "compare": "benchmarks.compare",
     "crossings": "benchmarks.crossings",
     "peers": "benchmarks.peers.command",
+    "frontier": "benchmarks.frontier",
     "latency": "benchmarks.latency",
     "transport": "benchmarks.transport",
     "idle_gpu": "benchmarks.idle_gpu",
     "operator_page": "benchmarks.operator_page",
+    "page_states": "benchmarks.page_states",
 }
 main = Program("python -m benchmarks", "Measurements for maintainers.", MODULES).main
 

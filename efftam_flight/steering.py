@@ -1,4 +1,4 @@
-"""Rates from bearings and attitudes: state of the measurements, choice of the law, nadir and stops."""
+"""Computes gimbal rates: keeps the measurements, selects the law, limits rates at nadir and end stops."""
 
 from __future__ import annotations
 
@@ -172,8 +172,8 @@ class Steering:
         return self._gimbal.yaw_frame, 0.0
 
     def _own_turn(self, frame: YawFrame | None, now: Instant) -> float:
-        """The vehicle's yaw rate where it is to be taken off: rates wished from the vehicle, directions kept
-        in space. One as old as an attitude that is not used any more says nothing."""
+        """The vehicle's yaw rate where it is to be subtracted: rates count from its nose, and directions are
+        kept in space. A heading older than ``attitude_age`` is ignored."""
         newest = self._vehicle.newest
         if self._config.yaw_lock or frame is not YawFrame.EARTH or newest is None:
             return 0.0

@@ -7,6 +7,7 @@ on ``sys.path``.
 """
 
 import os
+from contextlib import suppress
 from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 # on; switching that off afterwards is too late. Whoever wants it sets the variable to 0.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-__path__ = extend_path(__path__, __name__)
+with suppress(FileNotFoundError):  # the working folder is on the path, and was removed
+    __path__ = extend_path(__path__, __name__)
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker", "__version__"]
 
 

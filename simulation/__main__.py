@@ -10,7 +10,6 @@ MODULES = {
     "vehicle": "simulation.vehicle",
     "autopilot": "simulation.autopilots.command",
     "clip": "simulation.clip",
-    "page_states": "simulation.page_states",
     "position": "simulation.position",
     "follow": "simulation.follow",
 }

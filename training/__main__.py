@@ -15,7 +15,11 @@ BOX = Program(
     "The head that places the edges of the box.",
     {step: f"training.box.{step}" for step in ("record", "fit", "export")},
 )
-GROUPS = {"identity": IDENTITY, "box": BOX}
+JUDGE = Program(
+    "python -m training judge",
+    "The judge of what is seen.",
+    {step: f"training.judge.{step}" for step in ("record", "fit", "report")},
+)
 MODULES = {
     "collect": "training.collect",
     "label": "training.label",
@@ -26,14 +30,16 @@ MODULES = {
     "export": "training.ship",
     "identity": "training.identity",
     "box": "training.box",
+    "judge": "training.judge",
 }
+PARTS = {"identity": IDENTITY, "judge": JUDGE, "box": BOX}
 TRAINING = Program("python -m training", "Trains and evaluates the networks that ship.", MODULES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
-    group = GROUPS.get(words[0]) if words else None
-    return TRAINING.main(words) if group is None else group.main(words[1:])
+    part = PARTS.get(words[0]) if words else None
+    return TRAINING.main(words) if part is None else part.main(words[1:])
 
 
 if __name__ == "__main__":

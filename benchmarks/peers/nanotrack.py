@@ -53,6 +53,8 @@ class NanoTrack:
         self._box = Box(0.0, 0.0, LEAST_BOX_PX, LEAST_BOX_PX)
         self._outside: NDArray[np.uint8] = np.zeros(3, np.uint8)
         self._template: Floats = np.zeros(0, np.float32)
+        self.highest = 1.0
+        """The highest score of the last map, 0..1."""
 
     def start(self, bgr: NDArray[np.uint8], box: Box) -> None:
         self._box, self._outside = box, mean_colour(bgr)
@@ -65,6 +67,7 @@ class NanoTrack:
         features = self._features(bgr, template_side * SEARCH_PX / TEMPLATE_PX, SEARCH_PX)
         classes, edges = self._head(input1=self._template, input2=features)
         cells = Distances(_foreground(classes[0]), *edges[0].astype(np.float64))
+        self.highest = float(cells.score.max())
         choice = choose(cells, STRIDE_PX, (last.width * scale, last.height * scale), self._tuning)
         height, width = bgr.shape[:2]
         self._box = Box.from_centre(

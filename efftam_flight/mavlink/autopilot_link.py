@@ -97,7 +97,7 @@ class AutopilotLink:
         self._paused = True
         # The newest time since boot that each kind of message carried, and when that came; s.
         self._times: dict[str, tuple[float, float]] = {}
-        self._newest_s = -math.inf  # of all kinds
+        self._newest_s = self._newest_at_s = -math.inf  # of all kinds, and when it came
 
     def hear(self, link: str, message: Message, now_s: float) -> bool:
         """Whether it is heard anew: for the first time, or after a pause."""
@@ -140,9 +140,10 @@ class AutopilotLink:
     def time(self, kind: str, boot_s: float, now: Instant) -> tuple[float, bool]:
         """When it made a message, on our steady clock, s, and whether it was restarted before.
 
-        Streamed messages tell of a restart: their time goes back, or leaps ahead of ours. A message that is
-        sent on request may be older than they are: PX4 made its message 280 soon after its boot. A time that
-        stands still tells nothing: PX4 repeats message 281 with it while its gimbal is silent.
+        Streamed messages tell of a restart: their time goes back, to less than has passed since the newest of
+        before. A message that is sent on request may be older than they are: PX4 made its message 280 soon
+        after its boot. A time that stands still tells nothing: PX4 repeats message 281 with it while its
+        gimbal is silent. A time that leaps ahead is that of a message that waited less than those before.
         """
         last_boot_s, last_s = self._times.get(kind, (math.nan, math.nan))
         if boot_s == last_boot_s and self.clock.is_known:
@@ -150,19 +151,19 @@ class AutopilotLink:
         self._times[kind] = boot_s, now.steady_s
         # Comparisons with NaN, where there is none of this kind, are false.
         advanced_s, passed_s = boot_s - last_boot_s, now.steady_s - last_s
-        goes_back, leaps = advanced_s < -JUMP_S, advanced_s - passed_s > JUMP_S + MOST_DRIFT * passed_s
-        is_streamed = advanced_s > 0.0 and abs(advanced_s - passed_s) < JUMP_S
-        is_old = boot_s < self._newest_s - JUMP_S
-        if is_old and not (goes_back or is_streamed):
+        is_streamed = advanced_s < -JUMP_S or (advanced_s > 0.0 and abs(advanced_s - passed_s) < JUMP_S)
+        restarted = boot_s < self._newest_s - JUMP_S
+        since_s = (1.0 + MOST_DRIFT) * (now.steady_s - self._newest_at_s)
+        if restarted and not (is_streamed and boot_s < since_s + JUMP_S):
             return min(self.clock.when(boot_s, now.steady_s), now.steady_s), False
-        restarted = is_old or goes_back or leaps
         if restarted:
             self.clock.restart()
             self._times = {kind: (boot_s, now.steady_s)}
             self._newest_s = -math.inf
             self.subscriptions.restart()
         made_s = self.clock.to_ours(boot_s, now.steady_s)
-        self._newest_s = max(self._newest_s, boot_s)
+        if boot_s > self._newest_s:
+            self._newest_s, self._newest_at_s = boot_s, now.steady_s
         self._is_timed = now.steady_s - self._timed_s <= AUTOPILOT_PAUSE_S
         self._timed_s = now.steady_s
         return made_s, restarted

@@ -46,7 +46,7 @@ class _Link:
         self.encoder = Encoder(*config.ids, signer, link_id)
         self.follow_encoder = Encoder(config.follow_system_id, FOLLOW_COMPONENT, signer, link_id)
         self._decoders: dict[str, Decoder] = {}
-        self.told_fault = ""
+        self.reported_fault = ""
 
     def receive(self) -> list[Message]:
         messages = []
@@ -96,7 +96,7 @@ class Bridge:
         self._started_s: float | None = None
         self._texts = 0  # long ones told
         self._strangers: set[tuple[int, int]] = set()
-        self._is_signing_told = signer is not None
+        self._is_signing_reported = signer is not None
         # Why this bridge must not go on: another one has its ids and was there before it; empty while it may.
         self.refusal = ""
 
@@ -214,7 +214,7 @@ class Bridge:
             self._landing.measure(message, now)
 
     def _notice_stranger(self, message: Message, now: Instant) -> None:
-        """Whose ids do not go with ours; each is told once."""
+        """Warn once per component whose ids conflict with ours."""
         if message.get_type() != "HEARTBEAT":
             return
         self._notice_signing(message)
@@ -246,22 +246,22 @@ class Bridge:
     def _notice_signing(self, message: Message) -> None:
         """An autopilot that signs may refuse what is not signed, and does not say so."""
         is_signed = message.get_header().incompat_flags & mav.MAVLINK_IFLAG_SIGNED
-        if is_signed and message.autopilot != mav.MAV_AUTOPILOT_INVALID and not self._is_signing_told:
-            self._is_signing_told = True
+        if is_signed and message.autopilot != mav.MAV_AUTOPILOT_INVALID and not self._is_signing_reported:
+            self._is_signing_reported = True
             self._report(
                 Severity.WARNING,
                 "the autopilot signs its messages and this bridge has no signing_key: it may refuse ours"
                 " without a word; set signing_key. A gimbal that does not sign is refused too",
             )
 
-    def _tell_faults(self) -> None:
+    def _report_faults(self) -> None:
         for name, link in self._links.items():
             fault = link.connection.fault
-            if fault == link.told_fault:
+            if fault == link.reported_fault:
                 continue
             severity = Severity.WARNING if fault else Severity.INFO
             if self._report(severity, fault or f"{name} is open"):
-                link.told_fault = fault
+                link.reported_fault = fault
 
     def _store_time(self, store: Callable[[], None]) -> None:
         try:
@@ -270,7 +270,7 @@ class Bridge:
             self._report(Severity.ERROR, f"signing_key: the time of signatures can't be stored: {error}")
 
     def _tick(self, now: Instant) -> None:
-        self._tell_faults()
+        self._report_faults()
         if self._signer is not None:
             self._store_time(self._signer.keep)
             while self._signer.news:

@@ -289,7 +289,7 @@ class MavlinkNode(Node):
         self._bridge.set_rates(Rates(pitch=-angular.y, yaw=-angular.z))
 
     def _on_steering(self, message: Any) -> None:
-        # A controller begins with no: where the first word is yes, it was said before this node listened.
+        # The controller publishes False first: an initial True was latched before this node started.
         self._bridge.take_control(message.data, fresh=self._knows_steering)
         self._knows_steering = True
 

@@ -46,6 +46,7 @@ export class Painting {
 
   /** Everything, of one moment: no badge beside the banner of another. */
   frame(nowMs) {
+    this.session.findCause(nowMs); // picture and banners are of one moment
     const { session, view } = this, { drawing, frames, tracks, viewport } = session;
     const frame = drawing.frame ?? frames.shown, track = frame ? tracks.of(frame.stamp) : undefined;
     const { byKeys } = session.page;
@@ -172,7 +173,7 @@ export class Painting {
   #ages(nowMs, track, target) {
     const { session } = this, { frames: { shown }, progress } = session;
     const ageMs = this.#ageMs(nowMs);
-    const age = ageMs >= 1000 ? `${(ageMs / 1000).toFixed(1)} s` : `${Math.round(ageMs)} ms`;
+    const age = ageMs >= 1000 ? `${(ageMs / 1000).toFixed(1)}\u00a0s` : `${Math.round(ageMs)}\u00a0ms`;
     write($("age"), !shown ? "" : progress ? progressText(progress) : ageMs === null ? "delay unknown" : `delay ${age}`);
     const behindS = this.#behindS(track, target);
     write($("behind"), behindS >= BEHIND_S && !session.isGrey("box") ? `tracker ${behindS.toFixed(1)} s behind` : "");

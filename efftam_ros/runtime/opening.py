@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REFERENCES, POLICIES_GROUP = "efftam_workshop", "efftam.policies"
 """The package that lists the reference policies among its entry points, and their group."""
-INSTALL_REFERENCES = "pip install 'efftam_ros[workshop]'"
+INSTALL_REFERENCES = "pip install '.[workshop]' in a checkout of efftam_ros"
 
 
 def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = None) -> Pipeline:

@@ -9,7 +9,7 @@ import pytest
 from golden.clip import BOX_EDGES, clip
 
 from benchmarks.backends import open_measurable
-from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.contract import Look, Pipeline, Remembered
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle
@@ -21,13 +21,13 @@ def track(pipeline: Pipeline) -> Iterator[tuple[Candidates, np.ndarray]]:
     """A box, then four tracked frames in a window; the target counts as absent on one of them."""
     for index, picture in enumerate(clip()[0][:5]):
         view = View.window(180 + 14 * index, 200 + 6 * index, 420, pipeline.spec.image_side)
-        pipeline.encode(Image.from_array(picture, "rgb8"), view)
-        if index:
-            slots = (0, *range(index - 1, 0, -1))
-            pipeline.attend(MemoryPlan(slots, (6, *range(len(slots) - 1)), slots))
-        candidates = pipeline.decode(None if index else Prompt(box=Box.from_edges(*BOX_EDGES)))
-        pipeline.remember(0, index, present=index != ABSENT)
-        yield candidates, pipeline.mask(0)
+        slots = (0, *range(index - 1, 0, -1))
+        plan = MemoryPlan(slots, (6, *range(len(slots) - 1)), slots)
+        prompt = None if index else Prompt(box=Box.from_edges(*BOX_EDGES))
+        answers = pipeline.look(Image.from_array(picture, "rgb8"), [Look(0, (view,), plan, prompt)])
+        (candidates,) = answers.candidates(0)
+        pipeline.remember([Remembered(0, 0, index, present=index != ABSENT)])
+        yield candidates, answers.mask(0, 0)
 
 
 def test_pytorch_and_onnxruntime(shipped: Bundle) -> None:

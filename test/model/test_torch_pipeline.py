@@ -16,6 +16,7 @@ import torch
 from golden.clip import BOX_EDGES, CENTRES, CLICK
 
 from benchmarks.pytorch.torch_pipeline import TorchPipeline
+from efftam_ros.core.contract import Look, Remembered
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Image, MemoryPlan, Prompt
 
@@ -80,17 +81,15 @@ def run_clip(network, clip, prompts, pillow_input, monkeypatch) -> Iterator[dict
     pipeline = TorchPipeline(network, lambda image, view: pillow_input(rgb(image), side).numpy())
     prompted: set[int] = set()
     for t, (frame, truth) in enumerate(zip(*clip, strict=True)):
-        pipeline.encode(Image.from_array(frame, "rgb8"), View.full(640, 480, side))
-        plan = MemoryPlan()
-        if t not in prompts:
-            plan = reference_plan(t, prompted)
-            pipeline.attend(plan)
-        candidates = pipeline.decode(prompts.get(t))
+        plan = MemoryPlan() if t in prompts else reference_plan(t, prompted)
+        look = Look(0, (View.full(640, 480, side),), plan, prompts.get(t))
+        answers = pipeline.look(Image.from_array(frame, "rgb8"), [look])
+        (candidates,) = answers.candidates(0)
         prompted |= prompts.keys() & {t}
         best = int(candidates.ious.argmax())
         present = candidates.presence_logit > 0
-        pipeline.remember(best, t, present)
-        mask = (pipeline.mask(best) > 0) & present
+        pipeline.remember([Remembered(0, best, t, present)])
+        mask = (answers.mask(0, best) > 0) & present
         rows, columns = np.nonzero(mask)
         box = (columns.min(), rows.min(), columns.max(), rows.max()) if present else (-1,) * 4
         if present:

@@ -20,7 +20,7 @@ from support.odd_videos import lose_packets, turn, write, write_tracks
 from support.streams import clock_sender, sender, web_server
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.images.camera import open_source
+from efftam_ros.images.camera import Camera, open_source
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.camera import CameraNode, read_calibration
 
@@ -135,6 +135,29 @@ def test_images_that_can_not_be_decoded_are_told_in_one_line_and_the_others_come
     (line,) = [line for line in running.output.splitlines() if "come damaged" in line]
     assert "lower the camera's bit rate" in line
     assert "Traceback" not in running.output
+
+
+@pytest.mark.parametrize("boundary", [(CameraNode, "_publish"), (Camera, "_put"), (Camera, "_after")])
+def test_an_unforeseen_error_ends_neither_thread_and_is_told(heard, camera, monkeypatch, boundary):
+    peer, images, _ = heard
+    owner, name = boundary
+    method, raised = getattr(owner, name), []
+
+    def raises_once(*given, **named):
+        if not raised:
+            raised.append(name)
+            raise RuntimeError("planted")
+        return method(*given, **named)
+
+    port = free_port()
+    with sender(port):
+        running = camera(f"udp://127.0.0.1:{port}")
+        peer.wait(lambda: len(images) > 3, "images")
+        monkeypatch.setattr(owner, name, raises_once)
+        peer.wait(lambda: raised, "the error")
+        count = len(images)
+        peer.wait(lambda: len(images) > count + 5, "images of after it")
+    assert "planted" in running.output
 
 
 # What is told of a finished video, by the node and by `efftam track`, which reads it with `open_source`.

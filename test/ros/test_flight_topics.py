@@ -66,7 +66,9 @@ class Recorded:
             sent.append(copy.deepcopy(message))
             self.order.append(topic)
 
-        return SimpleNamespace(publish=publish, wait_for_all_acked=lambda timeout: self.order.append("acked"))
+        return SimpleNamespace(
+            publish=publish, wait_for_all_acked=lambda timeout: not self.order.append("acked")
+        )
 
 
 @given(st.lists(NEWS, max_size=12))

@@ -160,7 +160,7 @@ class Graph:
             close=lambda: self.topics.remove(topic),
             look=lambda: None,
             hears=self.has_images,
-            explain=lambda: "why",
+            explain=lambda have_come=False: "why",
         )
 
     # As rclpy's.

@@ -223,3 +223,31 @@ def test_a_changed_range_of_16_bit_images_counts_at_once_and_the_same_one_keeps_
     assert used.receiver._reader.levels is followed
     used.receiver.reconfigure(replace(used.config, image_range="7000,9000"))
     assert used.receiver.image_range == "7000 to 9000 (fixed)"
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_rectified"),
+    [
+        ("/camera/image_rect", True),
+        ("/camera/image_rect_color/compressed", True),
+        ("/stereo/left/rectified/image", True),
+        ("/camera/undistorted", True),
+        ("/camera/image_raw", False),
+        ("/direct/image", False),
+        ("/camera/image_rectangle", False),
+    ],
+)
+def test_images_of_a_topic_that_is_called_rectified_are_taken_as_rectified(topic, is_rectified, monkeypatch):
+    info = message(None)
+    info.d = [-0.3, 0.1, 0.0, 0.0, 0.0]
+    used, plain, rectified = (Receiving(monkeypatch, setting) for setting in (False, False, True))
+    used.input.topic = topic
+    for one in (used, plain, rectified):
+        one.hear(info)
+    assert used.bearing == (rectified if is_rectified else plain).bearing
+    assert plain.bearing != rectified.bearing
+    assert any("rectified" in kind for kind in used.told) == is_rectified
+    used.told.clear()
+    info.p = [0.0] * 12  # a driver that leaves it out: K, without distortion
+    used.hear(info)
+    assert used.bearing is not None

@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import Look
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
@@ -33,10 +34,10 @@ def test_the_bundle_may_be_given_in_any_form(
     bundle = shipped if given == "one that is open" else None
     pipeline = open_pipeline(PipelineConfig(folder, threads=1), bundle)
     assert pipeline.spec == shipped.spec
-    pipeline.encode(
-        Image.from_array(np.zeros((48, 64, 3), np.uint8)), View.full(64, 48, shipped.spec.image_side)
-    )
-    assert len(pipeline.decode(Prompt(box=Box(10, 10, 20, 20)))) == 1
+    view, prompt = View.full(64, 48, shipped.spec.image_side), Prompt(box=Box(10, 10, 20, 20))
+    image = Image.from_array(np.zeros((48, 64, 3), np.uint8))
+    (found,) = pipeline.look(image, [Look(0, (view,), prompt=prompt)]).candidates(0)
+    assert len(found) == 1
     pipeline.close()
 
 
@@ -60,14 +61,14 @@ def test_what_can_not_be_opened_is_refused(config: dict[str, Any], words: tuple[
         ({}, {"camera motion", "identity"}),
         ({"camera_motion": "off"}, {"identity"}),
         ({"identity": False}, {"camera motion"}),
-        ({"policy": "samurai"}, {"camera motion"}),
+        ({"policy": "samurai"}, set()),
     ],
 )
 def test_a_tracker_has_the_sources_that_its_settings_and_its_policy_ask_for(
     settings: dict[str, Any], sources: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("efftam_ros.core.targets.TargetSet", lambda *given: given)
-    _, _, camera, *_, describe = open_targets(NullPipeline(), TrackerConfig(**settings))
+    monkeypatch.setattr("efftam_ros.core.targets.TargetSet", lambda *given, **how: given)
+    _, _, camera, _, _, describe, *_ = (*open_targets(NullPipeline(), TrackerConfig(**settings)), *[None] * 5)
     found = {"camera motion": camera, "identity": describe}
     assert {name for name, source in found.items() if source is not None} == sources
 

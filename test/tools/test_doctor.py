@@ -452,3 +452,14 @@ def test_a_report_has_versions_checks_and_engines_and_no_secret(
     assert report["environment"] == {"where": "~/x"}
     for secret in ("hunter2", str(home), socket.gethostname()):
         assert secret not in text
+
+
+def test_remedies_of_ros_work_where_it_comes_from_wheels(monkeypatch):
+    """apt's packages do not fit there; of these modules there are no wheels."""
+    monkeypatch.setattr(checks, "loads", lambda module: "not installed")
+    for has_wheels, wanted in ((True, "no wheel"), (False, "sudo apt install ros-")):
+        monkeypatch.setattr(checks, "has_ros_wheels", lambda has_wheels=has_wheels: has_wheels)
+        remedies = {f.name: f.remedy for f in checks.ros_findings()}
+        for module in ("launch_ros", "cv_bridge", "vision_msgs"):
+            assert wanted in remedies[module]
+        assert all("apt install" not in remedy for remedy in remedies.values()) == has_wheels

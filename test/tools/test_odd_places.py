@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -133,3 +135,54 @@ def test_errors_of_memory_are_explained():
         with pytest.raises((MemoryError, cv2.error)) as error:
             allocate()
         assert "the memory is not enough" in (explain(error.value) or "")
+
+
+RUN = "import sys; from efftam_ros.tools.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def test_a_closed_standard_output_gives_one_line_and_the_files_are_whole(square_video: Path, tmp_path: Path):
+    report = tmp_path / "track.json"
+    words = ["track", str(square_video), "--box", "40,30,24,24", "--json", str(report), "--quiet"]
+    command = f'exec "{sys.executable}" -c "$RUN" "$@" >&-'
+    done = subprocess.run(
+        ["bash", "-c", command, "bash", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RUN": RUN},
+        check=False,
+    )
+    (line,) = done.stderr.splitlines()
+    assert "standard output" in line
+    assert "/dev/null" in line
+    assert done.returncode == 2
+    assert json.loads(report.read_text())["complete"] is True
+
+
+def test_a_working_folder_that_was_removed_gives_one_line(square_video: Path, tmp_path: Path):
+    for words in (
+        ["--box", "40,30,24,24", "--json", "track.json"],
+        ["--box", "40,30,24,24", "--json", str(tmp_path / "t.json"), "--out", "o.mp4"],
+    ):
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        command = f'cd "{gone}" && rmdir "{gone}" && exec "{sys.executable}" -c "$RUN" "$@"'
+        done = subprocess.run(
+            ["bash", "-c", command, "bash", "track", str(square_video), *words, "--quiet"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "RUN": RUN},
+            check=False,
+        )
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert done.returncode == 2
+
+
+def test_a_box_below_4_px_is_refused_and_a_weak_selection_told(square_video: Path, tmp_path: Path, capsys):
+    report = "/dev/null"
+    for box in ("40,30,1,1", "40,30,24,3.9"):
+        assert main(["track", str(square_video), "--box", box, "--quiet"]) == 2
+        assert "at least 4 x 4" in capsys.readouterr().err
+    for i in range(2):
+        cv2.imwrite(str(tmp_path / f"{i}.png"), np.full((120, 160, 3), 90, np.uint8))
+    main(["track", str(tmp_path), "--box", "100,80,20,20", "--json", report, "--quiet"])
+    assert "weak selection" in capsys.readouterr().err

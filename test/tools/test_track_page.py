@@ -121,7 +121,7 @@ def test_the_overlay_of_the_video_is_not_drawn_on_the_page_s_pictures(
     @contextmanager
     def drawn_page(address, port, token, over):
         assert over == "the video is over; written: o.mp4"
-        yield SimpleNamespace(page=one, announcement="open http://127.0.0.1:1/")
+        yield SimpleNamespace(page=one, urls=["http://127.0.0.1:1/"], announcement="open http://127.0.0.1:1/")
 
     monkeypatch.setattr("efftam_operator.drawn.drawn_page", drawn_page)
     monkeypatch.chdir(tmp_path)

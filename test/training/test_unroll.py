@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from training_helpers import bright_material
 
 from benchmarks.pytorch.torch_pipeline import TorchPipeline
+from efftam_ros.core.contract import Look, Remembered
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import MemoryBank, RankedFrames, Record
-from efftam_ros.core.types import Image, Prompt
+from efftam_ros.core.types import Image, MemoryPlan, Prompt
 from training import unroll as module
 from training.clips import Clip, ClipSource
 from training.mixture import Mixture
@@ -116,14 +117,13 @@ def run_product(network, clip: Clip) -> list[bool]:
     remembered = []
     for frame, picture in enumerate(clip.images):
         rgb = np.ascontiguousarray(picture.permute(1, 2, 0).numpy())
-        pipeline.encode(Image.from_array(rgb, "rgb8"), View.full(SIDE, SIDE, SIDE))
-        if frame:
-            pipeline.attend(bank.plan_of(frame))
-        candidates = pipeline.decode(None if frame else prompt_of(clip))
+        plan, prompt = (bank.plan_of(frame), None) if frame else (MemoryPlan(), prompt_of(clip))
+        look = Look(0, (View.full(SIDE, SIDE, SIDE),), plan, prompt)
+        (candidates,) = pipeline.look(Image.from_array(rgb, "rgb8"), [look]).candidates(0)
         choice = int(candidates.ious.argmax())
         present = frame == 0 or candidates.presence_logit > 0
         slot = bank.add(Record(frame, frame == 0, float(candidates.ious[choice]), candidates.presence_logit))
-        pipeline.remember(choice, slot, present)
+        pipeline.remember([Remembered(0, choice, slot, present)])
         remembered.append(present)
     pipeline.close()
     return remembered

@@ -28,7 +28,7 @@ from efftam_flight.mavlink.gimbal.attitude_sources import AttitudeSources, mount
 from efftam_flight.mavlink.gimbal.holder import CONFIGURE, GimbalHolder, Ids
 from efftam_flight.mavlink.gimbal.rates import GimbalRates
 from efftam_flight.mavlink.gimbal.rivals import Rivals
-from efftam_flight.mavlink.gimbal.settings import BY_NAME, Settings
+from efftam_flight.mavlink.gimbal.settings import BY_NAME, MountSettings
 from efftam_flight.mavlink.gimbal.stop_sequence import Situation, StopStep
 from efftam_flight.mavlink.ground.vehicle_state import ONCE, ONCE_HZ, POSITION
 from efftam_flight.values import (
@@ -90,7 +90,7 @@ class GimbalClient:
             self._ids, config.manager_component, config.channels, config.rc_dead_band, self._is_ours
         )
         self._rates = GimbalRates(self._send)
-        self._settings = Settings(self._ask_parameter)
+        self._settings = MountSettings(self._ask_parameter)
         self._mount = mount_of(config.gimbal_device_id)  # 0: none is chosen
         self._sources = AttitudeSources(config.manager_component, config.gimbal_device_id)
         # The manager's, by their numbers in each kind of message: those need not agree.

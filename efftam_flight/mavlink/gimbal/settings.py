@@ -37,7 +37,7 @@ SETTINGS = {
 }
 
 
-class Settings:
+class MountSettings:
     """Asks for one parameter until it comes, five times at most. ``ask`` sends a request by a name."""
 
     def __init__(self, ask: Callable[[str], None]) -> None:

@@ -70,7 +70,6 @@ class Follow:
         self._position_s = -math.inf
         self._served = (0, 0)  # target and selection
         self._mode: _Mode | None = None
-        self._followed = False  # the autopilot was in its mode that follows since it was enabled
         self._autopilot_s = -math.inf
         self._next_send_s = self._next_heartbeat_s = -math.inf
         self._first_s: float | None = None
@@ -90,8 +89,7 @@ class Follow:
         if refusal:
             raise InputError(refusal)
         assert self._position is not None
-        assert self._mode is not None
-        self._enabled, self._sent, self._followed = True, False, self._mode.follows
+        self._enabled, self._sent = True, False
         self._served = (self._position.target_id, self._position.selection)
         self._reason = self._lack(now)
         self._next_send_s = now.steady_s

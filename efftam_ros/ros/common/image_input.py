@@ -227,8 +227,9 @@ class ImageInput:
 
         if {info.node_name for info in offered} == {CAMERA_NODE}:
             return f"no image of {CAMERA_NODE} has arrived: its log says if it waits for its stream"
+        anew = f" ({self._anew})" if self._made_anew else ""
         return (
-            f"{self.topic} is published ({self._named(offered)}) and nothing arrives: the camera sends"
+            f"{self.topic} is published ({self._named(offered)}) and nothing arrives{anew}: the camera sends"
             f" nothing, or all is lost on the way; {large_image_remedy(is_reliable)}"
         )
 

@@ -45,7 +45,11 @@ class NodeConfig(PipelineConfig):
         "levels of 16-bit images shown as black and white: LOW,HIGH; auto: percentiles, smoothed over time",
         check=fixed_range,
     )
-    rectified: bool = setting(False, "images are rectified: use P of camera_info and no distortion")
+    rectified: bool = setting(
+        False,
+        "images are rectified: use P of camera_info and no distortion; so are those of a topic whose name"
+        " says it, such as image_rect",
+    )
     image_timeout: float = setting(
         0.25,
         "time without an image after which the velocity is published as not valid, s",

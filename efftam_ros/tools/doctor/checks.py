@@ -106,19 +106,49 @@ SHM, ENOUGH_SHM_MB = "/dev/shm", 64
 
 def ros_findings() -> Iterator[Finding]:
     distro = os.environ.get("ROS_DISTRO", "<distro>")
-    apt = f"sudo apt install ros-{distro}-"
-    for module, found, remedy in (
-        ("rclpy", f"ROS_DISTRO {distro}", f"source /opt/ros/{distro}/setup.bash"),
-        ("efftam_ros.msg", "messages are built", "colcon build, then source install/setup.bash"),
-        ("launch_ros", "launch files", f"{apt}launch-ros, or start efftam_tracker itself"),
-        ("cv_bridge", "image encodings that only it knows", f"{apt}cv-bridge"),
-        ("vision_msgs", "topic detections", f"{apt}vision-msgs"),
+    remedies = wheel_remedies() if has_ros_wheels() else ros_remedies(distro)
+    for module, found in (
+        ("rclpy", f"ROS_DISTRO {distro}"),
+        ("efftam_ros.msg", "messages are built"),
+        ("launch_ros", "launch files"),
+        ("cv_bridge", "image encodings that only it knows"),
+        ("vision_msgs", "topic detections"),
     ):
         problem = loads(module)
-        yield row(ROS, module, problem or found, remedy if problem else "")
+        yield row(ROS, module, problem or found, remedies[module] if problem else "")
     yield fastdds_profile()
     if middleware().startswith(FAST_DDS):
         yield from _shared_memory()
+
+
+def has_ros_wheels() -> bool:
+    """Whether ROS 2 is here as Python wheels, as scripts/setup_env installs it where there is no other."""
+    spec = importlib.util.find_spec("rclpy")
+    return spec is not None and spec.origin is not None and "site-packages" in Path(spec.origin).parts
+
+
+def ros_remedies(distro: str) -> dict[str, str]:
+    """By module, where ROS 2 is installed or is to be."""
+    apt = f"sudo apt install ros-{distro}-"
+    return {
+        "rclpy": f"source /opt/ros/{distro}/setup.bash",
+        "efftam_ros.msg": "colcon build, then source install/setup.bash",
+        "launch_ros": f"{apt}launch-ros, or start efftam_tracker itself",
+        "cv_bridge": f"{apt}cv-bridge",
+        "vision_msgs": f"{apt}vision-msgs",
+    }
+
+
+def wheel_remedies() -> dict[str, str]:
+    """By module, where ROS 2 is from wheels: apt's packages do not fit, and not all exist as wheels."""
+    build = "scripts/setup_env, then source .venv/setup.bash"
+    return {
+        "rclpy": build,
+        "efftam_ros.msg": build,
+        "launch_ros": "there is no wheel: start the nodes themselves (scripts/efftam_tracker)",
+        "cv_bridge": "there is no wheel: publish an encoding of docs/node.md, or install ROS 2",
+        "vision_msgs": "there is no wheel: leave publish_detections off, or install ROS 2",
+    }
 
 
 def fastdds_profile() -> Finding:

@@ -52,7 +52,7 @@ globalThis.document = Object.assign(new Element(), {
   body: new Element(),
 });
 globalThis.window = new Element();
-globalThis.location = { protocol: "http:", host: "x", hash: "" };
+globalThis.location = { protocol: "http:", host: "x", href: "http://x/", hash: "" };
 globalThis.getComputedStyle = () => ({ getPropertyValue: () => "" });
 globalThis.ResizeObserver = class { observe() {} };
 globalThis.createImageBitmap = async () => ({ width: 640, height: 360, close() {} });

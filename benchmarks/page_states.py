@@ -48,6 +48,8 @@ RATE_HZ = 8.0
 CLIP_FRAME = 40
 ANGLES = GimbalAngles(-41, 12, (-90, 30), (None, None))
 COLUMNS = 4
+# Half seconds for which a picture in its whole size is waited for.
+PATIENCE = 12
 
 
 @dataclass
@@ -335,11 +337,11 @@ def run(args: argparse.Namespace) -> int:
             _sheet(made, args.out / f"{width}x{height}.png")
     if args.docs is not None:
         for name, state, (width, height), shown_px in DOCUMENTATION:
-            picture = cv2.imread(str(args.out / f"{state}-{width}x{height}.png"))
-            if picture is None:
+            shown = cv2.imread(str(args.out / f"{state}-{width}x{height}.png"))
+            if shown is None:
                 raise InputError(f"--docs needs the state {state} at {width}x{height}; leave out --only")
-            size = (shown_px, round(shown_px * picture.shape[0] / picture.shape[1]))
-            small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+            size = (shown_px, round(shown_px * shown.shape[0] / shown.shape[1]))
+            small = cv2.resize(shown, size, interpolation=cv2.INTER_AREA)
             cv2.imwrite(str(args.docs / name), small, [cv2.IMWRITE_WEBP_QUALITY, DOC_QUALITY])
     return 0
 
@@ -373,6 +375,10 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
             hands.see()
             do(stage, hands)
             page.wait_for_timeout(500)
+            for _ in range(PATIENCE):  # a busy computer is a slow link
+                if not page.locator("#banners [data-id=small]").count():
+                    break
+                page.wait_for_timeout(500)
             page.screenshot(path=file)
             stage.close()
     finally:
