@@ -22,8 +22,8 @@ GIVEN_S = 10.0  # control is not given within so long after `enable`: steering e
 
 # The gimbal's own motion
 STANDS_S = 0.5  # it stands whose angles stay for so long; a rate that is sent is answered within so long
-LAG_S = 0.125  # a gimbal takes so long to turn by another rate
-CREEP_S = 2.5  # by then a motion shows that is too slow to be seen in half a second
+LAG_S = 0.15  # a slow gimbal takes so long to turn by another rate
+CREEP_S = 2.0  # by then a motion shows that is too slow to be seen in half a second
 ATTITUDE_PAUSE_S = 0.6  # a slow link brings two attitudes a second: a longer pause tells nothing
 GEOMETRY_S = 1.0  # rates stay small for so long until the picture answers the gimbal's motion
 STALL_REST_S = 1.0  # nothing is asked of a gimbal that stood against its rates

@@ -37,7 +37,12 @@ def free_port(flavour: str) -> int:
         return int(sock.getsockname()[1])
 
 
-PACKAGES = {"gimbal": "efftam_flight", "mavlink": "efftam_flight", "operator": "efftam_operator"}
+PACKAGES = {
+    "gimbal": "efftam_flight",
+    "mavlink": "efftam_flight",
+    "position": "efftam_flight",
+    "operator": "efftam_operator",
+}
 """Packages that have nodes, by the node; the others are in efftam_ros."""
 
 

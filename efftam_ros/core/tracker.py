@@ -683,7 +683,9 @@ class TargetTracker:
         return Track(frame.stamp_ns, TrackState.IDLE, image_size=_size(frame))
 
     def refused(self, frame: Frame, reason: str) -> Track:
-        """The answer to an image that can't be used."""
+        """The answer to an image that can't be used. It has no mask, unless it is the last image again."""
+        if frame.stamp_ns != self._last[0]:
+            self._shown = None
         return Track(frame.stamp_ns, self.state, image_size=_size(frame), reason=reason, processed=False)
 
     def mask(self) -> NDArray[np.uint8] | None:

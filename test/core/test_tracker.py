@@ -185,7 +185,7 @@ def test_the_reference_policies_use_nothing_of_what_is_ours(policy):
 def test_a_reference_policy_whose_package_is_not_installed_is_refused_with_the_remedy(monkeypatch):
     monkeypatch.setattr("efftam_ros.runtime.opening.plugin_module", lambda *_: None)
     pipeline = ScriptedPipeline(steady, SPEC)
-    with pytest.raises(InputError, match=r"policy samurai .*efftam_ros\[workshop\].* default"):
+    with pytest.raises(InputError, match=r"policy samurai .*\.\[workshop\].* default"):
         open_targets(pipeline, TrackerConfig(policy="samurai"))
     assert open_targets(pipeline, TrackerConfig())
 

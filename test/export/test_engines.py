@@ -466,7 +466,7 @@ class TestTheBackEnd:
         assert len(judged) == checks
         assert len(list(machine.folder.glob("verified-*.json"))) == min(checks, 1)
 
-    def test_leaves_eight_contexts_and_one_working_memory(self, machine: Workshop) -> None:
+    def test_leaves_seven_contexts_and_one_working_memory(self, machine: Workshop) -> None:
         fake = machine.library.module.fake
         assert fake.contexts_alive == 0
         left = {}
@@ -474,7 +474,7 @@ class TestTheBackEnd:
             pipeline = open_pipeline(PipelineConfig(backend="tensorrt", precision="fp32", verify=verify_by))
             left[verify_by] = fake.contexts_alive, machine.gpu.memory.free_bytes
             pipeline.close()
-        assert left["always"][0] == left["never"][0] == 8
+        assert left["always"][0] == left["never"][0] == 7
         # The check's images have made room for themselves, as the first of a camera would.
         assert 0 <= left["never"][1] - left["always"][1] < 1 << 20
         assert machine.gpu.memory.alive == []

@@ -58,10 +58,10 @@ class TestPoints:
     ("prompt", "multimask"),
     [
         (Prompt(points=(CLICK,), labels=(1,)), True),
-        Prompt(points=(CLICK, (9.0, 9.0)), labels=(1, 0)),
-        Prompt(box=BOX),
-        Prompt(box=BOX, points=(CLICK,), labels=(1,)),
-        Prompt(mask=clip()[1][0]),
+        (Prompt(points=(CLICK, (9.0, 9.0)), labels=(1, 0)), False),
+        (Prompt(box=BOX), False),
+        (Prompt(box=BOX, points=(CLICK,), labels=(1,)), False),
+        (Prompt(mask=clip()[1][0]), False),
     ],
     ids=["one click", "two clicks", "box", "box and click", "mask"],
 )

@@ -45,7 +45,9 @@ class Coded:
 
 
 @pytest.mark.parametrize(
-    ("transport", "make"), [("raw", raw), ("compressed", compressed), ("foxglove", Coded())], ids=str
+    ("transport", "make"),
+    [("raw", raw), ("compressed", compressed), ("foxglove", Coded())],
+    ids=("raw", "jpeg", "h264"),
 )
 def test_an_image_counts_as_still_until_a_pixel_changes(transport, make):
     reader = ImageReader(transport, SimpleNamespace)

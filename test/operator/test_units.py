@@ -154,10 +154,10 @@ def test_each_wrong_field_is_named_with_its_limit(change, named):
 def test_the_limits_are_those_that_the_guide_names():
     limits = Settings()
     text = " ".join((ROOT / "docs" / "operator.md").read_text().split())
-    assert f"messages are limited to {limits.largest_message / 1024:g} kB" in text
-    assert f"and {limits.messages_per_s:g} per second" in text
-    assert f"selections to {limits.selections_per_s:g} per second" in text
-    assert f"pages to {limits.most_viewers}" in text
+    assert f"{limits.largest_message / 1024:g} kB per message" in text
+    assert f"{limits.messages_per_s:g} messages per second" in text
+    assert f"{limits.selections_per_s:g} selections per second" in text
+    assert f"at most {limits.most_viewers} pages" in text
     assert f"its page is closed or silent for {limits.lease_s:g} s" in text
     assert (limits.address, limits.port, limits.on_operator_lost) == ("127.0.0.1", 8080, "keep")
 

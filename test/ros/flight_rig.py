@@ -174,7 +174,13 @@ class StandInTracker(Listener):
             "steered": True,
         }
         velocity = TargetVelocity(
-            has_bearing=known, azimuth=azimuth, elevation=0.0, azimuth_rate=0.0, elevation_rate=0.0, **said
+            image_shift=math.nan,
+            has_bearing=known,
+            azimuth=azimuth,
+            elevation=0.0,
+            azimuth_rate=0.0,
+            elevation_rate=0.0,
+            **said,
         )
         velocity.header.stamp = stamp_like(velocity.header.stamp, stamp)
         self._velocity.publish(velocity)

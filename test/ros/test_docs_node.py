@@ -110,9 +110,13 @@ def test_the_readmes_consumer_prints_the_steered_target_while_it_is_valid(ros):
 def test_topics_have_the_qos_that_the_page_states(peer):
     from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 
-    rows = re.findall(r"^\| `(\w+)`( \(in\))? \|[^|]+\| ([RB]) \d+(, latched)? ", PAGE.read_text(), re.M)
+    _, _, inputs = PAGE.read_text().partition("### Inputs")
+    inputs, _, outputs = inputs.partition("### Outputs")
+    row = re.compile(r"^\| `(\w+)` \|[^|]+\| ([RB]) \d+(, latched)? ", re.M)
+    rows = [(True, *found) for found in row.findall(inputs)]
+    rows += [(False, *found) for found in row.findall(outputs)]
     node, checked = peer.node, set()
-    for topic, is_input, reliability, latched in rows:
+    for is_input, topic, reliability, latched in rows:
         name = node.resolve_topic_name(topic)
         of = node.get_subscriptions_info_by_topic if is_input else node.get_publishers_info_by_topic
         for found in (info.qos_profile for info in of(name) if info.node_name == "efftam_tracker"):

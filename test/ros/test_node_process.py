@@ -3,6 +3,7 @@ line."""
 
 from __future__ import annotations
 
+import importlib
 import math
 import signal
 import sys
@@ -14,6 +15,7 @@ from ros_helpers import ROOT, image_message, new_namespace, stamp_of, tracker_co
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.process import DEVICE_LOST
 from efftam_ros.ros.main import main
+from simulation.processes import PACKAGES
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,9 @@ NODES = (
 
 @pytest.mark.parametrize("name", NODES)
 def test_help_is_printed_and_starts_nothing(capsys, name):
-    assert main(name, [name, "--help"]) == 0
+    package = PACKAGES.get(name.removeprefix("efftam_"), "efftam_ros")
+    run = importlib.import_module(f"{package}.ros.main").main
+    assert run(name, [name, "--help"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"usage: {name}")
     assert "--ros-args" in printed

@@ -13,6 +13,7 @@ from itertools import pairwise
 import pytest
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
+from flight_rig import wait
 from level_pipeline import LevelPipeline, bright_box, grey_box, scene
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import TransitionCallbackReturn
@@ -179,6 +180,7 @@ def drive(rig: Rig) -> None:
 
 def test_whatever_comes_at_once_answers_keep_their_order_and_every_command_gets_one_outcome(rig):
     rig.do(rig.show)
+    wait(lambda: rig.published[BoundingBox] and rig.published[TargetVelocity], "the first answer")
     drive(rig)
     rig.do(rig.restart)
     rig.do(rig.node.trigger_deactivate)
@@ -220,10 +222,10 @@ def test_an_error_that_ends_the_loop_drops_the_target_and_is_told_and_the_loop_g
     process = TrackingLoop._process
     planted = iter([RuntimeError("planted")])
 
-    def raises_once(loop, task, frame):
+    def raises_once(loop, *task):
         for error in planted:
             raise error
-        process(loop, task, frame)
+        process(loop, *task)
 
     monkeypatch.setattr(TrackingLoop, "_process", raises_once)
     peer.images.publish(image_message(scene(1), stamp_of(1)))

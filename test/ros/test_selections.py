@@ -87,7 +87,7 @@ def test_whom_to_steer_by_must_be_there(bench):
     following(bench, 2)
     bench.node.hear["steer_target"](UInt8(data=1))
     bench.work()
-    assert [box.steered for box in bench.image()] == [False, True]
+    assert {box.target_id: box.steered for box in bench.image()} == {0: False, 1: True}
     bench.node.hear["steer_target"](UInt8(data=5))
     refusal = "there is no target 5; targets: 0, 1"
     with pytest.raises(InputError, match=refusal):
@@ -95,7 +95,7 @@ def test_whom_to_steer_by_must_be_there(bench):
     assert outcomes(bench)[-2:] == [(REFUSED, 5, refusal)] * 2
     assert bench.verdict().values["last refused selection"] == refusal
     bench.work()
-    assert [box.steered for box in bench.image()] == [False, True]
+    assert {box.target_id: box.steered for box in bench.image()} == {0: False, 1: True}
 
 
 def test_selections_are_counted_once_they_are_accepted_and_one_that_is_overtaken_is_refused(bench):
@@ -228,6 +228,8 @@ def test_a_click_selects_its_point_on_its_image_or_on_the_newest(
 def test_clicks_are_taken_as_the_parameter_says(bench, clicks, kind):
     heard = {}
     subscriptions = SimpleNamespace(add=lambda kind, topic, *how: heard.update({topic: kind}))
-    exchange = (bench.buffer, bench.outputs, bench.statistics, None)
+    exchange = SimpleNamespace(
+        buffer=bench.buffer, outputs=bench.outputs, statistics=bench.statistics, log=None
+    )
     Selections(exchange, NodeConfig(clicks=clicks), subscriptions, str, 0, 1)
     assert heard.get("click") is kind

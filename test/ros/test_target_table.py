@@ -18,14 +18,13 @@ STATES = st.sampled_from(list(TrackState))
 
 @dataclass
 class Known:
-    """Of a target that was answered. ``state``: of its last answer, ``waits``: its box was not published yet;
-    ``shown``: what has become of it since; ``logged``: the last state that was logged."""
+    """Of a target that was answered. ``state``: of its last answer; ``shown``: what has become of it since;
+    ``logged``: the last state that was logged."""
 
     stamp_ns: int
     state: TrackState
     selection: int
     steered: bool
-    waits: bool
     shown: TrackState | None = None
     logged: TrackState = TrackState.IDLE
 
@@ -43,22 +42,20 @@ class Table(RuleBasedStateMachine):
         self.table.select(one, number)
         self.numbers[one] = number
 
-    @rule(one=IDS, state=STATES, waits=st.booleans())
-    def answer(self, one: int, state: TrackState, waits: bool) -> None:
+    @rule(one=IDS, state=STATES)
+    def answer(self, one: int, state: TrackState) -> None:
         self.stamp_ns += 1
         about = About(None, self.numbers.get(one, 0), one, one == self.steered)
-        row = self.table.keep(one, PublishedAnswer(about, Track(self.stamp_ns, state), 0.0, 0.0), waits)
+        row = self.table.keep(one, PublishedAnswer(about, Track(self.stamp_ns, state), 0.0, 0.0))
         assert row.taken_back_s is None
         row.taken_back_s = 1.0  # until the next answer
-        for other in [
-            o for o, k in self.known.items() if o != one and k.state is TrackState.IDLE and not k.waits
-        ]:
+        for other in [o for o, k in self.known.items() if o != one and k.state is TrackState.IDLE]:
             del self.known[other]
             self.numbers.pop(other, None)
         self.numbers.setdefault(one, 0)
         before = self.known.get(one)
         kept = (None, TrackState.IDLE) if before is None else (before.shown, before.logged)
-        self.known[one] = Known(self.stamp_ns, state, about.selection, about.steered, waits, *kept)
+        self.known[one] = Known(self.stamp_ns, state, about.selection, about.steered, *kept)
 
     @rule(one=IDS)
     def clear(self, one: int) -> None:

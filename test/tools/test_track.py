@@ -173,7 +173,7 @@ def test_settings_from_the_command_line():
         tracker_config(["policy=samurai"], policy="default")
 
 
-BOX = Prompt(box=Box(1, 2, 3, 4))
+BOX = Prompt(box=Box(1, 2, 5, 4))
 POINTS = Prompt(points=((5, 6), (7, 8), (9, 9)), labels=(1, 0, 1))
 
 
@@ -181,17 +181,17 @@ POINTS = Prompt(points=((5, 6), (7, 8), (9, 9)), labels=(1, 0, 1))
     ("boxes", "points", "found"),
     [
         ([], [], {}),
-        (["1,2,3,4"], [], {0: BOX}),
-        (["1,2,3,4", "1,2,3,4"], [], {0: BOX, 1: BOX}),
-        (["7:1,2,3,4"], [], {7: BOX}),
+        (["1,2,5,4"], [], {0: BOX}),
+        (["1,2,5,4", "1,2,5,4"], [], {0: BOX, 1: BOX}),
+        (["7:1,2,5,4"], [], {7: BOX}),
         ([], ["5,6", "7,8,0", "9,9,1"], {0: POINTS}),
         (
-            ["1,2,3,4"],
+            ["1,2,5,4"],
             ["5,6", "3:7,8"],
             {0: Prompt(box=BOX.box, points=((5, 6),), labels=(1,)), 3: Prompt(points=((7, 8),), labels=(1,))},
         ),
-        *(([f"{text}:1,2,3,4"], [], "0 to 254") for text in ("255", "-1", "a", "")),
-        (["1:1,2,3,4", "1,2,3,4"], [], "second box of target 1"),
+        *(([f"{text}:1,2,5,4"], [], "0 to 254") for text in ("255", "-1", "a", "")),
+        (["1:1,2,5,4", "1,2,5,4"], [], "second box of target 1"),
         ([], ["5,6,2"], "third number"),
     ],
 )

@@ -49,7 +49,7 @@ class GimbalHolder:
         self.wanted, self._held, self._fresh = wanted, wanted and self.control is Control.HELD, fresh
         self._tries, self._next_try_s, self._ended = 0, now_s, ""
         self._yielded = self._yielded and not wanted
-        self._is_restarted = False
+        self._stop_tries = 0
 
     def may_steer(self, gates: bool, now_s: float) -> bool:
         """Whether rates of the controller may go out: once the manager says that we are in control, after

@@ -75,13 +75,16 @@ class GimbalMotion:
         return _mean(seen[0], seen[-1])
 
     def parts(self, since_s: float, now_s: float) -> list[Motion]:
-        """How it turned in each part of that half second; without the part in which it changes over to what
-        it was told at ``since_s``. In one piece where attitudes come rarely."""
+        """How it turned in each part of that half second; without the parts that begin while it changes over
+        to what it was told at ``since_s``. In one piece where attitudes come rarely."""
         seen = self._window(since_s, now_s)
         count = PARTS if len(seen) >= MIN_SAMPLES_OF_PARTS else 1
         borders = [round(i * (len(seen) - 1) / count) for i in range(count + 1)]
-        motions = [_mean(seen[a], seen[b]) for a, b in pairwise(borders)]
-        return motions[1:] if count > 1 and seen[0][0] < since_s + LAG_S else motions
+        return [
+            _mean(seen[a], seen[b])
+            for a, b in pairwise(borders)
+            if count == 1 or seen[a][0] >= since_s + LAG_S
+        ]
 
     def moved(self, since_s: float, now_s: float) -> Motion:
         """How it turned on average since then, as far back as its angles are kept."""
