@@ -205,7 +205,8 @@ class Candidates:
         x0, y0, x1, y1 = self.boxes.astype(np.float64).T
         boxes = list(map(Box, x0.tolist(), y0.tolist(), (x1 - x0).tolist(), (y1 - y0).tolist()))
         shows = np.isfinite(self.boxes).all(axis=1) & (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
-        numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit)
+        levels = [] if self.levels is None else self.levels.ravel().tolist()
+        numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit, *levels)
         vars(self).update(  # frozen
             presence=float(1.0 / (1.0 + np.exp(-np.clip(self.presence_logit, -60.0, 60.0)))),
             visible=[(index, boxes[index]) for index in np.flatnonzero(shows).tolist()],
@@ -257,7 +258,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class BoxHead:
-    """How the published box is placed, given the mask's (`policies.box_head.PlacedBox`).
+    """How the published box is placed, given the mask's (`policies.drawn_box.PlacedExtent`).
 
     Attributes:
         level_share: Share of the way from an edge of the mask's box to where the edge is at the level of the

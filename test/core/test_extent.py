@@ -207,13 +207,13 @@ def test_once_the_followed_mask_is_published_so_is_its_motion():
     ],
 )
 def test_a_box_drawn_around_a_larger_target_is_continued(drawn, prompted, kind):
-    assert isinstance(make_extent(drawn, prompted, SIZE), kind)
+    assert isinstance(make_extent(None, drawn, prompted, SIZE), kind)
 
 
 def test_a_target_drawn_at_the_images_border_may_be_coming_in():
     frame = nested(97, 130, 160)
     for x, best in ((0, MIDDLE), (200, 0)):
-        extent = make_extent(Box(x, 300, 100, 40), PROMPTED, SIZE)
+        extent = make_extent(None, Box(x, 300, 100, 40), PROMPTED, SIZE)
         extent.add(frame, MIDDLE)
         assert shown(extent, frame) == best
 

@@ -24,7 +24,6 @@ from efftam_ros.core.policies.base import (
     accept_if_visible,
     best_quality,
 )
-from efftam_ros.core.policies.box_head import PlacedBox
 from efftam_ros.core.policies.drawn_box import (
     LARGEST_PX,
     TargetExtent,
@@ -245,9 +244,7 @@ class DefaultPolicy(Policy):
         return self.config.search_windows
 
     def extent(self, drawn: Box | None, prompted: Box | None, size: tuple[int, int]) -> TargetExtent:
-        if self._head is None:
-            return make_extent(drawn, prompted, size)
-        return TargetExtent() if drawn is None else PlacedBox(self._head, drawn, prompted)
+        return make_extent(self._head, drawn, prompted, size)
 
     def resize(self, area_factor: float) -> None:
         self._model.resize(area_factor)

@@ -138,8 +138,7 @@ def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
     of a mask that touches the border lies on the border. An empty mask gives zeros. NaN or infinite logits
     give a NaN area, so that a broken network is not mistaken for an empty mask.
     """
-    crossings = _crossings(torch.cat([logits.amax(dim=1), logits.amax(dim=2)]))
-    boxes = torch.cat(crossings).reshape(4, -1).transpose(0, 1)
+    boxes = boxes_of_maxima(logits.amax(dim=1), logits.amax(dim=2))
     pixels = torch.where(logits > 0, STRIDE**2, 0.0) + logits * 0.0
     return boxes, pixels.sum(dim=(1, 2))
 
@@ -148,10 +147,15 @@ def boxes_at_levels(logits: Tensor) -> Tensor:
     """Logits [K,n,n] -> boxes [K,2,4] left, top, right, bottom in network px: around those of
     `boxes_and_areas`, where the column and row maxima next cross -1, and within them, where they cross 1 (or
     half of the largest logit, where that is less). An empty mask gives zeros."""
-    return boxes_of_maxima(logits.amax(dim=1), logits.amax(dim=2))
+    return levels_of_maxima(logits.amax(dim=1), logits.amax(dim=2))
 
 
 def boxes_of_maxima(columns: Tensor, rows: Tensor) -> Tensor:
+    """The boxes of `boxes_and_areas`, of the maximum logits [K,n] of each column and row."""
+    return torch.cat(_crossings(torch.cat([columns, rows]))).reshape(4, -1).transpose(0, 1)
+
+
+def levels_of_maxima(columns: Tensor, rows: Tensor) -> Tensor:
     """As `boxes_at_levels`, of the maximum logits [K,n] of each column and row."""
     profiles = torch.cat([columns, rows])
     first, last = (edge[None, :, None] for edge in _crossings(profiles))

@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.policies.box_head import COMPARED, MAX_OFFSET, PlacedBox
 from efftam_ros.core.policies.default import DefaultPolicy
-from efftam_ros.core.policies.drawn_box import PromptedExtent, TargetExtent
+from efftam_ros.core.policies.drawn_box import (
+    EXTENT_FRAMES,
+    MAX_OFFSET,
+    PlacedExtent,
+    PromptedExtent,
+    TargetExtent,
+)
 from efftam_ros.core.types import BoxHead, Candidates, Motion, PipelineSpec
 
 HEAD = BoxHead(0.5, 0.4)
@@ -27,11 +32,11 @@ def candidates(box: Box, outer: float = 4.0, inner: float = 4.0) -> Candidates:
     return Candidates(edges[None].astype(np.float32), ones * box.area, ones, 5.0, levels)
 
 
-def placed(head: BoxHead, drawn: Box, prompted: Box, mask: Box, size: tuple[int, int] = SIZE) -> Box:
+def placed(head: BoxHead, drawn: Box, prompted: Box | None, mask: Box, size: tuple[int, int] = SIZE) -> Box:
     """The box after as many images with this mask as are compared."""
-    one = PlacedBox(head, drawn, prompted)
+    one = PlacedExtent(head, drawn, prompted)
     found = candidates(mask)
-    for _ in range(COMPARED):
+    for _ in range(EXTENT_FRAMES):
         one.add(found, 0)
     return one.shown(found, 0, mask, mask, size)[1]
 
@@ -56,14 +61,14 @@ def test_what_bars_hide_below_the_mask_is_added_where_it_was_drawn() -> None:
     """Of a dog behind a gate the mask holds the part above the bar: the box reaches down, and not up."""
     prompted = Box(100, 100, 60, 40)
     drawn = Box(100, 100, 60, 60)
-    one = PlacedBox(BoxHead(0.0, 1.0), drawn, prompted)
+    one = PlacedExtent(BoxHead(0.0, 1.0), drawn, prompted)
     mask = Box(200, 120, 30, 20)  # further away
     box = one.shown(candidates(mask), 0, mask, mask, SIZE)[1]
     assert box.edges() == pytest.approx((200, 120, 230, 150))
 
 
 def test_a_prompted_mask_that_misses_most_of_the_target_moves_no_edge_further_than_a_size() -> None:
-    one = PlacedBox(BoxHead(0.0, 1.0), Box(0, 0, 400, 400), Box(200, 200, 10, 10))
+    one = PlacedExtent(BoxHead(0.0, 1.0), Box(0, 0, 400, 400), Box(200, 200, 10, 10))
     mask = Box(300, 300, 10, 10)
     box = one.shown(candidates(mask), 0, mask, mask, SIZE)[1]
     assert box.width == pytest.approx(10 * (1 + 2 * MAX_OFFSET))
@@ -79,14 +84,24 @@ def test_a_target_at_the_border_ends_exactly_there(x: float) -> None:
     assert left == 0 if x == 0 else right == 640
 
 
-def test_without_what_was_learnt_the_box_is_the_masks() -> None:
+def test_shares_of_zero_leave_the_masks_box() -> None:
     mask = Box(100, 100, 30, 20)
     assert placed(BoxHead(0.0, 0.0), Box(90, 90, 60, 50), mask, mask).edges() == pytest.approx(mask.edges())
-    bare = Candidates(np.array([mask.edges()], np.float32), np.ones(1, np.float32), np.ones(1, np.float32), 5)
-    one = PlacedBox(HEAD, mask, mask)
-    one.add(bare, 0)
-    assert not one.is_settled
-    assert one.shown(bare, 0, mask, mask, SIZE)[1].edges() == pytest.approx(mask.edges())
+
+
+def test_a_target_whose_prompted_mask_is_empty_is_placed_by_the_levels_alone() -> None:
+    mask = Box.from_centre(300, 200, 40, 30)
+    box = placed(BoxHead(1.0, 1.0), Box.from_centre(300, 200, 48, 30), None, mask)
+    assert (box.width, box.height) == pytest.approx((48, 30), abs=1e-3)
+
+
+def test_a_mask_whose_logits_hardly_change_moves_no_edge_by_more_than_half_a_size() -> None:
+    mask = Box.from_centre(300, 200, 40, 40)
+    one = PlacedExtent(BoxHead(1.0, 0.0), Box.from_centre(300, 200, 400, 400), mask)
+    flat = candidates(mask, outer=150.0)
+    one.add(flat, 0)
+    box = one.shown(flat, 0, mask, mask, SIZE)[1]
+    assert (box.width, box.height) == pytest.approx((80, 80))
 
 
 def test_a_network_without_a_head_and_a_target_without_a_box_have_none() -> None:
@@ -94,13 +109,13 @@ def test_a_network_without_a_head_and_a_target_without_a_box_have_none() -> None
     plain = DefaultPolicy(PipelineSpec("plain", 192), TrackerConfig())
     with_head = DefaultPolicy(PipelineSpec("with head", 192, box_head=HEAD), TrackerConfig())
     assert isinstance(plain.extent(drawn, prompted, SIZE), PromptedExtent)
-    assert isinstance(with_head.extent(drawn, prompted, SIZE), PlacedBox)
+    assert isinstance(with_head.extent(drawn, prompted, SIZE), PlacedExtent)
     assert type(with_head.extent(None, prompted, SIZE)) is TargetExtent
 
 
 def test_only_the_first_images_are_compared_because_the_target_may_come_closer() -> None:
-    one = PlacedBox(HEAD, Box(0, 0, 24, 24), None)
-    for _ in range(COMPARED):
+    one = PlacedExtent(HEAD, Box(0, 0, 24, 24), None)
+    for _ in range(EXTENT_FRAMES):
         one.add(candidates(Box(0, 0, 20, 20)), 0)
     before = one.cues.levels
     assert one.is_settled
@@ -135,7 +150,7 @@ def test_a_scene_that_is_moved_and_scaled_moves_and_scales_the_box(
         ),
     )
     wide = (10_000, 10_000)
-    one, other = PlacedBox(HEAD, drawn, prompted), PlacedBox(HEAD, moved(drawn), moved(prompted))
+    one, other = PlacedExtent(HEAD, drawn, prompted), PlacedExtent(HEAD, moved(drawn), moved(prompted))
     one.add(found, 0)
     other.add(far, 0)
     here = one.shown(found, 0, mask, mask, wide)[1]
@@ -148,7 +163,7 @@ def test_a_scene_that_is_moved_and_scaled_moves_and_scales_the_box(
 
 def test_the_motions_box_is_placed_as_the_measured_one_and_its_size_grows_as_fast() -> None:
     mask, drawn = Box(100, 100, 40, 20), Box(96, 98, 48, 24)
-    one = PlacedBox(BoxHead(0.0, 1.0), drawn, mask)
+    one = PlacedExtent(BoxHead(0.0, 1.0), drawn, mask)
     motion = Motion(0, Box(200, 200, 80, 40), (1.0, 2.0), np.eye(4), (8.0, 4.0))
     assert one.grown_motion(motion) is motion
     _, box = one.shown(candidates(mask), 0, mask, mask, SIZE)
