@@ -32,7 +32,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.policies.drawn_box import LEVELS, OUTWARD, EdgeCues, Edges, sides
 from efftam_ros.tools.common.terminal import print_table
-from efftam_workshop.model.common.layers import boxes_of_maxima, levels_of_maxima
+from efftam_workshop.model.common.layers import boxes_at_levels
 
 OUT = Path("runs/box_shares.json")
 FOUND = 0.2  # overlap of mask and truth from which the target is not missed
@@ -105,8 +105,7 @@ def boxes_of_profiles(profiles: NDArray[np.floating]) -> Edges:
     NaN for an empty mask."""
     count, masks, _, side = profiles.shape
     columns, rows = torch.from_numpy(profiles.astype(np.float32).reshape(-1, 2, side)).unbind(1)
-    outer, inner = levels_of_maxima(columns, rows).unbind(1)
-    boxes = torch.stack([outer, boxes_of_maxima(columns, rows), inner], dim=1)
+    boxes = boxes_at_levels(columns, rows)
     boxes[columns.amax(dim=1) <= 0] = np.nan
     return boxes.numpy().astype(np.float64).reshape(count, masks, len(LEVELS), 4)
 

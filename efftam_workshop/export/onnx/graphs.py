@@ -77,8 +77,11 @@ def _decode(network: Network, given: Tensors) -> Mapping[str, Tensor]:
     side = network.spec.low_side
     logits = decoded["masks"].reshape(CANDIDATES, side, side)
     boxes, areas = boxes_and_areas(logits)
-    levels = {} if network.spec.box_head is None else {"levels": boxes_at_levels(logits)}
-    return {**decoded, "boxes": boxes, "areas": areas, **levels}
+    found = {**decoded, "boxes": boxes, "areas": areas}
+    if network.spec.box_head is not None:
+        levels = boxes_at_levels(logits.amax(dim=1), logits.amax(dim=2))
+        found |= {"boxes": levels[:, 1], "levels": levels[:, ::2]}
+    return found
 
 
 def _encode_memory(network: Network, given: Tensors) -> Mapping[str, Tensor]:

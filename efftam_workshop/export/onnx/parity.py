@@ -107,7 +107,8 @@ class _Comparison:
             logits = torch.from_numpy(got["masks"][0])
             boxes, areas = boxes_and_areas(logits)
             wanted = wanted | {"boxes": boxes.numpy(), "areas": areas.numpy()}
-            wanted |= {"levels": boxes_at_levels(logits).numpy()}
+            levels = boxes_at_levels(logits.amax(dim=1), logits.amax(dim=2))
+            wanted |= {"levels": levels[:, ::2].numpy()}
         return deviations(graph, wanted, got, case)
 
     def _memory_encoder(self, features: NDArray[np.float32], decoded: Arrays) -> Iterator[GraphDeviation]:

@@ -138,51 +138,45 @@ def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
     of a mask that touches the border lies on the border. An empty mask gives zeros. NaN or infinite logits
     give a NaN area, so that a broken network is not mistaken for an empty mask.
     """
-    boxes = boxes_of_maxima(logits.amax(dim=1), logits.amax(dim=2))
+    edges = _outermost(*_crossings(torch.cat([logits.amax(dim=1), logits.amax(dim=2)])))
+    boxes = torch.cat(edges).reshape(4, -1).transpose(0, 1)
     pixels = torch.where(logits > 0, STRIDE**2, 0.0) + logits * 0.0
     return boxes, pixels.sum(dim=(1, 2))
 
 
-def boxes_at_levels(logits: Tensor) -> Tensor:
-    """Logits [K,n,n] -> boxes [K,2,4] left, top, right, bottom in network px: around those of
-    `boxes_and_areas`, where the column and row maxima next cross -1, and within them, where they cross 1 (or
-    half of the largest logit, where that is less). An empty mask gives zeros."""
-    return levels_of_maxima(logits.amax(dim=1), logits.amax(dim=2))
+def boxes_at_levels(columns: Tensor, rows: Tensor) -> Tensor:
+    """Maximum logits [K,n] of each column and row -> boxes [K,3,4] left, top, right, bottom in network px.
 
-
-def boxes_of_maxima(columns: Tensor, rows: Tensor) -> Tensor:
-    """The boxes of `boxes_and_areas`, of the maximum logits [K,n] of each column and row."""
-    return torch.cat(_crossings(torch.cat([columns, rows]))).reshape(4, -1).transpose(0, 1)
-
-
-def levels_of_maxima(columns: Tensor, rows: Tensor) -> Tensor:
-    """As `boxes_at_levels`, of the maximum logits [K,n] of each column and row."""
-    profiles = torch.cat([columns, rows])
-    first, last = (edge[None, :, None] for edge in _crossings(profiles))
-    top = profiles.amax(dim=1, keepdim=True)
-    shifted = torch.stack([profiles + 1.0, profiles - (top / 2).clamp(max=1.0)])  # [level, 2 K, n]
-    places, crosses = _all_crossings(shifted.flatten(0, 1))
-    places, crosses = places.unflatten(0, (2, -1)), crosses.unflatten(0, (2, -1))
-    inwards = torch.tensor([-1.0, 1.0]).reshape(2, 1, 1)  # the outer level lies before the first edge
-    steps = torch.cat([(places - first) * inwards, (last - places) * inwards])  # [first or last, level]
-    nearest = torch.where(crosses.repeat(2, 1, 1) & (steps >= 0), steps, float("inf")).amin(dim=2)
-    nearest = nearest.unflatten(0, (2, 2))
-    edges = torch.stack(
-        [first[..., 0] + nearest[0] * inwards[..., 0], last[..., 0] - nearest[1] * inwards[..., 0]]
-    )
-    boxes = edges.unflatten(2, (2, -1)).permute(3, 1, 0, 2).flatten(2)  # [K, level, left top right bottom]
+    The second box of a mask is that of `boxes_and_areas`. The first lies around it, where the maxima next
+    cross -1, and the third within it, where they next cross 1 (or half of the largest logit, where that is
+    less). An empty mask gives zeros.
+    """
+    maxima = torch.cat([columns, rows])
+    inner_level = (maxima.amax(dim=1, keepdim=True) / 2).clamp(max=1.0)
+    places, crosses = _crossings(torch.cat([maxima + 1.0, maxima, maxima - inner_level]))
+    (outer, zero, inner), (is_outer, is_zero, is_inner) = places.chunk(3), crosses.chunk(3)
+    first, last = _outermost(zero, is_zero)
+    before, behind = first[:, None], last[:, None]
+    edges = [
+        torch.where(is_outer & (outer <= before), outer, -float("inf")).amax(dim=1),
+        torch.where(is_outer & (outer >= behind), outer, float("inf")).amin(dim=1),
+        first,
+        last,
+        torch.where(is_inner & (inner >= before), inner, float("inf")).amin(dim=1),
+        torch.where(is_inner & (inner <= behind), inner, -float("inf")).amax(dim=1),
+    ]
+    boxes = torch.cat(edges).reshape(3, 4, -1).permute(2, 0, 1)
     return torch.where(columns.amax(dim=1)[:, None, None] > 0, boxes, 0.0)
 
 
-def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
-    """First and last zero crossing of each profile [k,n] in network px, zeros where nothing is positive."""
-    place, crosses = _all_crossings(profile)
-    first = torch.where(crosses, place, float("inf")).amin(dim=1)
-    last = torch.where(crosses, place, 0.0).amax(dim=1)
+def _outermost(places: Tensor, crosses: Tensor) -> tuple[Tensor, Tensor]:
+    """The first and the last of the places [k,n+1] at which ``crosses`` is true; zeros where none is."""
+    first = torch.where(crosses, places, float("inf")).amin(dim=1)
+    last = torch.where(crosses, places, 0.0).amax(dim=1)
     return torch.minimum(first, last), last
 
 
-def _all_crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
+def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
     """Between any two pixels of each profile [k,n], and at its ends, where the line between them is zero, in
     network px, and whether it is zero there, [k,n+1] each."""
     padded = F.pad(profile, (1, 1), value=-1.0)
