@@ -184,8 +184,8 @@ class Candidates:
         areas: float32 [K], image px^2.
         ious: float32 [K], predicted mask IoU, 0..1.
         presence_logit: Above 0 when the network sees the target.
-        levels: float32 [K, 2, 4], image px: the boxes where the maxima cross -1 (around ``boxes``) and 1
-            (within them); None where the network does not give them.
+        levels: float32 [K, 3, 4], image px: the boxes where the maxima cross -1 (around ``boxes``), 0
+            (``boxes``) and 1 (within them); None where the network does not give them.
         presence: Probability that the target is in the view, 0..1.
         visible: Index and box of the candidates that show something.
         is_finite: False when the network produced NaN or infinity (the NaN box of an empty mask is allowed).
@@ -232,7 +232,8 @@ class Candidates:
         placed[areas == 0] = np.nan
         share = (areas / (view.scale_x * view.scale_y)).astype(np.float32)
         if levels is not None:
-            levels = (levels / scale + origin).astype(np.float32)
+            around = np.stack((levels[:, 0], boxes, levels[:, 1]), axis=1)
+            levels = (around / scale + origin).astype(np.float32)
         return cls(placed, share, ious.astype(np.float32), float(presence_logit), levels)
 
     def __len__(self) -> int:

@@ -243,7 +243,7 @@ class _Flight:
         yield frame, stage, "presence", 1 / (1 + np.exp(-np.array([candidates.presence_logit])))
         yield frame, stage, "box", candidates.boxes[choice]
         if candidates.levels is not None:
-            outer, inner = candidates.levels[choice]
+            outer, _, inner = candidates.levels[choice]
             shrinks = np.array([1, 1, -1, -1])
             in_order = (outer * shrinks <= candidates.boxes[choice] * shrinks + ROUNDING_PX) & (
                 candidates.boxes[choice] * shrinks <= inner * shrinks + ROUNDING_PX

@@ -92,7 +92,7 @@ def read(path: Path, noise: NDArray[np.float64] | None = None) -> Target | None:
         if overlap(found[1], truth[i]) >= FOUND:
             tracker = published[i] if np.isfinite(published[i]).all() else found[1]
             between = (found[0] - found[-1]) * OUTWARD
-            rows.append((found[1], tracker, truth[i], cues.way(found), cues.offset, between))
+            rows.append((found[1], tracker, truth[i], cues.way(found, sides(found[1])), cues.offset, between))
     if not rows:
         return None
     columns = [np.array(column) for column in zip(*rows, strict=True)]

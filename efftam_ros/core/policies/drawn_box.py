@@ -39,7 +39,7 @@ RELATED_FRAMES = 3  # newest frames by which the published box is placed relativ
 
 # The published box of a network with a `BoxHead`.
 LEVELS = (-1.0, 0.0, 1.0)
-"""Of the logits; the boxes at the first and the last are `Candidates.levels`."""
+"""Of the logits; the boxes there are `Candidates.levels`."""
 # Of the drawn box's edges outwards of the prompted mask's, in its sizes.
 MIN_OFFSET, MAX_OFFSET = -0.5, 1.0
 # Of an edge's way to another level, in the mask's sizes: where the logits hardly change, that level may be
@@ -224,12 +224,12 @@ class EdgeCues:
         self.levels = _level(across), _level(down)
         self.is_settled = len(self._log_ratios) == EXTENT_FRAMES
 
-    def way(self, boxes: Edges) -> Edges:
+    def way(self, boxes: Edges, size: Edges) -> Edges:
         """How far outwards of a mask's edges they are at the target's own levels, [4]. ``boxes``: of the mask
-        at `LEVELS`, [3, 4] px."""
+        at `LEVELS`, [3, 4] px; ``size``: its `sides`."""
         level = np.array(2 * self.levels)
         other = np.where(level < 0, boxes[0], boxes[2])
-        way = np.abs(level) * (other - boxes[1]) * OUTWARD / sides(boxes[1])
+        way = np.abs(level) * (other - boxes[1]) * OUTWARD / size
         return np.clip(way, -MAX_WAY, MAX_WAY)
 
 
@@ -245,7 +245,8 @@ class PlacedExtent(TargetExtent):
 
     def add(self, candidates: Candidates, index: int) -> None:
         """See `TargetExtent`; only the first `EXTENT_FRAMES` are used."""
-        self.cues.compare(self._boxes(candidates, index))
+        assert candidates.levels is not None
+        self.cues.compare(candidates.levels[index].astype(np.float64))
         self.is_settled = self.cues.is_settled
 
     def shown(
@@ -256,21 +257,17 @@ class PlacedExtent(TargetExtent):
         estimated: Box,
         image_size: tuple[int, int],
     ) -> tuple[int, Box]:
-        boxes = self._boxes(candidates, index)
+        assert candidates.levels is not None
+        boxes = candidates.levels[index].astype(np.float64)
         edges, size = boxes[1], sides(boxes[1])
-        outward = self._head.level_share * self.cues.way(boxes) + self._head.prompt_share * self.cues.offset
+        way = self.cues.way(boxes, size)
+        outward = self._head.level_share * way + self._head.prompt_share * self.cues.offset
         # The target ends where the image does; a mask's own edge may lie a little outside.
         placed = edges + size * outward * OUTWARD
         placed = np.clip(placed, np.minimum(edges, 0.0), np.maximum(edges, image_size + image_size))
         self._relations.append((placed - edges) / size)
         left, top, right, bottom = placed.tolist()
         return index, Box(left, top, right - left, bottom - top)
-
-    @staticmethod
-    def _boxes(candidates: Candidates, index: int) -> Edges:
-        assert candidates.levels is not None
-        outer, inner = candidates.levels[index]
-        return np.array([outer, candidates.boxes[index], inner], np.float64)
 
     def grown_motion(self, motion: Motion) -> Motion:
         """The motion's box is placed relative to the filter's as the last ones to the mask's."""
