@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 IMAGE_DEPTH, TARGET_DEPTH, PICTURE_DEPTH = 10, 40, 1
 # Period of repeating that the last answer is not valid, s.
 REPEAT_S = 0.5
+# Log-odds above which a place is more probably the lost target's than not.
+EVEN_ODDS = 0.0
 # How long to wait for the last messages to be acknowledged before the publishers are destroyed, s.
 ACKNOWLEDGED_S = 0.5
 
@@ -202,6 +204,15 @@ class Outputs:
         with self.table.lock:
             if self._publishers:
                 self._proposals.publish(BoundingBox(**fields | {"reason": reason}))
+
+    def suggest(self, header: Any, target_id: int, track: Track) -> None:
+        """Publish where a lost target probably is, for a person to confirm, if there is such a place."""
+        if track.hypotheses and track.hypotheses[0].score > EVEN_ODDS:
+            suggested = replace(track, box=track.hypotheses[0].box, reason="the lost target may be here")
+            fields = bbox_fields(suggested, About(header, target_id=target_id, steered=False))
+            with self.table.lock:
+                if self._publishers:
+                    self._proposals.publish(BoundingBox(**fields))
 
     def publish_result(self, command: Command, outcome: Outcome, message: str = "") -> None:
         result = SelectionResult(target_id=command.target_id, outcome=int(outcome), message=message)
