@@ -656,7 +656,9 @@ class TargetTracker:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
             likeness = self.gallery.likeness_now
             if choice.box is not None and motion is not None:
-                self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
+                self._shown, box = self._extent.shown(
+                    candidates, choice.index, choice.box, motion.box, self._last[1]
+                )
         measured = box is not None
         if motion is not None:
             motion = self._extent.grown_motion(motion)

@@ -184,6 +184,8 @@ class Candidates:
         areas: float32 [K], image px^2.
         ious: float32 [K], predicted mask IoU, 0..1.
         presence_logit: Above 0 when the network sees the target.
+        levels: float32 [K, 3, 4], image px: the boxes where the maxima cross -1 (around ``boxes``), 0
+            (``boxes``) and 1 (within them); None where the network does not give them.
         presence: Probability that the target is in the view, 0..1.
         visible: Index and box of the candidates that show something.
         is_finite: False when the network produced NaN or infinity (the NaN box of an empty mask is allowed).
@@ -193,6 +195,7 @@ class Candidates:
     areas: NDArray[np.float32]
     ious: NDArray[np.float32]
     presence_logit: float
+    levels: NDArray[np.float32] | None = None
     presence: float = field(init=False, repr=False)
     visible: list[tuple[int, Box]] = field(init=False, repr=False)
     is_finite: bool = field(init=False, repr=False)
@@ -202,7 +205,8 @@ class Candidates:
         x0, y0, x1, y1 = self.boxes.astype(np.float64).T
         boxes = list(map(Box, x0.tolist(), y0.tolist(), (x1 - x0).tolist(), (y1 - y0).tolist()))
         shows = np.isfinite(self.boxes).all(axis=1) & (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
-        numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit)
+        levels = [] if self.levels is None else self.levels.ravel().tolist()
+        numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit, *levels)
         vars(self).update(  # frozen
             presence=float(1.0 / (1.0 + np.exp(-np.clip(self.presence_logit, -60.0, 60.0)))),
             visible=[(index, boxes[index]) for index in np.flatnonzero(shows).tolist()],
@@ -218,14 +222,19 @@ class Candidates:
         areas: NDArray[np.float32],
         ious: NDArray[np.float32],
         presence_logit: float,
+        levels: NDArray[np.float32] | None = None,
     ) -> Candidates:
-        """From what the decoder answers in a view: ``boxes`` [K, 4] (left, top, right, bottom) and ``areas``
-        [K] in network px. The arrays are copied; the box of an empty mask becomes NaN."""
+        """From what the decoder answers in a view: ``boxes`` [K, 4] (left, top, right, bottom), ``areas`` [K]
+        and ``levels`` [K, 2, 4] in network px. The arrays are copied; the box of an empty mask becomes
+        NaN."""
         scale, origin = np.array([view.scale_x, view.scale_y] * 2), np.array([view.x, view.y] * 2)
         placed = (boxes / scale + origin).astype(np.float32)
         placed[areas == 0] = np.nan
         share = (areas / (view.scale_x * view.scale_y)).astype(np.float32)
-        return cls(placed, share, ious.astype(np.float32), float(presence_logit))
+        if levels is not None:
+            around = np.stack((levels[:, 0], boxes, levels[:, 1]), axis=1)
+            levels = (around / scale + origin).astype(np.float32)
+        return cls(placed, share, ious.astype(np.float32), float(presence_logit), levels)
 
     def __len__(self) -> int:
         return len(self.ious)
@@ -249,6 +258,20 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True)
+class BoxHead:
+    """How the published box is placed, given the mask's (`policies.drawn_box.PlacedExtent`).
+
+    Attributes:
+        level_share: Share of the way from an edge of the mask's box to where the edge is at the level of the
+            logits at which the masks after the selection are as large as the drawn box; 0..1.
+        prompt_share: Share of the offset of the drawn box's edge from that of the prompted mask; 0..1.
+    """
+
+    level_share: float
+    prompt_share: float
+
+
+@dataclass(frozen=True)
 class PipelineSpec:
     """Constants of a network that the tracker needs.
 
@@ -262,6 +285,8 @@ class PipelineSpec:
         recent_maps: Number of recent frames, besides the prompt, that the network was trained to attend to.
         default_view: "auto", "full" or "window".
         window_factor: Side of the window in target sizes.
+        box_head: How the published box is placed; None: it is the mask's, or made larger as the drawn box
+            says (`policies.drawn_box`).
     """
 
     name: str
@@ -273,6 +298,7 @@ class PipelineSpec:
     recent_maps: int = 6
     default_view: str = "full"
     window_factor: float = 5.0
+    box_head: BoxHead | None = None
 
 
 @dataclass(frozen=True)

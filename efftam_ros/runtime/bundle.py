@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.core.types import PipelineSpec
+from efftam_ros.core.types import BoxHead, PipelineSpec
 
 Shape = tuple[int | str, ...]
 
@@ -99,7 +99,7 @@ REQUIRED: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
 OPTIONAL: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
     "image_encoder": ({}, _FINE_FEATURES),
     "prompt_encoder": ({}, _RASTER),
-    "mask_decoder": (_FINE_FEATURES, {}),
+    "mask_decoder": (_FINE_FEATURES, {"levels": (4, 2, 4)}),
     "memory_encoder": (_RASTER, {}),
 }
 GRAPHS = tuple(REQUIRED)
@@ -214,6 +214,8 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of bundles and of their files: they become parts of paths."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MOST_SIDE, MOST_ROWS, MOST_AXIS = 4096, 64, 2**20
+HEAD_SHARES = ("level_share", "prompt_share")
+"""Entries of ``box_head`` in the manifest, as in `BoxHead`."""
 
 
 @dataclass(frozen=True)
@@ -283,6 +285,10 @@ class Bundle:
             bundle.spec.image_side,
             {name: (graph.inputs, graph.outputs) for name, graph in bundle.graphs.items()},
         )
+        if (bundle.spec.box_head is None) == ("levels" in bundle.graphs["mask_decoder"].outputs):
+            raise InputError(
+                f"bundle {folder}: box_head and mask_decoder's output levels belong together; {_AGAIN}"
+            )
         return bundle
 
     def check_session(
@@ -376,6 +382,7 @@ class _Manifest:
             recent_maps=self._number("protocol.recent_maps", 0, MOST_ROWS, int),
             default_view=self._one_of("protocol.default_view", ("auto", "full", "window")),
             window_factor=float(self._number("protocol.window_factor", 1.0, 100.0)),
+            box_head=self._box_head(),
         )
         return Bundle(
             folder=self._folder,
@@ -389,6 +396,12 @@ class _Manifest:
             source=self._get("source", dict),
             exporter=self._get("exporter", dict),
         )
+
+    def _box_head(self) -> BoxHead | None:
+        if "box_head" not in self._manifest:
+            return None
+        level, prompt = (float(self._number(f"box_head.{name}", 0.0, 1.0)) for name in HEAD_SHARES)
+        return BoxHead(level, prompt)
 
     def _graph(self, name: str) -> BundleGraph:
         file = self._get(f"graphs.{name}.file", str)

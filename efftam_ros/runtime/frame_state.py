@@ -25,14 +25,20 @@ SINGLE = range(1)
 """Row of the single answer to an unambiguous prompt."""
 
 
+ANSWERS = ("boxes", "areas", "ious", "presence", "levels")
+"""The mask decoder's small outputs, in the order of `Decoded`; not every network gives the last."""
+
+
 class Decoded(NamedTuple):
     """The mask decoder's small outputs: ``boxes`` float32 [4,4] (left, top, right, bottom) and ``areas`` [4]
-    in network px, ``ious`` [4], ``presence`` logit."""
+    in network px, ``ious`` [4], ``presence`` logit, ``levels`` [4,2,4] in network px, where the graph has
+    them."""
 
     boxes: NDArray[np.float32]
     areas: NDArray[np.float32]
     ious: NDArray[np.float32]
     presence: float
+    levels: NDArray[np.float32] | None = None
 
 
 def check_slots(count: int, *slots: int) -> None:
@@ -76,12 +82,14 @@ class TargetFrame:
 
     def read(self, view: View, decoded: Decoded) -> Candidates:
         """The candidates of one view, px of the image; for a mask prompt its own mask."""
-        boxes, areas, ious, presence = decoded
+        boxes, areas, ious, presence, levels = decoded
         if self.prompt is not None and self.prompt.logits is not None:
             boxes, areas = boxes_and_areas(self.prompt.logits[None])
             ious, presence = np.ones(1, np.float32), CERTAIN
+            levels = None if levels is None else np.stack([boxes, boxes], axis=1)  # it has no soft edge
         some = slice(self.rows.start, self.rows.stop) if isinstance(self.rows, range) else self.rows
-        return Candidates.in_view(view, boxes[some], areas[some], ious[some], presence)
+        levels = None if levels is None else levels[some]
+        return Candidates.in_view(view, boxes[some], areas[some], ious[some], presence, levels)
 
 
 class Features(NamedTuple):

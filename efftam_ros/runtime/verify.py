@@ -34,10 +34,11 @@ SECOND = (340.0, 200.0)
 """Centre of the second target, which rests."""
 SECOND_SLOT = 12
 """First ring slot of the second target where both have one ring."""
-LIMITS = {"mask": 0.1, "box": 0.05, "predicted IoU": 0.05, "presence": 0.05}
+LIMITS = {"mask": 0.1, "box": 0.05, "levels": 0.5, "predicted IoU": 0.05, "presence": 0.05}
 TENSOR_LIMIT = 0.02
 """Largest `Deviation.value` of these outputs, and of tensors. FP16 with FP32 sums leaves 0.007 of tensors,
 most of it by OpenCV's resizing in fixed point."""
+ROUNDING_PX = 0.01
 INT8_FACTOR = 5.0
 """Eight bits keep two digits."""
 
@@ -58,7 +59,9 @@ class Deviation:
 
     ``frame``: which, in words; ``stage`` that made ``output``; ``value``: root mean square of the difference
     over that of the CPU's tensor, of a mask 1 - IoU, of a box the largest difference of its edges over its
-    size, of predicted IoU and presence the largest difference; infinite where it is no number.
+    size, of predicted IoU and presence the largest difference, of the levels 1 where a box is not between
+    those of its outer and inner level (which themselves may differ widely where the logits hardly change);
+    infinite where it is no number.
     """
 
     frame: str
@@ -239,6 +242,13 @@ class _Flight:
         yield frame, stage, "predicted IoU", candidates.ious
         yield frame, stage, "presence", 1 / (1 + np.exp(-np.array([candidates.presence_logit])))
         yield frame, stage, "box", candidates.boxes[choice]
+        if candidates.levels is not None:
+            outer, _, inner = candidates.levels[choice]
+            shrinks = np.array([1, 1, -1, -1])
+            in_order = (outer * shrinks <= candidates.boxes[choice] * shrinks + ROUNDING_PX) & (
+                candidates.boxes[choice] * shrinks <= inner * shrinks + ROUNDING_PX
+            )
+            yield frame, stage, "levels", in_order.astype(np.float32)
 
     def _remembering(self, frame: str, number: int, second: bool, present: bool = True) -> Remembered:
         target, slot = (self._second, number + self._second_slot) if second else (0, number)
@@ -282,7 +292,7 @@ def deviation(output: str, wanted: NDArray[Any], value: NDArray[Any]) -> float:
         return 1 - np.count_nonzero(wanted & value) / union if union else 0.0
     if not np.isfinite(wanted).all():  # an empty mask has no box
         return 0.0
-    if output in ("predicted IoU", "presence"):
+    if output in ("predicted IoU", "presence", "levels"):
         return float(np.abs(value - wanted).max())
     if output == "box":
         left, top, right, bottom = wanted.tolist()

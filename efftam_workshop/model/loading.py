@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.types import BoxHead
 from efftam_workshop.model.common.network import Network
 from efftam_workshop.model.compact.network import SPEC, CompactTAM
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
@@ -47,6 +49,8 @@ def load_bundle_network(folder: str | Path) -> Network:
     folder = Path(folder)
     manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
     network = untrained(manifest["name"])
+    if "box_head" in manifest:
+        network.spec = replace(network.spec, box_head=BoxHead(**manifest["box_head"]))
     stored = initialisers(folder / graph["file"] for graph in manifest["graphs"].values())
     state = network.state_dict()
     for name in state.keys() - UNUSED - TABLE_INSTEAD.keys():

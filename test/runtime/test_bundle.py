@@ -125,6 +125,9 @@ ATTENTION, POINTER = "graphs/memory_attention/inputs", "graphs/memory_encoder/ou
         ("files/mask_decoder.onnx/bytes", -1, "bytes is -1; it must be 0 or more"),
         ("files/mask_decoder.onnx/sha256", "00", "must be 64 hexadecimal digits"),
         (f"{ENCODER}/outputs/features/shape", [1, 10**12], "features.shape is .* positive sizes"),
+        ("box_head/level_share", 1.5, "box_head.level_share is 1.5; it must be from 0 to 1"),
+        ("box_head/prompt_share", MISSING, "box_head.prompt_share is missing"),
+        ("box_head", MISSING, "box_head and mask_decoder's output levels belong together"),
     ],
 )
 def test_a_faulty_manifest_is_refused_naming_the_entry(

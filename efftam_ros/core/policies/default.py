@@ -233,6 +233,7 @@ class DefaultPolicy(Policy):
             max_pointers=spec.max_pointers,
         )
         super().__init__(rule, config)
+        self._head = spec.box_head
         self.reset()
 
     def reset(self) -> None:
@@ -248,7 +249,7 @@ class DefaultPolicy(Policy):
         return self.config.search_windows
 
     def extent(self, drawn: Box | None, prompted: Box | None, size: tuple[int, int]) -> TargetExtent:
-        return make_extent(drawn, prompted, size)
+        return make_extent(self._head, drawn, prompted, size)
 
     def resize(self, area_factor: float) -> None:
         self._model.resize(area_factor)

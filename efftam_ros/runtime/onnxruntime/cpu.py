@@ -19,6 +19,7 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import NEEDED, Bundle
 from efftam_ros.runtime.frame_state import (
+    ANSWERS,
     Chosen,
     Decoded,
     FrameState,
@@ -138,7 +139,7 @@ class _Target:
         self.conditioned = SharedArray.zeros(*self.features["features"].array.shape)
         self.answers = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in decoder.items()}
         arrays = {name: answer.array for name, answer in self.answers.items()}
-        self.small = tuple(arrays[name] for name in ("boxes", "areas", "ious", "presence"))
+        self.small = [arrays[name] for name in ANSWERS if name in arrays]
         logits, pointers = arrays["masks"], arrays["pointers"]
         self.candidates = [
             {"mask_logits": SharedArray(logits[:, i : i + 1]), "pointer": SharedArray(pointers[i : i + 1])}
@@ -280,8 +281,8 @@ class OrtPipeline(FrameState):
         frame.seconds["mask_decoder"] = time.perf_counter() - start
         if frame.prompt is not None and frame.prompt.logits is not None:
             target.answers["masks"].array[0, 0] = frame.prompt.logits
-        boxes, areas, ious, presence = target.small
-        return Decoded(boxes, areas, ious, float(presence[0]))
+        boxes, areas, ious, presence, *levels = target.small
+        return Decoded(boxes, areas, ious, float(presence[0]), *levels)
 
     def _remember_all(self, chosen: Sequence[Chosen]) -> None:
         if self._pool is None or len(chosen) < 2:

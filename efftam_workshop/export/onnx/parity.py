@@ -24,7 +24,7 @@ from efftam_ros.runtime.verify import moving_disc, picture
 from efftam_workshop.agreement.compare import GraphDeviation, deviations, laid_out, prompt_inputs
 from efftam_workshop.agreement.runners import Arrays, CpuRunner, Runner
 from efftam_workshop.export.onnx.graphs import ExportGraph, build_graphs
-from efftam_workshop.model.common.layers import boxes_and_areas
+from efftam_workshop.model.common.layers import boxes_and_areas, boxes_at_levels
 from efftam_workshop.model.common.network import Network
 
 
@@ -104,8 +104,11 @@ class _Comparison:
         got = self._candidate[graph]({name: inputs[name] for name in self._bundle.graphs[graph].inputs})
         wanted = self._reference[graph](inputs) if expected is None else expected
         if graph == "mask_decoder":
-            boxes, areas = boxes_and_areas(torch.from_numpy(got["masks"][0]))
+            logits = torch.from_numpy(got["masks"][0])
+            boxes, areas = boxes_and_areas(logits)
             wanted = wanted | {"boxes": boxes.numpy(), "areas": areas.numpy()}
+            levels = boxes_at_levels(logits.amax(dim=1), logits.amax(dim=2))
+            wanted |= {"levels": levels[:, ::2].numpy()}
         return deviations(graph, wanted, got, case)
 
     def _memory_encoder(self, features: NDArray[np.float32], decoded: Arrays) -> Iterator[GraphDeviation]:
