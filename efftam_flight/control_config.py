@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from efftam_flight.values import GimbalLimits, Rates
 from efftam_ros.core.config import SHARE, CheckedSettings, setting
+from efftam_ros.core.reasons import NO_REASON, Reason
 
 # Beyond it a stop can't be reached, rad.
 NO_STOP = 10.0
@@ -149,12 +150,12 @@ class Instant(NamedTuple):
 
 @dataclass(frozen=True)
 class GimbalCommand:
-    """The answer of one tick. ``rates`` are to be sent when ``send``; ``reason`` is one line, empty when all
+    """The answer of one tick. ``rates`` are to be sent when ``send``; ``reason`` is empty when all
     is well; ``at_stop`` names the axes that stand at a mechanical stop."""
 
     rates: Rates
     send: bool
     phase: Phase
     law: Law = Law.NONE
-    reason: str = ""
+    reason: Reason = NO_REASON
     at_stop: tuple[str, ...] = ()

@@ -16,10 +16,6 @@ TURNED, STILL_S, SHARE = math.radians(2.0), 0.12, 0.1
 # Images of one scene differ by noise, which looks like at least so much motion; repeated ones do not, px.
 MIN_MOTION_PX = 0.005
 NS = 1_000_000_000
-REASON = (
-    "picture frozen: the gimbal turned by more than 2 degrees and the image did not move; check the camera"
-    " and its encoder"
-)
 
 
 class FrozenPicture:

@@ -14,10 +14,6 @@ from efftam_flight.waits import LAG_S, NO_ANSWER_EXPECTED_S, STALL_REST_S, STAND
 ANSWERED = math.radians(0.3)
 # Asked to turn by so much without an answer, it is stalled, rad.
 ASKED = math.radians(1.0)
-REASON = (
-    "the gimbal stands against its rates: check its power, mode and stops (ArduPilot drives its mount 9 s"
-    " after it booted)"
-)
 
 
 @dataclass

@@ -16,10 +16,12 @@ from efftam_operator.announce import announcement
 from efftam_operator.server import OperatorServer, serving
 from efftam_operator.settings import Settings
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import Reason, ReasonCode
 from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection, VideoProgress
 
+DRAW = Reason(ReasonCode.NO_TARGET, "draw the target")
 # The first image is sent again at this interval: pages opened later get it, and none reports it as old.
 REPEAT_S = 0.2
 
@@ -40,7 +42,7 @@ class DrawnPrompt:
         height, width = bgr.shape[:2]
         with self._lock:
             self._asked = stamp_ns, width, height
-        waiting = Track(stamp_ns, TrackState.IDLE, image_size=(width, height), reason="draw the target")
+        waiting = Track(stamp_ns, TrackState.IDLE, image_size=(width, height), reason=DRAW)
         while not self._has_drawn.wait(REPEAT_S):
             self.show(bgr, waiting, progress)
         assert self._drawn is not None

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.config import MOST_TARGETS, TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, shown
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
@@ -77,6 +78,7 @@ class Result:
         likeness: To the selected target, -1..1; NaN where it is not known.
         age: Time since the last measured box, s.
         reason: Why the target is not tracked; "" if it is.
+        reason_code: The same as a number (docs/reasons.md), 0 without a reason.
     """
 
     def __init__(self, owner: Tracker, step: Step, masked: bool) -> None:
@@ -92,7 +94,8 @@ class Result:
         self.quality: float = track.quality
         self.likeness: float = track.likeness
         self.age: float = track.age_s
-        self.reason: str = track.reason
+        self.reason: str = str(track.reason)
+        self.reason_code: ReasonCode = track.reason.code
         self._owner: Tracker | None = owner
         self._mask: NDArray[np.uint8] | None = step.tracker.mask() if masked else None
 

@@ -24,7 +24,8 @@ from efftam_flight.position.config import PositionConfig
 from efftam_flight.position.geodesy import GeoPoint, LocalFrame
 from efftam_flight.position.ground_filter import Height
 from efftam_flight.values import NS, AttitudeSample, Quaternion, VehicleSample, YawFrame
-from efftam_ros.messages.positions import Cause, HeightSource
+from efftam_ros.core.reasons import Reason, ReasonCode
+from efftam_ros.messages.positions import HeightSource
 
 NAN = math.nan
 KEPT_NS = 5 * NS
@@ -54,7 +55,7 @@ class CameraPoses(Protocol):
     def frame(self) -> LocalFrame | None:
         """The local frame on Earth, None where that is not known."""
 
-    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Reason:
         """The pose at a stamp, or what is missing. ``ray``: in which direction the ground is looked for,
         forward, right, down of the camera."""
 
@@ -155,13 +156,13 @@ class VehiclePoses:
         self._places.add(sample)
         return True
 
-    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Reason:
         q = self._attitude(stamp_ns)
         if q is None:
-            return Cause.NO_ATTITUDE
+            return ReasonCode.POSITION_NO_ATTITUDE.reason()
         found = self._places.around(stamp_ns)
         if found is None or self._frame is None:
-            return Cause.NO_POSITION
+            return ReasonCode.POSITION_NO_PLACE.reason()
         before, after = found
         place, velocity = self._carried(before, after, stamp_ns)
         earlier = self._attitude(stamp_ns - TURN_NS)
@@ -233,10 +234,10 @@ class LocalPoses:
         self._samples.add(sample._replace(q=q))
         return True
 
-    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Reason:
         found = self._samples.around(stamp_ns)
         if found is None:
-            return Cause.NO_POSITION
+            return ReasonCode.POSITION_NO_PLACE.reason()
         before, after = found
         if after is before:
             earlier = self._samples.around(before.stamp_ns - 1)

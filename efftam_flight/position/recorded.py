@@ -24,9 +24,11 @@ from efftam_flight.position.terrain import Terrain
 from efftam_flight.position.track_files import TrackPoint, write_track
 from efftam_flight.values import NS
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.reasons import Reason, ReasonCode
 from efftam_ros.core.types import Track
 from efftam_ros.messages.bearing import Intrinsics
-from efftam_ros.messages.positions import Cause, HeightSource, PositionReport
+from efftam_ros.messages.fields import reason_fields
+from efftam_ros.messages.positions import HeightSource, PositionReport
 from efftam_ros.messages.reports import MotionReport
 
 NEEDED = ("time", "latitude", "longitude", "altitude", "pitch", "yaw")
@@ -179,15 +181,15 @@ class RecordedPoses:
         first = recording.poses[0]
         self.frame = LocalFrame(first.point)
 
-    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Reason:
         poses, stamps = self._poses, self._stamps
         if not stamps[0] - HELD_NS <= stamp_ns <= stamps[-1] + HELD_NS:
-            return Cause.NO_POSITION
+            return ReasonCode.POSITION_NO_PLACE.reason()
         after = min(max(bisect.bisect_right(stamps, stamp_ns), 1), len(poses) - 1)
         before = max(after - 1, 0)
         a, b = poses[before], poses[after]
         if b.stamp_ns - a.stamp_ns > GAP_NS:
-            return Cause.NO_POSITION
+            return ReasonCode.POSITION_NO_PLACE.reason()
         q_a, q_b, place_a, place_b = _attitude(a), _attitude(b), self._place(a), self._place(b)
         if a is b:
             still = (0.0, 0.0, 0.0)
@@ -281,7 +283,7 @@ class VideoPositions:
 
 def _record(report: PositionReport) -> dict[str, Any]:
     if not report.valid:
-        return {"valid": False, "reason": report.reason}
+        return {"valid": False, **reason_fields(report.reason)}
     return {
         "valid": True,
         "latitude": report.latitude,

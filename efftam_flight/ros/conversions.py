@@ -22,6 +22,7 @@ from efftam_flight.values import (
 )
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.message import stamp_like, stamp_ns
+from efftam_ros.messages.fields import reason_fields
 
 # The values' names are those of the messages' constants.
 CONTROLS = {getattr(GimbalManager, each.name): each for each in Control}
@@ -121,6 +122,6 @@ def status_message(command: GimbalCommand, enabled: bool) -> GimbalStatus:
         sending=command.send,
         pitch_rate=command.rates.pitch,
         yaw_rate=command.rates.yaw,
-        reason=command.reason,
+        **reason_fields(command.reason),
         at_stop=list(command.at_stop),
     )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.types import Candidates, Image
 
 Vector = NDArray[np.float32]
@@ -202,10 +203,8 @@ class Others:
         for rival in self.rivals:
             overlap = max(0.0 if box is None else iou(box, rival.box) for box in (drawn, seen))
             if overlap > SAME_OBJECT_IOU:
-                raise InputError(
-                    f"this object is target {rival.target_id} already (overlap {overlap:.2f}, at most"
-                    f" {SAME_OBJECT_IOU}); select another one, or remove target {rival.target_id} first"
-                )
+                taken = ReasonCode.TARGET_TAKEN
+                raise InputError(taken.reason(target=rival.target_id, overlap=overlap, limit=SAME_OBJECT_IOU))
 
     def withheld(
         self, candidates: Candidates, looks: Looks, expected: Box | None

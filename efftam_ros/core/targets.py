@@ -15,6 +15,7 @@ from efftam_ros.core.gallery import ALONE, Describe, Others, Rival
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import SharedCamera
 from efftam_ros.core.policies.default import DefaultPolicy
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.tracker import MakePolicy, TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
@@ -49,16 +50,16 @@ def id_for(asked: int, ids: Collection[int], steered: int | None, most: int) -> 
     may be. Raises InputError: not 0 to 255, too many targets, or several and none is steered.
     """
     if not 0 <= asked <= NEXT_FREE:
-        raise InputError(f"target_id is {asked}; give 0 to 254, or {NEXT_FREE} for the next free one")
+        raise InputError(ReasonCode.INVALID_TARGET_ID.reason(target=asked))
     if asked == STEERED and ids:
         if steered is None and len(ids) > 1:
-            raise InputError(f"no target is steered by, so 0 names none; {listed(ids)}")
+            raise InputError(ReasonCode.NONE_STEERED.reason(known=listed(ids)))
         return next(iter(ids)) if steered is None else steered
     if asked == NEXT_FREE:
         # 0 is given to the first alone: asked for, it is the steered one.
         asked = next(number for number in range(min(len(ids), 1), NEXT_FREE) if number not in ids)
     if asked not in ids and len(ids) >= most:
-        raise InputError(f"{most} targets are followed already (max_targets); remove one: {listed(ids)}")
+        raise InputError(ReasonCode.TOO_MANY_TARGETS.reason(most=most, known=listed(ids)))
     return asked
 
 
@@ -137,7 +138,7 @@ class TargetSet:
         """The tracker of a target. Raises InputError when there is none."""
         found = self._targets.get(target_id)
         if found is None:
-            raise InputError(f"there is no target {target_id}; {listed(self._targets)}")
+            raise InputError(ReasonCode.NO_SUCH_TARGET.reason(target=target_id, known=listed(self._targets)))
         return found
 
     def id_for(self, asked: int) -> int:
@@ -256,11 +257,11 @@ class TargetSet:
         """Begin with an image; what the last one has left to do is done first."""
         self.remember()
         self._images += 1
-        refusal = ""
+        refusal = NO_REASON
         try:
             self._pipeline.check(frame.image)
         except InputError as error:
-            refusal = str(error)
+            refusal = Reason.of(error, ReasonCode.IMAGE_REFUSED)
         expected = {}
         if len(self._targets) > 1:  # else no other target asks
             expected = {one: tracker.motion_at(frame.stamp_ns) for one, tracker in self._targets.items()}
@@ -380,10 +381,10 @@ class _ImageInWork:
 
     frame: Frame
     turn: Sequence[int]
-    refusal: str
+    refusal: Reason
     windows: Mapping[int, int]
     expected: dict[int, Motion | None]
     moving: Sequence[Box] | None = None
-    refused: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, Reason] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     refusals: list[InputError] = field(default_factory=list)

@@ -22,6 +22,7 @@ from efftam_ros.core.policies.base import Choice, FrameContext, Policy
 from efftam_ros.core.policies.default import DefaultPolicy
 from efftam_ros.core.policies.drawn_box import TargetExtent
 from efftam_ros.core.policies.search import Reacquisition, Sighting
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.types import (
     MISSED,
@@ -124,7 +125,7 @@ class Prediction:
         state: Of the target before this image is judged.
         dt_s: Since the previous image, s.
         camera: At this image; None: it is assumed not to move.
-        interruption: Why the target has to be found again; "" if it does not.
+        interruption: Why the target has to be found again; empty if it does not.
         expected: The predicted motion, with the velocity relative to the ground; None without an estimate.
         look: What the network is asked. Of a search the target's own view follows from what its windows show.
     """
@@ -134,7 +135,7 @@ class Prediction:
     state: TrackState
     dt_s: float
     camera: CameraAtImage | None
-    interruption: str
+    interruption: Reason
     expected: Motion | None
     look: Look
 
@@ -244,10 +245,10 @@ class TargetTracker:
         kind = self._policy.view(spec.default_view) if config.view == "bundle" else config.view
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
-    def refusal(self, frame: Frame) -> str:
-        """Why an image can't be used for this target; "" if it can."""
+    def refusal(self, frame: Frame) -> Reason:
+        """Return why an image can't be used for this target; empty if it can."""
         is_same = frame.stamp_ns == self._last[0]
-        return f"stamp {frame.stamp_ns} ns was already processed" if is_same else ""
+        return ReasonCode.SAME_STAMP.reason(stamp_ns=frame.stamp_ns) if is_same else NO_REASON
 
     # Predict
 
@@ -262,7 +263,7 @@ class TargetTracker:
         (previous, previous_size), image, stamp = self._last, frame.image, frame.stamp_ns
         size = image.width, image.height
         self._last, self._shown, self._answers, self._found_points = (stamp, size), None, None, NO_POINTS
-        dt_s, interruption = (stamp - previous) * 1e-9, ""
+        dt_s, interruption = (stamp - previous) * 1e-9, NO_REASON
         is_gap = dt_s > self._target.config.max_gap
         if camera is not None:
             self._follow_camera(camera, stamp, dt_s)
@@ -315,13 +316,12 @@ class TargetTracker:
 
     def _interrupt(
         self, previous_size: tuple[int, int], size: tuple[int, int], stamp_ns: int, dt_s: float
-    ) -> str:
-        """See whether the image continues those before it; why the target has to be found again, "" if it
-        does not. Of an image of another size, which shows the same scene, what is known in pixels is carried
-        over."""
-        reason = ""
+    ) -> Reason:
+        """Update the state for an image that does not continue those before it; return why the target has to
+        be found again. An image of another size shows the same scene, so positions in pixels are scaled."""
+        reason = NO_REASON
         if dt_s < 0:
-            reason = f"the image's stamp went back by {-dt_s:.3f} s"
+            reason = ReasonCode.STAMP_WENT_BACK.reason(back_s=-dt_s)
             self._target.lose(times_valid=False)
             self._search.stop()
             self._motion.lose()
@@ -333,9 +333,9 @@ class TargetTracker:
             self._search.resize(matrix)
             self._motion.resize(matrix, stamp_ns)
             self._target.miss(stamp_ns)
-            reason = reason or f"the image's size changed from {previous_size} to {size}"
+            reason = reason or ReasonCode.SIZE_CHANGED.reason(before=previous_size, now=size)
         if dt_s > self.config.max_gap:
-            reason = f"no image for {dt_s:.2f} s (max_gap is {self.config.max_gap:g} s)"
+            reason = ReasonCode.IMAGE_GAP.reason(gap_s=dt_s, max_gap=self.config.max_gap)
             self._target.lose()
         return reason
 
@@ -418,7 +418,7 @@ class TargetTracker:
         self._close(predicted.frame, predicted.camera, choice, confirmed, remembered, predicted.expected)
         reason = predicted.interruption or choice.reason
         if choice.box is None and holder is not None:
-            reason = f"what is seen here is target {holder}; {reason}"
+            reason = ReasonCode.OTHER_TARGET.reason(target=holder, own=reason)
         track = self._track(predicted.frame, view, candidates, choice, reason)
         tracks = self._search.tracks
         hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
@@ -456,7 +456,7 @@ class TargetTracker:
         self._target.lose()
         self._search.begin(self._last[1], self._motion.filter)
         known = f"{now:.2f}" if math.isnan(usual) else f"{now:.2f} of {usual:.2f}"
-        reason = f"no longer like what was selected ({known})"
+        reason = ReasonCode.CHANGED.reason(likeness=known)
         return replace(choice, box=None, present=False, reason=reason)
 
     def _miss_unread(self, predicted: Prediction) -> Track:
@@ -467,7 +467,7 @@ class TargetTracker:
         self._motion.coast(frame.stamp_ns, was_seen=predicted.state not in MISSED)
         self._forget_points()
         self._answered = Answered(frame, predicted.camera, count=self.memory.count)
-        return self._track(frame, None, None, None, "the network's output is not finite; check the bundle")
+        return self._track(frame, None, None, None, ReasonCode.NOT_FINITE.reason())
 
     # Update
 
@@ -595,14 +595,13 @@ class TargetTracker:
         candidates, doubt = answer.candidates, answer.doubt
         visible = [seen for _, seen in candidates.visible]
         if box is None and not visible:
-            raise InputError(
-                f"the network finds nothing at the selected point {marked.cx, marked.cy}; draw a box instead"
-            )
+            place = f"the selected point {marked.cx, marked.cy}"
+            raise InputError(ReasonCode.NOTHING_FOUND.reason(place=place))
         others.require_free(box, candidates)
         self.clear()
         self.others, self._answers = others, answer.answers
         if box is not None and self._is_blank is not None and self._is_blank(frame.image, box):
-            doubt = "weak selection: the box shows the same single shade as its surroundings"
+            doubt = ReasonCode.BLANK_BOX.reason()
         state = TrackState.ACQUIRING
         context = FrameContext(
             frame, size, state, self._search, is_prompted=True, drawn=box, view=answer.view
@@ -645,7 +644,7 @@ class TargetTracker:
         view: View | None,
         candidates: Candidates | None,
         choice: Choice | None,
-        reason: str,
+        reason: Reason,
     ) -> Track:
         motion, state = None, self._target.state
         if self._motion.filter is not None and state is not TrackState.LOST:
@@ -680,7 +679,7 @@ class TargetTracker:
         """The answer to an image without a target."""
         return Track(frame.stamp_ns, TrackState.IDLE, image_size=_size(frame))
 
-    def refused(self, frame: Frame, reason: str) -> Track:
+    def refused(self, frame: Frame, reason: Reason) -> Track:
         """The answer to an image that can't be used. It has no mask, unless it is the last image again."""
         if frame.stamp_ns != self._last[0]:
             self._shown = None

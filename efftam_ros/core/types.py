@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.reasons import NO_REASON, Reason
 
 
 class TrackState(IntEnum):
@@ -343,7 +344,7 @@ class Track:
         motion: The filter's estimate or None.
         view: The region given to the network.
         image_size: Width and height, px.
-        reason: Why the target is not tracked, or why the frame was not used; one line.
+        reason: Why the target is not tracked, or why the frame was not used; empty when all is well.
         processed: False when the frame was refused before it reached the network (equal stamp, bad image).
         stage_seconds: Duration of each stage, s.
         windows: Windows of this image searched for a missed target.
@@ -362,7 +363,7 @@ class Track:
     motion: Motion | None = None
     view: View | None = None
     image_size: tuple[int, int] = (0, 0)
-    reason: str = ""
+    reason: Reason = NO_REASON
     processed: bool = True
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     windows: tuple[View, ...] = ()

@@ -27,6 +27,7 @@ from efftam_ros.images.camera import open_source
 from efftam_ros.images.levels import few_levels
 from efftam_ros.images.overlay import draw_overlay
 from efftam_ros.images.source import NS, VideoFrame, VideoSource
+from efftam_ros.messages.fields import reason_fields
 from efftam_ros.messages.reports import VideoProgress
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
@@ -301,7 +302,7 @@ def frame_record(
 def _track_record(track: Track) -> dict[str, Any]:
     return {
         "state": track.state.name,
-        "reason": track.reason,
+        **reason_fields(track.reason),
         "box": None if track.box is None else _finite(track.box.xywh()),
         "measured": track.measured,
         "presence": track.presence,

@@ -21,8 +21,9 @@ from efftam_flight.position.poses import PlaceSample
 from efftam_flight.ros.conversions import local_sample, place_message, place_of
 from efftam_flight.ros.position import PositionNode
 from efftam_flight.values import NS
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.images.message import stamp_like
-from efftam_ros.messages.positions import Cause, HeightSource, position_report
+from efftam_ros.messages.positions import HeightSource, position_report
 
 T0 = 1_700_000_000 * NS
 DOWN_30 = from_angles(0.0, math.radians(-30.0), 0.0)
@@ -115,7 +116,7 @@ def test_by_the_autopilots_messages_the_target_has_latitude_and_longitude(desk):
     one.send("vehicle_position", place())
     one.send("gimbal_attitude", attitude())
     found = one.answer()
-    assert (found.valid, found.cause, found.reason) == (True, TargetPosition.NO_CAUSE, "")
+    assert (found.valid, found.reason_code, found.reason) == (True, 0, "")
     assert (found.target_id, found.selection, found.steered) == (2, 5, True)
     assert (found.x, found.y) == pytest.approx((0.0, 51.96), abs=0.01)
     assert found.latitude == pytest.approx(47.4 + 51.96 / 111_195, abs=1e-6)
@@ -125,14 +126,14 @@ def test_by_the_autopilots_messages_the_target_has_latitude_and_longitude(desk):
     assert found.header.frame_id == "map"
     assert found.header.stamp == stamp_like(found.header.stamp, T0)
     back = position_report(found)
-    assert (back.cause, back.height_source) == (Cause.NO_CAUSE, HeightSource.HOME)
+    assert (back.reason, back.height_source) == ("", HeightSource.HOME)
     assert back.accuracy == pytest.approx(math.sqrt(found.covariance[0] + found.covariance[5]))
 
 
 def test_what_is_missing_is_said_and_the_node_lives_on(desk):
     one = desk()
     found = one.answer()
-    assert (found.valid, found.cause) == (False, TargetPosition.NO_ATTITUDE)
+    assert (found.valid, found.reason_code) == (False, ReasonCode.POSITION_NO_ATTITUDE)
     assert found.reason
     assert math.isnan(found.latitude)
     assert math.isnan(found.x)

@@ -42,6 +42,7 @@ from efftam_flight.values import (
     YawFrame,
 )
 from efftam_flight.waits import AUTOPILOT_SILENT_S, CONTROLLER_SILENT_S
+from efftam_ros.core.reasons import Reason, ReasonCode
 
 LEVEL = mav.GIMBAL_MANAGER_FLAGS_ROLL_LOCK | mav.GIMBAL_MANAGER_FLAGS_PITCH_LOCK
 LEAVE = -1.0
@@ -63,7 +64,7 @@ class GimbalPort(Protocol):
 
     def attitude(self, sample: AttitudeSample) -> None: ...
     def vehicle(self, sample: VehicleSample) -> None: ...
-    def control(self, control: Control, reason: str) -> None: ...
+    def control(self, control: Control, reason: Reason) -> None: ...
     def gimbal_alive(self, alive: bool) -> None: ...
     def limits(self, limits: GimbalLimits) -> None: ...
 
@@ -96,7 +97,7 @@ class GimbalClient:
         # The manager's, by their numbers in each kind of message: those need not agree.
         self._gimbals: dict[str, set[int]] = {}
         self._alive = True
-        self._tell_silence_s = -math.inf
+        self._report_silence_s = -math.inf
         self._timeless = False  # that was told
         self._information_tries = 0
         self._next_information_s = -math.inf
@@ -148,7 +149,7 @@ class GimbalClient:
         if self._autopilot.falls_silent(now.steady_s):
             self._holder.silent()
             self._report(Severity.ERROR, f"the autopilot is silent for {AUTOPILOT_SILENT_S:g} s")
-        self._tell_silence(now.steady_s)
+        self._report_silence(now.steady_s)
         if self._autopilot.link is None:
             return
         self._subscribe(now)
@@ -215,14 +216,15 @@ class GimbalClient:
             else:
                 self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
 
-    def _tell_silence(self, now_s: float) -> None:
-        """Whoever steers learns at once that nothing is heard, and then each second for how long."""
-        silent_s, was_told = self._autopilot.silent_s(now_s), self._tell_silence_s > -math.inf
-        if silent_s and now_s >= self._tell_silence_s:
-            self._tell_silence_s = now_s + 1.0
-            self._port.control(Control.SILENT, f"the autopilot is silent for {silent_s:.1f} s")
-        elif not silent_s and was_told:
-            self._tell_silence_s = -math.inf
+    def _report_silence(self, now_s: float) -> None:
+        """Report at once that the autopilot is silent, and then each second for how long."""
+        silent_s, was_reported = self._autopilot.silent_s(now_s), self._report_silence_s > -math.inf
+        if silent_s and now_s >= self._report_silence_s:
+            self._report_silence_s = now_s + 1.0
+            silence = ReasonCode.AUTOPILOT_SILENT.reason(duration=f" for {silent_s:.1f} s")
+            self._port.control(Control.SILENT, silence)
+        elif not silent_s and was_reported:
+            self._report_silence_s = -math.inf
             self._port.control(self._holder.control, self._holder.reason)
 
     def _update_rates(self, now: Instant) -> None:
@@ -344,7 +346,7 @@ class GimbalClient:
         if fault:
             self._report(Severity.WARNING, fault)
 
-    def _on_control(self, control: Control, reason: str) -> None:
+    def _on_control(self, control: Control, reason: Reason) -> None:
         if control is Control.HELD and not self._holder.wanted:
             self._rates.stop_unknown()  # moved by us, before this process started
         self._port.control(control, reason)

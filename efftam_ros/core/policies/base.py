@@ -13,6 +13,7 @@ from efftam_ros.core.memory import Rule
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.drawn_box import TargetExtent
 from efftam_ros.core.policies.search import Detection, Reacquisition
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Frame, Motion, TrackState
 
 NOT_KNOWN = Looks(Gallery())
@@ -58,7 +59,7 @@ class Choice:
     """A policy's decision.
 
     ``index``: the chosen candidate; ``present``: presence passed to the memory encoder; ``box``: the measured
-    box, None when the candidate is not accepted; ``reason``: why it is not, one line; ``motion_iou``: IoU
+    box, None when the candidate is not accepted; ``reason``: why it is not; ``motion_iou``: IoU
     with the predicted box, where the policy uses it; ``jumped``: accepted away from the predicted position,
     so that the motion filter is re-initialised; ``partial``: accepted, but only part of the target is
     visible."""
@@ -66,7 +67,7 @@ class Choice:
     index: int
     present: bool
     box: Box | None
-    reason: str = ""
+    reason: Reason = NO_REASON
     motion_iou: float | None = None
     jumped: bool = False
     partial: bool = False
@@ -126,8 +127,11 @@ class Policy:
         raise NotImplementedError
 
     def keeps(self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool) -> bool:
-        """Close the frame; whether it is to be remembered, as a prompted one always is. ``confirmed``: the
-        state after this frame claims the target (first frames of a selection, or TRACKING)."""
+        """Finish the frame. Returns True if it goes into memory (always for a prompted frame).
+
+        ``confirmed``: the state after this frame claims the target (first frames of a selection, or
+        TRACKING).
+        """
         return True
 
 
@@ -141,14 +145,14 @@ def accept_if_visible(
 ) -> Choice:
     """Accept a candidate when the target is present and its mask is not empty."""
     box = candidates.box(index)
-    reason = ""
+    reason = NO_REASON
     if not present:
         reason = absence_reason(candidates)
     elif box.is_empty:
-        reason = "the mask is empty"
+        reason = ReasonCode.EMPTY_MASK.reason()
     return Choice(index, present, None if reason else box, reason, motion_iou)
 
 
-def absence_reason(candidates: Candidates) -> str:
-    """The reason given for an absent target."""
-    return f"the network does not see the target (presence {candidates.presence:.2f})"
+def absence_reason(candidates: Candidates) -> Reason:
+    """Return the reason for an absent target."""
+    return ReasonCode.ABSENT.reason(presence=candidates.presence)

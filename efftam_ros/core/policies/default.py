@@ -32,6 +32,7 @@ from efftam_ros.core.policies.drawn_box import (
     size_overlap,
 )
 from efftam_ros.core.policies.search import CandidateTrack, Detection
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.selection import whole
 from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, TrackState
 
@@ -262,17 +263,17 @@ class DefaultPolicy(Policy):
             return Choice(best_quality(candidates), False, None, absence_reason(candidates))
         ranked = self._ranked(candidates, context.expected)
         if not ranked:
-            return Choice(best_quality(candidates), False, None, "every mask is empty")
-        reason = None
+            return Choice(best_quality(candidates), False, None, ReasonCode.EMPTY_MASK.reason())
+        reason = NO_REASON
         for seen in ranked:
             refusal = self._refusal(seen, candidates, context)
-            if refusal is None:
+            if not refusal:
                 partial = context.is_confirmed and self._share(seen.area) < self.MOVING_SHARE
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap, partial=partial)
             reason = reason or refusal
         context.search.begin(context.size, context.motion)
         self._observe(candidates, context)
-        return Choice(ranked[0].index, True, None, reason or "", ranked[0].overlap)
+        return Choice(ranked[0].index, True, None, reason, ranked[0].overlap)
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a frame whose predecessors missed the target."""
@@ -293,13 +294,13 @@ class DefaultPolicy(Policy):
         accepted = search.accepted
         found = [seen for seen in clear if accepted is not None and _is_same(accepted, seen.box)]
         if found and context.looks.accepts(found[0].box, SURE):
-            seen, reason = found[0], "the target was found again"
+            seen, reason = found[0], ReasonCode.FOUND_AGAIN.reason()
             return Choice(seen.index, True, seen.box, reason, seen.overlap, jumped=True)
-        reason = "not sure of what is seen" if ranked else absence_reason(candidates)
-        if present and not ranked:
-            reason = "every mask is empty"
-        index = ranked[0].index if ranked else best_quality(candidates)
-        return Choice(index, present, None, f"{reason}; {search.summary}")
+        if ranked:
+            reason = ReasonCode.UNSURE_RETURN.reason(search=search.summary)
+            return Choice(ranked[0].index, present, None, reason)
+        lack = ReasonCode.EMPTY_MASK.reason() if present else absence_reason(candidates)
+        return Choice(best_quality(candidates), present, None, lack.with_detail(search.summary))
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
         """Add what the frame's own view shows to the search."""
@@ -317,20 +318,20 @@ class DefaultPolicy(Policy):
         expected = Box.from_centre(x, y, predicted.width, predicted.height)
         return _distance(box, expected) <= reach * max(expected.size, 1.0)
 
-    def _refusal(self, seen: VisibleCandidate, candidates: Candidates, context: FrameContext) -> str | None:
-        """Why a candidate is not the target that was seen just before; None when it is accepted."""
+    def _refusal(self, seen: VisibleCandidate, candidates: Candidates, context: FrameContext) -> Reason:
+        """Return why a candidate is not the target that was seen just before; empty when it is accepted."""
         config, model, motion = self.config, self._model, context.motion
         if motion is not None and seen.overlap < config.gate_iou:
             distance = motion.mahalanobis(seen.box, seen.quality)
             is_possible = self._is_still(seen.box, context) or self._has_jumped(seen, motion.box, context)
             if distance > config.gate_mahalanobis and not is_possible:
-                return "seen where it cannot be: too far from where its motion leads (gate_mahalanobis)"
+                return ReasonCode.MOTION_GATE.reason(distance=distance, limit=config.gate_mahalanobis)
         least = self.SEEN_SHARE * model.usual_quality
         if seen.quality < least:
-            return "seen unclearly"
+            return ReasonCode.UNCLEAR.reason(quality=seen.quality, least=least)
         is_sure = candidates.presence_logit > self.SURE_PRESENCE
         if not context.is_confirmed and not context.looks.accepts(seen.box):
-            return "seen too unlike the target for a return"
+            return ReasonCode.UNLIKE_RETURN.reason()
         if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
         if context.is_confirmed and self._doubted and not is_sure:
@@ -338,8 +339,8 @@ class DefaultPolicy(Policy):
             deficit = context.looks.deficit(seen.box)
             llr, least = model.llr(None, seen.quality, candidates.presence_logit, deficit), model.least_llr
             if not llr > least:
-                return "the points followed have ended, and what is seen is unlike the target"
-        return None
+                return ReasonCode.POINTS_LOST.reason()
+        return NO_REASON
 
     def _is_still(self, box: Box, context: FrameContext) -> bool:
         """Whether a candidate lies where the target was in the image just before."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import Prompt
 from efftam_ros.images.message import ReceivedImage
 
@@ -86,7 +87,8 @@ class KeptImages:
         """
         newest = self.newest
         if newest is None:
-            raise InputError("no image has arrived yet; select once images come (is the topic image right?)")
+            why = "select once images come (is the topic image right?)"
+            raise InputError(ReasonCode.NO_IMAGE.reason(why=why))
         if stamp_ns == 0:
             return newest
         if self._held is not None and self._held[0] == stamp_ns:
@@ -98,22 +100,22 @@ class KeptImages:
         oldest = next(iter(self))
         age_s, kept_s = (newest.stamp_ns - stamp_ns) * 1e-9, (newest.stamp_ns - oldest.stamp_ns) * 1e-9
         if age_s < 0 and stamp_ns <= self._forgotten_ns:
-            raise InputError(
+            raise _not_kept(
                 f"the selection's image ({seconds(stamp_ns)}) is from before the images' stamps went back;"
                 " such images are not kept: select on a newer one"
             )
         if age_s < 0:
-            raise InputError(
+            raise _not_kept(
                 f"the stamp {seconds(stamp_ns)} is {-age_s:.3f} s ahead of the newest image; copy"
                 " it from the image's header, or use 0 for the newest image"
             )
         if age_s <= kept_s:
-            raise InputError(
+            raise _not_kept(
                 f"no image near the stamp {seconds(stamp_ns)} was received (the nearest is"
                 f" {off_ns * 1e-9:.3f} s off); copy the stamp from the image's header, or select on another"
                 " image"
             )
-        raise InputError(
+        raise _not_kept(
             f"the selection's image is {age_s:.2f} s old and only {kept_s:.2f} s of images are kept"
             f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}, at most"
             f" {MOST_IMAGES} images); select on a newer image or raise them"
@@ -167,7 +169,7 @@ class Command:
     header: Any
     target_id: int
     number: int = 0
-    note: str = ""
+    note: Reason = NO_REASON
 
 
 class Followed(NamedTuple):
@@ -285,14 +287,14 @@ class FrameBuffer:
         with self._condition:
             return self._kept.newest
 
-    def stale(self, now_s: float) -> str:
-        """Why images can no longer be relied on; empty while they arrive, and before the first."""
+    def stale(self, now_s: float) -> Reason:
+        """Return why images can no longer be relied on; empty while they arrive, and before the first."""
         with self._condition:
             newest, timeout_s = self._kept.newest, self._timeout_s
         silence_s = 0.0 if newest is None else now_s - newest.arrived_s
         if silence_s <= timeout_s:
-            return ""
-        return f"no image for {silence_s:.2f} s (image_timeout is {timeout_s:g} s)"
+            return NO_REASON
+        return ReasonCode.IMAGES_STOPPED.reason(silence_s=silence_s, timeout_s=timeout_s)
 
     def done(self, frame: ReceivedImage, now_s: float) -> None:
         """The image was answered or refused; a newer one waits from now on."""
@@ -483,3 +485,7 @@ class FrameBuffer:
 def _to_report(requests: Iterable[Marked | Clear | Steer]) -> list[Command]:
     """The commands whose outcome is published: to select and to clear."""
     return [request.command for request in requests if not isinstance(request, Steer)]
+
+
+def _not_kept(fault: str) -> InputError:
+    return InputError(ReasonCode.IMAGE_NOT_KEPT.reason(fault=fault))

@@ -15,6 +15,7 @@ from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header, UInt8
 
 from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.targets import STEERED, id_for, listed
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.images.levels import Levels
@@ -85,11 +86,11 @@ class Receiver:
             self._subscriptions.remove(self._camera_subscription)
             self._subscribe_camera_info()
 
-    def explain_no_image(self) -> str:
-        """Why no image was accepted yet."""
+    def explain_no_image(self) -> Reason:
+        """Return why no image was accepted yet."""
         refusal = self._statistics.refusal
         why = f"every image is refused: {refusal}" if refusal else self.input.explain()
-        return f"no image has arrived yet: {why}"
+        return ReasonCode.NO_IMAGE.reason(why=why)
 
     def _on_image(self, message: Any) -> None:
         now_ns = time.monotonic_ns()
@@ -170,7 +171,7 @@ def _calibration(message: Any) -> tuple[Any, ...]:
 class Selections:
     """Checks commands and puts them into the buffer. All in the executor's thread.
 
-    ``accepted``: selections accepted since the node started. ``explain_no_image``: says why none came.
+    ``accepted``: selections accepted since the node started. ``explain_no_image``: returns why none came.
     ``max_targets``: as many may be followed.
     """
 
@@ -179,7 +180,7 @@ class Selections:
         exchange: Exchange,
         config: NodeConfig,
         subscriptions: Subscriptions,
-        explain_no_image: Callable[[], str],
+        explain_no_image: Callable[[], Reason],
         accepted: int,
         max_targets: int,
     ) -> None:
@@ -194,7 +195,7 @@ class Selections:
         if config.clicks != "off":
             subscriptions.add(CLICK_TYPES[config.clicks], "click", self._on_click, reliable())
 
-    def select(self, message: Any) -> tuple[Command, str]:
+    def select(self, message: Any) -> tuple[Command, Reason]:
         """Carry out a TargetSelection.
 
         Returns the command, with the target's own id and its number (0 for CLEAR), and a remark for the
@@ -205,10 +206,10 @@ class Selections:
             if check_selection(message) is Kind.CLEAR:
                 command = self._cleared(replace(command, number=0))
                 self._report(self._buffer.clear(command))
-                return command, ""
+                return command, NO_REASON
             return self._select(message, command)
         except InputError as refusal:
-            self._refuse(command, str(refusal))
+            self._refuse(command, Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
             raise
 
     def clear(self, command: Command) -> None:
@@ -216,9 +217,10 @@ class Selections:
         try:
             command = self._cleared(command)
             if not self._buffer.followed.ids:
-                raise InputError("there is no target to clear")
+                raise InputError(ReasonCode.NOTHING_TO_CLEAR.reason())
         except InputError as refusal:
-            self._outputs.publish_result(command, Outcome.REFUSED, str(refusal))
+            reason = Reason.of(refusal, ReasonCode.COMMAND_REFUSED)
+            self._outputs.publish_result(command, Outcome.REFUSED, reason)
             raise
         self._report(self._buffer.clear(command))
 
@@ -228,14 +230,14 @@ class Selections:
         try:
             self._require(target_id)
         except InputError as refusal:
-            self._refuse(command, str(refusal))
+            self._refuse(command, Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
             raise
         self._buffer.steer(command)
 
     def _require(self, target_id: int) -> None:
         ids = self._buffer.followed.ids
         if target_id not in ids:
-            raise InputError(f"there is no target {target_id}; {listed(ids)}")
+            raise InputError(ReasonCode.NO_SUCH_TARGET.reason(target=target_id, known=listed(ids)))
 
     def _cleared(self, command: Command) -> Command:
         """The command with the id of the target that it clears: the one of this id, also of 0; without a
@@ -250,12 +252,13 @@ class Selections:
         ids, steered = self._buffer.followed
         return id_for(asked, ids, steered, self._max_targets)
 
-    def _select(self, message: Any, command: Command) -> tuple[Command, str]:
+    def _select(self, message: Any, command: Command) -> tuple[Command, Reason]:
         frame, prompt = self._drawn(message)
-        named, note = stamp_ns(message.header.stamp), ""
+        named, note = stamp_ns(message.header.stamp), NO_REASON
         if named and frame.stamp_ns != named:
             offset_ms = abs(frame.stamp_ns - named) * 1e-6
-            note = f"the image of {seconds(frame.stamp_ns)} is taken, {offset_ms:.1f} ms from the one named"
+            taken = seconds(frame.stamp_ns)
+            note = ReasonCode.NEAREST_IMAGE.reason(stamp=taken, offset_ms=offset_ms)
         command = replace(command, target_id=self._id_for(command.target_id), note=note)
         self._report(self._buffer.select(command, frame, prompt))
         self.accepted = command.number
@@ -270,10 +273,11 @@ class Selections:
         return frame, selection_prompt(message, *frame.size, self.config.max_image_pixels)
 
     def _report(self, replaced: list[Command]) -> None:
+        superseded = ReasonCode.SUPERSEDED.reason(kind="command")
         for command in replaced:
-            self._outputs.publish_result(command, Outcome.REFUSED, "a newer command took its place")
+            self._outputs.publish_result(command, Outcome.REFUSED, superseded)
 
-    def _refuse(self, command: Command, reason: str) -> None:
+    def _refuse(self, command: Command, reason: Reason) -> None:
         self._statistics.fault("selection", reason)
         self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
@@ -282,17 +286,17 @@ class Selections:
             self.select(message)
 
     def _on_propose(self, message: Any) -> None:
-        """Have the box of a selection told, nothing is selected."""
+        """Request a box proposal without selecting."""
         message.header.frame_id = message.header.frame_id[:MOST_FRAME_ID]
-        refused, reason = message, ""
+        refused, reason = message, NO_REASON
         try:
             if check_selection(message) is Kind.CLEAR:
                 raise InputError("CLEAR proposes no box; give a box, points or a mask")
             frame, prompt = self._drawn(message)
             refused = self._buffer.propose(Command(message.header, message.target_id), frame, prompt)
-            reason = "a newer request took its place"
+            reason = ReasonCode.SUPERSEDED.reason(kind="request")
         except InputError as refusal:
-            reason = str(refusal)
+            reason = Reason.of(refusal, ReasonCode.COMMAND_REFUSED)
         if refused is not None:
             self._outputs.propose(refused.header, refused.target_id, None, reason)
 
@@ -305,14 +309,15 @@ class Selections:
         try:
             self._buffer.hold(stamp_ns(header.stamp))
         except InputError as refusal:
-            self._outputs.publish_result(Command(header, 0), Outcome.REFUSED, str(refusal))
+            reason = Reason.of(refusal, ReasonCode.COMMAND_REFUSED)
+            self._outputs.publish_result(Command(header, 0), Outcome.REFUSED, reason)
 
     def _on_click(self, message: Any) -> None:
         newest = self._buffer.newest
         try:
             selection = click_selection(message, None if newest is None else newest.header)
         except InputError as refusal:
-            self._refuse(Command(message.header, 0), str(refusal))
+            self._refuse(Command(message.header, 0), Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
             return
         self._on_selection(selection)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from efftam_ros.core.types import Track, TrackState
 
 if TYPE_CHECKING:
+    from efftam_ros.core.reasons import Reason
     from efftam_ros.messages.fields import About
 
 IDLE = TrackState.IDLE
@@ -83,7 +84,7 @@ class TargetTable:
             row.answer, row.taken_back_s = answer, None
             return row
 
-    def clear(self, target_id: int, reason: str) -> PublishedAnswer | None:
+    def clear(self, target_id: int, reason: Reason) -> PublishedAnswer | None:
         """The target is IDLE now; returns the answer that says so, None when nothing was answered yet."""
         with self.lock:
             row = self.rows.get(target_id)
