@@ -371,7 +371,7 @@ class ReasonCode(IntEnum):
     )
     GIMBAL_SILENT = (
         505,
-        "no message of the gimbal arrives; check its power and its link",
+        "the gimbal is silent; check its power and its link",
         "The gimbal's manager goes on, the gimbal itself does not.",
         "Check the gimbal's power and link.",
     )
@@ -496,7 +496,7 @@ class ReasonCode(IntEnum):
     )
     AUTOPILOT_SILENT = (
         551,
-        "no message of the autopilot arrives{duration}",
+        "the autopilot is silent{duration}",
         "The link broke.",
         "Check the link.",
     )
@@ -538,7 +538,7 @@ class ReasonCode(IntEnum):
     )
     BRIDGE_SILENT = (
         558,
-        "no message of the bridge arrives any more",
+        "the bridge is silent",
         "efftam_mavlink ended.",
         "Start efftam_mavlink.",
     )

@@ -240,9 +240,10 @@ def test_what_the_bridge_says_reaches_the_controller_as_it_was(loop):
 def test_enabling_says_what_it_waits_for_and_asks_for_the_gimbal(loop, monkeypatch):
     monkeypatch.setattr(GimbalPublishers, "others", "")
     said = loop._outputs._node.sent["steering_enabled"]
-    loop._control.waits_for = "the autopilot is silent"
+    silent = ReasonCode.AUTOPILOT_SILENT.reason(duration="")
+    loop._control.waits_for = silent
     for enabled, waits_for, wanted in (
-        (True, "the autopilot is silent", [False, True]),
+        (True, silent, [False, True]),
         (False, "", [False, True]),  # the zeros are not out yet
     ):
         assert loop.set_enabled(enabled) == waits_for

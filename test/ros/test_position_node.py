@@ -140,14 +140,15 @@ def test_what_is_missing_is_said_and_the_node_lives_on(desk):
     one.send("gimbal_attitude", attitude((0.0, 0.0, 0.0, 0.0)))
     one.send("gimbal_attitude", attitude(frame="moon"))
     one.send("gimbal_attitude", attitude())
-    assert one.answer().cause == TargetPosition.NO_POSITION
+    assert one.answer().reason_code == ReasonCode.POSITION_NO_PLACE
     one.send("vehicle_position", place(latitude=math.nan))
     one.send("vehicle_position", place(height_above_home=math.nan))
-    assert one.answer(T0 + 1).cause == TargetPosition.NO_HEIGHT
+    assert one.answer(T0 + 1).reason_code == ReasonCode.POSITION_NO_HEIGHT
     one.send("vehicle_position", place(), T0 + NS // 5)
     one.send("gimbal_attitude", attitude(), T0 + NS // 5)
     assert one.answer(T0 + NS // 5).valid
-    assert one.answer(T0 + NS // 5, state=TargetVelocity.LOST, valid=False).cause == TargetPosition.NO_TARGET
+    lost = one.answer(T0 + NS // 5, state=TargetVelocity.LOST, valid=False)
+    assert lost.reason_code == ReasonCode.POSITION_NO_TARGET
 
 
 def test_a_fixed_camera_needs_no_gimbal(desk):
@@ -235,7 +236,7 @@ def test_by_tf_the_frame_of_the_images_is_looked_up_at_their_stamps(desk, monkey
     found = one.answer(frame_id="camera_optical")
     assert (found.x, found.y) == pytest.approx((0.0, 8.0), abs=1e-6)
     assert ("map", "camera_optical", T0) in StandInBuffer.asked
-    assert one.answer(T0 + NS, frame_id="elsewhere").cause == TargetPosition.NO_POSITION
+    assert one.answer(T0 + NS, frame_id="elsewhere").reason_code == ReasonCode.POSITION_NO_PLACE
 
 
 def test_the_vehicles_position_goes_through_its_message():
