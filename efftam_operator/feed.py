@@ -91,12 +91,17 @@ class CommandAnswer:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The box, px, that the tracker proposes for a point on the image of ``stamp_ns``; without one why, in
-    ``reason``."""
+    """A box, px, on the image of ``stamp_ns`` that nothing follows unless a person agrees.
+
+    It is what the tracker finds at a point; without a box ``reason`` says why there is none. With ``is_lost``
+    it is where the lost target ``target_id`` may be, and no point was given.
+    """
 
     stamp_ns: int
     box: Box | None = None
     reason: str = ""
+    target_id: int = 0
+    is_lost: bool = False
 
 
 class Controller(Enum):

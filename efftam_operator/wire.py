@@ -42,7 +42,7 @@ LARGEST_STAMP = 2**63 - 1
 LARGEST_SEQ = 2**32 - 1
 LARGEST_TARGET = 255
 LARGEST_SENT_MS = 1e15
-RENAMED = {"stamp_ns": "stamp", "target_id": "target"}
+RENAMED = {"stamp_ns": "stamp", "target_id": "target", "is_lost": "lost"}
 OPS: dict[type, str] = {
     CommandAnswer: "answer",
     Limits: "limits",

@@ -33,6 +33,7 @@ from efftam_operator.feed import (
 from efftam_operator.ros.calls import Calls
 from efftam_operator.ros.parameters import OperatorConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import TrackState
 from efftam_ros.images.levels import AUTO, Levels
 from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
 from efftam_ros.images.pixels import to_bgr
@@ -72,7 +73,8 @@ def picture_of(message: Any, received: ReceivedImage) -> Picture:
 
 def proposal_of(message: Any) -> Proposal:
     report = box_report(message)
-    return Proposal(report.stamp_ns, report.box, report.reason)
+    is_lost = report.state is TrackState.LOST
+    return Proposal(report.stamp_ns, report.box, report.reason, report.target_id, is_lost)
 
 
 class RosFeed:

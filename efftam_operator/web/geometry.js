@@ -29,6 +29,9 @@ export const isTooSmall = (box) => box.width < SMALLEST_BOX_PX || box.height < S
 
 export const isInside = (box, { x, y }) => x >= box.x && y >= box.y && x <= box.x + box.width && y <= box.y + box.height;
 
+/** A box with `by` px more on each side. */
+export const grown = ({ x, y, width, height }, by) => ({ x: x - by, y: y - by, width: width + 2 * by, height: height + 2 * by });
+
 /** A box moved by whole steps so that it stays inside the image. */
 export function moveBox(box, dx, dy, width, height) {
   const x = clamp(box.x + dx, 0, Math.max(0, width - box.width));

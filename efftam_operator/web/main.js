@@ -156,7 +156,7 @@ const BUTTONS = {
   detail: () => showInFull("reason", () => painting.reason),
   "steering-text": () => showInFull("gimbal reason", () => $("steering-text").textContent),
   "choice-point": () => session.confirmPoint(),
-  "choice-send": () => session.confirm(),
+  "choice-send": () => session.agree(),
   "choice-add": () => session.add(),
   "choice-remove": () => session.removeAsked(),
   "choice-cancel": () => session.cancel(),

@@ -60,6 +60,7 @@ export class Painting {
       isGrey: session.isGrey("box"),
       staleS: this.#staleS(nowMs),
       gimbal: session.page.steering.isThere ? session.page.steering.angles ?? {} : null,
+      likely: session.likely(nowMs)?.box ?? null,
       proposedS: drawing.mode === "proposed" ? drawing.ageS(nowMs / 1000) : null,
       cursor: byKeys && document.activeElement === view.canvas && ["live", "frozen", "corner"].includes(drawing.mode) ? drawing.cursor : null,
       panels: this.#panels(),
@@ -222,7 +223,7 @@ export class Painting {
     const choice = session.question;
     $("choice").hidden = !choice;
     if (!choice) return;
-    const drawn = session.menu ? null : drawing.shownBox ?? { ...drawing.mark, height: 0 };
+    const drawn = session.menu ? null : drawing.shownBox ?? session.likely(performance.now())?.box ?? { ...drawing.mark, height: 0 };
     // Where there is more room: above the drawing and its label, or below.
     const { insets, view } = viewport;
     const above = drawn && viewport.toView(drawn).y - 80 - insets.top;
@@ -251,8 +252,10 @@ export class Painting {
     const { session } = this;
     const isIdle = session.stateOf(session.told) === "IDLE" && !followedOf(session.told).length && session.mayCommand && !session.link.over;
     const isHeldToDraw = session.drawing.mode === "frozen" && session.drawing.byHand && session.mayCommand;
-    $("hint").hidden = !((isIdle && session.drawing.mode === "live") || isHeldToDraw);
-    write($("hint"), session.page.byKeys ? "Arrows to the target, then Enter" : "Draw a box around the target, or tap it");
+    const isLost = session.stateOf(session.told) === "LOST" && session.mayCommand && !session.link.over && !session.question;
+    $("hint").hidden = !(((isIdle || isLost) && session.drawing.mode === "live") || isHeldToDraw);
+    const hint = session.page.byKeys ? "Arrows to the target, then Enter" : "Draw a box around the target, or tap it";
+    write($("hint"), isLost ? `${hint}: tracking starts anew` : hint);
     press($("freeze"), session.drawing.isFrozen);
     write($("freeze"), session.drawing.isFrozen ? "Live" : "Select");
   }

@@ -40,6 +40,9 @@ export function drawingQuestion({ mode, isKeyed, isBetweenTaps }, asked, byKeys)
   return { text: `Follow this instead${turns ? " (the gimbal will turn to it)" : ""}, or as well?`, send: "Replace", add: true };
 }
 
+/** The same of the place where the lost target may be. */
+export const likelyQuestion = (isSteering) => ({ text: `Is this the lost target?${isSteering ? " The gimbal will turn to it" : ""}`, send: "Follow it" });
+
 /** The same of a target that was pressed long or taken from the list. */
 export function menuQuestion(target, isSteering, mayRemove) {
   const turns = isSteering && !target.steered;

@@ -1,8 +1,9 @@
 // The state of the page: what has arrived, what a person is doing, and what is sent. No DOM.
 
 import { GREY, rootCause } from "./causes.js";
-import { drawingQuestion, menuQuestion } from "./panels.js";
+import { drawingQuestion, likelyQuestion, menuQuestion } from "./panels.js";
 import { NEXT_FREE, STEERED, areMany, choicesOf, followedOf, isFollowed, steeredOf, targetAt } from "./targets.js";
+import { grown, isInside } from "./geometry.js";
 import { selectMessage } from "./wire.js";
 
 const ESCAPES_MS = 1000;
@@ -12,6 +13,10 @@ const ANSWER_MS = 6000;
 const KEYED_MS = 5000;
 // A finger takes what is so far beside it, in px of the view.
 const REACH_PX = 10;
+// A finger takes what is at least so large, in px of the view.
+const FINGER_PX = 44;
+// For how long the place where a lost target may be is offered.
+const LIKELY_MS = 1000;
 
 const seconds = () => performance.now() / 1000;
 /** Seconds that run make no other reason. */
@@ -45,6 +50,9 @@ export class Session {
   #subjects = new Map(); // of the commands sent: id -> what the answer is about
   #suggested = null; // the point that is proposed once the page opens, shares of the image
   #awaited = null; // {id, ms} of the selection whose answer we wait for
+  #likely = null; // {stamp, box, target, ms}: where a lost target may be
+  #pressedLikely = null; // the same, where a press began while it was offered
+  #isDeclined = false; // what was offered for this loss is not the target
 
   /**
    * `link`, `frames`, `tracks`, `viewport`, `drawing`, `alarm`, `history`, `notices` are the page's one each; `page` has
@@ -114,10 +122,20 @@ export class Session {
 
   /** What is asked now, as `drawingQuestion` gives it; null where nothing is. */
   get question() {
-    if (!this.menu) return drawingQuestion(this.drawing, this.asked, this.page.byKeys);
+    if (!this.menu) {
+      const drawn = drawingQuestion(this.drawing, this.asked, this.page.byKeys);
+      return drawn ?? (this.likely(performance.now()) ? likelyQuestion(this.page.steering.isOn) : null);
+    }
     const target = followedOf(this.told).find(({ id }) => id === this.menu.id);
     if (!target) this.menu = null; // it is gone
     return target ? menuQuestion(target, this.page.steering.isOn, this.menu.mayRemove) : null;
+  }
+
+  /** Where the lost target may be, {stamp, box, target}, which one press follows; null where nothing is offered. */
+  likely(nowMs) {
+    const likely = this.#likely, steered = steeredOf(this.newest);
+    const isNow = likely !== null && !this.#isDeclined && nowMs - likely.ms < LIKELY_MS && steered?.state === "LOST" && steered.id === likely.target;
+    return isNow && this.mayCommand && this.drawing.mode === "live" && !this.isGrey("box") ? likely : null;
   }
 
   /** Find out anew why what is shown may not be true. */
@@ -212,6 +230,7 @@ export class Session {
     // "following selection 3" is no news beside LOST.
     const now = steeredOf(message)?.state;
     if (now !== steeredOf(this.newest)?.state && ["LOST", "IDLE"].includes(now)) this.notices.retire("target");
+    if (now !== "LOST") this.#isDeclined = false;
     this.newest = message;
     this.newestMs = performance.now();
   }
@@ -238,8 +257,14 @@ export class Session {
     if (isGone) this.goLive();
   }
 
-  #onProposal({ stamp, box, reason }) {
+  #onProposal({ stamp, box, reason, target, lost }) {
     const { drawing } = this;
+    if (lost) {
+      if (!box) return;
+      const [x, y, width, height] = box;
+      this.#likely = { stamp: BigInt(stamp), box: { x, y, width, height }, target, ms: performance.now() };
+      return;
+    }
     if (!drawing.wants(BigInt(stamp))) return;
     if (!box) return this.notify("drawing", `no proposal: ${reason}`);
     const [x, y, width, height] = box, proposed = { x, y, width, height };
@@ -395,6 +420,7 @@ export class Session {
       this.notify("drawing", this.hello ? "view only: take over to select" : "no link yet", true);
       return false;
     }
+    this.#pressedLikely = this.likely(performance.now());
     if (!this.freeze(false)) return false;
     this.menu = null;
     this.page.steering.disarm();
@@ -411,10 +437,28 @@ export class Session {
 
   release(at, far, tapPx, isLong) {
     const { drawing, viewport } = this;
+    if (drawing.isFirstPress && !far && this.#pressLikely(this.#inside(at))) return;
     if (drawing.isFirstPress && this.#pressTarget(this.#inside(at), far, isLong)) return;
     const near = (a, b) => Math.hypot(a.x - b.x, a.y - b.y) * viewport.scale <= 2 * tapPx;
     this.send(drawing.release(this.#inside(at), far, near));
     if (drawing.mode === "corner") this.#askForProposal();
+  }
+
+  /** A press where the lost target may be: follows it; false where it is none. */
+  #pressLikely(point) {
+    const likely = this.#pressedLikely, { scale } = this.viewport;
+    if (!likely) return false;
+    const { width, height } = likely.box, besidePx = Math.max(REACH_PX, (FINGER_PX - Math.min(width, height) * scale) / 2);
+    if (!isInside(grown(likely.box, besidePx / scale), point)) return false;
+    this.goLive();
+    this.#follow(likely);
+    return true;
+  }
+
+  #follow({ stamp, box, target }) {
+    this.#likely = null;
+    const id = this.command({ ...selectMessage("", stamp, { box }, target), turns: this.page.steering.isOn });
+    this.#awaited = id && { id, ms: performance.now() };
   }
 
   /** A press on a target: steers by it, or opens its menu when it is long; false where it is none of these. */
@@ -492,6 +536,13 @@ export class Session {
     if (mode === "frozen" && drawing.mode === "corner") this.#askForProposal();
   }
 
+  /** The button that agrees to what is asked. */
+  agree() {
+    const likely = this.menu ? null : this.likely(performance.now());
+    if (likely) this.#follow(likely);
+    else this.confirm();
+  }
+
   /** What was tapped is a point on the target. */
   confirmPoint() {
     this.send(this.drawing.confirmPoint());
@@ -508,6 +559,7 @@ export class Session {
 
   cancel() {
     if (this.menu) this.menu = null;
+    else if (this.likely(performance.now())) this.#isDeclined = true;
     else this.goLive();
   }
 

@@ -1,7 +1,7 @@
 // The targets that are followed: which one is steered by, which lies under a point, and their list.
 
 import { TARGETS } from "./palette.js";
-import { clipBox, isInside } from "./geometry.js";
+import { clipBox, grown, isInside } from "./geometry.js";
 
 /** In place of a target's id: the one that is steered by, and a new one. */
 export const STEERED = 0, NEXT_FREE = 255;
@@ -30,7 +30,7 @@ export function boxOf({ box, last }) {
 export function targetAt(targets, point, marginPx) {
   const around = targets.filter((target) => {
     const box = boxOf(target);
-    return box && isInside({ x: box.x - marginPx, y: box.y - marginPx, width: box.width + 2 * marginPx, height: box.height + 2 * marginPx }, point);
+    return box && isInside(grown(box, marginPx), point);
   });
   const area = (target) => boxOf(target).width * boxOf(target).height;
   return around.reduce((best, target) => (best && area(best) <= area(target) ? best : target), undefined);

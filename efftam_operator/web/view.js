@@ -52,9 +52,9 @@ export class View {
    * `frame` the picture, `track` its targets (or undefined), `drawing` what a person draws, `lensAt` the image
    * point under the lens or null, `isGrey` whether the targets may not be true any more, `staleS` the age of a picture that is not of now, s,
    * null where it is; `gimbal`: the server's `angles` of the gimbal, {} where they are not known, null without one; `proposedS` the age of the image that the box drawn was proposed on, s,
-   * null where it was not; `panels` [{x, y, width, height}] where labels can't be read.
+   * null where it was not; `likely`: the box where the lost target may be, null where none is offered; `panels` [{x, y, width, height}] where labels can't be read.
    */
-  paint({ frame, track, drawing, lensAt, cursor, isGrey, staleS = null, gimbal = null, proposedS, panels = [] }) {
+  paint({ frame, track, drawing, lensAt, cursor, isGrey, staleS = null, gimbal = null, likely = null, proposedS, panels = [] }) {
     this.isGrey = isGrey;
     this.panels = panels;
     this.labels = [];
@@ -70,6 +70,10 @@ export class View {
     this.#scene(frame, track, drawing, { hasGimbal: gimbal !== null, isStale: staleS !== null });
     if (gimbal && staleS === null) this.panels = [...this.panels, ...paintAngles(context, this.#free(), gimbal)];
     if (proposedS !== null) this.#label(`proposed, ${proposedS.toFixed(1)} s ago`, this.#inView(drawing.shownBox), DRAWN);
+    if (likely) {
+      this.#box(likely, DRAWN, "dashed");
+      this.#label("the lost target?", this.#inView(likely), DRAWN);
+    }
     if (staleS !== null) this.#sayAge(staleS);
     this.#showLabels();
     this.#showPart();

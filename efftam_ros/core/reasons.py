@@ -155,6 +155,13 @@ class ReasonCode(IntEnum):
         "Run `efftam verify`.",
     )
 
+    SUGGESTED = (
+        131,
+        "the lost target may be here",
+        "A proposal that nobody requested: the most probable place of a lost target.",
+        "Select the target there if it is the one.",
+    )
+
     IMAGE_REFUSED = (
         200,
         "{fault}",

@@ -36,13 +36,12 @@ COMMANDS = {
     "track": "efftam_ros.tools.track",
     "select": "efftam_ros.tools.select",
     "replay": "efftam_ros.tools.replay",
-    "bag": "efftam_ros.tools.bag",
     "verify": "efftam_ros.tools.verify",
     "demo": "efftam_ros.tools.demo",
     "doctor": "efftam_ros.tools.doctor.command",
 }
 """Commands and their modules."""
-WORKSHOP = ("eval", "bench", "export", "build", "fetch")
+WORKSHOP = ("bag", "eval", "bench", "export", "build", "fetch")
 """Commands of the package ``efftam_workshop``; its entry_points.txt has their modules, in group `GROUP`."""
 GROUP = "efftam.commands"
 INSTALL_WORKSHOP = "pip install '.[workshop]' in a checkout of efftam_ros"

@@ -51,7 +51,12 @@ from efftam_ros.tools.common import options
 from efftam_ros.tools.common.following import Answers, follow
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.prompts import add_prompt_arguments, by_target, read_prompts
-from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
+from efftam_ros.tools.common.recordings import (
+    ViewerRecording,
+    add_rerun_argument,
+    open_recording,
+    rerun_output,
+)
 from efftam_ros.tools.common.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -106,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
             ResultWriter(writer, store, args.namespace, args.with_masks),
             selections,
             partial(read_prompts, args.box, args.point, None) if drawn else None,
-            stack.enter_context(rerun_file(args.rerun, args.bag.name)),
+            stack.enter_context(open_recording(args.rerun, args.bag.name)),
         )
         bar = stack.enter_context(
             progress_bar(bags.count_of(reader, images), args.bag.name, unit="image", quiet=args.quiet)
@@ -238,7 +243,7 @@ class Replay:
         results: ResultWriter,
         selections: list[RecordedSelection],
         first: Callable[[int, int], dict[int, Prompt]] | None,
-        recording: RerunFile | None,
+        recording: ViewerRecording | None,
     ) -> None:
         """``first``: of an image's width and height, the prompts to start with on the first usable image; it
         may raise InputError."""

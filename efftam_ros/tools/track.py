@@ -42,7 +42,7 @@ from efftam_ros.tools.common.positions import (
     open_positions,
 )
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
-from efftam_ros.tools.common.rerun_file import add_rerun_argument, rerun_file, rerun_output
+from efftam_ros.tools.common.recordings import add_rerun_argument, open_recording, rerun_output
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 
@@ -158,7 +158,7 @@ class _Run:
         total = most if left is None else min(left, most or left)
         with ExitStack() as stack:
             bar = stack.enter_context(progress_bar(total, source.path.name, quiet=args.quiet))
-            recording = stack.enter_context(rerun_file(args.rerun, _name(source.path)))
+            recording = stack.enter_context(open_recording(args.rerun, _name(source.path)))
             overlay: VideoWriter | None = None
             for frame in islice(source.frames(start), most):
                 if frame.size != size:

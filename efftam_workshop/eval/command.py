@@ -48,7 +48,12 @@ from efftam_ros.tools.common.options import (
     tracker_config,
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
-from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
+from efftam_ros.tools.common.recordings import (
+    ViewerRecording,
+    add_rerun_argument,
+    open_recording,
+    rerun_output,
+)
 from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_workshop.eval.metrics import (
     SUCCESS_THRESHOLDS,
@@ -134,7 +139,10 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
     at_once = groups(sequences, args.together)
     results = [Passes(name) for name in entries]
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
-    with progress_bar(total, "eval", quiet=args.quiet) as bar, rerun_file(args.rerun, "eval") as recording:
+    with (
+        progress_bar(total, "eval", quiet=args.quiet) as bar,
+        open_recording(args.rerun, "eval") as recording,
+    ):
         for result in results:
             with closing(entries[result.name](max(map(len, at_once)))) as tracker:
                 for group, repeat in itertools.product(at_once, range(args.repeats)):
@@ -271,7 +279,7 @@ def groups(sequences: Group, together: bool) -> list[list[Sequence]]:
     return list(by_video.values()) if together else [[one] for one in sequences]
 
 
-def _recorder(recording: RerunFile | None, entry: str, group: Group) -> Recorder | None:
+def _recorder(recording: ViewerRecording | None, entry: str, group: Group) -> Recorder | None:
     if recording is None:
         return None
 

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.browser import one_selection, until
 from efftam_operator.feed import Proposal
 from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.types import TrackState
 
 CAR = Box(180, 80, 80, 50)
 
@@ -82,6 +83,25 @@ def test_a_second_tap_on_the_same_place_takes_the_point(phone, feed):
     ((x, y),) = one_selection(feed).points
     assert (x, y) == pytest.approx((200, 100), abs=2)
     assert feed.selections[0].labels == (1,)
+
+
+@pytest.mark.parametrize("at", ["box", "button"])
+def test_where_a_lost_target_may_be_one_tap_follows_it(serve, feed, open_page, at):
+    feed.state = TrackState.LOST
+    hands = open_page(serve(feed).url, phone=True)
+    hands.wait_text("#state", "LOST")
+    hands.wait_text("#hint", "starts anew")
+    offered = Proposal(feed.stamps[-1], CAR, target_id=0, is_lost=True)
+    feed.sink(offered)
+    hands.wait_text("#choice-text", "Is this the lost target?")
+    if at == "box":
+        hands.tap(220, 105)
+    else:
+        hands.page.tap("#choice-send")
+    selection = one_selection(feed)
+    assert iou(selection.box, CAR) > 0.99
+    assert selection.stamp_ns == offered.stamp_ns
+    hands.wait_text("#state", "TRACKING")
 
 
 def test_an_address_with_a_point_opens_with_a_proposal_that_one_press_follows(serve, feed, open_page):

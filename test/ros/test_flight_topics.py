@@ -28,7 +28,7 @@ from rclpy.parameter import Parameter
 from ros_helpers import new_namespace
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
-from support.reasons import because
+from support.reasons import assert_numbered, because
 
 from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
 from efftam_flight.ros.gimbal import loop as gimbal_loop
@@ -70,6 +70,7 @@ class Recorded:
         sent = self.sent.setdefault(topic, [])
 
         def publish(message) -> None:
+            assert_numbered(message)
             sent.append(copy.deepcopy(message))
             self.order.append(topic)
 

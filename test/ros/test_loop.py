@@ -11,6 +11,7 @@ from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError, PipelineLostError
+from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import Image, TrackState
 from efftam_ros.images.message import ReceivedImage, stamp_ns
 from efftam_ros.messages.bearing import camera_model
@@ -376,6 +377,24 @@ def test_a_proposal_that_fails_costs_no_target(bench):
     bench.plan.error, bench.plan.refusal = None, InputError("the prompt can't be used")
     assert bench.propose() == (False, "the prompt can't be used")
     assert bench.image()[0].measured
+
+
+def test_a_place_where_a_lost_target_may_be_is_proposed_until_it_is_found(bench):
+    following(bench)
+    bench.plan.is_absent = True
+    boxes = [bench.image()[0] for _ in range(30)]
+    assert boxes[-1].state == TrackState.LOST
+    assert bench.outputs.sent("proposal") == []
+    bench.plan.is_absent = False
+    boxes = [bench.image()[0] for _ in range(30)]
+    assert boxes[-1].state == TRACKING
+    proposals = bench.outputs.sent("proposal")
+    lost = [one for one in boxes if one.state == TrackState.LOST]
+    assert lost
+    assert [one.header.stamp for one in proposals] == [one.header.stamp for one in lost]
+    for one in proposals:
+        assert (one.state, one.valid, one.target_id) == (TrackState.LOST, False, 0)
+        assert iou(Box(one.x, one.y, one.width, one.height), PROMPTS[0].box) > 0.9
 
 
 @pytest.mark.parametrize("topic", ["mask", "mask_labels", "overlay"])

@@ -69,6 +69,11 @@ def test_a_proposal_has_its_box_or_a_reason(x, reason):
     assert feed.proposal_of(message) == Proposal(7 * 10**9, None if reason else Box(3, 4, 5, 6), reason)
 
 
+def test_a_place_where_a_lost_target_may_be_names_the_target():
+    message = BoundingBox(x=3.0, y=4.0, width=5.0, height=6.0, target_id=2, state=BoundingBox.LOST)
+    assert feed.proposal_of(message) == Proposal(0, Box(3, 4, 5, 6), "", target_id=2, is_lost=True)
+
+
 @pytest.mark.parametrize("unknown", [(), ("y",), ("x", "y", "width", "height")])
 def test_a_box_of_a_message_is_known_as_a_whole_or_not_at_all(unknown):
     header = SimpleNamespace(stamp=SimpleNamespace(sec=1, nanosec=0))

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from efftam_ros.messages.bags import CAMERA_INFO_TYPE, open_typestore, reading, writing
-from efftam_ros.tools import bag
+from efftam_workshop import bag
 
 NS = 1_000_000_000
 START_NS = 1_700_000_000 * NS

@@ -20,7 +20,7 @@ from tools_helpers import assert_refused, square_picture
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.images.video import open_video
-from efftam_ros.tools.common.rerun_file import rerun_file
+from efftam_workshop.rerun_file import rerun_file
 
 pytest.importorskip("rerun", reason="rerun-sdk is not installed")
 from rerun.chunk import RrdReader

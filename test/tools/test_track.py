@@ -21,7 +21,18 @@ from efftam_ros.tools.common.options import tracker_config
 from efftam_ros.tools.common.prompts import read_prompts
 from efftam_ros.tools.track import frame_record
 
-FIELDS = ["index", "stamp", "stamp_ns", "state", "reason", "reason_code", "box", "measured", "presence", "iou"]
+FIELDS = [
+    "index",
+    "stamp",
+    "stamp_ns",
+    "state",
+    "reason",
+    "reason_code",
+    "box",
+    "measured",
+    "presence",
+    "iou",
+]
 FIELDS += ["likeness", "velocity", "windows", "camera_motion", "targets"]
 
 

@@ -132,7 +132,10 @@ class GimbalClient:
         self._rivals.begin()
         self._holder.want(wanted, fresh, now.steady_s)
         if wanted and self._autopilot.link is None:
-            self._report(Severity.WARNING, "no message of an autopilot has arrived: the gimbal cannot be moved; check the link")
+            self._report(
+                Severity.WARNING,
+                "no message of an autopilot has arrived: the gimbal cannot be moved; check the link",
+            )
 
     def set_rates(self, rates: Rates, now: Instant) -> None:
         """What the gimbal shall do from now on. Not finite: it stops."""

@@ -290,6 +290,8 @@ class TrackingLoop:
                 self._statistics.answered(answer.published_s, latency_s, again)
             work.answered[target_id] = track
             self._exchange.show_state(track, target_id)
+            if track.state is TrackState.LOST:
+                self._outputs.suggest(frame.header, target_id, track)
             if no_bearing:
                 self._statistics.fault("bearing", no_bearing)
             # Last: when it fails, the answer has been published and counted.

@@ -14,7 +14,7 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.reasons import NO_REASON, Reason
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.targets import NEXT_FREE, Step
 from efftam_ros.core.types import Image, Track
 from efftam_ros.images.message import MOST_FRAME_ID, ReceivedImage, fill_image
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 IMAGE_DEPTH, TARGET_DEPTH, PICTURE_DEPTH = 10, 40, 1
 # Period of repeating that the last answer is not valid, s.
 REPEAT_S = 0.5
+# Log-odds above which a place is more probably the lost target's than not.
+EVEN_ODDS = 0.0
 # How long to wait for the last messages to be acknowledged before the publishers are destroyed, s.
 ACKNOWLEDGED_S = 0.5
 
@@ -211,6 +213,15 @@ class Outputs:
         with self.table.lock:
             if self._publishers:
                 self._proposals.publish(BoundingBox(**fields | reason_fields(reason)))
+
+    def suggest(self, header: Any, target_id: int, track: Track) -> None:
+        """Publish where a lost target probably is, for a person to confirm, if there is such a place."""
+        if track.hypotheses and track.hypotheses[0].score > EVEN_ODDS:
+            suggested = replace(track, box=track.hypotheses[0].box, reason=ReasonCode.SUGGESTED.reason())
+            fields = bbox_fields(suggested, About(header, target_id=target_id, steered=False))
+            with self.table.lock:
+                if self._publishers:
+                    self._proposals.publish(BoundingBox(**fields))
 
     def publish_result(self, command: Command, outcome: Outcome, reason: Reason = NO_REASON) -> None:
         result = SelectionResult(

@@ -394,6 +394,51 @@ test("a tap asks for a proposal, which is followed by a tap in it unless it is w
   assert.deepEqual([mode(), said()], ["live", "this target is followed; draw a box to follow another part"]);
 });
 
+const offer = (of, box, id = 0) => { hear({ op: "proposal", stamp: of.toString(), box, reason: "", target: id, lost: true }); paint(); };
+
+test("where a lost target may be, one press of the button or in the box follows it", async () => {
+  for (const isOn of [false, true]) {
+    for (const choose of [() => press("choice-send"), () => tap([470, 70]), () => tap([440, 45])]) {
+      await begin(target(0, FIRST, "LOST"));
+      if (isOn) hear(ON);
+      offer(stamp, FREE);
+      look();
+      assert.equal($("choice-text").textContent, `Is this the lost target?${isOn ? " The gimbal will turn to it" : ""}`);
+      choose();
+      const selected = sent().filter(({ op }) => op === "select");
+      assert.deepEqual(selected, [{ op: "select", stamp: stamp.toString(), target: 0, kind: "box", box: FREE, turns: isOn }]);
+      assert.equal(mode(), "live");
+      assert.equal($("choice").hidden, true);
+    }
+  }
+});
+
+test("a place is offered only for the lost target, for a second, and not again once it was declined", async () => {
+  const isOffered = () => (look(), !$("choice").hidden);
+  await begin(target(0, FIRST));
+  offer(stamp, FREE);
+  assert.equal(isOffered(), false);
+  await begin(target(0, FIRST, "LOST"));
+  offer(stamp, FREE, 1);
+  assert.equal(isOffered(), false);
+  offer(stamp, FREE);
+  assert.equal(isOffered(), true);
+  pass(1200);
+  assert.equal(isOffered(), false);
+  offer(stamp, FREE);
+  drag([300, 250, 60, 60]);
+  assert.equal(sent().filter(({ op }) => op === "select")[0].box[0], 300);
+  await begin(target(0, FIRST, "LOST"));
+  offer(stamp, FREE);
+  press("choice-cancel");
+  offer(stamp, FREE);
+  assert.deepEqual([isOffered(), sent().filter(({ op }) => op === "select")], [false, []]);
+  await picture(target(0, FIRST));
+  await picture(target(0, FIRST, "LOST"));
+  offer(stamp, FREE);
+  assert.equal(isOffered(), true);
+});
+
 test("a gimbal that is steered is asked about after what is proposed, and Cancel sends nothing", async () => {
   for (const [choose, wanted] of [["choice-send", ["select turns"]], ["choice-cancel", []]]) {
     await begin();

@@ -1,8 +1,7 @@
-"""Writes runs for the Rerun viewer: pictures, boxes, masks, states and numbers on one timeline."""
+"""Write runs for the Rerun viewer: pictures, boxes, masks, states and numbers on one timeline."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import shutil
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.types import Track
 from efftam_ros.images.palette import STATE_STYLES
 from efftam_ros.tools.common.following import Answers
-from efftam_ros.tools.common.outputs import Output, replacing
+from efftam_ros.tools.common.outputs import replacing
 
 if TYPE_CHECKING:
     import rerun
@@ -31,31 +30,12 @@ VELOCITY_S = 0.5
 """The arrow shows how far the target goes in this time."""
 
 
-def add_rerun_argument(group: argparse._ActionsContainer) -> None:
-    """Add --rerun FILE.rrd."""
-    group.add_argument(
-        "--rerun",
-        type=Path,
-        metavar="FILE.rrd",
-        help="recording for the Rerun viewer (extra [view]); each file is a run of its own name, and"
-        " 'rerun a.rrd b.rrd' shows two runs of one input side by side",
-    )
-
-
-def rerun_output(path: Path | None) -> Output:
-    """What --rerun writes, to be checked with the other outputs. Raises ModuleNotFoundError without rerun."""
-    if path is not None:
-        import rerun  # noqa: F401
-    return Output("--rerun", path, "recording")
-
-
 @contextmanager
-def rerun_file(path: Path | None, recording: str) -> Iterator[RerunFile | None]:
-    """Write ``path``, atomically, also where the block raises; None: yields None. Files of the same
-    ``recording`` are shown together."""
-    if path is None:
-        yield None
-        return
+def rerun_file(path: Path, recording: str) -> Iterator[RerunFile]:
+    """Write ``path``, atomically, also where the block raises.
+
+    The viewer shows files of the same ``recording`` together.
+    """
     import rerun
 
     stream = rerun.RecordingStream("efftam", recording_id=recording)
