@@ -686,7 +686,7 @@ class Reason(str):
 
     @classmethod
     def read(cls, number: int, text: str) -> Reason:
-        """Return the reason that a message carries; a number that this release does not know becomes OTHER."""
+        """Return the reason that a message carries; an unknown number becomes OTHER."""
         return cls(_BY_NUMBER.get(number, ReasonCode.OTHER), text) if text else NO_REASON
 
 

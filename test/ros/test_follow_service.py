@@ -10,6 +10,7 @@ import pytest
 import rclpy
 
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[flight]'")
+from support.reasons import numbered
 from efftam_ros.msg import FollowStatus, TargetPosition, VehiclePosition
 from free_ports import free_port
 from rclpy.qos import qos_profile_sensor_data
@@ -33,7 +34,7 @@ class Desk:
         self.peer = rclpy.create_node("peer", namespace=namespace)
         self.statuses: list[FollowStatus] = []
         self.places: list[VehiclePosition] = []
-        self.peer.create_subscription(FollowStatus, "follow_status", self.statuses.append, latched())
+        self.peer.create_subscription(FollowStatus, "follow_status", numbered(self.statuses), latched())
         self.peer.create_subscription(
             VehiclePosition, "vehicle_position", self.places.append, qos_profile_sensor_data
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import rclpy
+from support.reasons import numbered
 from efftam_ros.msg import TargetPosition, TargetVelocity, VehicleHeading, VehiclePosition
 from geometry_msgs.msg import PoseStamped, QuaternionStamped
 from rclpy.qos import qos_profile_sensor_data
@@ -38,7 +39,7 @@ class Desk:
         self.node = PositionNode(namespace=namespace, cli_args=["--ros-args", *given])
         self.peer = rclpy.create_node("peer", namespace=namespace)
         self.positions: list[TargetPosition] = []
-        self.peer.create_subscription(TargetPosition, "position", self.positions.append, 10)
+        self.peer.create_subscription(TargetPosition, "position", numbered(self.positions), 10)
         self._publishers: dict[str, Any] = {}
 
     def send(self, topic: str, message: Any, stamp: int = T0) -> None:
