@@ -322,7 +322,7 @@ class Tracker:
         self._targets.remove(target_id)
 
     def steer(self, target_id: int) -> None:
-        """Have `update`, `track` and `state` tell about this target. Raises InputError without it."""
+        """Make `update`, `track` and `state` return this target. Raises InputError without it."""
         self._targets.steer(target_id)
 
     @property

@@ -20,10 +20,10 @@ ARGUMENTS = (
         "flight",
         "parameter file of gimbal, position and bridge: flight (it ships), or a path",
     ),
-    Argument("links", "", "addresses of MAVLink, separated by spaces; empty: as the parameter file says"),
-    Argument("yaw_lock", "", "yaw rates count from north; empty: as the parameter file says", ("", *YES_NO)),
+    Argument("links", "", "addresses of MAVLink, separated by spaces; empty: as in the parameter file"),
+    Argument("yaw_lock", "", "yaw rates count from north; empty: as in the parameter file", ("", *YES_NO)),
     Argument("position", "true", "start efftam_position, too: where on the ground the target is", YES_NO),
-    Argument("follow", "", "offer enable_follow; empty: as the parameter file says", ("", *YES_NO)),
+    Argument("follow", "", "offer enable_follow; empty: as in the parameter file", ("", *YES_NO)),
 )
 
 

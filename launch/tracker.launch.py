@@ -79,11 +79,11 @@ def start_nodes(context, value):
     settings = ("image_transport", "bundle", "backend", "precision", "camera_motion")
     # Texts: "off" would else become false.
     own = {name: ParameterValue(value[name], value_type=str) for name in settings if value[name]}
-    said = passed_over(context)
+    notes = passed_over(context)
     if value["params"] == "jetson" and not value["backend"]:
         backend = jetson_backend()
         own["backend"] = ParameterValue(backend, value_type=str)
-        said.append(LogInfo(msg=ON_A_JETSON.format(backend)))
+        notes.append(LogInfo(msg=ON_A_JETSON.format(backend)))
     tracker = node(
         "efftam_tracker",
         value,
@@ -94,7 +94,7 @@ def start_nodes(context, value):
         remappings=[(name, value[name]) for name in ("image", "camera_info") if value[name]],
     )
     camera = [camera_node(value)] if value["stream"] else []
-    return [*said, *camera, tracker, *([operator_node(value)] if value["operator"] == "true" else [])]
+    return [*notes, *camera, tracker, *([operator_node(value)] if value["operator"] == "true" else [])]
 
 
 def generate_launch_description():

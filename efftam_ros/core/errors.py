@@ -39,7 +39,7 @@ def shown(text: object) -> str:
     return repr(cut) if isinstance(text, str) else " ".join(cut.split())
 
 
-# Names of files that say which video it is, and what cameras' manuals call their streams; all else in a path,
+# Names of files that identify a video, and what cameras' manuals call their streams; all else in a path,
 # as a playlist's name, may be a key.
 _VIDEO = re.compile(r"[\w .-]+\.(mp4|m4v|mov|mkv|webm|avi|ts|mjpe?g)", re.I)
 _STREAM = re.compile(

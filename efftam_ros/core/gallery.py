@@ -1,9 +1,9 @@
 """Whether what is seen is the individual that was selected, and of several targets whose it is.
 
-A network that tells individuals apart describes crops as vectors of length 1 (`Describe`); the cosine of two
-is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it usually
-is to them, and judges what is followed and what comes back. It learns a look once none of those after it is
-in doubt: what takes the target's place must not become what the target looks like.
+A network that distinguishes individuals describes crops as vectors of length 1 (`Describe`); the cosine of
+two is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it
+usually is to them, and judges what is followed and what comes back. It learns a look once none of those after
+it is in doubt: what takes the target's place must not become what the target looks like.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from efftam_ros.core.types import Candidates, Image
 
 Vector = NDArray[np.float32]
 Describe = Callable[[Image, Sequence[Box]], Vector]
-"""Vectors float32 [n, D] of what boxes (image px) of an image show; NaN where nothing can be said."""
+"""Vectors float32 [n, D] of what boxes (image px) of an image show; NaN where nothing is known."""
 
 ASKED_NS = 200_000_000
 """Time between two looks at a followed target, ns. In doubt each image is looked at."""

@@ -166,7 +166,7 @@ class ReasonCode(IntEnum):
         200,
         "{fault}",
         "The image can't be used: encoding, size or stamp.",
-        "Do what the text says.",
+        "Follow the text.",
     )
     SAME_STAMP = (
         201,
@@ -202,7 +202,7 @@ class ReasonCode(IntEnum):
         206,
         "no image could be used for {silence_s:.2f} s: {fault}",
         "Images arrive, and all are refused.",
-        "Do what the text says.",
+        "Follow the text.",
     )
     ANSWERED_LATE = (
         207,
@@ -245,7 +245,7 @@ class ReasonCode(IntEnum):
         303,
         "{fault}",
         "The node left its work because of an error.",
-        "Do what the text says; read the node's log.",
+        "Follow the text; read the node's log.",
     )
     INTERNAL_ERROR = (
         304,
@@ -264,7 +264,7 @@ class ReasonCode(IntEnum):
         400,
         "{fault}",
         "The command can't be carried out: its numbers, its kind or its image.",
-        "Do what the text says.",
+        "Follow the text.",
     )
     UNCLEAR_BOX = (
         401,

@@ -198,7 +198,7 @@ class TargetSet:
         gone out; else it is done with the next image.
 
         Args:
-            frame: The image and its stamp. A bad one does not raise: the Tracks say why it was not used.
+            frame: The image and its stamp. A bad one does not raise: the Tracks have the reason.
             prompts: By id (`id_for`), a prompt that selects or replaces this target.
             limit: Most targets that are processed in this image, besides those with a prompt: the steered
                 one, and the others in turn; None: all.
@@ -269,7 +269,7 @@ class TargetSet:
         return _ImageInWork(frame, turn, refusal, windows, expected)
 
     def _can_use(self, work: _ImageInWork, target_id: int) -> bool:
-        """Whether the image is one for this target; else `_ImageInWork.refused` says why not."""
+        """Whether this target can use the image; else the reason is put into `_ImageInWork.refused`."""
         reason = work.refusal or self._targets[target_id].refusal(work.frame)
         if reason:
             work.refused[target_id] = reason

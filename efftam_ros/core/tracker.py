@@ -187,7 +187,7 @@ class TargetTracker:
             config: Settings; default: `TrackerConfig()`.
             points: Follows points on the target; None: not used.
             is_blank: Whether a box of an image, px, and what surrounds it show nothing; None: not used.
-            describe: Tells individuals apart; None: not asked.
+            describe: Describes what individuals look like; None: not used.
             make_policy: Makes the policy that decides.
         """
         config = config or TrackerConfig()
@@ -258,7 +258,7 @@ class TargetTracker:
         Args:
             frame: The image and its stamp, which `refusal` accepts; the target is not IDLE.
             camera: The camera at this image; None: it is assumed not to move.
-            windows: Most windows that are searched for a missed target; None: as the settings say.
+            windows: Most windows that are searched for a missed target; None: by the settings.
         """
         (previous, previous_size), image, stamp = self._last, frame.image, frame.stamp_ns
         size = image.width, image.height

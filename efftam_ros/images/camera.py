@@ -20,7 +20,7 @@ from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.core.errors import InputError, one_line, safe_address
 from efftam_ros.images.headers import check_size
 from efftam_ros.images.levels import AUTO, Levels
-from efftam_ros.images.source import NS, Tell, VideoFrame, VideoSource, tell_nobody
+from efftam_ros.images.source import NS, Report, VideoFrame, VideoSource, no_report
 from efftam_ros.images.stills.exif import exif_note
 from efftam_ros.images.streams.arrival import ArrivalClock
 from efftam_ros.images.streams.decoding import DecodedImage, ImageDecoder
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # Pause before another attempt, s; doubled each time.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
-# Without an image for so long, what is waited for is told, s.
+# Without an image for so long, what is waited for is reported, s.
 QUIET_S = 3.0
 # How far the system's clock may move against the steady one before stamps follow it, ns.
 CLOCK_STEP_NS = 100_000_000
@@ -95,7 +95,7 @@ def open_source(
     fps: float | None = None,
     levels: str = AUTO,
     track: int = DEFAULT_TRACK,
-    tell: Tell = tell_nobody,
+    report: Report = no_report,
 ) -> VideoSource:
     """Open a camera, a stream, a video or a folder of images; see `open_video` for the arguments.
 
@@ -103,7 +103,7 @@ def open_source(
     taken each time. Raises InputError, also for ``fps`` of what is live.
     """
     if not isinstance(source, int) and not is_live(source):
-        return open_video(local_path(source), fps, levels, track, tell)
+        return open_video(local_path(source), fps, levels, track, report)
     shown_name = source if isinstance(source, int) else safe_address(str(source))
     refusal = InputError(
         f"camera {shown_name} is live: its images have their own times; leave out the frame rate"
@@ -111,10 +111,10 @@ def open_source(
     if fps is not None and not str(source).startswith("http"):
         raise refusal
     options = CameraOptions(track=track)
-    camera = Camera(source if isinstance(source, int) else str(source), options=options, tell=tell)
+    camera = Camera(source if isinstance(source, int) else str(source), options=options, report=report)
     if camera.has_end:
         camera.close()
-        return VideoFile(str(source), levels, fps, track, tell)
+        return VideoFile(str(source), levels, fps, track, report)
     if fps is not None:
         camera.close()
         raise refusal
@@ -164,13 +164,13 @@ class Camera:
         source: str | int,
         patience_s: float | None = 10.0,
         options: CameraOptions | None = None,
-        tell: Tell = tell_nobody,
+        report: Report = no_report,
     ) -> None:
         """Start to read.
 
         ``source``: number or path of a V4L2 device, URL, or a video file, which is played in real time, once.
         ``patience_s``: longest time without an image until the stream counts as ended; None: for ever.
-        ``tell`` takes a line on what is noticed, once each, from a thread of its own.
+        ``report`` takes a line on what is noticed, once each, from a thread of its own.
 
         Raises InputError where it can't be opened, unless ``patience_s`` is None, and for a hardware decoder
         that is not there.
@@ -181,7 +181,7 @@ class Camera:
         self.name = str(source) if isinstance(source, int) else safe_address(source)
         self.path = Path(self.name)
         self.options = options or CameraOptions()
-        self._patience_s, self._tell = patience_s, tell
+        self._patience_s, self._report = patience_s, report
         self._told: set[str] = set()
         self._hardware = _hardware(self.options.hardware_decoder)
         # One that is named must decode: nothing falls back to software silently.
@@ -350,16 +350,16 @@ class Camera:
             self._stop.wait(pause_s)
 
     def _say(self, line: str) -> None:
-        """Tell a line, once."""
+        """Report a line, once."""
         if line and line not in self._told:
             self._told.add(line)
-            self._tell(f"{self.name}: {line}")
+            self._report(f"{self.name}: {line}")
 
     def _say_waiting(self) -> None:
-        """Tell what is waited for, once; the stream may have images later."""
+        """Report what is waited for, once; the stream may have images later."""
         if "waiting" not in self._told:
             self._told.add("waiting")
-            self._tell(f"{self.name}: waiting {self.waiting_for}")
+            self._report(f"{self.name}: waiting {self.waiting_for}")
 
     @property
     def _is_file(self) -> bool:
@@ -458,7 +458,7 @@ class Camera:
             if own_ns is None:
                 is_timed, own_ns = False, number * period_ns
             stamp_ns = clock.stamp_ns(own_ns, arrived_ns)
-            self._tell_times(clock, is_timed)
+            self._report_times(clock, is_timed)
             self._put(next(indices), stamp_ns, image, clock.ready_ns)
 
     def _decoded(
@@ -481,7 +481,7 @@ class Camera:
             if self._stop.is_set():
                 return
 
-    def _tell_times(self, clock: ArrivalClock, is_timed: bool) -> None:
+    def _report_times(self, clock: ArrivalClock, is_timed: bool) -> None:
         if clock.own_rate is None and is_timed:
             self.times = "the stream's own"
             if clock.clock_steps:

@@ -352,7 +352,7 @@ def _follow(previous: Grey, present: Grey, start: Corners, guess: Corners) -> tu
     inliers = int(together.sum())
     if inliers < max(LEAST_INLIERS, LEAST_INLIER_SHARE * len(start)):
         return f"{inliers} of {len(start)} corners move together (at least {LEAST_INLIER_SHARE:.0%})"
-    # A homography of one corner of the image says little about the others.
+    # A homography of one corner of the image is weak evidence on the others.
     spread = before[together, 0].std(axis=0) / np.array(previous.shape[::-1])
     if spread.min() < LEAST_SPREAD:
         return f"the corners that move together fill only a part of the image (spread {spread.min():.2f})"

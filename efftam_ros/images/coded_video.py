@@ -29,7 +29,7 @@ DEFINITIONS = {
 # Codec by part of the name that the message gives: of a codec, a format or an encoder.
 CODECS = {"264": "h264", "265": "hevc", "hevc": "hevc", "vp9": "vp9", "av1": "av1"}
 # After a longer pause of stamps and arrivals, ns, the encoder may be another one, whose key frame nobody
-# heard: images that need it would be wrong without an error.
+# received: images that need it would be wrong without an error.
 LONGEST_PAUSE_NS = 1_000_000_000
 # Packets in a row that make their `pts` a count of images.
 LEAST_STEPS = 3

@@ -99,13 +99,13 @@ def _smoothed(before: float, now: float, interval_s: float, is_wider: bool) -> f
 
 
 def few_levels(image: Image) -> str:
-    """Say that an image holds few grey levels, with the remedy, in one line; empty when there are enough."""
+    """Return a warning that an image holds few grey levels, with the remedy; empty when there are enough."""
     grey = to_grey(image, row_step=max(1, image.height // 64))
     counts = np.bincount(grey.reshape(-1), minlength=256)
     levels = int(np.count_nonzero(counts >= LEVEL_SHARE * grey.size))
     if levels >= FEWEST_LEVELS:
         return ""
     return (
-        f"the images hold only {levels} grey levels, too few to tell a target from its surroundings: publish"
-        " 16-bit images unscaled (mono16), or correct the exposure or the camera's own range"
+        f"the images hold only {levels} grey levels, too few to distinguish a target from its"
+        " surroundings: publish 16-bit images unscaled (mono16), or correct the exposure or the camera's range"
     )

@@ -231,7 +231,7 @@ class ReceivedImage:
 
     ``header`` is copied unchanged into the answers; ``arrived_s``: on a steady clock, or when it was
     recorded; ``nbytes``: memory that keeping it costs; ``size``: width and height, px; ``pixels``: the image,
-    or what decodes it and raises InputError; ``note``: what is to be told of it, once, or empty; ``number``:
+    or what decodes it and raises InputError; ``note``: a line to log once, or empty; ``number``:
     its place among all, given by who keeps them; ``still_s``: for how long not one pixel of the stream has
     changed, s.
     """
@@ -270,9 +270,9 @@ class ImageReader:
             self._decoder = VideoDecoder()
 
     def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> ReceivedImage:
-        """Check a message and say what it holds. A compressed image is decoded later, by the thread that uses
-        it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady clock,
-        or the recording time. Raises InputError."""
+        """Check a message and describe what it holds. A compressed image is decoded later, by the thread that
+        uses it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady
+        clock, or the recording time. Raises InputError."""
         pixels: Image | Callable[[], Image]
         if self._is_raw:
             pixels = image_from_message(message, most_pixels, self.levels)

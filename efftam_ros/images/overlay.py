@@ -44,7 +44,7 @@ def draw_overlay(
     possible positions dashed, with their scores. ``mask``: uint8 [H, W], non-zero on the target.
 
     ``target_id``: of one among several, drawn one after the other: the colour is its own and the box bears
-    its id; the words are those of the one that is steered by. Raises ValueError for an image that can't be
+    its id; the text lines are those of the steered target. Raises ValueError for an image that can't be
     drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:

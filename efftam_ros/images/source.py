@@ -62,11 +62,11 @@ class VideoSource(Protocol):
         ...
 
 
-Tell = Callable[[str], object]
+Report = Callable[[str], object]
 
 
-def tell_nobody(line: str) -> None:
-    """For callers who do not want to know what is noticed while a source is read."""
+def no_report(line: str) -> None:
+    """Discard what is noticed while a source is read."""
 
 
 def checked_rate(fps: float) -> float:

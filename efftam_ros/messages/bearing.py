@@ -414,7 +414,7 @@ def camera_info_beside(image_topic: str) -> str:
 
 
 def is_rectified_topic(image_topic: str) -> bool:
-    """Whether an image topic's name says that its images are rectified, as image_proc names them:
+    """Whether an image topic's name shows that its images are rectified, as image_proc names them:
     /camera/image_rect, /camera/image_rect_color, /stereo/left/rectified/image."""
     for suffix in TRANSPORT_SUFFIXES:
         image_topic = image_topic.removesuffix(suffix)

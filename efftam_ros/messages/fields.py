@@ -1,4 +1,4 @@
-"""The fields of messages: of a selection, read as a prompt, and of what says where a target is, from a track.
+"""The fields of messages: of a selection, read as a prompt, and of the tracker's answers, from a track.
 
 Nothing here imports ROS: what is to be published is returned as a dictionary of all fields, so that the same
 functions serve rclpy's classes and those of the rosbags library

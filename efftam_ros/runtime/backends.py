@@ -1,4 +1,4 @@
-"""The table of back ends, the commands that install them, and what a Jetson says of itself."""
+"""The table of back ends, the commands that install them, and how a Jetson is recognised."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Inspected(Pipeline, Protocol):
 class Deviation:
     """One result of a pipeline against the CPU's.
 
-    ``frame``: which, in words; ``stage`` that made ``output``; ``value``: root mean square of the difference
+    ``frame``: which, as text; ``stage`` that made ``output``; ``value``: root mean square of the difference
     over that of the CPU's tensor, of a mask 1 - IoU, of a box the largest difference of its edges over its
     size, of predicted IoU and presence the largest difference; infinite where it is no number.
     """

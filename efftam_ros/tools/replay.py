@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rectified",
         action="store_true",
         help="images are rectified: use P, not K and D"
-        " (default: where the topic's name says so, as image_rect)",
+        " (default: where the topic's name shows it, as image_rect)",
     )
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
     add_rerun_argument(files)

@@ -81,9 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = open_source(args.video, args.fps, args.range, args.track, options.tell)
+    source = open_source(args.video, args.fps, args.range, args.track, options.report)
     if source.note:
-        options.tell(f"{source.name}: {source.note}")
+        options.report(f"{source.name}: {source.note}")
     if args.start < 0 or (args.frames is not None and args.frames < 1):
         raise InputError(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
     prompts = read_prompts(args.box, args.point, args.mask, source.width, source.height)
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
             with open_page(args.address, args.port, args.token or "", over) as served:
                 print(served.announcement, file=sys.stderr, flush=True)
                 if show_in_browser(served.urls[0]):
-                    options.tell("no target was given: draw it on the page that opens in the browser")
+                    options.report("no target was given: draw it on the page that opens in the browser")
                 run_.follow(args, served.page)
             if not files:
                 print(kept, file=sys.stderr)
@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
                 positions.write(args.ground_track)
             print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
     for hint in run_.hints():
-        options.tell(hint)
+        options.report(hint)
     return EXIT_LOST if run_.hints() else 0
 
 
@@ -212,11 +212,11 @@ class _Run:
             for stage, seconds in track.stage_seconds.items():
                 self._spent[stage] += seconds
         if prompts and (few := few_levels(image)):
-            options.tell(f"{self._source.name}: {few}")
+            options.report(f"{self._source.name}: {few}")
         for target_id in prompts:
             track, _ = answers[target_id]
             if track.reason:  # the selection is weak
-                options.tell(f"{self._source.name}: target {target_id}: {track.reason}")
+                options.report(f"{self._source.name}: target {target_id}: {track.reason}")
         self._causes |= {target_id: cause_of(frame.bgr, prompt) for target_id, prompt in prompts.items()}
         tracks = {target_id: track for target_id, (track, _) in answers.items()}
         self.tracks.append((frame.index, tracks))
@@ -270,7 +270,7 @@ class _Run:
 
 
 def _name(video: Path) -> str:
-    """A video's name for the viewer; in data sets the folder tells which it is."""
+    """A video's name for the viewer; in data sets the folder names it."""
     return "/".join(video.resolve().parts[-2:])
 
 

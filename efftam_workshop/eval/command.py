@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def evaluate(args: argparse.Namespace, entries: Entries) -> int:
-    """Run every entry over every sequence, and print and write the scores as `add_arguments` says."""
+    """Run every entry over every sequence, and print and write the scores as `add_arguments` describes."""
     if args.repeats < 1:
         raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]

@@ -251,11 +251,11 @@ def read_boxes(path: Path) -> NDArray[np.float64]:
     """
     rows = []
     for number, line in enumerate(table_lines(path), start=1):
-        words = [word for word in re.split(r"[,;\s]+", line.strip()) if word]
-        if not words:
+        numbers = [number for number in re.split(r"[,;\s]+", line.strip()) if number]
+        if not numbers:
             continue
         try:
-            row = [float(word) for word in words]
+            row = [float(number) for number in numbers]
         except ValueError:
             row = []
         if len(row) != 4:

@@ -82,7 +82,7 @@ class Policy:
     """
 
     asks_twice = False
-    """Whether a drawn box is also asked for as a point, which tells whether the selection is weak."""
+    """Whether a drawn box is also asked for as a point, which shows whether the selection is weak."""
 
     def __init__(self, rule: Rule, config: TrackerConfig) -> None:
         """``rule`` decides which remembered frames are attended to."""

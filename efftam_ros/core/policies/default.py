@@ -251,7 +251,7 @@ class DefaultPolicy(Policy):
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._scale = MaskScale(context.drawn, context.size)
-        # The operator says that the target is here: presence does not overrule a selection.
+        # The operator selected the target here: presence does not overrule a selection.
         index = whole(candidates) if context.drawn is None else best_quality(candidates)
         return accept_if_visible(candidates, index, present=True)
 

@@ -2,7 +2,7 @@
 small targets, `PromptedExtent` for larger ones).
 
 Even the right mask of a target of a few pixels covers only its most salient part, so that its box is too
-small: it is enlarged as the drawn box says.
+small: it is enlarged to fit the drawn box.
 
 Boxes around targets of `LARGEST_PX` and more are often drawn roughly. The mask that the network finds in such
 a box is not as rough: the published box continues that one's extent. What is followed and remembered stays

@@ -28,7 +28,7 @@ def orientation_of(data: Any) -> int:
         if head[:4] in (b"II*\0", b"MM\0*"):
             return _of_tiff(view)
     except (struct.error, IndexError):
-        pass  # cut off, or damaged: whoever decodes it says so
+        pass  # cut off, or damaged: the decoder reports it
     return AS_STORED
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.headers import check_size, coded_size
 from efftam_ros.images.levels import AUTO, Levels
-from efftam_ros.images.source import NS, Tell, VideoFrame, checked_rate, tell_nobody
+from efftam_ros.images.source import NS, Report, VideoFrame, checked_rate, no_report
 from efftam_ros.images.stills.exif import exif_note, orientation_of
 from efftam_ros.images.stills.jpeg import START, jpeg_end
 from efftam_ros.images.stills.pages import follows_another, pages_of
@@ -42,9 +42,9 @@ class StillPictures:
     is_whole = True  # an image that can't be read is an error
 
     def __init__(
-        self, path: Path, fps: float | None = None, levels: str = AUTO, tell: Tell = tell_nobody
+        self, path: Path, fps: float | None = None, levels: str = AUTO, report: Report = no_report
     ) -> None:
-        self.path, self.name, self._tell = path, str(path), tell
+        self.path, self.name, self._report = path, str(path), report
         self.fps, self._levels = checked_rate(FOLDER_FPS if fps is None else fps), levels
         self._is_folder = path.is_dir()
         self.files = image_files(path) if self._is_folder else [path]
@@ -101,7 +101,7 @@ class StillPictures:
             yield levels.reduced(_checked(picture, file), stamp_ns)
 
     def _own_stamps(self) -> list[int] | None:
-        """The times of a single file that tells how long each of its pictures is shown."""
+        """The times of a single file that contains how long each of its pictures is shown."""
         pages = None if self._is_folder else self._pages.get(self.path)
         durations_ns = None if pages is None else pages.durations_ns
         if durations_ns is None or min(durations_ns) <= 0:
@@ -110,11 +110,11 @@ class StillPictures:
         return list(accumulate(durations_ns, initial=0))
 
     def _check_orientation(self, file: Path) -> None:
-        """Tell where it is another one than that of the first image, once."""
+        """Report where it is another one than that of the first image, once."""
         orientation = _orientation_of(file)
         if orientation != self._orientation:
             self._orientation = orientation
-            self._tell(f"{file}: {exif_note(orientation) or 'is stored as it is shown'}")
+            self._report(f"{file}: {exif_note(orientation) or 'is stored as it is shown'}")
 
 
 def image_files(folder: Path) -> list[Path]:

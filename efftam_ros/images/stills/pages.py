@@ -32,8 +32,8 @@ FLAGS = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
 
 @dataclass(frozen=True)
 class Pages:
-    """The pictures of a file, in order: how many, each one's duration, ns, where the file tells it, and what
-    reads them: uint8 or uint16 [H, W, 3] BGR. ``read`` raises InputError."""
+    """The pictures of a file, in order: how many, each one's duration, ns, where the file contains it, and
+    what reads them: uint8 or uint16 [H, W, 3] BGR. ``read`` raises InputError."""
 
     count: int
     durations_ns: tuple[int, ...] | None
@@ -42,7 +42,7 @@ class Pages:
 
 def pages_of(path: Path) -> Pages | None:
     """The pictures of a file of several; None for one of a single picture, or of another kind. Reads what
-    tells their number, no pixels. Raises OSError."""
+    contains their number, no pixels. Raises OSError."""
     with path.open("rb") as file:
         head = file.read(16)
         if head[:3] == b"GIF":
@@ -54,7 +54,7 @@ def pages_of(path: Path) -> Pages | None:
             try:
                 return finder(path, data)
             except struct.error:
-                return None  # cut off: whoever decodes it says so
+                return None  # cut off: the decoder reports it
 
 
 def is_still(path: Path) -> bool:

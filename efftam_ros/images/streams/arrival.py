@@ -20,7 +20,7 @@ LEAST_SPAN_NS, LEAST_IMAGES = NS // 2, 8
 MOST_ERROR, LEAST_ERROR = 0.02, 0.01
 # Jitter may look like another rate: so many times its spread is left to it.
 JITTER = 1.5
-# A judgement that is told must last over so long.
+# A judgement is reported once it has lasted for so long.
 TOLD_SPAN_NS = 4 * NS
 # Images that were sent before come at once: they are passed over until the shortest delay stood for so long
 # within the tolerance, and no longer than the limit.

@@ -66,12 +66,12 @@ def orientation_note(transposed: bool, rows_back: bool, columns_back: bool) -> s
     """What `oriented` does, for people; empty for nothing."""
     is_mirrored = transposed ^ rows_back ^ columns_back
     turns = (1 if rows_back else 3) if transposed else 2 if rows_back else 0
-    words = ["mirrored"] if is_mirrored else []
+    changes = ["mirrored"] if is_mirrored else []
     if is_mirrored and transposed:
         turns = 3 if rows_back else 1
     if turns:
-        words.append(f"rotated by {90 * turns} degrees counter-clockwise")
-    return f"{' and '.join(words)}, as its metadata requires" if words else ""
+        changes.append(f"rotated by {90 * turns} degrees counter-clockwise")
+    return f"{' and '.join(changes)}, as its metadata requires" if changes else ""
 
 
 _of_thread = threading.local()

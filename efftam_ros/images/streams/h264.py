@@ -1,4 +1,4 @@
-"""Finds lost pictures of H.264 by their number (frame_num), which FFmpeg fills up without a word."""
+"""Finds lost pictures of H.264 by their number (frame_num), which FFmpeg replaces silently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD_BYTES = 256
 class PictureNumbers:
     """Follows the pictures of one stream (ITU-T H.264, 7.3 and 7.4.3).
 
-    ``head``: the codec's extra data, which tell whether units begin with a start code or with their length.
+    ``head``: the codec's extra data, which show whether units begin with a start code or with their length.
     """
 
     def __init__(self, head: bytes | None = None) -> None:

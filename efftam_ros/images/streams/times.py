@@ -52,7 +52,7 @@ Item = TypeVar("Item", bound=Timed)
 
 
 class DisplayOrder:
-    """Tells whether a stream's times are those of decoding alone.
+    """Detects a stream whose times are those of decoding alone.
 
     Some containers store no others. Where images are reordered, these go back and forth in the order of
     display, and only then.
@@ -79,8 +79,8 @@ class DisplayOrder:
 class FileTimes:
     """Gives the images of a file stamps that grow, from 0 on or later.
 
-    ``period_ns``: the expected step; ``start_ns``: the time at which the container says that the track
-    begins, where it says so; ``ahead``: images that are looked at before one gets its stamp.
+    ``period_ns``: the expected step; ``start_ns``: the time at which the track begins by the container,
+    where it has one; ``ahead``: images that are looked at before one gets its stamp.
     """
 
     def __init__(self, period_ns: int, start_ns: int | None = None, ahead: int = AHEAD) -> None:

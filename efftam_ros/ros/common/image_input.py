@@ -174,7 +174,7 @@ class ImageInput:
         self._replace(self.topic, self._current.reliability)
 
     @property
-    def hears(self) -> bool:
+    def is_receiving(self) -> bool:
         """Whether images arrive."""
         return self._arrived_s is not None and time.monotonic() - self._arrived_s < DEAF_S
 
@@ -226,7 +226,7 @@ class ImageInput:
         from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
 
         if {info.node_name for info in offered} == {CAMERA_NODE}:
-            return f"no image of {CAMERA_NODE} has arrived: its log says if it waits for its stream"
+            return f"no image of {CAMERA_NODE} has arrived: its log shows whether it waits for its stream"
         anew = f" ({self._anew})" if self._made_anew else ""
         return (
             f"{self.topic} is published ({self._named(offered)}) and nothing arrives{anew}: the camera sends"

@@ -6,7 +6,7 @@ import os
 
 from efftam_ros.package_files import CYCLONE_DDS, FAST_DDS, PROFILE_VARIABLES, ZENOH, middleware
 
-# This package's own camera node: it is there before its stream is, and says itself what that loses.
+# This package's own camera node: it exists before its stream does, and logs itself which images that loses.
 CAMERA_NODE = "efftam_camera"
 # Load average per core above which the machine is overloaded and may lose images for that reason.
 OVERLOAD = 1.5

@@ -109,16 +109,16 @@ def passed_over(context: Any) -> list[LogInfo]:
     parameters = yaml.safe_load((CONFIG / "tracker.yaml").read_text(encoding="utf-8"))["/**"][
         "ros__parameters"
     ]
-    said = []
+    notes = []
     for name in (text.partition(":=")[0] for text in context.argv if ":=" in text):
         near = difflib.get_close_matches(name, TRACKER, 1, 0.8)
         if name in TRACKER or not (near or name in parameters):
             continue
         remedy = f"did you mean {near[0]}?" if near else "it is a parameter: set it in a file, params:=FILE"
-        said.append(
+        notes.append(
             LogInfo(msg=f"{name}:= is not an argument of the launch file and has no effect; {remedy}")
         )
-    return said
+    return notes
 
 
 def parameter_file(name: str) -> str | None:

@@ -246,7 +246,8 @@ class Subscriptions:
             self.remove(self._made[-1])
 
     def callbacks(self, topic: str, lost: Callable[[Any], None] | None = None) -> SubscriptionEventCallbacks:
-        """Event callbacks for a subscription to ``topic``; ``lost``: told of messages lost in transport."""
+        """Event callbacks for a subscription to ``topic``; ``lost``: called for messages lost in
+        transport."""
 
         def on_incompatible(event: Any) -> None:
             policy = qos_policy_name_from_kind(event.last_policy_kind)

@@ -99,9 +99,9 @@ def run_node(
 
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
     node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
-    next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait (on
+    next work, s, or None while it waits for calls alone; its ``served_s`` is how long a call may wait (on
     wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
-    with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is told of errors of its
+    with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is called for errors of its
     callbacks and of ``tick`` that nobody foresaw, which do not end it. One with a thread that may stay in a
     library's call after ``close()`` has ``is_stuck``: whether it does; the interpreter would crash over it.
     One that notices that nothing reaches it has ``renewal``: why; the process is then started again, once, as
@@ -236,8 +236,8 @@ def _spin(stop: StopFlag, executor: Any, node: Any, renews: bool = False) -> str
 def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
     """Serve until a signal, until the device is lost, or until ROS is shut down.
 
-    Where the process ``renews``, also until the node says why it should be another DDS participant, which is
-    returned.
+    Where the process ``renews``, also until the node returns why it should be another DDS participant, which
+    is returned.
 
     An unforeseen error of a callback, or of the node's own work, is logged, and the next turn follows.
     """
@@ -261,7 +261,7 @@ def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
 
 
 def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
-    """Serve until ``done`` says so, at most so long; returns whether it did."""
+    """Serve until ``done`` returns True, at most so long; returns whether it did."""
     end_s = time.monotonic() + seconds
     while not done():
         left_s = end_s - time.monotonic()

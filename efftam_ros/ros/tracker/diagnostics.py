@@ -25,7 +25,7 @@ WINDOW_S = 10.0
 STOPPED_S = 2.0
 # Above this size images do not fit the default shared memory of Fast DDS, bytes.
 LARGE_BYTES = 500_000
-# Share of images lost in transport above which a warning is raised, and the fewest images that tell.
+# Share of images lost in transport above which a warning is raised, and the fewest images for a judgement.
 LOSS_LIMIT, FEWEST_IMAGES = 0.2, 10
 # Fewest images that show a slow camera, and the silence after which it counts as stopped, in its periods.
 FEWEST_OF_SLOW, MOST_MISSED = 4, 3.0
@@ -103,7 +103,7 @@ class Statistics:
     the steady clock, in s; image stamps are in ns. What is older than `WINDOW_S` is forgotten when it is
     asked for, which must happen now and then.
 
-    ``warn``: is told every fault that the user can mend, with its kind.
+    ``warn``: called with every fault that the user can mend, and its kind.
     """
 
     def __init__(self, warn: Callable[[str, str], object] = lambda kind, text: None) -> None:
@@ -134,7 +134,7 @@ class Statistics:
             self._incompatible = ""
 
     def images_lost(self, now_s: float, images: int) -> None:
-        """Count images that the middleware says were lost in transport."""
+        """Count images that the middleware reports as lost in transport."""
         with self._lock:
             self._losses.append((now_s, images))
 
@@ -172,7 +172,7 @@ class Statistics:
 
     def topics_shared(self, reasons: Sequence[str]) -> None:
         """Store which topics are shared now, one line each: an output topic on which another node publishes
-        too, or several publishers of images. They are told until the next call."""
+        too, or several publishers of images. They are reported until the next call."""
         with self._lock:
             self._shared = reasons
 
@@ -227,7 +227,7 @@ class Statistics:
             return now_s - self._arrivals[-1][0] if self._arrivals else math.inf
 
     def lost_share(self, now_s: float) -> float | None:
-        """Share of the images that the middleware lost on the way, 0..1; None: too few to tell."""
+        """Share of the images that the middleware lost on the way, 0..1; None: too few for a judgement."""
         with self._lock:
             forget(self._arrivals, now_s)
             forget(self._losses, now_s)
@@ -247,11 +247,11 @@ class Statistics:
             # Only where images are lost.
             from efftam_ros.ros.common.large_images import large_image_remedy
 
-            said, nbytes = f"{share:.0%} of the images are lost on the way", self._arrivals[-1][1]
+            loss, nbytes = f"{share:.0%} of the images are lost on the way", self._arrivals[-1][1]
             if nbytes > LARGE_BYTES:
                 is_reliable = self._input.get("image reliability", "").startswith("reliable")
-                return f"{said} ({nbytes / 1e6:.1f} MB each); {large_image_remedy(is_reliable)}"
-            return f"{said}; the link or the machine can't keep up with the camera"
+                return f"{loss} ({nbytes / 1e6:.1f} MB each); {large_image_remedy(is_reliable)}"
+            return f"{loss}; the link or the machine can't keep up with the camera"
 
     def slow(self, now_s: float, image_timeout_s: float) -> str:
         """That the camera is slower than ``image_timeout``, and the remedy; empty: it is not, or stopped."""

@@ -120,7 +120,7 @@ class TrackingLoop:
         return self._target_s * max(1, count if self._limit is None else min(count, self._limit))
 
     def _is_steered(self, target_id: int) -> bool:
-        """Without a target, the answer that says so is the one to steer by."""
+        """Without a target, the IDLE answer counts as the steered one."""
         return target_id == self._targets.steered or not self._targets.ids
 
     def _steer(self, command: Command) -> None:

@@ -141,8 +141,8 @@ class Receiver:
         if not self._config.rectified and (note := rectified_note(message, self.input.topic)):
             self._log.inform(note, note)
         if model is not None and model.intrinsics is None:
-            said = "camera_info is not calibrated (k[0] is 0): no bearing is published"
-            self._log.inform("camera_info", said)
+            note = "camera_info is not calibrated (k[0] is 0): no bearing is published"
+            self._log.inform("camera_info", note)
 
     @property
     def image_range(self) -> str:

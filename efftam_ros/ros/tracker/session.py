@@ -51,7 +51,7 @@ def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackS
 
 class SilenceWatch:
     """Looks at images and answers by two timers of the executor's thread: takes the last answer back once
-    either stops coming, and says why."""
+    either stops coming, with the reason."""
 
     def __init__(
         self, node: Node, exchange: Exchange, config: NodeConfig, tracker: TrackerConfig, receiver: Receiver

@@ -85,7 +85,7 @@ class TargetTable:
             return row
 
     def clear(self, target_id: int, reason: Reason) -> PublishedAnswer | None:
-        """The target is IDLE now; returns the answer that says so, None when nothing was answered yet."""
+        """Make the target IDLE; return its IDLE answer, None when nothing was answered yet."""
         with self.lock:
             row = self.rows.get(target_id)
             if row is None or row.answer is None:

@@ -112,7 +112,7 @@ class Cuda:
             if not has_driver():
                 raise BackendError("there is no NVIDIA driver", NO_DRIVER) from error
             raise BackendError(f"cuda-bindings can't be imported ({error})", NO_BINDINGS) from error
-        # nvidia-smi numbers GPUs by their place on the bus, CUDA by their speed unless told.
+        # nvidia-smi numbers GPUs by their place on the bus, CUDA by their speed unless set otherwise.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         cuda = cls(driver)
         cuda.require_driver()

@@ -103,7 +103,7 @@ class GraphOpener(Protocol):
 
     @property
     def device_bytes(self) -> int:
-        """Device memory that the library holds for its graphs, 0 where it can't tell."""
+        """Device memory that the library holds for its graphs, 0 where it is not known."""
         ...
 
     @property

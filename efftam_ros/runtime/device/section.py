@@ -127,7 +127,8 @@ class Section:
                 self._clock.passed(stage.name)
 
     def capture(self) -> None:
-        """Make CUDA graphs of it, once every graph in it has run. Where that can't be, `launch` says why."""
+        """Capture it as CUDA graphs, once every graph in it has run. If that fails, `launch` has the
+        reason."""
         bindings = [step for stage in self._stages for step in stage.steps if not callable(step)]
         alone = next((binding.alone for binding in bindings if binding.alone), "")
         if alone:

@@ -197,7 +197,7 @@ class OrtPipeline(FrameState):
     def __init__(self, bundle: Bundle, threads: int = 0, max_targets: int = 1) -> None:
         """Open the bundle's graphs. ``threads``: per graph, and of targets that are computed at once; 0 for
         `default_threads`. Raises InputError when a graph can't be loaded or has other tensors than the bundle
-        says."""
+        declares."""
         super().__init__(bundle.spec, max_targets)
         threads = threads or default_threads()
         self._no_prompt = no_prompt(bundle.spec.image_side)
@@ -339,7 +339,8 @@ def set_threads(options: Any, threads: int, version: str) -> None:
 
 
 def _siblings(cpu: int) -> str:
-    """The logical CPUs that share a core with this one; the CPU alone where the system does not say."""
+    """The logical CPUs that share a core with this one; this CPU alone where the system does not report
+    it."""
     try:
         return (_TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip()
     except OSError:

@@ -52,7 +52,7 @@ def check_provider(registered: Sequence[str], provider: str, graph_name: str) ->
     if first != provider:
         raise BackendError(
             f"onnxruntime could not start its {provider} and opened {graph_name} on {first} instead",
-            "its own messages above say why; check the NVIDIA driver and the CUDA libraries",
+            "its own messages above give the reason; check the NVIDIA driver and the CUDA libraries",
         )
 
 

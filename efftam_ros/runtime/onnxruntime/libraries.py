@@ -180,5 +180,5 @@ def opening_error(error: BaseException, graph: str, path: Any, ort: Any) -> Exce
         return InputError(f"onnxruntime can't load {path}: {first_line(error)}; export it again")
     return known_error(error, ort) or BackendError(
         f"onnxruntime {ort.__version__} can't open {graph} on the GPU ({first_line(error)})",
-        "its own messages above may say more; update onnxruntime-gpu or take another back end",
+        "its own messages above may give details; update onnxruntime-gpu or take another back end",
     )

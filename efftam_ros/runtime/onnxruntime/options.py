@@ -112,11 +112,11 @@ def _profiles(inputs: Mapping[str, Tensor]) -> dict[str, str]:
     if not dynamic:
         return {}
     return {
-        f"trt_profile_{word}_shapes": ",".join(
+        f"trt_profile_{kind}_shapes": ",".join(
             f"{name}:{'x'.join(str(size if _open(axis) else axis) for axis in shape)}"
             for name, shape in dynamic.items()
         )
-        for word, size in (("min", 1), ("opt", _USUAL_DYNAMIC), ("max", MOST_DYNAMIC))
+        for kind, size in (("min", 1), ("opt", _USUAL_DYNAMIC), ("max", MOST_DYNAMIC))
     }
 
 

@@ -128,7 +128,7 @@ def add_image_arguments(
     add_range_argument(group)
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     """What is noticed while a source is read."""
     print(line, file=sys.stderr, flush=True)
 

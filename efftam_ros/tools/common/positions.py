@@ -20,7 +20,7 @@ class Positions(Protocol):
     """Positions of the targets of one video."""
 
     def locate(self, tracks: Mapping[int, Track]) -> dict[int, dict[str, Any]]:
-        """By target: what the JSON says of its position in this image."""
+        """By target: the JSON of its position in this image."""
         ...
 
     def write(self, path: Path) -> int:

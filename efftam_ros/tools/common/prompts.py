@@ -128,7 +128,7 @@ def read_points(texts: list[str]) -> tuple[list[tuple[float, float]], list[int]]
 def numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:
     """Parse comma-separated numbers. Raises InputError naming the option and the expected ``shape``."""
     try:
-        values = [float(word) for word in text.split(",")]
+        values = [float(number) for number in text.split(",")]
     except ValueError:
         values = []
     if len(values) not in counts or not all(math.isfinite(v) for v in values):

@@ -74,12 +74,12 @@ def run(args: argparse.Namespace) -> int:
         return 0 if runs else 1
     for area, problem in verdicts.items():
         print(f"{area}: {problem or 'can run here'}")
-    _tell(findings)
+    _print(findings)
     return 1 if any(verdicts.values()) else 0
 
 
 def _describe(video: str | Path) -> int:
-    source = open_source(video, tell=print)
+    source = open_source(video, report=print)
     what = f"{source.fps:g} images/s" + ("" if source.count is None else f", {source.count} images")
     size = f"{source.width}x{source.height} px"
     if isinstance(source, Camera):
@@ -118,20 +118,20 @@ def _verdict(findings: list[Finding]) -> str:
     return f"can NOT run here, see {', '.join(lacking)}" if lacking else ""
 
 
-def _tell(findings: list[Finding]) -> None:
-    """By section; a remedy is told once."""
-    told: list[Finding] = []
+def _print(findings: list[Finding]) -> None:
+    """Print the findings by section; each remedy once."""
+    printed: list[Finding] = []
     for finding in sorted(
         findings, key=lambda f: list(dict.fromkeys(g.section for g in findings)).index(f.section)
     ):
-        if not told or told[-1].section != finding.section:
+        if not printed or printed[-1].section != finding.section:
             print(f"\n{finding.section}")
         print(f"  {MARKS[finding.state]}  {finding.name:<20}  {finding.found}")
         if finding.remedy:
-            same = (f.name for f in told if f.remedy and finding.remedy.startswith(f.remedy))
+            same = (f.name for f in printed if f.remedy and finding.remedy.startswith(f.remedy))
             name = next(same, None)
             print(f"{'':28}-> {finding.remedy if name is None else f'as for {name}'}", flush=True)
-        told.append(finding)
+        printed.append(finding)
 
 
 def _write(path: Path, report: dict[str, Any]) -> None:

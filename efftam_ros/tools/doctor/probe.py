@@ -31,9 +31,9 @@ def answer(*question: str, seconds: float) -> dict[str, Any]:
         return {"problem": f"no answer within {seconds:g} s", "remedy": "", "slow": True}
     if done.returncode == 0:
         return json.loads(done.stdout)
-    code, said = done.returncode, done.stderr.strip() or "no message"
+    code, error = done.returncode, done.stderr.strip() or "no message"
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    return {"problem": f"its process ended {how}: {said.splitlines()[-1].strip()}", "remedy": ""}
+    return {"problem": f"its process ended {how}: {error.splitlines()[-1].strip()}", "remedy": ""}
 
 
 def driver() -> dict[str, Any]:

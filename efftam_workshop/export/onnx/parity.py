@@ -1,7 +1,7 @@
 """How far a bundle's graphs are from PyTorch, on seeded inputs graph by graph.
 
 Both sides get the same inputs for a graph. Boxes and areas are compared with PyTorch's for the graph's own
-masks: a logit next to zero may fall to either side, which moves an area by a whole pixel and says nothing
+masks: a logit next to zero may fall to either side, which moves an area by a whole pixel and is no evidence
 about the graph.
 """
 
