@@ -141,7 +141,7 @@ class BridgeConfig(CheckedSettings):
                 f"follow_system_id is {self.follow_system_id}, as system_id: an autopilot ignores its own;"
                 " give another number"
             )
-        if not all(word.isdecimal() and 1 <= int(word) <= 18 for word in self.rc_channels.split()):
+        if not all(number.isdecimal() and 1 <= int(number) <= 18 for number in self.rc_channels.split()):
             raise InputError(f"rc_channels is {self.rc_channels!r}; give numbers from 1 to 18, such as 6 7")
 
     @property

@@ -21,11 +21,11 @@ NS = 1_000_000_000
 WINDOW_S, MIN_IMAGES = 1.0, 12
 # More roll than this is not followed calmly, rad; less is.
 MAX_ROLL = math.radians(27.0)
-# A smaller answer is that of a target which moves with the gimbal: then nothing is told.
+# A smaller answer is that of a target which moves with the gimbal: then nothing is reported.
 MIN_ANSWER = 0.7
-# So many images in a row must tell of a roll: a target's own motion may look like one for a moment.
+# So many images in a row must show a roll: a target's own motion may look like one for a moment.
 MIN_DOUBTS = 4
-# Standard deviation of k below which it is told, and how many of them it must be outside.
+# Standard deviation of k below which a roll is reported, and how many of them it must be outside.
 KNOWN, SURE = 0.15, 3.0
 
 
@@ -38,11 +38,11 @@ class CameraGeometry:
         self._yaw = 0.0  # of the last image
         self.roll: float | None = None
         self.fits = False
-        self._doubts = 0  # images in a row that tell of a roll
+        self._doubts = 0  # images in a row that show a roll
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the last image told of a roll."""
+        """Whether the last image showed a roll."""
         return self._doubts > 0
 
     def begin(self) -> None:

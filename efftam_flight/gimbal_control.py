@@ -40,7 +40,7 @@ class Permission:
     def __init__(self) -> None:
         self.enabled = False
         self.gimbal_alive = True
-        self._control: Control | None = None  # None: nothing says who controls the gimbal
+        self._control: Control | None = None  # None: not reported yet
         self._reason = NO_REASON  # of the manager, for who is in control
         self._held = False  # since it was enabled
         self._waits_since_s = math.inf

@@ -26,11 +26,11 @@ class YawFrame(Enum):
 class Control(Enum):
     """Who controls the gimbal, as its manager reports."""
 
-    UNKNOWN = "unknown"  # no manager has been heard: nothing is held back
+    UNKNOWN = "unknown"  # no manager has reported: rates are not held back
     HELD = "held"  # by us
     OTHER = "other"  # by another component
     NOBODY = "nobody"  # released, or the autopilot restarted
-    SILENT = "silent"  # the manager was heard and is not any more
+    SILENT = "silent"  # the manager reported and does not any more
 
 
 @dataclass(frozen=True)

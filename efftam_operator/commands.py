@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 # Enabling takes two presses: not a double click, and the second within this time.
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
-# What was enabled counts as steered until its controller's status has had time to say so.
+# What was enabled counts as steered until its controller's status has had time to show it.
 STATUS_S = 1.0
 CONTROLLER = "the gimbal's controller"
 BRIDGE = "the MAVLink bridge"
@@ -32,21 +32,21 @@ class Seat:
     def __init__(self, lease_s: float) -> None:
         self.lease_s = lease_s
         self._holder: str | None = None
-        self._heard_s = 0.0
+        self._renewed_s = 0.0
 
     def holder(self, now_s: float) -> str | None:
         """Who may command now."""
-        if self._holder is not None and now_s - self._heard_s > self.lease_s:
+        if self._holder is not None and now_s - self._renewed_s > self.lease_s:
             self._holder = None
         return self._holder
 
     def take(self, viewer: str, now_s: float) -> None:
         """Give the seat to ``viewer``, also from somebody else."""
-        self._holder, self._heard_s = viewer, now_s
+        self._holder, self._renewed_s = viewer, now_s
 
-    def heard(self, viewer: str, now_s: float) -> None:
+    def renew(self, viewer: str, now_s: float) -> None:
         if self.holder(now_s) == viewer:
-            self._heard_s = now_s
+            self._renewed_s = now_s
 
     def release(self, viewer: str) -> bool:
         """``viewer`` gives the seat up, or is gone. Returns whether it held it."""
@@ -71,7 +71,7 @@ class Commands:
         self._feed, self._steering, self._following = feed, steering, following
         self._hub, self._settings = hub, settings
         self._vacant_since_s: float | None = None
-        self._told_holder: str | None = None
+        self._sent_holder: str | None = None
         self._enabled_s = float("-inf")
         self._handlers: dict[str, Callable[[Viewer, wire.Message], None]] = {
             "select": self._select,
@@ -92,19 +92,19 @@ class Commands:
         if self.seat.release(viewer.name):
             self.watch_seat()
 
-    def heard(self, viewer: Viewer) -> None:
-        self.seat.heard(viewer.name, time.monotonic())
+    def on_message(self, viewer: Viewer) -> None:
+        self.seat.renew(viewer.name, time.monotonic())
 
     def watch_seat(self) -> None:
         """Called every second and at every change: announces who holds the seat, and acts when nobody
         does."""
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
-        if holder != self._told_holder:
+        if holder != self._sent_holder:
             if holder is None:
                 self._vacant_since_s = now_s
-            self._told_holder = holder
-            self._hub.tell_all({"op": "seat", "holder": holder})
+            self._sent_holder = holder
+            self._hub.send_to_all({"op": "seat", "holder": holder})
         since_s = self._vacant_since_s
         if holder is None and since_s is not None and now_s - since_s >= self.seat.lease_s:
             self._vacant_since_s = None
@@ -217,10 +217,10 @@ class Commands:
 
     def _disarm(self, viewer: Viewer | None) -> None:
         """Stop a gimbal that is steered, before the target is cleared: what is selected next must not turn
-        it. ``viewer``: who is told where that fails."""
+        it. ``viewer``: who gets the answer if that fails."""
         if self._steering is not None and self._is_steered:
-            told = self._reply(viewer, "", CONTROLLER) if viewer is not None else lambda answer: None
-            self._stop(self._steering, told)
+            reply = self._reply(viewer, "", CONTROLLER) if viewer is not None else lambda answer: None
+            self._stop(self._steering, reply)
 
     def _require_seat(self, viewer: Viewer) -> None:
         """Raises InputError where another page has it; a free one is taken."""
@@ -233,8 +233,8 @@ class Commands:
             raise InputError(f"view only: {holder} is in control; take over first")
 
     def _reply(self, viewer: Viewer, id: str, whose: str = "the tracker") -> Reply:
-        """What the feed calls, from any thread, once; after ``answer_s`` the page is told that nothing
-        came."""
+        """Return what the feed calls with its answer, from any thread, once; after ``answer_s`` without a
+        call the page gets an error."""
         loop = asyncio.get_running_loop()
         pending = [True]
 
@@ -245,7 +245,7 @@ class Commands:
                 self.answer(viewer, id, answer)
 
         silence = CommandAnswer(
-            False, f"no answer from {whose} within {self._settings.answer_s:g} s; see whether it runs"
+            False, f"no answer from {whose} within {self._settings.answer_s:g} s; check whether it runs"
         )
         timer = loop.call_later(self._settings.answer_s, finish, silence)
 
@@ -256,4 +256,4 @@ class Commands:
         return reply
 
     def answer(self, viewer: Viewer, id: str, answer: CommandAnswer) -> None:
-        viewer.tell({**wire.told(answer), "id": id})
+        viewer.send({**wire.report_message(answer), "id": id})

@@ -1,6 +1,6 @@
 """Watches the gimbal independently of its controller: which link to it is silent, and whether it stands.
 
-The controller says "stopped" as soon as it sends zeros. Whether the gimbal obeys is known only from the
+The controller reports "stopped" as soon as it sends zeros. Whether the gimbal obeys is known only from the
 gimbal's attitude, which comes back from the autopilot through the bridge.
 """
 
@@ -129,7 +129,7 @@ class GimbalWatch:
         self.stop = Stop.NONE
 
     def hear_manager(self, autopilot_silent: bool, gimbal_alive: bool, now_s: float) -> None:
-        """What the bridge says of the autopilot and the gimbal."""
+        """Take the bridge's report on the autopilot and the gimbal."""
         if self._bridge_s is None:
             self._bridge_first_s = now_s
         self._bridge_s = now_s
@@ -156,8 +156,8 @@ class GimbalWatch:
     def silence(self, now_s: float, is_wanted: bool = True) -> tuple[Link, float] | None:
         """The link nearest to the controller that is silent, and for how long, s; None where there is none.
 
-        A bridge that was never heard is not missed: another driver may move the gimbal. An autopilot that was
-        never heard is missed only where it ``is_wanted``, to steer.
+        A bridge that never sent is not missed: another driver may move the gimbal. An autopilot that never
+        sent is missed only where it ``is_wanted``, to steer.
         """
         if self._bridge_s is not None and now_s - self._bridge_s > BRIDGE_SILENT_S:
             return Link.BRIDGE, now_s - self._bridge_s

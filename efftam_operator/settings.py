@@ -53,7 +53,7 @@ class Settings(CheckedSettings):
     )
     silent_s: float = setting(
         1.0,
-        "time without a word after which the tracker or the gimbal's controller is called silent, s",
+        "time without a message after which the tracker or the gimbal's controller is called silent, s",
         within=(0.1, 60.0),
     )
     most_viewers: int = setting(16, "most pages open at a time", within=(1, 100))

@@ -87,11 +87,11 @@ class Viewer:
         self._closing = False
 
     @property
-    def is_telling(self) -> bool:
+    def is_sending(self) -> bool:
         """Whether something that must arrive was not sent yet."""
         return bool(self._answers)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Queue a message that must arrive; a page whose queue is full is disconnected."""
         if len(self._answers) >= MOST_ANSWERS_WAITING:
             self._closing = True

@@ -1,4 +1,4 @@
-"""The camera component: what ground stations see of the tracker, and how they tell it what to follow."""
+"""The camera component: shows ground stations the tracker's status and receives their selections."""
 
 from __future__ import annotations
 
@@ -71,8 +71,10 @@ class TrackerPort(Protocol):
     """The way to the tracker. It must not block."""
 
     def select(self, request: Selection) -> str | None:
-        """Hand a request on, in 0..1 of the tracker's image; no two have the same stamp. Its outcome comes
-        later; a text says why that is impossible now."""
+        """Publish a request, in 0..1 of the tracker's image; no two have the same stamp.
+
+        Its outcome arrives later. Returns why the request can't be published now, None if it was.
+        """
 
 
 class Outbox(Protocol):
@@ -111,13 +113,13 @@ class CameraComponent:
         report: Callable[[Severity, str], object],
     ) -> None:
         self.config = config
-        # In our heartbeats: tells them from those of another camera with our ids.
+        # In our heartbeats: distinguishes them from those of another camera with our ids.
         self.instance = random.getrandbits(32)
         self._outbox, self._tracker, self._report = outbox, tracker, report
         self._camera: CameraModel | None = None
         self._status = BoxReport(0)
-        self._heard_s: float | None = None
-        self._said: tuple[int, int] | None = None
+        self._received_s: float | None = None
+        self._sent_status: tuple[int, int] | None = None
         self._position: tuple[PositionReport | None, float] = (None, -math.inf)  # when it came
         self._intervals: dict[tuple[int, Sender], float] = {}  # by message
         self._due: dict[tuple[int, str], float] = {}  # by message and link
@@ -140,10 +142,10 @@ class CameraComponent:
     # The tracker's side
 
     def track(self, status: BoxReport, now: Instant) -> None:
-        self._status, self._heard_s = status, now.steady_s
+        self._status, self._received_s = status, now.steady_s
         clock = image_clock(status.stamp_ns, now)
         self._image_offset_ns = 0 if clock is None else clock[1] - now.stamp_ns
-        self._say_change()
+        self._send_change()
         for command in self._commands.values():
             if command.refusal and status.stamp_ns >= command.request.stamp_ns:
                 command.refusal = ""
@@ -207,20 +209,22 @@ class CameraComponent:
             self._acknowledge(key[2], result, (link, *key[:2]))
 
     def _notice_silence(self, now: Instant) -> None:
-        """A tracker that says nothing any more does not track: stop repeating its last word."""
+        """Report the target as LOST when the tracker is silent, in place of repeating its last status."""
         if (
-            self._heard_s is not None
-            and now.steady_s - self._heard_s > self.config.tracker_silence
+            self._received_s is not None
+            and now.steady_s - self._received_s > self.config.tracker_silence
             and self._status.state not in (TrackState.IDLE, TrackState.LOST)
         ):
-            self._report(Severity.ERROR, f"no answer of the tracker for {now.steady_s - self._heard_s:.1f} s")
+            self._report(
+                Severity.ERROR, f"no answer of the tracker for {now.steady_s - self._received_s:.1f} s"
+            )
             self._status = replace(self._status, state=TrackState.LOST)
-            self._say_change()
+            self._send_change()
 
-    def _say_change(self) -> None:
-        said = (status_flags(self._status.state, self.config.lost_status), self._status.selection)
-        if said != self._said:
-            self._said = said
+    def _send_change(self) -> None:
+        status = (status_flags(self._status.state, self.config.lost_status), self._status.selection)
+        if status != self._sent_status:
+            self._sent_status = status
             self._send_status(None)
 
     def _send_stream(self, number: int, link: str, now: Instant) -> None:
@@ -393,8 +397,8 @@ class CameraComponent:
         self._report(Severity.WARNING, f"selection refused: {why}")
 
     def _stamp(self, stamp_ns: int) -> int:
-        """Two requests never have the same stamp: their results are told apart by it. No message can carry a
-        negative one, which comes from simulated time at its start."""
+        """Return a stamp that no other request has, as the results are matched by it. A negative one, which
+        simulated time has at its start, becomes 0, because no message can carry it."""
         stamp_ns = max(stamp_ns, 0)
         while stamp_ns in self._stamps:
             stamp_ns += 1

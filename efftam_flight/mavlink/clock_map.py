@@ -70,7 +70,7 @@ class ClockMap:
     def to_theirs(self, ours_s: float) -> float:
         """The source's clock at one of our times. Raises ValueError before the first message."""
         if not self.is_known:
-            raise ValueError("nothing was heard from this clock yet")
+            raise ValueError("no time of this clock has arrived yet")
         return ours_s - self._offset(ours_s)
 
     def _at(self, best: tuple[float, float], now_s: float) -> float:

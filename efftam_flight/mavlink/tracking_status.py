@@ -121,7 +121,7 @@ class LandingTarget:
         self.status: BoxReport | None = None
         self._system_id, self._camera_roll, self._report = system_id, camera_roll, report
         self._range: tuple[float, float] = (0.0, -math.inf)  # m, when
-        self._clock: str | None = ""  # of the images, as it was told
+        self._clock: str | None = ""  # of the images, as it was reported
 
     def measure(self, message: Message, now: Instant) -> None:
         """DISTANCE_SENSOR: used when it is of this vehicle, looks down, and its value is one."""
@@ -131,7 +131,8 @@ class LandingTarget:
         self._range = (0.0, -math.inf) if distance_m is None else (distance_m, now.steady_s)
 
     def _age_s(self, stamp_ns: int, now: Instant) -> float | None:
-        """Age of an image; None where the clock of its stamp is not known. What it is, is told once."""
+        """Return the age of an image; None where the clock of its stamp is not known. The clock is reported
+        once."""
         clock = image_clock(stamp_ns, now)
         name = None if clock is None else clock[0]
         if name != self._clock:

@@ -1,7 +1,7 @@
 """The node `efftam_position`: where on the ground the target is.
 
-It hears the same attitudes as the gimbal's controller, and is a node of its own: it works without a gimbal,
-and nothing that it computes can delay the controller's rates.
+It receives the same attitudes as the gimbal's controller, and is a node of its own: it works without a
+gimbal, and nothing that it computes can delay the controller's rates.
 """
 
 from __future__ import annotations

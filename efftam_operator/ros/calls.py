@@ -56,8 +56,8 @@ class Calls:
     def command(self, client: Any, request: Any, reply: Reply, whose: str) -> None:
         """Call a service of ``whose``; ``reply`` gets its answer, or that it is not offered."""
 
-        def answered(said: Any) -> None:
-            reply(CommandAnswer(said.success, said.message, getattr(said, "selection", 0)))
+        def answered(response: Any) -> None:
+            reply(CommandAnswer(response.success, response.message, getattr(response, "selection", 0)))
 
         if client.service_is_ready():
             self.ask(client, request, answered)

@@ -182,7 +182,7 @@ class Camera:
         self.path = Path(self.name)
         self.options = options or CameraOptions()
         self._patience_s, self._report = patience_s, report
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._hardware = _hardware(self.options.hardware_decoder)
         # One that is named must decode: nothing falls back to software silently.
         self._requires_hardware = self.options.hardware_decoder not in ("off", "auto")
@@ -273,7 +273,7 @@ class Camera:
         """Wait for an image later than that of ``index``; None at the end, or InputError if ``required``."""
         began_ns = time.monotonic_ns()
         give_up_ns = None if self._patience_s is None else began_ns + round(self._patience_s * NS)
-        told_ns = began_ns + round(QUIET_S * NS) if required and give_up_ns is not None else None
+        report_ns = began_ns + round(QUIET_S * NS) if required and give_up_ns is not None else None
         with self._changed:
             while True:
                 now_ns = time.monotonic_ns()
@@ -287,10 +287,10 @@ class Camera:
                             " another program"
                         )
                     return None
-                if told_ns is not None and now_ns >= told_ns:
+                if report_ns is not None and now_ns >= report_ns:
                     self._say_waiting()
-                    told_ns = None
-                until_ns = self._ready_ns if is_there else told_ns or give_up_ns
+                    report_ns = None
+                until_ns = self._ready_ns if is_there else report_ns or give_up_ns
                 self._changed.wait(None if until_ns is None else max(0.0, (until_ns - now_ns) / NS))
 
     def _read(self) -> None:
@@ -351,14 +351,14 @@ class Camera:
 
     def _say(self, line: str) -> None:
         """Report a line, once."""
-        if line and line not in self._told:
-            self._told.add(line)
+        if line and line not in self._reported:
+            self._reported.add(line)
             self._report(f"{self.name}: {line}")
 
     def _say_waiting(self) -> None:
         """Report what is waited for, once; the stream may have images later."""
-        if "waiting" not in self._told:
-            self._told.add("waiting")
+        if "waiting" not in self._reported:
+            self._reported.add("waiting")
             self._report(f"{self.name}: waiting {self.waiting_for}")
 
     @property

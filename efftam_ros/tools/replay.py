@@ -252,7 +252,7 @@ class Replay:
         self._stamps = StampGuard()
         self._selected: dict[int, Selected] = defaultdict(Selected)
         self.tracked = self.unused = self._applied = self._refused = 0
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._skipped: dict[str, tuple[str, int]] = {}  # first and count of refusals that differ in numbers
         self._states: Counter[str] = Counter()
 
@@ -382,8 +382,8 @@ class Replay:
             return None
 
     def _warn_once(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
+        if line not in self._reported:
+            self._reported.add(line)
             _warn(line)
 
     def _refuse(self, selection: RecordedSelection, reason: str) -> None:

@@ -72,8 +72,8 @@ class GimbalPort(Protocol):
 class GimbalClient:
     """One vehicle's gimbal. One thread at a time.
 
-    Where steering stops or control is lost, and where the manager says that we hold what nobody here wants,
-    zeros go out as `StopSequence` says, and the gimbal is released.
+    When steering stops, when control is lost, and when the manager reports us in control although nobody here
+    wants it, zero rates are sent as `StopSequence` decides, and control is released.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class GimbalClient:
         self._gimbals: dict[str, set[int]] = {}
         self._alive = True
         self._report_silence_s = -math.inf
-        self._timeless = False  # that was told
+        self._timeless = False  # a gimbal without a clock was reported
         self._information_tries = 0
         self._next_information_s = -math.inf
 
@@ -108,7 +108,8 @@ class GimbalClient:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is left to do: the gimbal stands and is given back, or nobody can be told."""
+        """Whether nothing is left to do: the gimbal stands and is given back, or there is no autopilot to
+        send to."""
         ours = self._holder.control is Control.HELD and not self._holder.wanted
         return self._autopilot.link is None or not (
             self._rates.step in (StopStep.ZERO, StopStep.WATCH) or ours
@@ -120,7 +121,7 @@ class GimbalClient:
         """Take the gimbal, or stop it and give it back.
 
         A wish that is not ``fresh`` is older than this client: another component may have taken the gimbal
-        since. It waits for the manager's word, and takes the gimbal from nobody.
+        since. It waits for the manager's report, and takes the gimbal from nobody.
         """
         if wanted == self._holder.wanted:
             return
@@ -160,7 +161,7 @@ class GimbalClient:
         self._holder.tick(self._autopilot.kind.gates, now.steady_s)
         starved = self._rates.starved(now.steady_s)
         self._update_rates(now)
-        if starved:  # said afterwards, as a log line may hold up this process
+        if starved:  # reported afterwards, as a log line may delay this process
             self._report(
                 Severity.WARNING, f"no rates from the controller for {CONTROLLER_SILENT_S:g} s: stopped"
             )
@@ -190,7 +191,7 @@ class GimbalClient:
             wanted.want(manager, mav.MAVLINK_MSG_ID_RC_CHANNELS, RC_HZ)
         if self.config.attitude_rate > 0:
             # A gimbal that speaks for itself is the better source, and two streams fill a slow link.
-            device = self._sources.device if self._sources.device_speaks(now) else None
+            device = self._sources.device if self._sources.device_sends(now) else None
             if device is not None:
                 wanted.drop(manager, ATTITUDE)
                 wanted.want(device, ATTITUDE, self.config.attitude_rate)
@@ -215,7 +216,7 @@ class GimbalClient:
             self._alive = alive
             self._port.gimbal_alive(alive)
             if alive:
-                self._report(Severity.INFO, "the gimbal is heard again")
+                self._report(Severity.INFO, "the gimbal sends again")
             else:
                 self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
 
@@ -234,8 +235,8 @@ class GimbalClient:
         now_s = now.steady_s
         if self._autopilot.link is not None:
             at = self._situation(now_s)
-            heard = self._alive and not self._autopilot.pauses(now_s)
-            self._rates.update(heard and self._holder.may_steer(at.autopilot.gates, now_s), at, now_s)
+            is_alive = self._alive and not self._autopilot.pauses(now_s)
+            self._rates.update(is_alive and self._holder.may_steer(at.autopilot.gates, now_s), at, now_s)
 
     def _situation(self, now_s: float) -> Situation:
         holder, autopilot = self._holder, self._autopilot
@@ -272,11 +273,11 @@ class GimbalClient:
             return
         kind, component = message.get_type(), message.get_srcComponent()
         manager = component == self.config.manager_component
-        if manager and self._autopilot.hear(link, message, now.steady_s):
+        if manager and self._autopilot.receive(link, message, now.steady_s):
             self._begin_anew(now)
         if link != self._autopilot.link:
             return
-        self._autopilot.subscriptions.heard(component, message.get_msgId())
+        self._autopilot.subscriptions.received(component, message.get_msgId())
         made_s = self._time(message, now) if manager else now.steady_s
         if manager and self._is_of_another_gimbal(message):
             return
@@ -320,8 +321,8 @@ class GimbalClient:
                 self._autopilot.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, 1e6 / ONCE_HZ)
 
     def _time(self, message: Message, now: Instant) -> float:
-        """When the autopilot made a message, on our steady clock, s. Whichever carries its time since boot
-        may tell of a restart; that of an attitude may be the gimbal's."""
+        """When the autopilot made a message, on our steady clock, s. Any message with its time since boot
+        may show a restart, except an attitude, whose time may be the gimbal's."""
         kind = message.get_type()
         boot_s = 0.0 if kind == ATTITUDE_KIND else getattr(message, "time_boot_ms", 0) / 1e3
         if kind == "TIMESYNC" and message.tc1 == 0:  # its question names its own time
@@ -376,7 +377,7 @@ class GimbalClient:
         number, kind = getattr(message, "gimbal_device_id", None), message.get_type()
         if number is None:
             return False
-        if not number and kind != ATTITUDE_KIND:  # as PX4 says twice after its boot
+        if not number and kind != ATTITUDE_KIND:  # as PX4 sends it twice after its boot
             if kind == STATUS_KIND and kind not in self._gimbals:
                 self._holder.none_yet()
             return True
@@ -390,7 +391,7 @@ class GimbalClient:
                 Severity.WARNING,
                 f"several gimbals are managed: number {min(numbers)} is steered; gimbal_device_id chooses",
             )
-        # Who is in control is believed of the first until the chosen one is heard: better than of none.
+        # Until the chosen gimbal sends, the first one's control counts: better than none.
         return bool(number != (self._chosen(numbers) or min(numbers)))
 
     def _read_limits(self, message: Message) -> None:
@@ -409,6 +410,6 @@ class GimbalClient:
     def _read_ack(self, message: Message) -> None:
         addressed = (message.target_system, message.target_component)
         ours = message.command == CONFIGURE and addressed in (self._ids, (0, 0))
-        # ACCEPTED says nothing: message 281 tells who is in control.
+        # ACCEPTED does not grant control: message 281 reports who is in control.
         if ours and message.result not in (mav.MAV_RESULT_ACCEPTED, mav.MAV_RESULT_IN_PROGRESS):
             self._report(Severity.ERROR, f"the gimbal's manager refuses control, result {message.result}")

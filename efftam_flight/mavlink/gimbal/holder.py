@@ -40,7 +40,7 @@ class GimbalHolder:
         self._tries = 0
         self._next_try_s = -math.inf
         self._taken = False  # asked for, and not given back since
-        self._yielded = False  # another moves it, whatever the manager says
+        self._yielded = False  # another moves it, whatever the manager reports
         self._is_restarted = False  # the autopilot was, and has not named anybody since
         self._stop_tries = 0
 

@@ -66,8 +66,8 @@ class MountSettings:
         return True
 
     def fault(self, autopilot: int | None) -> str:
-        """What the parameter's value breaks and how to set it, one line; empty where it is right or was never
-        heard."""
+        """Return what the parameter's value breaks and how to set it; empty where it is right or never
+        arrived."""
         setting = SETTINGS.get(autopilot)
         if setting is None or self._value in (None, setting.right):
             return ""

@@ -33,7 +33,7 @@ class GimbalMotion:
         self._seen: deque[Sample] = deque()
 
     def turned(self, sample: VehicleSample) -> None:
-        """The vehicle's heading: it tells the yaw of the frame that the attitude does not count in."""
+        """Add the vehicle's heading, which relates a yaw from north to one from the vehicle's nose."""
         self._vehicle.add(sample)
 
     def take(self, sample: AttitudeSample, now_s: float) -> None:
@@ -76,7 +76,7 @@ class GimbalMotion:
 
     def parts(self, since_s: float, now_s: float) -> list[Motion]:
         """How it turned in each part of that half second; without the parts that begin while it changes over
-        to what it was told at ``since_s``. In one piece where attitudes come rarely."""
+        to the rate sent at ``since_s``. In one piece where attitudes come rarely."""
         seen = self._window(since_s, now_s)
         count = PARTS if len(seen) >= MIN_SAMPLES_OF_PARTS else 1
         borders = [round(i * (len(seen) - 1) / count) for i in range(count + 1)]
@@ -100,7 +100,7 @@ class GimbalMotion:
         ]
         if not after:
             return []
-        # Counted from the newest: what a pause leaves of the last half second says nothing.
+        # Counted from the newest: what a pause leaves of the last half second is too short.
         older = [angles for angles in after if after[-1][0] - angles[0] >= STANDS_S]
         return after[len(older) - 1 :] if older else []
 

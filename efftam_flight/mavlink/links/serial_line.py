@@ -46,7 +46,7 @@ _NOT_TAKEN = "check that the autopilot runs, the wiring and the baud rate"
 
 
 def _fault(error: Exception) -> str:
-    """The system's words and the remedy."""
+    """Return the system's error text with the remedy."""
     # pyserial keeps the number of what failed while it set the line up only in the error that it replaced.
     for each in (error, error.__context__):
         if each is not None and each.args and isinstance(each.args[0], int):

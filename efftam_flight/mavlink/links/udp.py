@@ -29,7 +29,7 @@ MISTAKES = (errno.EADDRINUSE, errno.EACCES)
 
 
 class Udp(Connection):
-    """Listens, and answers everybody who was heard within the last minute; or calls one address.
+    """Listens, and answers everybody who sent within the last minute; or calls one address.
 
     Raises OSError when the port that it should listen at can't be had, or nobody knows the host's name.
     """
@@ -46,7 +46,7 @@ class Udp(Connection):
             self._place = socket.getaddrinfo(*place, socket.AF_INET, socket.SOCK_DGRAM)[0][4]
         except socket.gaierror as error:
             raise OSError(f"{address}: {error.strerror or error}; check the host's name") from error
-        self._peers: dict[Any, float] = {}  # when each was heard last
+        self._peers: dict[Any, float] = {}  # when each sent last
         self._socket: socket.socket | None = None
         self._opened_s = -math.inf
         try:
@@ -112,7 +112,9 @@ class Udp(Connection):
     def send(self, data: bytes) -> None:
         now_s, opened = self._clock(), self._again()
         self._peers = {
-            peer: heard_s for peer, heard_s in self._peers.items() if now_s - heard_s <= PEER_SILENT_S
+            peer: received_s
+            for peer, received_s in self._peers.items()
+            if now_s - received_s <= PEER_SILENT_S
         }
         if opened is None:
             return

@@ -40,11 +40,11 @@ from efftam_ros.ros.common.polling import Polled
 CALIBRATION_S = 0.2
 # The tracker has up to eight answers for an image.
 ANSWERS = 40
-# How long the status tells of a switch to another target.
+# How long the status reports a switch to another target.
 SWITCH_S = 1.0
 
 
-# How long the last words wait for their readers before the publishers go, s.
+# Longest wait until the last messages are acknowledged before the publishers are destroyed, s.
 ACKNOWLEDGED_S = 0.5
 STATUS_S = 0.2
 

@@ -18,8 +18,8 @@ NODE_NAME = "efftam_gimbal"
 
 
 class GimbalNode(ReportingNode):
-    """Turns `velocity` into `rates`. Nothing moves until the service ``~/enable`` says yes, and a
-    deactivation takes that back.
+    """Turns `velocity` into `rates`. Nothing moves until steering is enabled by the service
+    ``~/enable``; a deactivation disables it.
 
     | transition | takes | gives back |
     |---|---|---|
