@@ -11,6 +11,10 @@ Frame over modules: frames back to back, over the times of the four modules that
 H100 for the shipped network; each graph launched by itself, as onnxruntime does, and the two graphs of
 TensorRT. Here the host's time is the processor time of its thread, whatever else runs. GPU idle: from the
 answers of a frame to its memory encoder (the host wakes and chooses), and from there to the next network.
+
+--costs: the times that ``efftam bench --timeline --json FILE`` measured on a GPU take the place of these
+constants: of modules, of the driver's calls, of launches, of waking up. Only the frame of `efftam bench` is
+simulated then, and compared with the measured one; it is right to 10 % where `within` is true.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 from efftam_ros.runtime.bundle import Bundle, Tensor
 from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda, DeviceFacts
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
-from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.frame_state import Chosen, TargetFrame
 from efftam_ros.runtime.opening import open_targets
@@ -45,6 +49,7 @@ from efftam_ros.tools.common.options import open_bundle
 from efftam_workshop.bench.command import image_size
 from efftam_workshop.bench.frames import drawn_frames
 from efftam_workshop.bench.moving_target import PERIOD_NS
+from efftam_workshop.bench.timeline.costs import MODULES, DeviceCosts, read_costs
 
 WARM_UP = 60
 H100_MS = (0.48, 0.45, 0.70, 0.24)
@@ -55,6 +60,11 @@ RUN_S = 40e-6
 """Of the host, for a call of onnxruntime that launches a captured graph."""
 WAKE_MS = 0.1
 """From the GPU's answer until a host that sleeps goes on."""
+STAGE_OF = {ATTENTION: "memory_attention"}
+NO_COSTS = DeviceCosts(frame_ms=0.0, modules_ms={}, calls_us={}, run_us={})
+"""None were measured."""
+WITHIN = 0.1
+"""Of the measured frame: so far the simulated one may differ."""
 CASES = {"camera_motion off": ("off", True), "camera_motion auto": ("auto", True)}
 CASES["camera_motion auto, GPU idle"] = ("auto", False)
 """By name, the camera's motion, and whether the next image comes while the GPU works."""
@@ -82,6 +92,7 @@ class GpuClock:
 
     skipped: float | None = None
     wake_s: float = 0.0
+    costs: DeviceCosts = NO_COSTS
     busy: dict[int, float] = field(default_factory=dict)
     events: dict[int, float] = field(default_factory=dict)
     graphs: dict[int, float] = field(default_factory=dict)
@@ -104,6 +115,10 @@ class GpuClock:
         self.busy[stream] = max(free, moment)
         self.idle_s[stream] += self.busy[stream] - free
 
+    def begin_launch(self, stream: int) -> None:
+        """The GPU begins a launched graph a while after the host began to launch it."""
+        self.let_start(stream, self.now() + 1e-6 * (self.costs.start_us or 0.0))
+
     def wait(self, moment: float) -> None:
         left = moment - self.now()
         if left > 0 and self.skipped is None:
@@ -115,6 +130,20 @@ class GpuClock:
         """The host does something else, where that can be."""
         if self.skipped is not None:
             self.skipped += seconds
+
+    def call(self, name: str) -> None:
+        """The host calls a function of the driver."""
+        self.skip(1e-6 * self.costs.calls_us.get(name, 0.0))
+
+    @property
+    def kernel_s(self) -> float:
+        """Of a kernel or a small copy."""
+        return KERNEL_S if self.costs.kernel_us is None else 1e-6 * self.costs.kernel_us
+
+    @property
+    def link(self) -> float:
+        """Bytes per second of a copy."""
+        return LINK if self.costs.bytes_per_us is None else 1e6 * self.costs.bytes_per_us
 
 
 class IdleDriver:
@@ -140,9 +169,9 @@ class IdleDriver:
         self._timed: dict[str, Callable[..., Any]] = {
             **dict.fromkeys(("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync"), self._copy),
             "cuMemcpy2DAsync": lambda part, stream: self._copy(0, 0, part.WidthInBytes * part.Height, stream),
-            "cuLaunchKernel": lambda *given: clock.work(int(given[8]), KERNEL_S),
+            "cuLaunchKernel": lambda *given: clock.work(int(given[8]), clock.kernel_s),
             "cuStreamBeginCapture": lambda *_: setattr(clock, "captured", 0.0),
-            "cuGraphLaunch": lambda graph, stream: clock.work(int(stream), clock.graphs[graph]),
+            "cuGraphLaunch": self._launch,
             "cuEventRecord": self._record,
             "cuStreamWaitEvent": self._let_wait,
             "cuEventSynchronize": lambda event: clock.wait(clock.events.get(event, 0.0)),
@@ -155,9 +184,10 @@ class IdleDriver:
             return value
         answer, timed = self._answers.get(name), self._timed.get(name)
         done = (self._success,)
-        call: Callable[..., Any] = lambda *_: done  # noqa: E731
+        spend = partial(self.clock.call, name)
+        call: Callable[..., Any] = lambda *_: (spend(), done)[1]  # noqa: E731
         if timed is not None:
-            call = lambda *arguments: (timed(*arguments), done)[1]  # noqa: E731
+            call = lambda *arguments: (timed(*arguments), spend(), done)[2]  # noqa: E731
         elif answer is not None:
             call = lambda *arguments: (*done, answer(*arguments))  # noqa: E731
         setattr(self, name, call)  # found without this detour from now on
@@ -168,7 +198,11 @@ class IdleDriver:
         return ctypes.addressof(self._pinned[-1])
 
     def _copy(self, to: Any, source: Any, nbytes: int, stream: Any) -> None:
-        self.clock.work(int(stream), KERNEL_S + nbytes / LINK)
+        self.clock.work(int(stream), self.clock.kernel_s + nbytes / self.clock.link)
+
+    def _launch(self, graph: int, stream: Any) -> None:
+        self.clock.begin_launch(int(stream))
+        self.clock.work(int(stream), self.clock.graphs[graph])
 
     def _end_capture(self, stream: Any) -> int:
         number = next(self._numbers)
@@ -190,6 +224,7 @@ class _IdleGraph:
     clock: GpuClock
     seconds: float
     alone: str
+    name: str = ""
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     outputs: Mapping[str, Tensor] = field(default_factory=dict)
     launch: str = CUDA_GRAPH
@@ -201,9 +236,14 @@ class _IdleGraph:
         return
 
     def run(self) -> None:
-        if self.alone:
+        measured_us = self.clock.costs.run_us.get(self.name)
+        if self.alone and measured_us is None:
             self.clock.skip(RUN_S)
+            self.enqueue()
+            return
+        self.clock.begin_launch(self.stream)
         self.enqueue()
+        self.clock.skip(1e-6 * (measured_us or 0.0))
 
     def enqueue(self) -> None:
         self.clock.work(self.stream, self.seconds)
@@ -226,7 +266,8 @@ class _IdleGraphs:
     made_of = "graphs that only take time"
 
     def open(self, name: str) -> _IdleGraph:
-        return _IdleGraph(self.stream, self.clock, self.seconds.get(name, KERNEL_S), self.alone)
+        seconds = self.seconds.get(name, self.clock.kernel_s)
+        return _IdleGraph(self.stream, self.clock, seconds, self.alone, STAGE_OF.get(name, name))
 
     def close(self) -> None:
         return
@@ -281,6 +322,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="default: the shipped one")
     text = f"four, in their order (default {', '.join(map(str, H100_MS))})"
     parser.add_argument("--wake", type=float, default=WAKE_MS, metavar="MS", help=f"of a wait ({WAKE_MS})")
+    costs = "report of efftam bench --timeline --json on a GPU"
+    parser.add_argument("--costs", type=Path, metavar="FILE", help=costs)
     parser.add_argument("--modules", type=modules_ms, default=H100_MS, metavar="MS,MS,MS,MS", help=text)
 
 
@@ -297,6 +340,9 @@ def modules_ms(text: str) -> tuple[float, ...]:
 def run(args: argparse.Namespace) -> int:
     bundle = open_bundle(args.bundle)
     found: dict[str, Any] = {"frames": args.frames, "image": list(args.image), "view": args.view}
+    if args.costs is not None:
+        print(json.dumps(found | predicted(bundle, args, read_costs(args.costs)), indent=1))
+        return 0
     for name, (camera, ahead) in CASES.items():
         spent = measure(bundle, args, GpuClock(), camera_motion=camera, ahead=ahead)
         found[f"{name}, ms"] = {
@@ -315,6 +361,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def predicted(bundle: Bundle, args: argparse.Namespace, costs: DeviceCosts) -> dict[str, Any]:
+    """The frame of `efftam bench` by simulation with measured costs, beside the measured one."""
+    alone = "as measured" if "image_encoder" in costs.run_us else ""
+    clock = GpuClock(skipped=0.0, wake_s=1e-6 * (costs.wake_us or 0.0), costs=costs)
+    args.modules = [costs.modules_ms[name] for name in MODULES]
+    spent = measure(bundle, args, clock, alone, ahead=None)
+    frame_ms = float(np.median([whole for *_, whole in spent]))
+    modules = sum(args.modules)
+    return {
+        "simulated frame, ms": round(frame_ms, 4),
+        "measured frame, ms": round(costs.frame_ms, 4),
+        "frame over modules, simulated": round(frame_ms / modules, 4),
+        "frame over modules, measured": round(costs.frame_ms / modules, 4),
+        "simulated over measured": round(frame_ms / costs.frame_ms, 4),
+        "within": abs(frame_ms / costs.frame_ms - 1) <= WITHIN,
+    }
+
+
 def _figures(values: Any) -> dict[str, float]:
     return dict(zip(("median", "p10"), np.percentile(values, (50, 10)).round(3).tolist(), strict=True))
 
@@ -324,12 +388,12 @@ def measure(
     args: argparse.Namespace,
     clock: GpuClock,
     alone: str = "",
-    ahead: bool = True,
+    ahead: bool | None = True,
     **tracking: Any,
 ) -> list[list[float]]:
     """ms of each frame: `PARTS`, how long the GPU idled before its network and before its memory encoder, and
     from its step to the next one's. ``alone``: as `Binding.alone`;
-    ``ahead``: the next image comes while the GPU works; ``tracking``: settings."""
+    ``ahead``: the next image comes while the GPU works, None: it is not announced; ``tracking``: settings."""
     picture, _ = next(drawn_frames(args.image))
     width, height = args.image
     prompt = Prompt(box=Box(0.4 * width, 0.4 * height, 0.2 * width, 0.2 * height))
@@ -343,6 +407,8 @@ def measure(
     for index, image in enumerate(images[:-1]):
         if ahead:
             pipeline.arrive = partial(targets.prefetch, images[index + 1])
+        elif ahead is None:
+            start = now_ms()
         else:
             targets.prefetch(image)
             start = now_ms()

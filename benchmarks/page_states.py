@@ -66,6 +66,7 @@ class Stage:
     has_twin: bool = False
     runs: bool = True
     answers: bool = True
+    offers: bool = False
     sink: Sink | None = None
     gimbal: SteeringState | None = field(
         default_factory=lambda: SteeringState(Controller.RUNNING, phase="off", angles=ANGLES)
@@ -119,6 +120,8 @@ class Stage:
             self.sink(Picture(stamp_ns, bgr=lambda: self.picture))
             if self.answers:
                 self._answer(stamp_ns)
+            if self.offers:
+                self.sink(Proposal(stamp_ns, self.car, is_lost=True))
 
     def _answer(self, stamp_ns: int) -> None:
         assert self.sink is not None
@@ -205,6 +208,13 @@ def lost_with_gimbal(stage: Stage, hands: Hands) -> None:
     followed(TrackState.LOST, age_s=4.2, reason="the network does not see the target")(stage, hands)
 
 
+def offered(stage: Stage, hands: Hands) -> None:
+    """A lost target, and the place where it may be."""
+    lost_with_gimbal(stage, hands)
+    stage.offers = True
+    hands.wait_text("#choice-text", "Is this the lost target?")
+
+
 def found(stage: Stage, hands: Hands) -> None:
     followed(TrackState.LOST, age_s=4.2)(stage, hands)
     hands.wait_text("#banners", "LOST")
@@ -287,6 +297,7 @@ STATES: dict[str, Do] = {
     "5-steered": steered,
     "6-coasting": followed(TrackState.COASTING, age_s=1.4, reason="the network does not see the target"),
     "7-lost": lost_with_gimbal,
+    "7b-offered": offered,
     "8-found": found,
     "9-camera-stopped": camera_stopped,
     "10-control-lost": control_lost,

@@ -18,12 +18,16 @@ ARGUMENTS = (
     Argument(
         "flight_params",
         "flight",
-        "parameter file of gimbal, position and bridge: flight (it ships), or a path",
+        "parameter file of gimbal, position and bridge: flight (the shipped one), or a path",
     ),
-    Argument("links", "", "addresses of MAVLink, separated by spaces; empty: as in the parameter file"),
-    Argument("yaw_lock", "", "yaw rates count from north; empty: as in the parameter file", ("", *YES_NO)),
-    Argument("position", "true", "start efftam_position, too: where on the ground the target is", YES_NO),
-    Argument("follow", "", "offer enable_follow; empty: as in the parameter file", ("", *YES_NO)),
+    Argument("links", "", "MAVLink addresses, separated by spaces; empty: from the parameter file"),
+    Argument(
+        "yaw_lock", "", "whether yaw rates count from north; empty: from the parameter file", ("", *YES_NO)
+    ),
+    Argument(
+        "position", "true", "start efftam_position, which computes where on the ground the target is", YES_NO
+    ),
+    Argument("follow", "", "offer the service enable_follow; empty: from the parameter file", ("", *YES_NO)),
 )
 
 
@@ -31,7 +35,7 @@ def start_flight(context, value):
     params = parameter_file(value["flight_params"])
     if params is None:
         raise RuntimeError(
-            f"flight_params:={value['flight_params']} is no file, and flight is the one that ships"
+            f"flight_params:={value['flight_params']} is no file; give a path, or flight for the shipped file"
         )
     everywhere = {"use_sim_time": value["use_sim_time"] == "true"}
     yaw_lock = {"yaw_lock": value["yaw_lock"] == "true"} if value["yaw_lock"] else {}
@@ -42,7 +46,7 @@ def start_flight(context, value):
     own = {"efftam_gimbal": yaw_lock, "efftam_mavlink": {**yaw_lock, **bridge}}
     if value["position"] == "true":
         own["efftam_position"] = {}
-    # In place of the tracker's profile for large images; a profile set by the user is kept.
+    # Replaces the tracker's profile for large images. A profile that the user set is kept.
     images, flight = str(CONFIG / "fastdds_images.xml"), str(CONFIG / "fastdds_flight.xml")
     profiles = {name: flight for name in PROFILE_VARIABLES if context.environment.get(name) == images}
     return [

@@ -1,7 +1,8 @@
 """Play a bag to the tracker, in simulated time: `ros2 launch efftam_ros replay.launch.py bag:=flight.mcap`.
 
-`ros2 bag play` plays the image topic, its calibration and recorded selections. Select with `efftam select` or
-on the page (operator:=true). The launch ends with the bag. For results of every image: `efftam replay`.
+`ros2 bag play` plays the image topic, its calibration and the recorded selections. Select a target with
+`efftam select` or on the page (operator:=true). The launch ends when the bag ends. To process every image of
+a bag, use `efftam replay` instead.
 """
 
 import math
@@ -28,7 +29,7 @@ def start_player(context, value):
         get_package_prefix("ros2bag")
     except PackageNotFoundError:
         raise RuntimeError(
-            "ros2 bag is not installed (apt install ros-$ROS_DISTRO-rosbag2); without it:"
+            "ros2 bag is not installed; run apt install ros-$ROS_DISTRO-rosbag2, or without it:"
             f" efftam replay {bag} --topic {image} --box X,Y,W,H --out RESULTS"
         ) from None
     try:
@@ -36,7 +37,7 @@ def start_player(context, value):
     except ValueError:
         rate = math.nan
     if not 0 < rate < math.inf:
-        raise RuntimeError(f"rate:={value['rate']} is no speed; give a number above 0")
+        raise RuntimeError(f"rate:={value['rate']} is not a speed; give a number above 0")
     topics = [
         image,
         value["camera_info"] or camera_info_beside(image),
@@ -49,5 +50,5 @@ def start_player(context, value):
 
 def generate_launch_description():
     tracker = tracker_launch(FOR_TRACKER, use_sim_time="true")
-    # The tracker comes before the player, which inherits the Fast DDS profile that it sets.
+    # The tracker comes first: it sets the Fast DDS profile, which the player inherits.
     return described(ARGUMENTS, start_player, tracker)

@@ -19,7 +19,7 @@ from efftam_ros.ros.common.launching import (
 
 FLIGHT = "flight"  # parameters of gimbal and bridge, see flight.launch.py
 ON_A_JETSON = (
-    "params:=jetson computes with {}; the fastest is TensorRT: build the engines once (efftam build) and add"
+    "params:=jetson uses the back end {}. TensorRT is faster: build its engines once (efftam build), then add"
     " backend:=tensorrt"
 )
 PROFILE = str(CONFIG / "fastdds_images.xml")
@@ -30,13 +30,13 @@ def tracker_parameters(name):
     if path is None or name == FLIGHT:
         ships = ", ".join(sorted(p.stem for p in CONFIG.glob("*.yaml") if p.stem != FLIGHT))
         raise RuntimeError(
-            f"params:={name} is no file of the tracker's parameters and not one of the shipped ones: {ships}"
+            f"params:={name} is neither a parameter file of the tracker nor one of the shipped ones: {ships}"
         )
     return path
 
 
 def jetson_backend():
-    """The back end that ran on hardware, where it is installed; TensorRT needs engines first."""
+    """Return onnxruntime-cuda if it is installed, else the CPU. TensorRT would need engines first."""
     try:
         distribution("onnxruntime-gpu")
     except PackageNotFoundError:
@@ -45,9 +45,11 @@ def jetson_backend():
 
 
 def operator_node(value):
-    """The page's node, for the same images; what it shares with the tracker is in the parameter file too."""
+    """Return the page's node for the same images. It reads the tracker's parameter file, too."""
     if not value["operator_port"].isdecimal():
-        raise RuntimeError(f"operator_port:={value['operator_port']} is no number; give one from 0 to 65535")
+        raise RuntimeError(
+            f"operator_port:={value['operator_port']} is not a port; give a number from 0 to 65535"
+        )
     own = {"port": int(value["operator_port"]), "address": value["operator_address"]}
     if value["image_transport"]:
         own["image_transport"] = value["image_transport"]
@@ -60,10 +62,11 @@ def operator_node(value):
 
 
 def camera_node(value):
-    """The stream's node; its own parameters may stand in the tracker's file, under its name."""
+    """Return the node of the stream. Its own parameters may stand in the tracker's file, under its name."""
     if value["image_transport"] not in ("", "raw"):
         raise RuntimeError(
-            f"stream:= is published raw, image_transport:={value['image_transport']} is given; leave it out"
+            f"image_transport:={value['image_transport']} does not fit stream:=, which is published raw;"
+            " leave it out"
         )
     own = {name: ParameterValue(value[name], value_type=str) for name in ("stream", "calibration")}
     camera_info = value["camera_info"] or camera_info_beside(value["image"])
@@ -77,13 +80,13 @@ def camera_node(value):
 
 def start_nodes(context, value):
     settings = ("image_transport", "bundle", "backend", "precision", "camera_motion")
-    # Texts: "off" would else become false.
+    # As texts, since "off" would become false otherwise.
     own = {name: ParameterValue(value[name], value_type=str) for name in settings if value[name]}
-    notes = passed_over(context)
+    messages = passed_over(context)
     if value["params"] == "jetson" and not value["backend"]:
         backend = jetson_backend()
         own["backend"] = ParameterValue(backend, value_type=str)
-        notes.append(LogInfo(msg=ON_A_JETSON.format(backend)))
+        messages.append(LogInfo(msg=ON_A_JETSON.format(backend)))
     tracker = node(
         "efftam_tracker",
         value,
@@ -94,11 +97,11 @@ def start_nodes(context, value):
         remappings=[(name, value[name]) for name in ("image", "camera_info") if value[name]],
     )
     camera = [camera_node(value)] if value["stream"] else []
-    return [*notes, *camera, tracker, *([operator_node(value)] if value["operator"] == "true" else [])]
+    return [*messages, *camera, tracker, *([operator_node(value)] if value["operator"] == "true" else [])]
 
 
 def generate_launch_description():
-    # A profile set by the user is kept; other middlewares than Fast DDS read neither variable.
+    # A profile that the user set is kept. Only Fast DDS reads these variables.
     profiles = [
         SetEnvironmentVariable(name, EnvironmentVariable(name, default_value=PROFILE))
         for name in PROFILE_VARIABLES

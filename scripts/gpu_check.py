@@ -31,6 +31,8 @@ BASELINES_ON_GPU = [name for name, (device, _) in BASELINES.items() if device ==
 SINGLE = "captures each of its graphs by itself"
 GROWTH_MB, WAITS = 5.0, 1.0
 FRAMES, QUICK_FRAMES, CPU_SHARE, SOAK_S = 300, 30, 5, 0.2
+MOST_GAPS = 5
+"""Causes of gaps that an item names."""
 COUNTED_FRAMES = (100, 200)
 """Calls of the longer run less those of the shorter one: opening and warm-up cancel out."""
 INSTALL = "pip install -r scripts/requirements-gpu-check.txt"
@@ -353,6 +355,41 @@ def check_benches(check: Check, bundles: Bundles) -> None:
         _bench(check, f"{name} cpu", bundle, [DEFAULT_BACKEND], max(1, check.frames // CPU_SHARE))
 
 
+def check_timeline(check: Check, bundles: Bundles) -> None:
+    """Where the time of a frame goes, and whether the simulation of the GPU with these times is right."""
+    for row, bundle, reason in _where(check, bundles):
+        name, simulation = (named(f"{what} {row.name}", bundle) for what in ("timeline", "simulation"))
+        if reason:
+            check.note(name, NOT_RUN, reason)
+            check.note(simulation, NOT_RUN, reason)
+            continue
+        stem = check.folder / name.replace(" ", "_")
+        command = efftam("bench", "--timeline", "--backend", row.name, "--frames", str(check.frames))
+        command += ["--json", f"{stem}.json", "--trace", f"{stem}.trace.json", *_option(bundle)]
+        if check.attempt(name, command) is None:
+            continue
+        found = json.loads(Path(f"{stem}.json").read_text(encoding="utf-8"))["timeline"]
+        gaps = sorted(found["gaps_ms"].items(), key=lambda item: -item[1])[:MOST_GAPS]
+        listed = ", ".join(f"{cause} {ms:.2f}" for cause, ms in gaps)
+        text = f"{found['frame_ms']:.2f} ms, not recorded {found['unrecorded_frame_ms']:.2f}, network"
+        check.note(name, OK, f"{text} {found['network_ms']:.2f}, {listed}; {found['clock']}")
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks",
+            "idle_gpu",
+            "--costs",
+            f"{stem}.json",
+            *_option(bundle),
+        ]
+        predicted = check.report(simulation, [*command, "--frames", str(check.frames)])
+        if predicted is not None:
+            ratio = (
+                f"simulated over measured frame {predicted['simulated over measured']:.3f}, goal within 10 %"
+            )
+            check.note(simulation, OK if predicted["within"] else FAILED, ratio)
+
+
 def check_node(check: Check, bundles: Bundles) -> None:
     """The tracker's node through its states, with tracked frames and a SIGTERM at the end."""
     for row, bundle, reason in _where(check, bundles):
@@ -451,6 +488,7 @@ STEPS: dict[str, Callable[[Check, Bundles], None]] = {
     "verify": check_verify,
     "agreement": lambda check, _: check_tests(check, "back ends agree", "test/runtime/test_gpu_backends.py"),
     "frames": check_frames,
+    "timeline": check_timeline,
     "node": check_node,
     "copies": check_copies,
     "bench": check_benches,

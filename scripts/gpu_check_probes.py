@@ -24,8 +24,8 @@ SIZE = (1280, 720)
 RATES = (0, 30, 60)
 """Images a second; 0: back to back, where clocks do not drop between frames."""
 TICK_S = 0.0005
-PROFILED, DRAWN = 5, 10
-"""Runs of each engine with its layers timed; frames of a timeline."""
+PROFILED = 5
+"""Runs of each engine with its layers timed."""
 SMI = "clocks.sm,clocks.mem,temperature.gpu,clocks_throttle_reasons.active,pcie.link.gen.current"
 SMI += ",pcie.link.width.current,power.draw"
 
@@ -120,7 +120,6 @@ def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[s
             found.append(
                 {
                     "rate_hz": rate,
-                    "timeline": timeline(pipeline, islice(answers, DRAWN)),
                     "median_ms": float(np.median(times)),
                     "p99_ms": float(np.percentile(times, 99)),
                     "frames_ms": [round(ms, 4) for ms in times],
@@ -134,38 +133,6 @@ def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[s
                     "gpu": dict(zip(SMI.split(","), _ask("nvidia-smi", f"--query-gpu={SMI}"), strict=False)),
                 }
             )
-    return found
-
-
-def timeline(pipeline: Any, answers: Iterator[Any]) -> list[dict[str, Any]]:
-    """Of each frame when the host was in which call of the pipeline, ms from the frame's first, and how long
-    the GPU worked on each stage, ms. Events are recorded in every frame here."""
-    calls: list[tuple[str, float, float]] = []
-    names = ("look", "answered", "remember")
-
-    def watched(name: str, call: Any) -> Any:
-        def run(*arguments: Any) -> Any:
-            start = time.perf_counter()
-            try:
-                return call(*arguments)
-            finally:
-                calls.append((name, start, time.perf_counter()))
-
-        return run
-
-    interval, pipeline.stage_interval = pipeline.stage_interval, 1
-    for name in names:
-        setattr(pipeline, name, watched(name, getattr(pipeline, name)))
-    found = []
-    for *_, track in answers:
-        first = min(start for _, start, _ in calls)
-        host = [[name, round(1e3 * (a - first), 4), round(1e3 * (b - first), 4)] for name, a, b in calls]
-        gpu = {name: round(1e3 * seconds, 4) for name, seconds in track.stage_seconds.items()}
-        found.append({"host": host, "gpu_ms": gpu})
-        calls.clear()
-    for name in names:
-        delattr(pipeline, name)
-    pipeline.stage_interval = interval
     return found
 
 

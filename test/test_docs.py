@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import math
 import re
 import shlex
 import subprocess
@@ -281,6 +282,69 @@ def test_lines_of_prose_are_short():
 def test_the_limits_of_likeness_are_those_of_the_code():
     assert {f"{LEAST:g}", f"{SURE:g}"} <= set(re.findall(r"[\d.]*\d", PAGES["docs/tracking.md"]))
     assert MOST == 6  # "up to five later ones"
+
+
+def test_the_page_on_tracking_states_the_limits_of_the_code():
+    from efftam_ros.core.crop import AutomaticCrop, FollowingCrop
+    from efftam_ros.core.memory import SPACING_NS
+    from efftam_ros.core.motion import COASTING_FACTOR, EDGE, EDGE_PX
+    from efftam_ros.core.policies import default, drawn_box, search
+
+    text, policy = " ".join(PAGES["docs/tracking.md"].split()), default.DefaultPolicy
+    smallest, largest = (AutomaticCrop.LEAST_PX * AutomaticCrop.CHANGE**sign for sign in (-1, 1))
+    for stated in (
+        f"a box of the last {policy.STILL_S:g} s",
+        f"{policy.JUMP_PER_S:g} sizes for each second since the last image",
+        f"at most {policy.STRAY:g} sizes",
+        f"below {policy.SEEN_SHARE:g} of the value that is usual",
+        f"fewer than {100 * default.MOST_FOUND_SHARE:g} %",
+        f"above {policy.KEPT_SHARE:g} of the usual value",
+        f"more than {policy.GROWN_SHARE:g} of its usual area",
+        f"below {policy.GROWN_CLEARNESS:g} of the usual value",
+        f"at least {SPACING_NS * 1e-9:g} s apart",
+        f"{100 * EDGE:g} % of the size plus {EDGE_PX:g} px",
+        f"the limit is {AutomaticCrop.LEAST_PX:g} px",
+        f"below {smallest:g} px or above {largest:g} px",
+        f"{FollowingCrop.LARGE_FACTOR:g} for a target so large",
+        f"multiplied by {search.LLR_KEPT:g}",
+        f"never below {search.LEAST_LLR:g}",
+        f"at least {search.ACCEPT_SCORE:g}",
+        f"larger by {search.MARGIN:g}",
+        f"a time constant of {search.IN_SIGHT_S:g} s",
+        f"at most {default.RETURN_MARGIN:g} below",
+        f"drawn smaller than {drawn_box.LARGEST_PX:g} px",
+        f"to the power of {drawn_box.SHARE:g}",
+    ):
+        assert stated in text
+    # Written as words: "six points", "three times that", "the first five boxes", "at most twofold".
+    assert (default.LEAST_POINTS, COASTING_FACTOR, drawn_box.EXTENT_FRAMES, drawn_box.MOST) == (6, 3, 5, 2)
+
+
+def test_the_page_on_flight_states_the_waits_of_the_code():
+    from efftam_flight import waits
+    from efftam_flight.camera_geometry import MAX_ROLL
+    from efftam_flight.control_config import ControlConfig
+    from efftam_flight.law import NADIR, STEEP
+
+    text, config = " ".join(PAGES["docs/flight.md"].split()), ControlConfig()
+    for stated in (
+        f"does not grant control within {waits.GIVEN_S:g} s",
+        f"No message of the gimbal has arrived for {waits.GIMBAL_SILENT_S:g} s",
+        f"No message of the autopilot has arrived for {waits.AUTOPILOT_PAUSE_S:g} s",
+        f"After {waits.AUTOPILOT_SILENT_S:g} s nothing is sent",
+        f"No message of the bridge has arrived for {waits.BRIDGE_SILENT_S:g} s",
+        f"No answer has arrived for {config.silence:g} s",
+        f"no rate for {waits.CONTROLLER_SILENT_S:g} s",
+        f"at rest for {waits.STANDS_S:g} s",
+        f"or for {waits.CREEP_S:g} s if it turned slower",
+        f"`first_rate` ({math.degrees(config.first_rate):.1f} degrees/s)",
+        f"at most at {100 * config.cautious_share:g} % of the largest rate for {config.cautious_time:g} s",
+        f"rolled** by more than {math.degrees(MAX_ROLL):g} degrees",
+        f"by more than {math.degrees(STEEP):g} degrees",
+        f"zero from {math.degrees(NADIR):g} degrees on",
+        f"`kp` ({config.kp:g} per s)",
+    ):
+        assert stated in text
 
 
 def test_every_picture_is_shown_and_small():

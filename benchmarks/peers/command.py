@@ -1,4 +1,4 @@
-"""Trackers of other projects on sequences, scored beside ours as `efftam eval` does."""
+"""Trackers of other projects on sequences, scored beside ours as `efftam eval` does; --time: their times."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.peers import timing
 from benchmarks.peers.registry import Peer, add_peer_arguments, open_peer
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
@@ -16,10 +17,14 @@ from efftam_workshop.eval.command import FrameResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    own.add_arguments(parser)
+    own.add_arguments(parser, "*")
     group = parser.add_argument_group("peers")
     add_peer_arguments(group)
     group.add_argument("--only-peers", action="store_true", help="do not run ours")
+    text = "times on drawn images, on one and two cores, in place of scores; the table says what they are"
+    group.add_argument("--time", action="store_true", help=text)
+    text = "counted ones of each with --time (default 100)"
+    group.add_argument("--frames", dest="timed_frames", type=int, default=100, metavar="N", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,6 +32,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("peers follow one target; leave out --together")
     if not args.peers:
         raise InputError("no --peers; name trackers of other projects, as in --peers csrt")
+    if args.time:
+        return timing.run(args)
+    if not args.folders:
+        raise InputError("no FOLDER with sequences; give one, or --time")
     entries = {} if args.only_peers else own.own_entries(args)
     for name in args.peers:  # opened early, so that errors are raised before the first run
         opened = PeerTracker(open_peer(name, args.peer_models, args.threads))

@@ -17,6 +17,7 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec
 from efftam_ros.images.pixels import CHECKED, check_image
 from efftam_ros.runtime.preprocess import CERTAIN, EncodedPrompt, boxes_and_areas, encode_prompt
+from efftam_ros.runtime.spans import BACK_END, Watch, watch_methods
 
 ALTERNATIVES = range(1, 4)
 """Rows of the decoder's output that compete on tracked frames and after a single point."""
@@ -114,6 +115,12 @@ class FrameState(ABC):
         self._features: dict[int, Features] = {}  # of each target, where a target has a place for them
         self._memory_seconds: dict[int, float] = {}  # of each target's last image that was remembered
         self._is_closed = False
+
+    def watch(self, watch: Watch) -> None:
+        """Have ``watch`` replace the calls of a frame, once and for good: those of the contract, and those of
+        the libraries that the back end computes with. Without it they cost nothing more."""
+        watch_methods(watch, BACK_END, self, "look", "remember")
+        watch_methods(watch, BACK_END, self, "answered", label="candidates")
 
     def prefetch(self, image: Image) -> None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,15 @@ from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.plugins import plugin_module
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, Backend, PipelineConfig, backend_of, function_of
 from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.spans import CAMERA_MOTION, IDENTITY, POINTS, watch_methods
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import Pipeline
+    from collections.abc import Callable
+
+    from efftam_ros.core.contract import Pipeline, PointSource
     from efftam_ros.core.targets import TargetSet
     from efftam_ros.core.tracker import MakePolicy
+    from efftam_ros.runtime.spans import Watch
 
 REFERENCES, POLICIES_GROUP = "efftam_workshop", "efftam.policies"
 """The package that lists the reference policies among its entry points, and their group."""
@@ -50,10 +55,13 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
         raise _unavailable(row, error.reason, error.remedy) from error
 
 
-def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> TargetSet:
+def open_targets(
+    pipeline: Pipeline, config: TrackerConfig | None = None, watch: Watch | None = None
+) -> TargetSet:
     """A tracker on a pipeline, for as many targets as that has memories, with its sources beside the network:
-    camera motion, points and identity. Raises InputError where the policy's package is not installed, and
-    BackendError when the identity network can't be used."""
+    camera motion, points and identity. ``watch`` replaces the calls of these sources (`runtime.spans`).
+    Raises InputError where the policy's package is not installed, and BackendError when the identity network
+    can't be used."""
     from efftam_ros.core.targets import TargetSet
 
     config = config or TrackerConfig()
@@ -67,7 +75,21 @@ def open_targets(pipeline: Pipeline, config: TrackerConfig | None = None) -> Tar
     looks_ahead = getattr(pipeline, "is_on_gpu", False)
     camera = ImageCameraMotion(looks_ahead) if config.camera_motion == "auto" else None
     describe = Identity().describe if config.identity else None
-    return TargetSet(pipeline, config, camera, FlowPoints, is_blank, describe, make_policy)
+    points: Callable[[], PointSource] = FlowPoints
+    if watch is not None:
+        if camera is not None:
+            watch_methods(watch, CAMERA_MOTION, camera, "estimate", "keep", "since")
+        points = partial(_watched_points, watch)
+        describe = describe and watch(IDENTITY, "describe", describe)
+    return TargetSet(pipeline, config, camera, points, is_blank, describe, make_policy)
+
+
+def _watched_points(watch: Watch) -> PointSource:
+    from efftam_ros.images.points import FlowPoints
+
+    points = FlowPoints()
+    watch_methods(watch, POINTS, points, "follow", "keep")
+    return points
 
 
 def policy_of(name: str) -> MakePolicy:

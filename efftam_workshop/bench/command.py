@@ -5,6 +5,13 @@ image_encoder, memory_attention, mask_decoder and memory_encoder are the network
 memory encoder's that of the frame before); camera motion and points are the host's. "identity of a crop" is
 the time of one crop; a followed target has five a second. "image to box" ends when the box is known, the
 "whole frame" when it is remembered, which the node does after it published.
+--timeline: one time line of a frame, host and GPU on one clock. The frame of median length is shown, and what
+its time was spent on: "the network computes" on the GPU, or in ONNX Runtime; below it the gaps, in which the
+network does not compute, by what the host does meanwhile. They add up to the frame. "graph launch": the host
+launches graphs and kernels; "binding": it gives them addresses; "wait": the GPU is done and the host does not
+go on yet; "copies": it copies images, memory, answers; "events": other calls of the driver; "policy": the
+tracker decides; "publishing": messages are filled. A GPU's times are CUPTI's (cupti-python), else of events.
+--trace writes the frames up to that one for Perfetto (ui.perfetto.dev) or chrome://tracing.
 --soak: memory and the whole frame at the start and at the end of a long run. --node: "published" is from a
 camera's process publishing an image to its receiving the box, "callback" is the node's own time from image
 callback to box published.
@@ -46,6 +53,9 @@ from efftam_workshop.bench.frames import (
     measure_stages,
 )
 from efftam_workshop.bench.latency import TRACKER
+from efftam_workshop.bench.timeline.device import device_clock
+from efftam_workshop.bench.timeline.run import Timeline, record
+from efftam_workshop.bench.timeline.trace_file import write_trace
 
 FRAMES, NODE_SECONDS = 200, 10.0
 TOTALS = ("image to box", "whole frame")
@@ -54,6 +64,7 @@ PROFILE = "config/fastdds_images.xml"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
+    what.add_argument("--timeline", action="store_true", help="where the time of a frame goes, on one clock")
     what.add_argument("--soak", type=float, metavar="SECONDS", help="growth of memory in a long run")
     what.add_argument("--node", action="store_true", help="the live node over the middleware (ROS 2)")
     add_network_arguments(parser)
@@ -64,6 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = f"counted frames after {WARM_UP} of warm-up (default {FRAMES})"
     on.add_argument("--frames", type=int, default=FRAMES, metavar="N", help=text)
     add_settings_argument(on)
+    text = "the time line in Chrome's trace format, for Perfetto"
+    parser.add_argument("--trace", type=Path, metavar="FILE", help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures; - for stdout, no tables")
 
 
@@ -78,14 +91,26 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--box {args.box} is a target in a video; add --video FILE, or leave out --box")
     if args.video and (other := next((o for o in ("image", "soak", "node") if getattr(args, o)), None)):
         raise InputError(f"--video and --{other} exclude each other; leave out one of them")
-    check_outputs([Output("--json", args.json)], [args.video])
+    if args.trace and not args.timeline:
+        raise InputError(f"--trace {args.trace} is of a time line; add --timeline")
+    check_outputs([Output("--json", args.json), Output("--trace", args.trace)], [args.video])
     args.image = args.image or (1280, 720)
     bundle = open_bundle(args.bundle)
     precision = backend_of(args.backend).resolved(args.precision)
     report: dict[str, Any] = {"bundle": bundle.spec.name, "backend": args.backend, "precision": precision}
     config = tracker_config(args.settings)
+    timeline: Timeline | None = None
     if args.node:
         report["node"] = measure_node(args)
+    elif args.timeline:
+        clock = device_clock(backend_of(args.backend).gpu)
+        with closing(open_pipeline(pipeline_config(args), bundle)) as pipeline:
+            timeline = record(pipeline, config, _frames(args), args.frames, clock)
+        report["timeline"] = timeline.report()
+        if args.trace:
+            write_trace(
+                args.trace, *timeline.traced(), {k: report[k] for k in ("bundle", "backend", "precision")}
+            )
     else:
         with closing(open_pipeline(pipeline_config(args), bundle)) as pipeline:
             if args.soak:
@@ -96,8 +121,13 @@ def run(args: argparse.Namespace) -> int:
     if str(args.json) == "-":
         print(text)
         return 0
-    headers, rows = table(report)
-    print_table(headers, rows, digits=2, title=f"{report['bundle']} on {report['backend']}")
+    title = f"{report['bundle']} on {report['backend']}"
+    if timeline is not None:
+        print_table(*timeline.line(), digits=3, title=f"{title}, times by {timeline.clock}")
+        print()
+        print_table(*timeline.sums(), digits=3, title=f"the same frame, and {len(timeline.frames)} frames")
+    else:
+        print_table(*table(report), digits=2, title=title)
     if args.json is not None:
         write_text(args.json, text + "\n")
     return 0

@@ -7,7 +7,7 @@ import itertools
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,14 @@ import numpy as np
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.images.camera_motion import ImageCameraMotion
-from efftam_ros.images.points import FlowPoints
-from efftam_ros.runtime.identity import Identity
 from efftam_ros.runtime.opening import open_targets
+from efftam_ros.runtime.spans import CAMERA_MOTION, IDENTITY, POINTS, Watch
 from efftam_workshop.bench.moving_target import endless
 
 # Enough frames to fill maps and pointers and to settle clocks; in a long run allocators too.
 WARM_UP, SETTLED = 40, 100
-ON_THE_HOST = {"camera motion": ImageCameraMotion, "points": FlowPoints}
+ON_THE_HOST = (CAMERA_MOTION, POINTS)
 A_CROP = "identity of a crop"
 
 Frames = Iterator[tuple[Frame, Prompt | None]]
@@ -38,9 +35,12 @@ def drawn_frames(size: tuple[int, int]) -> Frames:
         yield Frame(Image.from_array(picture), stamp_ns), Prompt(box=box) if number == 0 else None
 
 
-def timed(pipeline: Pipeline, config: TrackerConfig, frames: Frames) -> Iterator[tuple[float, float, Track]]:
-    """Yield for every frame the time to its box and the time with its memory, s, and the track."""
-    targets = open_targets(pipeline, config)
+def timed(
+    pipeline: Pipeline, config: TrackerConfig, frames: Frames, watch: Watch | None = None
+) -> Iterator[tuple[float, float, Track]]:
+    """Yield for every frame the time to its box and the time with its memory, s, and the track. ``watch``: as
+    of `open_targets`."""
+    targets = open_targets(pipeline, config, watch)
     for frame, prompt in frames:
         begin = time.perf_counter()
         ((_, track, *_),) = targets.step(frame, {} if prompt is None else {0: prompt})
@@ -60,18 +60,18 @@ def measure_stages(
     host: dict[str, float] = defaultdict(float)
     crops: list[float] = []
 
-    def add(name: str, seconds: float, *given: Any) -> None:
-        host[name] += seconds
+    def watch(cause: str, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def took(seconds: float, *given: Any) -> None:
+            if cause == IDENTITY:
+                _, boxes = given
+                crops.extend([1e3 * seconds / max(1, len(boxes))] * len(boxes))
+            else:
+                host[cause] += seconds
 
-    def add_crops(seconds: float, identity: Any, image: Image, boxes: Sequence[Box]) -> None:
-        crops.extend([1e3 * seconds / max(1, len(boxes))] * len(boxes))
+        return _clocked(call, took) if cause in (*ON_THE_HOST, IDENTITY) else call
 
-    for name, kind in ON_THE_HOST.items():
-        for method in [m for m, value in vars(kind).items() if callable(value) and not m.startswith("_")]:
-            setattr(kind, method, _clocked(getattr(kind, method), functools.partial(add, name)))
-    Identity.describe = _clocked(Identity.describe, add_crops)  # type: ignore[method-assign]
     times: dict[str, list[float]] = defaultdict(list)
-    answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count))
+    answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count), watch)
     for number, (box_s, whole_s, track) in enumerate(answers):
         found = {**track.stage_seconds, **host, "image to box": box_s, "whole frame": whole_s}
         for name, seconds in found.items() if number >= WARM_UP else ():

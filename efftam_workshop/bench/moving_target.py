@@ -19,8 +19,7 @@ PERIOD_NS = 33_333_333
 def pictures(size: tuple[int, int]) -> list[tuple[NDArray[np.uint8], Box]]:
     """`STEPS` images, uint8 [H, W, 3] BGR, of ``size`` (width, height) px, and the target's box in px."""
     width, height = size
-    rng = np.random.default_rng(7)
-    ground = _blurred(rng.integers(40, 150, (height, width, 3)), max(width, height) / 300)
+    ground, rng = _ground(size)
     side = max(8, min(width, height) // 8)
     target = _blurred(rng.integers(0, 255, (side, side, 3)), side / 24)
     target[..., 2] |= 128  # red, unlike the ground
@@ -34,12 +33,24 @@ def pictures(size: tuple[int, int]) -> list[tuple[NDArray[np.uint8], Box]]:
     return found
 
 
+def background(size: tuple[int, int]) -> NDArray[np.uint8]:
+    """The images without the target."""
+    return _ground(size)[0]
+
+
 def endless(size: tuple[int, int]) -> Iterator[tuple[NDArray[np.uint8], int, Box]]:
     """Images back and forth without end, their stamps in ns at 30 Hz from 1 s on, and the target's boxes."""
     drawn = pictures(size)
     for count, index in enumerate(itertools.cycle([*range(STEPS), *range(STEPS - 2, 0, -1)])):
         picture, box = drawn[index]
         yield picture, 10**9 + count * PERIOD_NS, box
+
+
+def _ground(size: tuple[int, int]) -> tuple[NDArray[np.uint8], np.random.Generator]:
+    """The background, and the generator that drew it."""
+    width, height = size
+    rng = np.random.default_rng(7)
+    return _blurred(rng.integers(40, 150, (height, width, 3)), max(width, height) / 300), rng
 
 
 def _blurred(noise: NDArray[np.int64], sigma_px: float) -> NDArray[np.uint8]:

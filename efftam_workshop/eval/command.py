@@ -84,9 +84,14 @@ NEEDS = ("tqdm",)
 Pixels = NDArray[np.uint8]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, folders: str = "+") -> None:
+    """``folders``: how many there may be, as ``nargs`` of argparse."""
     parser.add_argument(
-        "folders", nargs="+", type=Path, metavar="FOLDER", help="sequence, data set or folder of sequences"
+        "folders",
+        nargs=folders,
+        type=Path,
+        metavar="FOLDER",
+        help="sequence, data set or folder of sequences",
     )
     ours = parser.add_argument_group("trackers (every combination is run)")
     ours.add_argument(

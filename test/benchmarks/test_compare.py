@@ -237,6 +237,34 @@ def test_python_alone_is_measured_on_a_gpu_that_does_nothing(benchmark_here) -> 
     assert "'1,2,3' is not four times in ms" in refused.stderr
 
 
+def test_a_gpu_is_simulated_with_measured_costs(benchmark_here, tmp_path: Path) -> None:
+    """The simulated frame is at least what the network takes, and grows by what the host's calls take."""
+    pytest.importorskip("cuda.bindings.driver", reason="the calls take their names from cuda-bindings")
+    modules = dict.fromkeys(("image_encoder", "memory_attention", "mask_decoder", "memory_encoder"), 5.0)
+    quick = {"calls_us": {}, "run_us": dict.fromkeys(modules, 1.0), "start_us": 1.0, "wake_us": 1.0}
+    costs = {"frame_ms": 21.0, "modules_ms": modules, "kernel_us": 1.0, "bytes_per_us": 25e3, **quick}
+
+    def simulated(**change: object) -> dict[str, float]:
+        (tmp_path / "r.json").write_text(json.dumps({"timeline": {"costs": costs | change}}))
+        result = benchmark_here("idle_gpu", "--costs", "r.json", "--image", "320x192", "--frames", "3")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    plain = simulated()
+    assert plain["simulated frame, ms"] >= 20.0
+    assert plain["frame over modules, measured"] == 1.05
+    assert plain["within"] == (abs(plain["simulated over measured"] - 1) <= 0.1)
+    # The host wakes up once a frame, and makes the GPU wait for the memory encoder by that.
+    assert simulated(wake_us=100_000.0)["simulated frame, ms"] >= 120.0
+    # Launches take longer than what they launch.
+    slow = simulated(run_us=dict.fromkeys(modules, 50_000.0))
+    assert slow["simulated frame, ms"] >= 200.0
+    in_graphs = simulated(run_us={"plan to answers": 1.0}, calls_us={"cuGraphLaunch": 50_000.0})
+    assert in_graphs["simulated frame, ms"] >= 100.0
+    (tmp_path / "r.json").write_text("{}")
+    assert_refused(benchmark_here("idle_gpu", "--costs", "r.json"), "r.json", "--timeline")
+
+
 @pytest.mark.ros
 def test_the_node_without_a_network_is_fed_over_the_middleware(benchmark_here):
     pytest.importorskip("rclpy", reason="needs ROS 2")

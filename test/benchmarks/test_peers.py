@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import cv2
@@ -13,6 +16,7 @@ import pytest
 from test_sequences import write_own
 from tools_helpers import assert_refused
 
+from benchmarks.peers import timing
 from benchmarks.peers.fear import Fear
 from benchmarks.peers.nanotrack import NANOTRACK, NanoTrack
 from benchmarks.peers.registry import PEERS, open_peer
@@ -322,6 +326,36 @@ def test_the_command_runs_peers_and_refuses_in_one_line(benchmark_here, tmp_path
     means = beside.stdout[beside.stdout.index("mean over 1 sequences") :]
     assert {"default", "mosse"} <= {line.split()[0] for line in means.splitlines() if line}
     assert_refused(benchmark_here("peers", "one"), "--peers csrt")
+
+
+def test_times_of_ours_and_of_peers_are_taken_side_by_side(benchmark_here, tmp_path: Path, monkeypatch):
+    """On each number of cores and size of image, with the target in view and without it."""
+    monkeypatch.setattr(timing, "SIZES", ((160, 96), (192, 108)))
+    monkeypatch.setattr(timing, "WARM_UP", 3)
+    monkeypatch.setattr(timing, "ABSENT", 2)
+    stand_in.write_fear(
+        tmp_path, stand_in.peak(16, (8, 8), 9.0), stand_in.distances(16, 25.6, 25.6, 25.6, 25.6)
+    )
+    usable = os.sched_getaffinity(0)
+    if len(usable) < 2:
+        pytest.skip("needs two processors")
+    asked = ("peers", "--time", "--peers", "fear_xs", "--peer-models", ".", "--frames", "2", "--quiet")
+    result = benchmark_here(*asked, "--json", "t.json")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert os.sched_getaffinity(0) == usable
+    rows = json.loads((tmp_path / "t.json").read_text())["times"]
+    ours, theirs = rows[::2], rows[1::2]
+    assert [(one["cores"], tuple(one["image"])) for one in ours] == list(product((1, 2), timing.SIZES))
+    assert all("compact_192" in one["name"] for one in ours)
+    assert {one["name"] for one in theirs} == {"fear_xs"}
+    for phase in timing.PHASES:
+        assert all(one[phase]["of_ours"] == 1 for one in ours)
+        for one, other in zip(ours, theirs, strict=True):
+            assert other[phase]["of_ours"] == pytest.approx(other[phase]["ms"] / one[phase]["ms"])
+            assert other[phase]["others"] >= 0
+    assert len([line for line in result.stdout.splitlines() if "fear_xs" in line]) == 4
+    assert_refused(benchmark_here(*asked, "one"), "--time", "leave out one")
+    assert_refused(benchmark_here("peers", "--peers", "csrt"), "FOLDER", "--time")
 
 
 # OpenCV's trackers

@@ -43,12 +43,12 @@ def publish(ros, consumer):
         until = time.monotonic() + 10
         while publisher.get_subscription_count() == 0 and time.monotonic() < until:
             executor.spin_once(timeout_sec=0.05)
-        heard_ns = consumer.heard_ns
+        received_ns = consumer.received_ns
         angles = {"predicted_azimuth": 0.2, "predicted_elevation": -0.1}
         publisher.publish(TargetVelocity(steered=True, **angles, **fields))
-        while consumer.heard_ns == heard_ns and time.monotonic() < until:
+        while consumer.received_ns == received_ns and time.monotonic() < until:
             executor.spin_once(timeout_sec=0.05)
-        assert consumer.heard_ns > heard_ns
+        assert consumer.received_ns > received_ns
 
     yield send
     executor.shutdown()
@@ -64,10 +64,10 @@ def test_messages_of_a_target_that_is_not_steered_by_count_for_nothing(consumer,
     from efftam_ros.msg import TargetVelocity
 
     publish(valid=True, has_bearing=True)
-    heard_ns = consumer.heard_ns
+    received_ns = consumer.received_ns
     consumer.on_velocity(TargetVelocity(valid=False))
     consumer.on_velocity(TargetVelocity(valid=True, has_bearing=True, predicted_azimuth=0.7))
-    assert (consumer.command, consumer.heard_ns) == ((0.2, -0.1), heard_ns)
+    assert (consumer.command, consumer.received_ns) == ((0.2, -0.1), received_ns)
 
 
 @pytest.mark.parametrize(("valid", "has_bearing"), [(False, True), (True, False)])
@@ -81,7 +81,7 @@ def test_silence_of_half_a_second_stops_it(consumer, publish):
     publish(valid=True, has_bearing=True)
     consumer.control()
     assert consumer.command == (0.2, -0.1)
-    consumer.heard_ns -= 510_000_000
+    consumer.received_ns -= 510_000_000
     consumer.control()
     assert consumer.command is None
 

@@ -232,7 +232,7 @@ def test_without_ros2_bag_the_command_that_replays_is_named(caplog, tmp_path):
 def test_a_speed_that_is_none_is_refused(caplog, tmp_path, rate):
     launch = Launch("replay.launch.py", bag=str(tmp_path / "no_bag"), rate=rate)
     assert launch.run() == 1
-    assert f"rate:={rate} is no speed" in caplog.text
+    assert f"rate:={rate} is not a speed" in caplog.text
 
 
 @pytest.mark.parametrize(("file", "nodes"), [("tracker.launch.py", 1), ("flight.launch.py", 4)])

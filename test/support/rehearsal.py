@@ -60,7 +60,8 @@ def start(folder: str) -> None:
     sys.modules["tensorrt"] = tensorrt
     engines = Path(folder) / "engines"
     engines.mkdir(exist_ok=True)
-    tensors.Arena = partial(divided_arena, gpu)  # type: ignore[assignment, misc]
+    if "idle_gpu" not in sys.orig_argv:  # its memory is none of this GPU
+        tensors.Arena = partial(divided_arena, gpu)  # type: ignore[assignment, misc]
     opening.engine_folder = lambda: engines
     reference.CLIP_FRAMES = CLIP_FRAMES
     from golden import clip

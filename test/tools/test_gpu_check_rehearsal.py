@@ -33,7 +33,7 @@ def rehearsed(
     env["PATH"] = f"{folder}:{env['PATH']}"
     env["PYTHONPATH"] += f":{packages}"
     command = [sys.executable, str(ROOT / "scripts" / "gpu_check.py"), "--frames", "1"]
-    steps = "bindings,parse,engines,layers,verify,frames,node,agreement,copies,bench,soak,waits"
+    steps = "bindings,parse,engines,layers,verify,frames,timeline,node,agreement,copies,bench,soak,waits"
     done = subprocess.run(
         [*command, "--only", steps, "--out", str(folder)],
         env=env,
@@ -103,8 +103,21 @@ def test_every_frame_of_the_shipped_policy_is_kept_back_to_back_and_paced(
     for one in rates:
         assert len(one["frames_ms"]) == 1
         assert {"longest_pause_ms", "context_switches", "stolen_ticks", "gpu"} <= set(one)
-        assert one["timeline"]
         assert one["tegrastats"] == ["RAM 1/2MB GR3D_FREQ 99%@1300"]
+
+
+def test_a_frame_is_shown_on_one_time_line_and_its_costs_simulated(
+    items: dict[str, dict[str, Any]], kept: Callable[[str], Any], rehearsed: Any
+) -> None:
+    assert items["timeline tensorrt shipped"]["state"] == "OK", items["timeline tensorrt shipped"]["why"]
+    timeline = kept("timeline tensorrt shipped")["timeline"]
+    assert timeline["clock"].startswith("CUDA events: ")  # the fakes have no CUPTI
+    for one in timeline["each"]:
+        assert sum(one["spent_ms"].values()) == pytest.approx(one["frame_ms"], abs=1e-6)
+    trace = json.loads((rehearsed[1] / "timeline_tensorrt_shipped.trace.json").read_text())
+    assert {event["ph"] for event in trace["traceEvents"]} == {"M", "X"}
+    assert kept("simulation tensorrt shipped")["measured frame, ms"] > 0
+    assert items["simulation tensorrt shipped"]["state"] in ("OK", "FAILED")  # of a GPU that is made of fakes
 
 
 def test_the_node_goes_through_its_states_and_ends_by_a_signal(

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 IMAGE_DEPTH, TARGET_DEPTH, PICTURE_DEPTH = 10, 40, 1
 # Period of repeating that the last answer is not valid, s.
 REPEAT_S = 0.5
-# Log-odds above which a place is more probably the lost target's than not.
+# Log-odds above which a place where a lost target may be is shown to a person.
 EVEN_ODDS = 0.0
 # How long to wait for the last messages to be acknowledged before the publishers are destroyed, s.
 ACKNOWLEDGED_S = 0.5
@@ -215,7 +215,7 @@ class Outputs:
                 self._proposals.publish(BoundingBox(**fields | reason_fields(reason)))
 
     def suggest(self, header: Any, target_id: int, track: Track) -> None:
-        """Publish where a lost target probably is, for a person to confirm, if there is such a place."""
+        """Publish where a lost target may be, for a person to confirm, if there is such a place."""
         if track.hypotheses and track.hypotheses[0].score > EVEN_ODDS:
             suggested = replace(track, box=track.hypotheses[0].box, reason=ReasonCode.SUGGESTED.reason())
             fields = bbox_fields(suggested, About(header, target_id=target_id, steered=False))

@@ -167,6 +167,16 @@ class Event:
         """Wait on the host until the marked work is done; an event that was never recorded is done."""
         self._cuda.call("cuEventSynchronize", self.handle)
 
+    @property
+    def has_passed(self) -> bool:
+        """Whether the marked work is done; does not wait."""
+        driver = self._cuda.driver
+        (status,) = driver.cuEventQuery(self.handle)
+        if status == driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        self._cuda.checked("cuEventQuery", (status,))
+        return True
+
     def milliseconds_since(self, earlier: Event) -> float:
         """GPU time between two events that were reached. Raises ValueError for one without ``timing``."""
         if not (self._timing and earlier._timing):

@@ -23,10 +23,13 @@ from efftam_ros.runtime.device.tensors import (
     DeviceTensors,
 )
 from efftam_ros.runtime.preprocess import EncodedPrompt, no_prompt
+from efftam_ros.runtime.spans import BINDING, LAUNCH, Watch, watch_methods
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
 
+SECTIONS = ("plan to answers", "features to answers", "choice to memory")
+"""Names of a lane's sections, in order."""
 WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the first frame
 
 
@@ -76,6 +79,16 @@ class DeviceNetwork:
         for lane in self.lanes:
             for section in (lane.track, lane.again, lane.keep):
                 closing.callback(section.close)
+
+    def watch(self, watch: Watch) -> None:
+        """See `FrameState.watch`."""
+        for graph, binding in (*self.tracked.items(), *self._free.items()):
+            name = "memory_attention" if graph == ATTENTION else graph
+            watch_methods(watch, LAUNCH, binding, "run", label=name)
+            watch_methods(watch, BINDING, binding, "bind", label=f"bind {name}")
+        for lane in self.lanes:
+            for section, label in zip((lane.track, lane.again, lane.keep), SECTIONS, strict=True):
+                watch_methods(watch, LAUNCH, section, "run", label=label)
 
     def capture(self) -> None:
         """Make CUDA graphs of the sections, once every graph has run."""

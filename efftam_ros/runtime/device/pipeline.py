@@ -6,11 +6,12 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +27,11 @@ from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Event, Stream
 from efftam_ros.runtime.device.image import DeviceImage, MaskMaker
 from efftam_ros.runtime.device.memory import RINGS
-from efftam_ros.runtime.device.network import DeviceNetwork
+from efftam_ros.runtime.device.network import SECTIONS, DeviceNetwork
 from efftam_ros.runtime.device.section import StageClock
 from efftam_ros.runtime.device.tensors import MAX_VIEWS, VIEWS, DeviceTensors
 from efftam_ros.runtime.frame_state import Chosen, Features, FrameState, TargetFrame
+from efftam_ros.runtime.spans import COPIES, Watch, cause_of_driver_call, watch_methods
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener
@@ -106,7 +108,7 @@ class DevicePipeline(FrameState):
     def launch(self) -> Mapping[str, str]:
         """How each graph of a tracked frame is started (`Binding.launch`), and how its sections are."""
         network, first = self._network, self._network.lanes[0]
-        sections = {"plan to answers": first.track.launch, "choice to memory": first.keep.launch}
+        sections = {SECTIONS[0]: first.track.launch, SECTIONS[-1]: first.keep.launch}
         return {name: binding.launch for name, binding in network.tracked.items()} | sections
 
     @property
@@ -149,6 +151,39 @@ class DevicePipeline(FrameState):
     @stage_interval.setter
     def stage_interval(self, frames: int) -> None:
         self._clock.interval = frames
+
+    def watch(self, watch: Watch) -> None:
+        super().watch(watch)
+        self._network.watch(watch)
+        watch_methods(watch, COPIES, self._image, "prepare", label="stage image")
+        cuda, plain = self._stream.cuda, self._stream.cuda.call
+        calls: dict[str, Callable[..., Any]] = {}
+
+        def call(name: str, *arguments: Any, **detail: str) -> Any:
+            if name not in calls:
+                calls[name] = watch(cause_of_driver_call(name), name, partial(plain, name))
+            return calls[name](*arguments, **detail)
+
+        cuda.call = call  # type: ignore[method-assign]
+
+    def mark(self) -> tuple[Event, int]:
+        """An event that the GPU passes now, and when, ns of `time.perf_counter_ns`, to some us. Waits for the
+        GPU. The first one becomes the origin of `stage_spans_ms`."""
+        self._threads.make_current()
+        event = self._closing.enter_context(closing(Event(self._stream.cuda, timing=True)))
+        self._synchronize()
+        begin_ns = time.perf_counter_ns()
+        self._stream.record(event)
+        while not event.has_passed:  # a wait that sleeps would add the time of waking up
+            pass
+        moment_ns = (begin_ns + time.perf_counter_ns()) // 2
+        self._clock.origin = self._clock.origin or event
+        return event, moment_ns
+
+    @property
+    def stage_spans_ms(self) -> Mapping[str, tuple[float, float]]:
+        """Begin and end of the stages that were read last, ms of the GPU after the first `mark`."""
+        return self._clock.spans_ms
 
     def prefetch(self, image: Image) -> None:
         self._image.stage(image)

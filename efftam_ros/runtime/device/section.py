@@ -36,6 +36,10 @@ class StageClock:
         """Frames of which the first is timed; 1 for all of them."""
         self.is_on = False
         """Whether the current frame is timed."""
+        self.origin: Event | None = None
+        """The moment that `spans_ms` count from; None: they are not read."""
+        self.spans_ms: dict[str, tuple[float, float]] = {}
+        """Begin and end of each stage that was read last, ms of the GPU after the origin."""
         self._frames = 0
         with ExitStack() as made:
 
@@ -72,6 +76,11 @@ class StageClock:
             recorded, self._recorded = self._recorded, {}
             events = [(name, self._events[name]) for name in recorded]
             taken = {name: 1e-3 * end.milliseconds_since(start) for name, (start, end) in events}
+            if (origin := self.origin) is not None:
+                self.spans_ms = {
+                    name: (start.milliseconds_since(origin), end.milliseconds_since(origin))
+                    for name, (start, end) in events
+                }
             self._seconds = taken if self.is_on else self._seconds | taken
 
     def close(self) -> None:

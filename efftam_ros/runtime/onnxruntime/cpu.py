@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from efftam_ros.runtime.frame_state import (
     round_bfloat16,
 )
 from efftam_ros.runtime.preprocess import EncodedPrompt, Preprocessor, image_mask, no_prompt
+from efftam_ros.runtime.spans import BINDING, COPIES, NETWORK, PREPROCESSING, WAIT, Watch, watch_methods
 
 PROVIDER = "CPUExecutionProvider"
 _TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -130,7 +132,8 @@ class _Target:
     def __init__(self, bundle: Bundle, sessions: Mapping[str, onnxruntime.InferenceSession]) -> None:
         self.graphs = {name: BoundGraph(session) for name, session in sessions.items()}
         self.graphs["memory_attention"] = self.memory = _Memory(bundle, sessions["memory_attention"])
-        self.preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
+        preprocessor = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
+        self.preprocess, self.network_input = preprocessor.__call__, preprocessor.output
         encoder, decoder = bundle.graphs["image_encoder"].outputs, bundle.graphs["mask_decoder"].outputs
         self.features = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in encoder.items()}
         self.conditioned = SharedArray.zeros(*self.features["features"].array.shape)
@@ -144,7 +147,7 @@ class _Target:
         ]
         self.flags = {"present": SharedArray.zeros(1), "binarize": SharedArray.zeros(1)}
         features = self.features["features"]
-        self.graphs["image_encoder"].bind(image=SharedArray(self.preprocess.output), **self.features)
+        self.graphs["image_encoder"].bind(image=SharedArray(self.network_input), **self.features)
         self.graphs["memory_attention"].bind(features=features, conditioned=self.conditioned)
         self.graphs["mask_decoder"].bind(conditioned=self.conditioned, **self.features, **self.answers)
         self.graphs["memory_encoder"].bind(features=features, **self.flags)
@@ -157,6 +160,15 @@ class _Target:
         own = *self.features.values(), *self.answers.values(), self.conditioned
         ring = self.memory.maps.nbytes + self.memory.pointers.nbytes
         return ring + sum(one.array.nbytes for one in own)
+
+    def watch(self, watch: Watch) -> None:
+        """See `FrameState.watch`."""
+        for name, graph in self.graphs.items():
+            watch_methods(watch, NETWORK, graph, "run", "run_new", label=name)
+            watch_methods(watch, BINDING, graph, "bind", label=f"bind {name}")
+        watch_methods(watch, COPIES, self.memory, "attend", label="gather memory")
+        watch_methods(watch, COPIES, self.memory, "round", label="round memory")
+        watch_methods(watch, PREPROCESSING, self, "preprocess")
 
     def encode_prompt(self, encoded: EncodedPrompt) -> Mapping[str, SharedArray]:
         """Run the prompt encoder on the features. Returns what the decoder and the memory encoder need of the
@@ -181,7 +193,7 @@ class _Target:
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         arrays = {name: shared.array for name, shared in (*self.features.items(), *self.answers.items())}
-        arrays |= {"image": self.preprocess.output, "conditioned": self.conditioned.array}
+        arrays |= {"image": self.network_input, "conditioned": self.conditioned.array}
         arrays |= {"ring_maps": self.memory.maps, "ring_pointers": self.memory.pointers}
         return arrays[name].copy()
 
@@ -191,7 +203,9 @@ class OrtPipeline(FrameState):
 
     Every tensor that lives longer than a call is allocated at open. Features, logits and memory stay in
     place: graphs read and write the same buffers, and a new memory is written straight into its ring slot.
-    Targets share the graphs' sessions alone: several are computed beside one another, in threads.
+    Targets share the graphs' sessions alone: several are computed beside one another, in threads. With more
+    than one thread the caller goes on meanwhile: it follows points beside the network, and looks at the next
+    image beside the memory encoder.
     """
 
     def __init__(self, bundle: Bundle, threads: int = 0, max_targets: int = 1) -> None:
@@ -204,16 +218,22 @@ class OrtPipeline(FrameState):
         self._sessions = {name: _open(bundle, name, threads) for name in NEEDED}
         self._targets = [_Target(bundle, self._sessions) for _ in range(max_targets)]
         self.target_bytes = self._targets[0].nbytes
-        at_once = min(threads, max_targets)
         # Its threads are started when there are targets for them.
-        self._pool = ThreadPoolExecutor(at_once, "network") if at_once > 1 else None
+        self._pool = ThreadPoolExecutor(min(threads, max_targets), "network") if threads > 1 else None
         self._begun: dict[TargetFrame, Future[None]] = {}
+        self._remembering: list[Future[None]] = []
+
+    def watch(self, watch: Watch) -> None:
+        super().watch(watch)
+        watch_methods(watch, WAIT, self, "_wait", label="wait for a thread")
+        for target in self._targets:
+            target.watch(watch)
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
         for frame in frames if self.max_targets > 1 else ():
             if not frame.look.is_search:
                 self._share_features(image, frame, frames)
-        if self._pool is None or len(frames) < 2:
+        if self._pool is None:
             super()._start(image, frames)
             return
         for frame in frames:
@@ -226,6 +246,10 @@ class OrtPipeline(FrameState):
     def _settle(self) -> None:
         wait(self._begun.values())
         self._begun.clear()
+        remembering, self._remembering = self._remembering, []
+        wait(remembering)
+        for one in remembering:
+            one.result()
 
     def _share_features(self, image: Image, frame: TargetFrame, frames: Sequence[TargetFrame]) -> None:
         """Give a target the features of its view that another one has; compute them here and now where
@@ -267,13 +291,10 @@ class OrtPipeline(FrameState):
         return Decoded(boxes, areas, ious, float(presence[0]))
 
     def _remember_all(self, chosen: Sequence[Chosen]) -> None:
-        if self._pool is None or len(chosen) < 2:
+        if self._pool is None:
             super()._remember_all(chosen)
             return
-        remembered = [self._pool.submit(self._remember, one) for one in chosen]
-        wait(remembered)
-        for one in remembered:
-            one.result()
+        self._remembering = [self._pool.submit(self._remember, one) for one in chosen]
 
     def _remember(self, chosen: Chosen) -> None:
         frame, row, slot, present = chosen
@@ -293,10 +314,12 @@ class OrtPipeline(FrameState):
 
     def tensor(self, name: str, target: int = 0) -> NDArray[np.float32]:
         """See `verify.Inspected`."""
+        self._settle()
         return self._targets[target].tensor(name)
 
     def _close(self) -> None:
-        self._settle()
+        with suppress(Exception):  # nobody needs the memory any more
+            self._settle()
         if self._pool is not None:
             self._pool.shutdown()
         self._targets.clear()
